@@ -1,0 +1,48 @@
+# `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint format types layers demo bench lock clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "  make %-8s %s\n", substr($$1, 3), $$2}'
+
+setup: ## make .venv with the locked dependencies and millrace (does nothing if up to date)
+	@sh scripts/setup.sh
+
+test: setup ## run every tier of tests
+	$(BIN)/pytest $(ARGS)
+
+lint: setup ## ruff: rules, and whether the code is formatted
+	$(BIN)/ruff check . $(ARGS)
+	$(BIN)/ruff format --check .
+
+format: setup ## ruff: format, and fix what can be fixed by itself
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+types: setup ## mypy, strict, over src/millrace
+	$(BIN)/mypy $(ARGS)
+
+layers: setup ## import-linter: imports go one way
+	$(BIN)/lint-imports --no-cache $(ARGS)
+
+demo: setup ## the zeitgeist example on a local Spark, results in demo-out/
+	$(BIN)/millrace demo zeitgeist $(ARGS)
+
+bench: ## benchmarks of keyed state, in an environment of their own (.venv-bench)
+	@sh scripts/setup.sh bench
+	.venv-bench/bin/python -m benchmarks.keyed_state $(ARGS)
+
+lock: ## write requirements/*.lock again, with the newest versions that fit
+	@sh scripts/lock.sh
+
+clean: ## remove environments, caches, build artefacts and demo results
+	rm -rf .venv .venv.lock .venv-bench .venv-bench.lock .venv-lock
+	rm -rf build dist *.egg-info src/*.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf demo-out spark-warehouse metastore_db derby.log
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

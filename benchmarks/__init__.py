@@ -1,0 +1,1 @@
+"""Benchmarks: named workloads, rivals in the same run, the machine written beside the figures."""

@@ -1,0 +1,192 @@
+"""The fixed cost of an epoch with next to nothing to do, by depth of the pipeline.
+
+``floor`` is what Spark charges anyone: a ``foreachBatch`` query whose batches pass through as many
+``repartitionById`` and ``mapInArrow`` stages as the pipeline has levels, each handing on what it
+gets, into the noop sink. ``millrace`` is a pipeline of as many computations in a row, each with a
+key of its own so that none are fused, each producing what it gets. Both read one Parquet file with
+one row a batch, in the same session, each case in a fresh JVM. The difference is what Millrace
+adds: encoding, the manifest, a commit a level, and control rows.
+
+An epoch's cost is the ``triggerExecution`` of Spark's progress report. The first ``--warmup``
+epochs of each case are dropped; the JIT compiler goes on improving both for some hundred epochs, so
+the median over many is taken, with the quartiles beside it.
+
+Run it with ``python -m benchmarks.empty_epoch``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.machine import describe
+from benchmarks.spark_session import BatchLog, build_session, read_batches
+
+_SCHEMA_DDL = "key BIGINT, value BIGINT, time TIMESTAMP"
+_REPOSITORY = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class EpochCost:
+    """Milliseconds an epoch of one contender at one depth."""
+
+    contender: str
+    depth: int
+    epochs: int
+    median_ms: float
+    quartiles_ms: tuple[float, float]
+
+
+def main() -> None:
+    """Measure every case in a process of its own, print the table, write the results."""
+    arguments = _parser().parse_args()
+    if arguments.child:
+        _run_child(arguments)
+        return
+    console = Console()
+    machine = describe()
+    costs = [
+        _measure(contender, depth, arguments)
+        for depth in arguments.depths
+        for contender in ("floor", "millrace")
+    ]
+    console.print(_table(costs))
+    started = dt.datetime.fromisoformat(machine["at"])
+    named = Path(__file__).parent / "results" / f"empty-epoch-{started:%Y-%m-%d-%H%M}.json"
+    results = {"benchmark": "empty_epoch", "machine": machine, "costs": [*map(asdict, costs)]}
+    (arguments.out or named).write_text(json.dumps(results, indent=1) + "\n")
+
+
+def _measure(contender: str, depth: int, arguments: argparse.Namespace) -> EpochCost:
+    scratch = Path(tempfile.mkdtemp(prefix="millrace-empty-epoch-"))
+    paths = [str(_REPOSITORY), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    try:
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "benchmarks.empty_epoch"),
+                *("--child", contender, "--depths", str(depth), "--out", str(scratch / "ms.json")),
+                *("--epochs", str(arguments.epochs), "--warmup", str(arguments.warmup)),
+            ],
+            cwd=_REPOSITORY,
+            env=environment,
+            check=True,
+        )
+        lasted_ms = json.loads((scratch / "ms.json").read_text())
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    low, median, high = statistics.quantiles(lasted_ms, n=4)
+    return EpochCost(contender, depth, len(lasted_ms), median, (low, high))
+
+
+def _run_child(arguments: argparse.Namespace) -> None:
+    """Run one case and write the milliseconds of its measured epochs."""
+    [depth] = arguments.depths
+    scratch = arguments.out.parent
+    epochs = arguments.warmup + arguments.epochs
+    _make_input(scratch / "input", epochs)
+    spark = build_session("empty-epoch", cores=2)
+    log = BatchLog()
+    spark.streams.addListener(log)
+    source = read_batches(spark, str(scratch / "input"), _SCHEMA_DDL, files=1)
+    run = {"floor": _run_floor, "millrace": _run_millrace}[arguments.child]
+    run(spark, source, depth, str(scratch / "checkpoint"))
+    batches = log.wait_for(epochs)[arguments.warmup :]
+    lasted_ms = [(batch.ended_s - batch.started_s) * 1000 for batch in batches]
+    arguments.out.write_text(json.dumps(lasted_ms))
+    spark.stop()
+
+
+def _make_input(folder: Path, epochs: int) -> None:
+    folder.mkdir()
+    for epoch in range(epochs):
+        time = pa.array([1_700_000_000_000_000 + epoch]).cast(pa.timestamp("us", tz="UTC"))
+        row = pa.table({"key": pa.array([epoch]), "value": pa.array([0]), "time": time})
+        path = folder / f"{epoch:05}.parquet"
+        pq.write_table(row, path)
+        os.utime(path, (epoch, epoch))
+
+
+def _run_floor(spark: SparkSession, source: DataFrame, depth: int, checkpoint: str) -> None:
+    def run_epoch(batch: DataFrame, epoch: int) -> None:
+        rows = batch.select((F.col("key") % 2).cast("int").alias("target"), "key", "value", "time")
+        for _ in range(depth):
+            rows = rows.repartitionById(2, F.col("target")).mapInArrow(_hand_on, rows.schema)
+        rows.write.format("noop").mode("overwrite").save()
+
+    writer = source.writeStream.foreachBatch(run_epoch).option("checkpointLocation", checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def _hand_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def _run_millrace(spark: SparkSession, source: DataFrame, depth: int, checkpoint: str) -> None:
+    from benchmarks.relay import relay_pipeline
+
+    run = relay_pipeline(source, depth).start(spark, checkpoint=checkpoint)
+    run.process_available()
+    run.stop()
+
+
+def _table(costs: list[EpochCost]) -> Table:
+    table = Table(title="An epoch of one row, median ms (quartiles)")
+    for name in ("levels", "Spark alone", "Millrace", "Millrace adds"):
+        table.add_column(name, justify="right")
+    for depth in dict.fromkeys(cost.depth for cost in costs):
+        floor, ours = (
+            next(c for c in costs if (c.contender, c.depth) == (contender, depth))
+            for contender in ("floor", "millrace")
+        )
+        table.add_row(
+            str(depth),
+            *(
+                f"{cost.median_ms:.0f} ({cost.quartiles_ms[0]:.0f}-{cost.quartiles_ms[1]:.0f})"
+                for cost in (floor, ours)
+            ),
+            f"{ours.median_ms - floor.median_ms:.0f}",
+        )
+    return table
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.empty_epoch",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--depths", type=_integers, default=[1, 2, 3], help="levels, 1,2,3")
+    parser.add_argument("--epochs", type=int, default=100, help="measured epochs a case")
+    parser.add_argument("--warmup", type=int, default=30, help="epochs dropped before them")
+    parser.add_argument("--out", type=Path, help="results file (default: benchmarks/results/…)")
+    parser.add_argument("--child", choices=("floor", "millrace"), help=argparse.SUPPRESS)
+    return parser
+
+
+def _integers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The table that a run prints and the JSON file that it leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.keyed_state.runner import Measurement
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Millrace must be ``at_least`` times ``rival`` at ``keys`` keys."""
+
+    rival: str
+    keys: int
+    at_least: float
+
+
+#: What keyed state was promised to reach, whatever the size of the batches.
+EXPECTATIONS = (
+    Expectation("tws", 1_000, 4),
+    Expectation("tws", 200_000, 20),
+    Expectation("bytewax-recovery", 200_000, 4),
+    Expectation("bytewax-single-recovery", 200_000, 4),
+)
+
+
+def print_report(measurements: list[Measurement], console: Console) -> None:
+    """Print one table a case, then whether each expectation was met."""
+    for case in dict.fromkeys(_case(each) for each in measurements):
+        console.print(_table(case, [each for each in measurements if _case(each) == case]))
+    for line in _judge(measurements):
+        console.print(line)
+
+
+def write_results(
+    path: Path, machine: dict[str, Any], settings: dict[str, Any], measurements: list[Measurement]
+) -> None:
+    """Write everything measured, with the machine and the settings, as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    results = {
+        "benchmark": "keyed_state",
+        "machine": machine,
+        "settings": settings,
+        "measurements": [asdict(each) for each in measurements],
+    }
+    path.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def _case(measurement: Measurement) -> tuple[int, int]:
+    return measurement.keys, measurement.batch_records
+
+
+def _table(case: tuple[int, int], measurements: list[Measurement]) -> Table:
+    keys, batch_records = case
+    ours = _ours(measurements)
+    kind = measurements[0].peak_kind.upper()
+    table = Table(title=f"{keys:,} keys, batches of {batch_records:,} records")
+    table.add_column("contender")
+    for name in (
+        "records",
+        "records/s",
+        "median batch, records/s",
+        "CPU s / million",
+        f"peak MiB ({kind})",
+        "millrace is",
+    ):
+        table.add_column(name, justify="right")
+    for each in measurements:
+        table.add_row(
+            each.rival,
+            f"{each.records:,}",
+            f"{each.records_per_s:,.0f}",
+            f"{each.records_per_s_median_batch:,.0f}",
+            f"{each.cpu_s_per_million:.2f}",
+            f"{each.peak_mib:,.0f}",
+            f"{ours.records_per_s / each.records_per_s:.2f} x" if ours else "",
+        )
+    return table
+
+
+def _judge(measurements: list[Measurement]) -> Iterator[str]:
+    for expected in EXPECTATIONS:
+        for rival in measurements:
+            if (rival.rival, rival.keys) != (expected.rival, expected.keys):
+                continue
+            ours = _ours([each for each in measurements if _case(each) == _case(rival)])
+            if ours is None:
+                continue
+            ratio = ours.records_per_s / rival.records_per_s
+            verdict = "met" if ratio >= expected.at_least else "NOT MET"
+            yield (
+                f"{verdict}: {ratio:.1f} x {rival.rival} at {rival.keys:,} keys, batches of "
+                f"{rival.batch_records:,}; expected at least {expected.at_least:g} x"
+            )
+
+
+def _ours(measurements: list[Measurement]) -> Measurement | None:
+    return next((each for each in measurements if each.rival == "millrace"), None)

@@ -1,0 +1,57 @@
+"""Millrace: MillWheel's programming model on Apache Spark."""
+
+from millrace import testing
+from millrace.injectors.policy import BoundedDelay
+from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
+from millrace.model.computation import Computation
+from millrace.model.errors import MillraceError
+from millrace.model.pipeline import Pipeline
+from millrace.model.record import LOW_WATERMARK, WALL_TIME, DeadLetter, Record, Timer
+from millrace.model.state import BagState, CombiningState, MapState, ValueState
+from millrace.model.stream import by, by_key
+from millrace.model.time import (
+    DAY,
+    HOUR,
+    MAX_TIMESTAMP,
+    MICROSECOND,
+    MILLISECOND,
+    MIN_TIMESTAMP,
+    MINUTE,
+    SECOND,
+)
+from millrace.spark.sinks import Console, Memory, Parquet
+
+__all__ = [
+    "DAY",
+    "HOUR",
+    "LOW_WATERMARK",
+    "MAX_TIMESTAMP",
+    "MICROSECOND",
+    "MILLISECOND",
+    "MINUTE",
+    "MIN_TIMESTAMP",
+    "SECOND",
+    "WALL_TIME",
+    "BagState",
+    "BoundedDelay",
+    "BytesCoder",
+    "Coder",
+    "CombiningState",
+    "Computation",
+    "Console",
+    "DeadLetter",
+    "JsonCoder",
+    "MapState",
+    "Memory",
+    "MillraceError",
+    "MsgpackCoder",
+    "Parquet",
+    "PickleCoder",
+    "Pipeline",
+    "Record",
+    "Timer",
+    "ValueState",
+    "by",
+    "by_key",
+    "testing",
+]

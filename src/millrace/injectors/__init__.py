@@ -1,0 +1,1 @@
+"""Injectors: where records come in, and what low watermark they publish."""

@@ -1,0 +1,1 @@
+"""What a user writes: records, streams, computations, persistent state, timers, pipelines."""

@@ -1,0 +1,237 @@
+"""Coders: how a value becomes bytes and comes back.
+
+A record format or a state cell is declared by a type (msgpack, checked against the type) or by a
+coder: :class:`MsgpackCoder`, :class:`JsonCoder`, :class:`BytesCoder`, :class:`PickleCoder`, or any
+object with ``encode`` and ``decode``. Nothing is unpickled unless its coder says so by name.
+
+Source: MillWheel, "Persistent State" (4.4): opaque bytes, and routines that the user provides.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import types
+import typing
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from millrace.model.errors import CoderError
+
+_IMMUTABLE = (int, float, str, bytes, bool, type(None))
+
+
+@runtime_checkable
+class Coder(Protocol):
+    """What Millrace asks of a coder. Coders are values: equal when they encode alike."""
+
+    def encode(self, value: Any) -> bytes:
+        """Return the bytes of a value; raise if the value is not of this coder's format."""
+        ...
+
+    def decode(self, data: bytes) -> Any:
+        """Return the value that ``encode`` made the bytes from."""
+        ...
+
+
+class MsgpackCoder:
+    """msgpack by msgspec, typed: what does not fit the type is refused when it is written.
+
+    >>> MsgpackCoder(int).decode(MsgpackCoder(int).encode(7))
+    7
+    >>> MsgpackCoder(int).encode("seven")
+    Traceback (most recent call last):
+    ...
+    millrace.model.errors.CoderError: 'seven' (str) is not of format int: Expected `int`, got `str`.
+    """
+
+    __slots__ = ("_decode", "_encode", "scalar", "type")
+
+    def __init__(self, type: Any = Any) -> None:
+        self.type = type
+        try:
+            self._decode = msgspec.msgpack.Decoder(type).decode
+        except TypeError as refused:
+            raise CoderError(
+                f"{type_name(type)} cannot be a record format or state type: {refused}. Use a "
+                "msgspec.Struct, a dataclass, a builtin type, or a Coder of your own."
+            ) from None
+        self._encode = msgspec.msgpack.Encoder().encode
+        self.scalar = type if type in (int, float, str, bytes, bool) else None
+
+    def encode(self, value: Any) -> bytes:
+        """Return the value as msgpack, having checked it against the type."""
+        try:
+            data = self._encode(value)
+            # A value that could not be read back would poison the state or stream that holds it,
+            # far from the line at fault. Scalars are checked by their type, the rest by reading.
+            if type(value) is not self.scalar:
+                self._decode(data)
+        except (msgspec.ValidationError, TypeError, OverflowError) as refused:
+            raise CoderError(
+                f"{_brief(value)} is not of format {type_name(self.type)}: {refused}."
+            ) from None
+        return data
+
+    def decode(self, data: bytes) -> Any:
+        """Return the value from msgpack."""
+        return self._decode(data)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MsgpackCoder) and other.type == self.type
+
+    def __hash__(self) -> int:
+        return hash((MsgpackCoder, repr(self.type)))
+
+    def __repr__(self) -> str:
+        return f"MsgpackCoder({type_name(self.type)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MsgpackCoder, (self.type,)
+
+
+class JsonCoder:
+    """JSON by msgspec, typed: bytes that other programs can read.
+
+    >>> JsonCoder(dict[str, int]).encode({"a": 1})
+    b'{"a":1}'
+    """
+
+    __slots__ = ("_decode", "type")
+
+    def __init__(self, type: Any = Any) -> None:
+        self.type = type
+        self._decode = msgspec.json.Decoder(type).decode
+
+    def encode(self, value: Any) -> bytes:
+        """Return the value as JSON, having checked it against the type."""
+        try:
+            data = msgspec.json.encode(value)
+            self._decode(data)
+        except (msgspec.ValidationError, TypeError) as refused:
+            raise CoderError(
+                f"{_brief(value)} is not of format {type_name(self.type)}: {refused}."
+            ) from None
+        return data
+
+    def decode(self, data: bytes) -> Any:
+        """Return the value from JSON."""
+        return self._decode(data)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JsonCoder) and other.type == self.type
+
+    def __hash__(self) -> int:
+        return hash((JsonCoder, repr(self.type)))
+
+    def __repr__(self) -> str:
+        return f"JsonCoder({type_name(self.type)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JsonCoder, (self.type,)
+
+
+class BytesCoder:
+    """Raw bytes, as they are.
+
+    >>> BytesCoder().encode(b"opaque")
+    b'opaque'
+    """
+
+    __slots__ = ()
+
+    def encode(self, value: Any) -> bytes:
+        """Return the bytes themselves."""
+        if not isinstance(value, bytes | bytearray | memoryview):
+            raise CoderError(f"{_brief(value)} is not of format bytes.")
+        return bytes(value)
+
+    def decode(self, data: bytes) -> Any:
+        """Return the bytes themselves."""
+        return data
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BytesCoder)
+
+    def __hash__(self) -> int:
+        return hash(BytesCoder)
+
+    def __repr__(self) -> str:
+        return "BytesCoder()"
+
+
+class PickleCoder:
+    """Python's pickle, for values nothing else can carry. Reading runs code: trust the store.
+
+    >>> PickleCoder().decode(PickleCoder().encode(range(3)))
+    range(0, 3)
+    """
+
+    __slots__ = ()
+
+    def encode(self, value: Any) -> bytes:
+        """Return the value pickled."""
+        return pickle.dumps(value, protocol=5)
+
+    def decode(self, data: bytes) -> Any:
+        """Return the value unpickled."""
+        return pickle.loads(data)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PickleCoder)
+
+    def __hash__(self) -> int:
+        return hash(PickleCoder)
+
+    def __repr__(self) -> str:
+        return "PickleCoder()"
+
+
+def coder_for(format: Any) -> Coder:
+    """Return the coder that a declaration means: a type, or a coder already.
+
+    Raises:
+        CoderError: The declaration is neither, or msgspec cannot carry the type.
+
+    >>> coder_for(int)
+    MsgpackCoder(int)
+    """
+    if inspect.isclass(format) and not isinstance(format, types.GenericAlias):
+        if hasattr(format, "encode") and hasattr(format, "decode") and format not in (str, bytes):
+            raise CoderError(
+                f"{type_name(format)} is a class of coders; give an instance: "
+                f"{type_name(format)}()."
+            )
+        return MsgpackCoder(format)
+    if isinstance(format, str):
+        raise CoderError(f"{format!r} is not a format. Expected a type (not its name) or a Coder.")
+    if isinstance(format, Coder):
+        return format
+    if format is Any or typing.get_origin(format) is not None:
+        return MsgpackCoder(format)
+    raise CoderError(f"{format!r} is not a format. Expected a type or a Coder.")
+
+
+def is_immutable(coder: Coder) -> bool:
+    """Return whether values of this coder can only change by being replaced.
+
+    Values that can be changed in place are compared with their stored bytes after user code ran,
+    so that ``model.get().append(x)`` is not lost.
+    """
+    kind: Any = getattr(coder, "type", None)
+    if isinstance(coder, BytesCoder) or kind in _IMMUTABLE:
+        return True
+    return bool(getattr(getattr(kind, "__struct_config__", None), "frozen", False)) and all(
+        field.type in _IMMUTABLE for field in msgspec.structs.fields(kind)
+    )
+
+
+def type_name(type: Any) -> str:
+    """Return a type as a person would write it."""
+    return type.__qualname__ if inspect.isclass(type) else repr(type).replace("typing.", "")
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 120 else text[:117] + '...'} ({type(value).__name__})"

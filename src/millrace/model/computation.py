@@ -1,0 +1,126 @@
+"""Computation: the class a user derives from to say what happens to a key.
+
+Source: MillWheel, "Computation API" (5.1), figures 3, 7 and 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NoReturn
+
+from millrace.model.errors import PipelineError
+from millrace.model.record import LOW_WATERMARK, Record, TimeDomain, Timer
+from millrace.model.state import StateCell
+from millrace.model.stream import KeyExtractor
+from millrace.model.time import MIN_TIMESTAMP
+
+
+class Computation:
+    """Application logic, run in the context of one key at a time.
+
+    A subclass declares what it reads and writes, its state, and the two hooks::
+
+        class WindowCounter(mr.Computation):
+            inputs = {"searches": mr.by("query")}
+            outputs = {"counts": Count}
+            buckets = mr.MapState(int)
+
+            def process_record(self, record): ...
+            def process_timer(self, timer): ...
+
+    The runtime makes one instance for each worker process and switches it from key to key, so
+    nothing of a key may be kept in an attribute: that is what state cells are for. Parameters set
+    in ``__init__`` (``p.add(SpikeDetector(threshold=3))``) are the same for every key.
+
+    Attributes:
+        inputs: Stream name -> key extractor, chosen by this consumer (:func:`millrace.by`).
+        outputs: Stream name -> record format, a type or a Coder.
+        key: The current key.
+        low_watermark: Low watermark of this computation's input in microseconds: no record that
+            arrives from now on should be older. ``MAX_TIMESTAMP`` once the input has ended.
+        wall_time: Wall-clock time of the epoch in microseconds; the same on every retry.
+    """
+
+    inputs: ClassVar[Mapping[str, KeyExtractor]] = {}
+    outputs: ClassVar[Mapping[str, Any]] = {}
+
+    key: Any = None
+    low_watermark: int = MIN_TIMESTAMP
+    wall_time: int = 0
+
+    def process_record(self, record: Record) -> None:
+        """React to one record of the current key.
+
+        Called once for every record, in order of arrival within a key, serially for a key. Late
+        records come here too, with ``record.late`` set. An exception fails the epoch, or, where the
+        pipeline declares a dead-letter stream, sends the record there.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has inputs but no process_record")
+
+    def process_timer(self, timer: Timer) -> None:
+        """React to one due timer of the current key.
+
+        Called exactly once for a timer, after the records of the bundle, in increasing order of
+        ``timer.at`` for a key. At the end of the input ``self.low_watermark`` is ``MAX_TIMESTAMP``:
+        code that sets the next timer of a chain from here must stop then.
+        """
+        raise NotImplementedError(f"{type(self).__name__} sets timers but has no process_timer")
+
+    def produce(
+        self, stream: str, value: Any, timestamp: int | None = None, key: Any = None
+    ) -> None:
+        """Send a value to one of this computation's output streams.
+
+        Args:
+            stream: A key of ``outputs``.
+            value: Of that stream's record format.
+            timestamp: Event time in microseconds; by default that of the record or timer at hand.
+            key: The record's key as sinks and ``by_key()`` consumers see it; by default the current
+                key. Other consumers extract their own.
+        """
+        self._outside("produce")
+
+    def set_timer(self, tag: Any, at: int, domain: TimeDomain = LOW_WATERMARK) -> None:
+        """Have ``process_timer`` called when the domain's clock reaches ``at``.
+
+        The tag names the timer within key and domain: setting it again moves it. A timer in the
+        past fires in this same bundle, after the records, still in order of time.
+        """
+        self._outside("set_timer")
+
+    def delete_timer(self, tag: Any, domain: TimeDomain = LOW_WATERMARK) -> None:
+        """Cancel a pending timer; nothing happens if there is none."""
+        self._outside("delete_timer")
+
+    def hold(self, at: int | None) -> None:
+        """Hold this computation's low watermark at ``at`` for the current key; None lets go.
+
+        What is kept in state counts as pending work from then on, as if it were a record with that
+        timestamp. Source: MillWheel 5.2, "persistent state can also be assigned a timestamp".
+        """
+        self._outside("hold")
+
+    def _outside(self, call: str) -> NoReturn:
+        raise PipelineError(
+            f"{type(self).__name__}.{call} was called outside of process_record and process_timer. "
+            "Only there a key is current."
+        )
+
+
+def state_cells(computation: Computation) -> dict[str, StateCell]:
+    """Return a computation's declared state cells by name, base classes' first.
+
+    >>> from millrace.model.state import ValueState
+    >>> class C(Computation):
+    ...     count = ValueState(int)
+    >>> state_cells(C())
+    {'count': ValueState(MsgpackCoder(int))}
+    """
+    cells: dict[str, StateCell] = {}
+    for base in reversed(type(computation).__mro__):
+        for name, value in vars(base).items():
+            if isinstance(value, StateCell):
+                cells[name] = value
+            else:
+                cells.pop(name, None)
+    return cells

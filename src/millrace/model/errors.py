@@ -1,0 +1,79 @@
+"""The exceptions of Millrace, in one tree.
+
+Every message says what was given, what was expected, where it happened and what to do next.
+
+.. code-block:: text
+
+    MillraceError
+    ├── PipelineError            the pipeline as written cannot run; raised when it is built
+    │   └── CoderError           a value or a key its coder cannot encode or decode
+    ├── RecordRejected           a record that its injector or record format refuses
+    ├── UserCodeError            an exception in a computation's own code, with where it happened
+    │   └── TimerLoop            a computation re-arms a due timer without end
+    ├── WatermarkRegression      somebody reported a low watermark below an earlier one
+    ├── StoreError               hard state cannot be read or written
+    │   ├── CheckpointUnwritable the checkpoint location refuses writes, or is full
+    │   ├── CheckpointMismatch   the checkpoint belongs to another pipeline, topology or version
+    │   ├── DamagedStore         stored bytes fail their checksum, or a needed object is gone
+    │   └── ZombieWriter         a newer run, or another attempt, owns what this one tried to write
+    ├── RunFailed                a run on Spark ended with an error (its cause is attached)
+    └── InvariantViolation       the kernel broke one of its own rules: a bug in Millrace
+"""
+
+from __future__ import annotations
+
+
+class MillraceError(Exception):
+    """Base of every exception that Millrace raises on purpose."""
+
+
+class PipelineError(MillraceError, ValueError):
+    """The pipeline as written cannot run: unknown stream, cycle, wrong argument, and so on."""
+
+
+class CoderError(PipelineError):
+    """A value or a key that its coder cannot encode or decode."""
+
+
+class RecordRejected(MillraceError):
+    """A record that its injector or record format refuses, and no dead-letter stream takes."""
+
+
+class UserCodeError(MillraceError):
+    """An exception in a computation's code; ``__cause__`` is the user's own exception."""
+
+
+class TimerLoop(UserCodeError):
+    """A computation re-arms a timer that is already due, without end."""
+
+
+class WatermarkRegression(MillraceError, ValueError):
+    """A low watermark was reported below an earlier report of the same reporter."""
+
+
+class StoreError(MillraceError):
+    """Hard state cannot be read or written."""
+
+
+class CheckpointUnwritable(StoreError, OSError):
+    """The checkpoint location refuses writes: permissions, a read-only mount, a full disk."""
+
+
+class CheckpointMismatch(StoreError):
+    """The checkpoint belongs to another pipeline, another topology or another version."""
+
+
+class DamagedStore(StoreError):
+    """Stored bytes fail their checksum, or an object that must be there is gone."""
+
+
+class ZombieWriter(StoreError):
+    """A newer run, or another attempt, owns what this writer tried to write."""
+
+
+class RunFailed(MillraceError):
+    """A run on Spark ended with an error; ``__cause__`` is what Spark reported."""
+
+
+class InvariantViolation(MillraceError, AssertionError):
+    """The kernel broke one of its own rules. Always a bug in Millrace, never the user's."""

@@ -1,0 +1,254 @@
+"""Pipeline: what a user builds, before anything runs.
+
+Source: design.md, "Contract"; MillWheel, "Core concepts" (4).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millrace.model.computation import Computation
+from millrace.model.errors import PipelineError
+from millrace.model.record import DeadLetter
+from millrace.model.stream import Step, Stream
+from millrace.model.time import DAY, Duration, duration_us
+
+if TYPE_CHECKING:
+    from millrace.model.topology import Topology
+
+
+@dataclass(frozen=True)
+class Injection:
+    """How one stream is fed from outside.
+
+    Attributes:
+        stream: Name of the stream.
+        source: A Spark DataFrame, streaming or bounded, or None: fed by a Harness.
+        timestamp: Column that holds the event time.
+        low_watermark: Policy that publishes the injector's low watermark.
+        format: Record format of the values: a type or a Coder.
+        ahead_us: How far past the wall clock a timestamp may lie, in microseconds.
+    """
+
+    stream: str
+    source: Any
+    timestamp: str | None
+    low_watermark: Any
+    format: Any
+    ahead_us: int
+
+
+@dataclass(frozen=True)
+class SinkDeclaration:
+    """Where a stream's records go."""
+
+    stream: str
+    sink: Any
+
+
+class Pipeline:
+    """A graph of streams and computations, with injectors at its start and sinks at its end.
+
+    >>> import millrace as mr
+    >>> class Echo(mr.Computation):
+    ...     inputs = {"words": mr.by(str)}
+    ...     outputs = {"echoes": str}
+    ...
+    ...     def process_record(self, record):
+    ...         self.produce("echoes", record.value * 2)
+    >>> p = mr.Pipeline("echo")
+    >>> p.inject("words", format=str)
+    Stream('words')
+    >>> p.add(Echo)
+    >>> h = mr.testing.Harness(p)
+    >>> h.inject("words", [("ha", 0)])
+    >>> [output.value for output in h.outputs("echoes")]
+    ['haha']
+    """
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name.strip():
+            raise PipelineError(f"{name!r} cannot name a pipeline. Expected a non-empty str.")
+        self.name = name
+        self.injections: dict[str, Injection] = {}
+        self.computations: dict[str, Computation] = {}
+        self.steps: list[Step] = []
+        self.formats: dict[str, Any] = {}
+        self.sinks: list[SinkDeclaration] = []
+        self.dead_letters: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name!r})"
+
+    def inject(
+        self,
+        stream: str,
+        source: Any = None,
+        *,
+        timestamp: str | None = None,
+        low_watermark: Any = None,
+        id: str | None = None,
+        format: Any = Any,
+        ahead: Duration = DAY,
+    ) -> Stream:
+        """Feed a stream from outside.
+
+        Args:
+            stream: Name of the stream.
+            source: A Spark DataFrame, streaming or bounded; None lets a Harness feed the stream.
+            timestamp: The column with the event time: a Spark timestamp, or microseconds as a
+                64-bit integer.
+            low_watermark: What the injector publishes, such as ``mr.BoundedDelay("5 s")``.
+            id: Column with a record id for deduplication; not supported yet, must be None.
+            format: Record format. A Struct or dataclass takes the columns of its fields' names;
+                a builtin type takes the only column besides the timestamp; without a format the
+                value is a dict of all columns.
+            ahead: How far past the wall clock a timestamp may lie before its record is refused. A
+                single timestamp far in the future would otherwise carry the low watermark with it
+                and make everything after it late.
+
+        Raises:
+            PipelineError: The stream is injected already, or an argument is missing.
+        """
+        _check_name(stream, "stream")
+        if stream in self.injections:
+            raise PipelineError(
+                f"stream {stream!r} is injected twice in {self!r}. Inject a second source under "
+                "another name, and let consumers subscribe to both."
+            )
+        if id is not None:
+            raise PipelineError(
+                f"inject({stream!r}, id={id!r}): deduplication by a column is not supported yet. "
+                "Leave id out; what the source delivers once is processed exactly once."
+            )
+        if source is not None and timestamp is None:
+            raise PipelineError(
+                f"inject({stream!r}) has a source but no event time. "
+                'Name the column that holds it: timestamp="time".'
+            )
+        self.injections[stream] = Injection(
+            stream, source, timestamp, low_watermark, format, duration_us(ahead)
+        )
+        return Stream(self, stream)
+
+    def add(self, computation: type[Computation] | Computation, *, name: str | None = None) -> None:
+        """Add a computation: a class, or an instance with parameters of its own.
+
+        Args:
+            computation: A subclass of Computation, or an instance of one.
+            name: Its name in this pipeline and its checkpoint; by default the class's name.
+        """
+        instance = computation
+        if inspect.isclass(computation) and issubclass(computation, Computation):
+            try:
+                instance = computation()
+            except TypeError as missing:
+                raise PipelineError(
+                    f"{computation.__name__} cannot be made without arguments ({missing}). "
+                    f"Add an instance: p.add({computation.__name__}(...))."
+                ) from None
+        if not isinstance(instance, Computation):
+            raise PipelineError(
+                f"p.add({computation!r}): expected a subclass of mr.Computation, or an instance "
+                "of one."
+            )
+        name = type(instance).__name__ if name is None else name
+        _check_name(name, "computation")
+        if name in self.computations:
+            raise PipelineError(
+                f"two computations are named {name!r} in {self!r}. State is kept under the name, "
+                f'so it must be unique: p.add({type(instance).__name__}, name="...").'
+            )
+        self.computations[name] = instance
+
+    def stream(self, name: str) -> Stream:
+        """Return a stream by name, to add stateless steps to it. It may be declared later."""
+        _check_name(name, "stream")
+        return Stream(self, name)
+
+    def sink(self, stream: str, sink: Any) -> None:
+        """Send a stream's records out of the pipeline.
+
+        Args:
+            stream: Name of the stream.
+            sink: ``mr.Parquet(...)``, ``mr.Memory()``, ``mr.Console()``, or any callable
+                ``(DataFrame, epoch)``.
+        """
+        _check_name(stream, "stream")
+        if not callable(sink):
+            raise PipelineError(
+                f"p.sink({stream!r}, {sink!r}): expected mr.Parquet(...), mr.Memory(), "
+                "mr.Console(), or a callable (DataFrame, epoch) -> None."
+            )
+        self.sinks.append(SinkDeclaration(stream, sink))
+
+    def dead_letter(self, stream: str) -> Stream:
+        """Declare the stream that takes records and timers which cannot be processed.
+
+        Its format is :class:`~millrace.DeadLetter`. Without one, such a record stops the run with
+        an error that names it.
+        """
+        _check_name(stream, "stream")
+        if self.dead_letters is not None:
+            raise PipelineError(f"{self!r} has a dead-letter stream: {self.dead_letters!r}.")
+        self.dead_letters = stream
+        self.formats[stream] = DeadLetter
+        return Stream(self, stream)
+
+    def build(self) -> Topology:
+        """Return the checked graph.
+
+        Raises:
+            PipelineError: Unknown stream, cycle, formats that disagree, missing key extractor.
+        """
+        from millrace.model.topology import build
+
+        return build(self)
+
+    def start(self, spark: Any, *, checkpoint: str, **options: Any) -> Any:
+        """Run on Spark until stopped; see :func:`millrace.spark.start` for options and errors.
+
+        Returns:
+            The run's handle: ``wait``, ``status``, ``process_available``, ``drain``, ``stop``.
+        """
+        return _spark().start(self, spark, checkpoint=checkpoint, **options)
+
+    def run_batch(self, spark: Any, **options: Any) -> Any:
+        """Run over bounded sources, to their end; see :func:`millrace.spark.run_batch`."""
+        return _spark().run_batch(self, spark, **options)
+
+    def _add_step(self, stream: Stream, kind: str, function: Callable[..., Any]) -> Stream:
+        target = f"{stream.name}.{kind}-{sum(s.source == stream.name for s in self.steps) + 1}"
+        self.steps.append(Step(stream.name, target, kind, function))
+        return Stream(self, target)
+
+    def _name_stream(self, stream: Stream, name: str, format: Any) -> Stream:
+        _check_name(name, "stream")
+        self.steps.append(Step(stream.name, name, "map", _same))
+        if format is not Any:
+            if name in self.formats and self.formats[name] != format:
+                raise PipelineError(
+                    f"stream {name!r} is declared with two formats: {self.formats[name]!r} and "
+                    f"{format!r}."
+                )
+            self.formats[name] = format
+        return Stream(self, name)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _spark() -> Any:
+    # The one call up the layers: a pipeline must be startable from itself, and importing it must
+    # not import PySpark. By name and only when called, so neither happens.
+    return importlib.import_module("millrace.spark")
+
+
+def _check_name(name: Any, what: str) -> None:
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise PipelineError(f"{name!r} cannot name a {what}. Expected a printable, non-empty str.")

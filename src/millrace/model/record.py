@@ -1,0 +1,93 @@
+"""Record and Timer: the two things that call user code.
+
+Source: MillWheel, "Core concepts" (4), "Timers" (4.6), figure 8.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Any
+
+import msgspec
+
+
+class TimeDomain(enum.IntEnum):
+    """The clock that a timer waits for."""
+
+    LOW_WATERMARK = 0
+    WALL_TIME = 1
+
+
+LOW_WATERMARK = TimeDomain.LOW_WATERMARK
+WALL_TIME = TimeDomain.WALL_TIME
+
+
+class Record(msgspec.Struct, gc=False):
+    """One element of a stream, as a computation sees it.
+
+    Attributes:
+        key: What the consumer's key extractor made of it.
+        value: The value, of the stream's record format.
+        timestamp: Event time in microseconds since the Unix epoch, UTC.
+        stream: Name of the stream that it came by.
+        late: Whether ``timestamp`` was behind the low watermark when the record was delivered.
+    """
+
+    key: Any
+    value: Any
+    timestamp: int
+    stream: str
+    late: bool = False
+    origin: int = 0
+    sequence: int = 0
+
+    @property
+    def id(self) -> bytes:
+        """The unique id of this record: 16 bytes, the same on every redelivery.
+
+        The first half names the origin (stream and epoch, or computation and commit number), the
+        second the place in it (source partition and row, or key interval and index).
+        """
+        return struct.pack(">qq", self.origin, self.sequence)
+
+
+class Timer(msgspec.Struct, frozen=True):
+    """A per-key hook that fires when its clock reaches ``at``.
+
+    Attributes:
+        tag: Names the timer within its key and domain; setting a tag again moves the timer.
+        at: Microseconds since the Unix epoch, UTC.
+        domain: ``LOW_WATERMARK`` or ``WALL_TIME``.
+
+    >>> Timer("flush", at=10)
+    Timer(tag='flush', at=10, domain=<TimeDomain.LOW_WATERMARK: 0>)
+    """
+
+    tag: Any
+    at: int
+    domain: TimeDomain = LOW_WATERMARK
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A record or timer that could not be processed: the format of every dead-letter stream.
+
+    Attributes:
+        stream: The stream it came by; empty for a timer.
+        computation: Where it failed; empty when its injector or record format refused it.
+        reason: What was wrong, in words.
+        error: The user code's traceback; empty when no user code was involved.
+        key: The key, as text.
+        value: The value or timer tag, as text.
+        timestamp: Event time in microseconds, or None if it had no usable one.
+        epoch: The epoch in which it was refused.
+    """
+
+    stream: str
+    computation: str
+    reason: str
+    error: str
+    key: str
+    value: str
+    timestamp: int | None
+    epoch: int

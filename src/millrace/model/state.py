@@ -1,0 +1,163 @@
+"""Persistent state as a user declares and uses it: cells of one key.
+
+A cell is declared on the class and used on the instance, inside ``process_record`` and
+``process_timer``, where it means the current key's cell::
+
+    class WindowCounter(mr.Computation):
+        buckets = mr.MapState(int)
+
+        def process_record(self, record):
+            second = record.timestamp // mr.SECOND
+            self.buckets[second] = self.buckets.get(second, 0) + 1
+
+Each cell takes a type, or a :class:`~millrace.model.coder.Coder` for bytes of the user's own
+making. The kernel gives the declared cells their contents (``windmill/cells.py``); here they only
+know their format, and refuse use outside of a hook.
+
+Source: MillWheel, "Persistent State" (4.4), figure 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, Generic, NoReturn, TypeVar
+
+from millrace.model.coder import coder_for, is_immutable
+from millrace.model.errors import PipelineError
+
+T = TypeVar("T")
+
+
+class StateCell:
+    """A declared cell: its name, its owner and its coder."""
+
+    def __init__(self, format: Any) -> None:
+        self.coder = coder_for(format)
+        self.immutable = is_immutable(self.coder)
+        self.name = "?"
+        self.owner = "?"
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name, self.owner = name, owner.__name__
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.coder!r})"
+
+    def _outside(self) -> NoReturn:
+        raise PipelineError(
+            f"{self.owner}.{self.name} was used outside of process_record and process_timer. "
+            "State belongs to one key, and only there a key is current."
+        )
+
+
+class ValueState(StateCell, Generic[T]):
+    """One value a key. ``None`` means empty.
+
+    A value changed in place (a list, a dict, a Struct) is noticed and persisted.
+    """
+
+    def get(self, default: Any = None) -> Any:
+        """Return the value, or ``default`` if there is none."""
+        self._outside()
+
+    def set(self, value: T | None) -> None:
+        """Replace the value."""
+        self._outside()
+
+    def clear(self) -> None:
+        """Forget the value."""
+        self._outside()
+
+
+class MapState(StateCell, MutableMapping[Any, T], Generic[T]):
+    """A map a key. An entry is read and written without touching the others.
+
+    Entry keys are what record keys are: str, int, bytes, or tuples of scalars. Iteration is in the
+    order of their encoding: ints and strs ascending.
+    """
+
+    __hash__ = StateCell.__hash__
+
+    def __getitem__(self, entry: Any) -> T:
+        self._outside()
+
+    def __setitem__(self, entry: Any, value: T) -> None:
+        self._outside()
+
+    def __delitem__(self, entry: Any) -> None:
+        self._outside()
+
+    def __iter__(self) -> Iterator[Any]:
+        self._outside()
+
+    def __len__(self) -> int:
+        """Return the number of entries; reads them all (in the store's order, not into memory)."""
+        self._outside()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class BagState(StateCell, Generic[T]):
+    """A multiset a key. Adding is a blind write: it reads nothing."""
+
+    def add(self, item: T) -> None:
+        """Add one item."""
+        self._outside()
+
+    def __iter__(self) -> Iterator[T]:
+        """Iterate over the items in the order they were added, a block at a time."""
+        self._outside()
+
+    def clear(self) -> None:
+        """Forget all items."""
+        self._outside()
+
+
+class CombiningState(StateCell, Generic[T]):
+    """An accumulator a key, into which items are folded.
+
+    Args:
+        format: Type or coder of the accumulator.
+        add: ``add(accumulator, item) -> accumulator``. The builtins ``sum``, ``min`` and ``max``
+            stand for themselves.
+        initial: The accumulator before the first item; None if the first item itself is it.
+
+    >>> CombiningState(int, max).fold(CombiningState(int, max).fold(None, 3), 5)
+    5
+    """
+
+    def __init__(
+        self, format: Any, add: Callable[[Any, Any], Any] = sum, initial: Any = None
+    ) -> None:
+        super().__init__(format)
+        self._add = _BUILTIN.get(add, add)
+        self.initial = initial
+
+    def fold(self, accumulator: Any, item: Any) -> Any:
+        """Return the accumulator with one more item in it; the first item starts it."""
+        if accumulator is None:
+            if self.initial is None:
+                return item
+            accumulator = self.initial
+        return self._add(accumulator, item)
+
+    def add(self, item: Any) -> None:
+        """Fold one item into the accumulator."""
+        self._outside()
+
+    def get(self, default: Any = None) -> Any:
+        """Return the accumulator, or ``default`` if nothing was added."""
+        self._outside()
+
+    def clear(self) -> None:
+        """Forget the accumulator."""
+        self._outside()
+
+
+def _sum(accumulator: Any, item: Any) -> Any:
+    return accumulator + item
+
+
+# The builtins take an iterable; as a fold they take two. `min(a, b)` happens to do both.
+_BUILTIN: dict[Any, Callable[[Any, Any], Any]] = {sum: _sum}

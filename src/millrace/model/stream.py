@@ -1,0 +1,172 @@
+"""Streams: how a consumer chooses keys, and the stateless steps between streams.
+
+Source: MillWheel, "Keys" (4.2), "Streams" (4.3), figure 5: different consumers extract different
+keys from one stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millrace.model.errors import PipelineError
+
+if TYPE_CHECKING:
+    from millrace.model.pipeline import Pipeline
+
+
+class KeyExtractor:
+    """Assigns a key to a record, on behalf of one consumer of a stream."""
+
+    def __call__(self, value: Any, key: Any) -> Any:
+        """Return the consumer's key for a record with this value and producer's key."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ByFields(KeyExtractor):
+    """The key is a field of the value, or a tuple of several."""
+
+    fields: tuple[str, ...]
+
+    def __call__(self, value: Any, key: Any) -> Any:
+        """Return the field, or the tuple of fields."""
+        if len(self.fields) == 1:
+            return _field(value, self.fields[0])
+        return tuple(_field(value, field) for field in self.fields)
+
+    def __repr__(self) -> str:
+        return f"by({', '.join(map(repr, self.fields))})"
+
+
+@dataclass(frozen=True)
+class ByFunction(KeyExtractor):
+    """The key is what a function makes of the value."""
+
+    function: Callable[[Any], Any]
+
+    def __call__(self, value: Any, key: Any) -> Any:
+        """Return ``function(value)``."""
+        return self.function(value)
+
+    def __repr__(self) -> str:
+        return f"by({getattr(self.function, '__qualname__', self.function)})"
+
+
+@dataclass(frozen=True)
+class ByKey(KeyExtractor):
+    """The key stays what the producer's was."""
+
+    def __call__(self, value: Any, key: Any) -> Any:
+        """Return the producer's key."""
+        return key
+
+    def __repr__(self) -> str:
+        return "by_key()"
+
+
+def by(*chosen: str | Callable[[Any], Any]) -> KeyExtractor:
+    """Return a key extractor: a field name, several, or a function of the value.
+
+    A field of the source's DataFrame is extracted, encoded and hashed by Spark itself; a function
+    needs a Python stage.
+
+    >>> by("origin", "dest")({"origin": "JFK", "dest": "LAX"}, None)
+    ('JFK', 'LAX')
+    >>> by(str.upper)("jfk", None)
+    'JFK'
+    """
+    if len(chosen) == 1 and callable(chosen[0]):
+        return ByFunction(chosen[0])
+    if not chosen or not all(isinstance(field, str) and field for field in chosen):
+        raise PipelineError(
+            f"by{chosen!r} chooses no key. Expected field names, by('origin', 'dest'), "
+            "or one function of the value, by(lambda value: value.origin)."
+        )
+    return ByFields(chosen)  # type: ignore[arg-type]  # just checked: every one is a str
+
+
+def by_key() -> KeyExtractor:
+    """Return the extractor that keeps the key of the computation that produced the record."""
+    return ByKey()
+
+
+def _field(value: Any, field: str) -> Any:
+    if isinstance(value, Mapping):
+        try:
+            return value[field]
+        except KeyError:
+            raise KeyError(f"no field {field!r} in {sorted(value)!r}") from None
+    return getattr(value, field)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stateless step from one stream to another: it joins the stage before it (fusion).
+
+    Attributes:
+        source: Stream that it reads.
+        target: Stream that it feeds.
+        kind: ``map``, ``flat_map``, ``filter`` or ``key_by``.
+        function: Of the value; for ``key_by`` of value and key.
+    """
+
+    source: str
+    target: str
+    kind: str
+    function: Callable[..., Any]
+
+    def apply(self, value: Any, key: Any) -> Iterable[tuple[Any, Any]]:
+        """Return the (value, key) pairs that this step makes of one record."""
+        if self.kind == "map":
+            return ((self.function(value), key),)
+        if self.kind == "filter":
+            return ((value, key),) if self.function(value) else ()
+        if self.kind == "key_by":
+            return ((value, self.function(value, key)),)
+        return ((made, key) for made in self.function(value))
+
+
+class Stream:
+    """A named stream of a pipeline, to which stateless steps can be added.
+
+    >>> import millrace as mr
+    >>> p = mr.Pipeline("words")
+    >>> p.inject("lines", format=str)
+    Stream('lines')
+    >>> p.stream("lines").flat_map(str.split).to("words", format=str)
+    Stream('words')
+    """
+
+    def __init__(self, pipeline: Pipeline, name: str) -> None:
+        self.pipeline = pipeline
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r})"
+
+    def map(self, function: Callable[[Any], Any]) -> Stream:
+        """Replace each value by ``function(value)``; key and timestamp stay."""
+        return self._step("map", function)
+
+    def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Stream:
+        """Replace each value by the values in ``function(value)``, none or many."""
+        return self._step("flat_map", function)
+
+    def filter(self, function: Callable[[Any], bool]) -> Stream:
+        """Keep the values for which ``function(value)`` is true."""
+        return self._step("filter", function)
+
+    def key_by(self, chosen: str | Callable[[Any], Any], *more: str) -> Stream:
+        """Give each record the key in a field, several fields, or a function of the value."""
+        return self._step("key_by", by(chosen, *more))
+
+    def to(self, name: str, format: Any = Any) -> Stream:
+        """Name the stream, and declare its record format, so that consumers can subscribe."""
+        return self.pipeline._name_stream(self, name, format)
+
+    def _step(self, kind: str, function: Callable[..., Any]) -> Stream:
+        if not callable(function):
+            raise PipelineError(f"{self!r}.{kind}: {function!r} cannot be called with a value.")
+        return self.pipeline._add_step(self, kind, function)

@@ -1,0 +1,135 @@
+"""Instants and durations: int64 microseconds since the Unix epoch, UTC, and how to write them.
+
+Microseconds are Spark's own unit. Public arguments also take :class:`~datetime.datetime`,
+:class:`~datetime.timedelta` and text such as ``"5 min"``; inside, everything is a plain ``int``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Final
+
+from millrace.model.errors import PipelineError
+
+MICROSECOND: Final = 1
+MILLISECOND: Final = 1_000
+SECOND: Final = 1_000_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+
+#: Before any time: what a low watermark is until somebody knows better. Half of int64, so that
+#: adding or subtracting a duration (146,000 years fit) never overflows in numpy, Arrow or Spark.
+MIN_TIMESTAMP: Final = -(1 << 62)
+
+#: The end of time: a low watermark that has reached it says that no record will ever come again.
+MAX_TIMESTAMP: Final = 1 << 62
+
+#: Record timestamps lie in ``[EARLIEST_RECORD, LATEST_RECORD]``: from 1970 to the end of what
+#: 64-bit nanoseconds (pandas, Parquet's INT96 readers, many sinks) can say, in the year 2262.
+EARLIEST_RECORD: Final = 0
+LATEST_RECORD: Final = 9_223_372_036_854_775
+
+Instant = int | dt.datetime
+Duration = int | dt.timedelta | str
+
+_UNITS: Final = {
+    "us": MICROSECOND, "usec": MICROSECOND, "microsecond": MICROSECOND,
+    "ms": MILLISECOND, "msec": MILLISECOND, "millisecond": MILLISECOND,
+    "s": SECOND, "sec": SECOND, "second": SECOND,
+    "m": MINUTE, "min": MINUTE, "minute": MINUTE,
+    "h": HOUR, "hr": HOUR, "hour": HOUR,
+    "d": DAY, "day": DAY,
+    "w": 7 * DAY, "week": 7 * DAY,
+}  # fmt: skip
+_PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
+_UNIX_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def duration_us(duration: Duration) -> int:
+    """Return a duration in microseconds.
+
+    Args:
+        duration: Microseconds as an int, a timedelta, or text: ``"5 min"``, ``"1h 30m"``.
+
+    Raises:
+        PipelineError: Negative, or text that is not a number and a unit.
+
+    >>> duration_us("5 min"), duration_us("1h 30m") == 90 * MINUTE, duration_us(7)
+    (300000000, True, 7)
+    """
+    if isinstance(duration, bool):
+        us = None
+    elif isinstance(duration, int):
+        us = duration
+    elif isinstance(duration, dt.timedelta):
+        us = duration // dt.timedelta(microseconds=1)
+    elif isinstance(duration, str):
+        us = _parse(duration)
+    else:
+        us = None
+    if us is None or us < 0:
+        raise PipelineError(
+            f"{duration!r} is not a duration. Expected microseconds as an int >= 0, a timedelta, "
+            'or text such as "5 min", "1 h 30 min", "250 ms".'
+        )
+    return us
+
+
+def _parse(text: str) -> int | None:
+    total, at = 0.0, 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None:
+            return None
+        name = part[2].lower()
+        unit = _UNITS.get(name) or _UNITS.get(name.removesuffix("s"))
+        if unit is None:
+            return None
+        total += float(part[1]) * unit
+        at = part.end()
+    return round(total) if text.strip() else None
+
+
+def timestamp_us(instant: Instant) -> int:
+    """Return an instant in microseconds since the Unix epoch, UTC.
+
+    Raises:
+        PipelineError: A datetime without a time zone (whose instant is anybody's guess), or
+            something that is neither an int nor a datetime.
+
+    >>> import datetime as dt
+    >>> timestamp_us(dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.timezone.utc))
+    1000000
+    """
+    if isinstance(instant, int) and not isinstance(instant, bool):
+        return instant
+    if isinstance(instant, dt.datetime):
+        if instant.tzinfo is None:
+            raise PipelineError(
+                f"{instant!r} has no time zone, so it names no instant. "
+                "Write datetime(..., tzinfo=timezone.utc), or give microseconds as an int."
+            )
+        return (instant - _UNIX_EPOCH) // dt.timedelta(microseconds=1)
+    raise PipelineError(
+        f"{instant!r} is not an instant. Expected microseconds since 1970 (UTC) as an int, "
+        "or a datetime with a time zone."
+    )
+
+
+def format_timestamp(us: int) -> str:
+    """Return an instant for a person: ISO 8601, or the name of an end of time.
+
+    >>> format_timestamp(0), format_timestamp(MAX_TIMESTAMP), format_timestamp(MIN_TIMESTAMP)
+    ('1970-01-01T00:00:00Z', 'end of time', 'before time')
+    """
+    if us >= MAX_TIMESTAMP:
+        return "end of time"
+    if us <= MIN_TIMESTAMP:
+        return "before time"
+    try:
+        instant = _UNIX_EPOCH + dt.timedelta(microseconds=us)
+    except OverflowError:
+        return f"{us} us"
+    return instant.isoformat().replace("+00:00", "Z")

@@ -1,0 +1,334 @@
+"""Topology: a pipeline checked, numbered and levelled, as every executor uses it.
+
+Levels are longest paths: a computation stands one level below the deepest that feeds it, and the
+computations of a level run side by side in one Spark stage.
+
+Source: MillWheel, "Streams" (4.3), figure 3; design.md, "How a pipeline runs on Spark".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from millrace.model.coder import Coder, coder_for
+from millrace.model.computation import Computation, state_cells
+from millrace.model.errors import CoderError, PipelineError
+from millrace.model.pipeline import Injection, Pipeline
+from millrace.model.state import StateCell
+from millrace.model.stream import KeyExtractor, Step
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One subscription: the wire tags each record with the number of the edge it travels.
+
+    Attributes:
+        number: Position in ``Topology.edges``.
+        stream: The stream subscribed to.
+        computation: The subscriber, or None if it is a sink.
+        sink: Number of the sink, or None.
+        extractor: The subscriber's key extractor; None for a sink.
+    """
+
+    number: int
+    stream: str
+    computation: str | None
+    sink: int | None
+    extractor: KeyExtractor | None
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """One stream: its format, who feeds it and who reads it."""
+
+    name: str
+    format: Any
+    coder: Coder
+    injection: Injection | None
+    publishers: tuple[str, ...]
+    steps: tuple[Step, ...]
+    edges: tuple[Edge, ...]
+
+
+@dataclass(frozen=True)
+class ComputationSpec:
+    """One computation: its number, level, senders and state.
+
+    Attributes:
+        number: Position in ``Topology.computations``; part of the ids of its productions.
+        level: 1 for computations fed by injectors only.
+        senders: Names of computations, and of injected streams, that feed it, steps included.
+    """
+
+    name: str
+    number: int
+    level: int
+    instance: Computation
+    inputs: Mapping[str, KeyExtractor]
+    outputs: tuple[str, ...]
+    senders: frozenset[str]
+    cells: Mapping[str, StateCell]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A checked pipeline. ``computations`` are ordered by level, then as they were added."""
+
+    name: str
+    streams: Mapping[str, StreamSpec]
+    computations: tuple[ComputationSpec, ...]
+    edges: tuple[Edge, ...]
+    sinks: tuple[Any, ...]
+    dead_letters: str | None
+    depth: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        deepest = max((spec.level for spec in self.computations), default=1)
+        object.__setattr__(self, "depth", deepest)
+
+    def computation(self, name: str) -> ComputationSpec:
+        """Return a computation by name."""
+        return next(spec for spec in self.computations if spec.name == name)
+
+    def injected(self) -> tuple[StreamSpec, ...]:
+        """Return the injected streams, in the order they were declared."""
+        return tuple(spec for spec in self.streams.values() if spec.injection is not None)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a checkpoint depends on, as plain data: two equal ones can share state."""
+        return {
+            "computations": {
+                spec.name: {
+                    "inputs": {stream: repr(by) for stream, by in sorted(spec.inputs.items())},
+                    "outputs": sorted(spec.outputs),
+                    "state": {name: repr(cell) for name, cell in sorted(spec.cells.items())},
+                }
+                for spec in self.computations
+            },
+            "streams": {name: repr(spec.coder) for name, spec in sorted(self.streams.items())},
+            "injected": sorted(spec.name for spec in self.injected()),
+        }
+
+
+def build(pipeline: Pipeline) -> Topology:
+    """Return the topology of a pipeline, or say everything that is wrong with it at once."""
+    problems: list[str] = []
+    publishers = _publishers(pipeline)
+    _check_subscriptions(pipeline, publishers, problems)
+    formats = _formats(publishers, problems)
+    if problems:
+        raise PipelineError(_together(pipeline, problems))
+
+    senders = {
+        name: frozenset(
+            sender for stream in computation.inputs for sender in _roots(stream, publishers)
+        )
+        for name, computation in pipeline.computations.items()
+    }
+    levels = _levels(pipeline, senders)
+    order = sorted(pipeline.computations, key=lambda name: levels[name])
+
+    edges: list[Edge] = []
+    for name in order:
+        for stream, extractor in pipeline.computations[name].inputs.items():
+            edges.append(Edge(len(edges), stream, name, None, extractor))
+    for number, declaration in enumerate(pipeline.sinks):
+        edges.append(Edge(len(edges), declaration.stream, None, number, None))
+
+    streams = {
+        name: StreamSpec(
+            name=name,
+            format=formats[name][0],
+            coder=formats[name][1],
+            injection=pipeline.injections.get(name),
+            publishers=tuple(who.name for who in whos if who.kind == "computation"),
+            steps=tuple(step for step in pipeline.steps if step.source == name),
+            edges=tuple(edge for edge in edges if edge.stream == name),
+        )
+        for name, whos in publishers.items()
+    }
+    computations = tuple(
+        ComputationSpec(
+            name=name,
+            number=number,
+            level=levels[name],
+            instance=pipeline.computations[name],
+            inputs=dict(pipeline.computations[name].inputs),
+            outputs=tuple(pipeline.computations[name].outputs),
+            senders=senders[name],
+            cells=state_cells(pipeline.computations[name]),
+        )
+        for number, name in enumerate(order)
+    )
+    return Topology(
+        name=pipeline.name,
+        streams=streams,
+        computations=computations,
+        edges=tuple(edges),
+        sinks=tuple(declaration.sink for declaration in pipeline.sinks),
+        dead_letters=pipeline.dead_letters,
+    )
+
+
+@dataclass(frozen=True)
+class _Publisher:
+    """Who feeds a stream: an injector, a computation, a step, or the dead-letter declaration."""
+
+    kind: str
+    name: str
+    format: Any = None
+
+
+def _publishers(pipeline: Pipeline) -> dict[str, list[_Publisher]]:
+    found: dict[str, list[_Publisher]] = {}
+    for stream, injection in pipeline.injections.items():
+        found.setdefault(stream, []).append(_Publisher("injector", stream, injection.format))
+    for name, computation in pipeline.computations.items():
+        if isinstance(computation.outputs, Mapping):
+            for stream, format in computation.outputs.items():
+                found.setdefault(stream, []).append(_Publisher("computation", name, format))
+    for step in pipeline.steps:
+        format = pipeline.formats.get(step.target, Any)
+        found.setdefault(step.target, []).append(_Publisher("step", step.source, format))
+    if pipeline.dead_letters is not None:
+        format = pipeline.formats[pipeline.dead_letters]
+        found.setdefault(pipeline.dead_letters, []).append(
+            _Publisher("dead letters", pipeline.dead_letters, format)
+        )
+    return found
+
+
+def _check_subscriptions(
+    pipeline: Pipeline, publishers: Mapping[str, Any], problems: list[str]
+) -> None:
+    def known(stream: str, who: str) -> None:
+        if stream not in publishers:
+            close = get_close_matches(stream, publishers, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            problems.append(
+                f"{who} subscribes to stream {stream!r}, which nobody injects or produces.{hint} "
+                f"Known streams: {', '.join(sorted(publishers)) or 'none'}."
+            )
+
+    for name, computation in pipeline.computations.items():
+        if not isinstance(computation.inputs, Mapping):
+            problems.append(
+                f"computation {name!r} declares inputs = {computation.inputs!r}. Each input needs "
+                'a key extractor: inputs = {"searches": mr.by("query")}.'
+            )
+            continue
+        if not isinstance(computation.outputs, Mapping):
+            problems.append(
+                f"computation {name!r} declares outputs = {computation.outputs!r}. Each output "
+                'needs a record format: outputs = {"counts": Count}.'
+            )
+        if not computation.inputs:
+            problems.append(
+                f"computation {name!r} has no inputs, so it would never run. "
+                'Declare inputs = {"stream": mr.by("field")}.'
+            )
+        for stream, extractor in computation.inputs.items():
+            known(stream, f"computation {name!r}")
+            if not isinstance(extractor, KeyExtractor):
+                problems.append(
+                    f"computation {name!r} has no key extractor for stream {stream!r} (it has "
+                    f'{extractor!r}). Write {{"{stream}": mr.by("field")}}, '
+                    "mr.by(lambda value: ...), or mr.by_key() to keep the producer's key."
+                )
+    for declaration in pipeline.sinks:
+        known(declaration.stream, "a sink")
+    for step in pipeline.steps:
+        known(step.source, f"a {step.kind} step")
+    if len(_closure(pipeline)) and not pipeline.computations and not pipeline.sinks:
+        problems.append("it has neither computations nor sinks, so it would do nothing.")
+
+
+def _closure(pipeline: Pipeline) -> list[str]:
+    return [*pipeline.injections, *(step.target for step in pipeline.steps)]
+
+
+def _formats(
+    publishers: Mapping[str, list[_Publisher]], problems: list[str]
+) -> dict[str, tuple[Any, Coder]]:
+    formats: dict[str, tuple[Any, Coder]] = {}
+    for stream, whos in publishers.items():
+        declared: list[tuple[_Publisher, Any, Coder]] = []
+        for who in whos:
+            try:
+                declared.append((who, who.format, coder_for(who.format)))
+            except CoderError as refused:
+                problems.append(f"stream {stream!r}: {refused}")
+        typed = [entry for entry in declared if entry[1] is not Any]
+        for who, _, coder in typed[1:]:
+            if coder != typed[0][2]:
+                problems.append(
+                    f"stream {stream!r} has publishers whose formats disagree: "
+                    f"{typed[0][0].kind} {typed[0][0].name!r} says {typed[0][2]!r}, "
+                    f"{who.kind} {who.name!r} says {coder!r}. A stream has one record format."
+                )
+        for _, format, coder in typed[:1] or declared[:1]:
+            formats[stream] = (format, coder)
+    return formats
+
+
+def _roots(stream: str, publishers: Mapping[str, list[_Publisher]]) -> Iterable[str]:
+    """Yield the computations and injected streams that feed a stream, through steps."""
+    seen, pending = set(), [stream]
+    while pending:
+        name = pending.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for who in publishers[name]:
+            if who.kind == "step":
+                pending.append(who.name)
+            elif who.kind == "injector":
+                yield injector_name(name)
+            elif who.kind == "computation":
+                yield who.name
+
+
+def injector_name(stream: str) -> str:
+    """Return the name under which an injected stream publishes its low watermark.
+
+    Apart from computations' names, so that a stream and a computation may be called the same.
+    """
+    return f"injector:{stream}"
+
+
+def _levels(pipeline: Pipeline, senders: Mapping[str, frozenset[str]]) -> dict[str, int]:
+    levels: dict[str, int] = {}
+    path: list[str] = []
+
+    def level(name: str) -> int:
+        if name in levels:
+            return levels[name]
+        if name in path:
+            circle = " -> ".join([*path[path.index(name) :], name])
+            raise PipelineError(
+                f"{pipeline!r} has a cycle: {circle}. A low watermark cannot advance around a "
+                "cycle. Break it: feed the stream back through an external queue, or keep the "
+                "state in one computation."
+            )
+        path.append(name)
+        found = 1 + max(
+            (level(sender) for sender in senders[name] if sender in pipeline.computations),
+            default=0,
+        )
+        path.pop()
+        levels[name] = found
+        return found
+
+    for name in pipeline.computations:
+        level(name)
+    return levels
+
+
+def _together(pipeline: Pipeline, problems: list[str]) -> str:
+    if len(problems) == 1:
+        return f"{pipeline!r}: {problems[0]}"
+    lines = "\n".join(f"  {n}. {problem}" for n, problem in enumerate(problems, 1))
+    return f"{pipeline!r} has {len(problems)} problems:\n{lines}"

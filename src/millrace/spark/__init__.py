@@ -1,0 +1,31 @@
+"""The shell around the kernel that runs on Spark. The only package that imports PySpark.
+
+This module itself does not: ``mr.Parquet`` must be nameable without a JVM. PySpark is imported by
+the modules below, when a pipeline is started.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millrace.spark.sinks import Console, Memory, Parquet
+
+if TYPE_CHECKING:
+    from millrace.model.pipeline import Pipeline
+    from millrace.spark.run import Run
+
+__all__ = ["Console", "Memory", "Parquet", "run_batch", "start"]
+
+
+def start(pipeline: Pipeline, spark: Any, *, checkpoint: str, **options: Any) -> Run:
+    """Run a pipeline as a Structured Streaming query; see :func:`millrace.spark.run.start`."""
+    from millrace.spark.run import start
+
+    return start(pipeline, spark, checkpoint=checkpoint, **options)
+
+
+def run_batch(pipeline: Pipeline, spark: Any, **options: Any) -> None:
+    """Run a pipeline over bounded input; see :func:`millrace.spark.batch.run_batch`."""
+    from millrace.spark.batch import run_batch
+
+    run_batch(pipeline, spark, **options)

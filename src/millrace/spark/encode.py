@@ -1,0 +1,110 @@
+"""The encode stage: source rows through stateless steps and key functions, to rows on edges.
+
+It runs in the Spark stage that scans the source, and only for sources that need Python before the
+first shuffle.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
+from millrace.spark import wire
+from millrace.spark.refusal import refuse, time_refusal
+from millrace.spark.rows import RowBuilder, messages_table
+from millrace.spark.runtime import Blueprint, Runtime, SourceColumns, runtime_of
+from millrace.windmill.manifest import decode_manifest
+from millrace.windmill.record_ids import injected_origin
+from millrace.windmill.routing import Productions
+
+
+class EncodeTask:
+    """The function of the encode stage, one call a source partition.
+
+    Args:
+        blueprint: Of the run.
+        manifest: Of the epoch, as JSON.
+        latest_us: Injected stream -> timestamps after this are refused.
+    """
+
+    def __init__(self, blueprint: Blueprint, manifest: bytes, latest_us: dict[str, int]) -> None:
+        self.blueprint = blueprint
+        self.manifest = manifest
+        self.latest_us = latest_us
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows on edges, then this task's report."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        started = time.perf_counter()
+        runtime = runtime_of(self.blueprint)
+        manifest = decode_manifest(self.manifest)
+        report = wire.TaskReport(0, task, [], {}, {}, {}, 0.0)
+        for batch in batches:
+            numbers = batch.column("stream").to_numpy()
+            for source in self.blueprint.sources:
+                chosen = np.flatnonzero(numbers == source.number)
+                if not len(chosen) or source.native:
+                    continue
+                rows = batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))
+                builder = RowBuilder(runtime.topology, manifest, self.blueprint.tasks)
+                self._encode(runtime, source, rows, builder, manifest.epoch, report)
+                yield from builder.batches()
+        report.seconds = time.perf_counter() - started
+        yield from messages_table(wire.report_row(report), task % self.blueprint.tasks)
+
+    def _encode(
+        self,
+        runtime: Runtime,
+        source: SourceColumns,
+        rows: pa.RecordBatch,
+        builder: RowBuilder,
+        epoch: int,
+        report: wire.TaskReport,
+    ) -> None:
+        stream = source.stream
+        values = runtime.readers[stream].read(rows.column(f"s{source.number}"))
+        timestamps = rows.column("ts").to_pylist()
+        sequences = rows.column("sequence").to_pylist()
+        origin = injected_origin(source.number, epoch)
+        latest_us = self.latest_us[stream]
+        productions = Productions()
+        lengths = []
+        newest_us, accepted = MIN_TIMESTAMP, 0
+        send = runtime.router.send
+        for n, value in enumerate(values.values):
+            at_us = timestamps[n]
+            length = len(productions)
+            reason = values.refused.get(n) or time_refusal(at_us, latest_us)
+            cause: Exception | None = None
+            if reason is None:
+                try:
+                    send(productions, stream, value, at_us, None)
+                    accepted += 1
+                    newest_us = max(newest_us, at_us)
+                except Exception as error:
+                    productions.truncate(length)
+                    reason, cause = f"{type(error).__name__}: {error}", error
+            if reason is not None:
+                letter = refuse(
+                    runtime.topology, stream, "", reason, value, at_us, epoch, cause=cause
+                )
+                report.refused[stream] = report.refused.get(stream, 0) + 1
+                send(
+                    productions,
+                    str(runtime.topology.dead_letters),
+                    letter,
+                    max(EARLIEST_RECORD, min(at_us or 0, latest_us)),
+                    None,
+                )
+            lengths.append(len(productions) - length)
+        builder.add(productions, origin, np.repeat(np.array(sequences, dtype=np.int64), lengths))
+        report.injected[stream] = report.injected.get(stream, 0) + accepted
+        if accepted:
+            report.newest[stream] = max(report.newest.get(stream, MIN_TIMESTAMP), newest_us)

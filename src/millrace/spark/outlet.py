@@ -1,0 +1,70 @@
+"""The outlet: rows that leave the last level, as columns for sinks and reports for the driver."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.model.keys import decode_key
+from millrace.spark import wire
+from millrace.spark.runtime import Runtime
+
+
+class Outlet:
+    """Turns wire rows into rows of :func:`schema`."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._columns = runtime.sink_columns
+        self._schema = pa.schema(
+            [
+                ("edge", pa.int32()),
+                ("report", pa.binary()),
+                *((f"k{number}", columns.arrow) for number, columns in self._columns.items()),
+            ]
+        )
+
+    def batches(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield a batch for every sink that gets rows, and the reports."""
+        for batch in rows:
+            edges = batch.column("edge").to_numpy()
+            for number in np.unique(edges).tolist():
+                if number == wire.REPORT or number in self._columns:
+                    chosen = batch.filter(pa.array(edges == number))
+                    yield self._batch(number, chosen)
+
+    def _batch(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        count = rows.num_rows
+        arrays = [pa.array(np.full(count, number, dtype=np.int32))]
+        if number == wire.REPORT:
+            arrays.append(rows.column("value"))
+        else:
+            arrays.append(pa.nulls(count, pa.binary()))
+        for edge, columns in self._columns.items():
+            if edge == number:
+                origins = rows.column("origin").to_pylist()
+                sequences = rows.column("sequence").to_pylist()
+                arrays.append(
+                    columns.array(
+                        rows.column("value").to_pylist(),
+                        [key_text(key) for key in rows.column("key").to_pylist()],
+                        rows.column("ts"),
+                        [
+                            struct.pack(">qq", origin, sequence)
+                            for origin, sequence in zip(origins, sequences, strict=True)
+                        ],
+                    )
+                )
+            else:
+                arrays.append(pa.nulls(count, columns.arrow))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def key_text(encoded: bytes | None) -> str | None:
+    """Return a key for a sink's ``_key`` column: text as it is, else its repr."""
+    if not encoded:
+        return None
+    key = decode_key(encoded)
+    return key if isinstance(key, str) else repr(key)

@@ -1,0 +1,35 @@
+"""How many tasks and key intervals a run has by default."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # the name all of Spark's documentation uses
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Return whether driver and workers are one machine."""
+    return str(spark.conf.get("spark.master", "")).split("[")[0] == "local"
+
+
+def tasks_for(spark: SparkSession) -> int:
+    """Return the session's parallelism: how many tasks it can run at once."""
+    master = str(spark.conf.get("spark.master", ""))
+    local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
+    if local is not None:
+        cores = local[1] or "1"
+        return os.cpu_count() or 1 if cores == "*" else int(cores)
+    # The number of partitions of a range is the default parallelism: the one public way to ask.
+    row = spark.range(0, 1 << 20).agg(F.max(F.spark_partition_id())).first()
+    return int(row[0]) + 1 if row is not None else 1
+
+
+def intervals_for(tasks: int) -> int:
+    """Return the number of key intervals: a power of two, many more than tasks.
+
+    >>> intervals_for(2), intervals_for(100)
+    (16, 1024)
+    """
+    return max(16, 1 << (8 * tasks - 1).bit_length())

@@ -1,0 +1,398 @@
+"""A run: a pipeline as a Structured Streaming query, epoch by epoch, and the handle to it."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # the name all of Spark's documentation uses
+from pyspark.storagelevel import StorageLevel
+
+from millrace.injectors.policy import LowWatermarkPolicy
+from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError, RunFailed
+from millrace.model.pipeline import Pipeline
+from millrace.model.time import MIN_TIMESTAMP, SECOND, Duration, duration_us
+from millrace.model.topology import Topology, injector_name
+from millrace.spark import wire
+from millrace.spark.failure import explain
+from millrace.spark.parallelism import intervals_for, is_local, tasks_for
+from millrace.spark.plan import Plan
+from millrace.spark.source import sources_of
+from millrace.spark.status import Progress, Status
+from millrace.spark.ticks import Alarm, ticks
+from millrace.store import open_location
+from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.manifest import Manifest
+from millrace.windmill.routing import Productions
+from millrace.windmill.worker import Result
+
+#: An epoch without data costs Spark a few tenths of a second, so an idle pipeline has one in ten
+#: seconds; a due timer or a low watermark on the move does not wait for it.
+_IDLE_US = 10 * SECOND
+
+#: How often Spark asks the sources for news when there was none. Its own default, ten times a
+#: tenth of a second, keeps a core a fifth busy with asking.
+_TRIGGER = "50 milliseconds"
+
+
+def start(
+    pipeline: Pipeline,
+    spark: SparkSession,
+    *,
+    checkpoint: str,
+    tasks: int | None = None,
+    intervals: int | None = None,
+    cache: str | None = None,
+    trigger: str = _TRIGGER,
+    clock: Callable[[], int] | None = None,
+) -> Run:
+    """Run a pipeline on Spark until it is stopped, from where its checkpoint stands.
+
+    Args:
+        pipeline: With a streaming DataFrame and a low-watermark policy for each injected stream.
+        spark: A session.
+        checkpoint: Directory for hard state and for Spark's own offsets. It must be durable and
+            reachable from the driver and every worker.
+        tasks: Tasks a level; by default the session's parallelism. It may change between runs.
+        intervals: Key intervals a computation, a power of two; by default eight a task and at least
+            16. The checkpoint remembers it.
+        cache: Directory for caches, on each worker's own disk.
+        trigger: Spark's processing-time interval: how often to look for data when there was none.
+        clock: Wall-clock microseconds since 1970; by default the machine's.
+
+    Returns:
+        The handle.
+
+    Raises:
+        PipelineError: The pipeline, or a source, cannot run. Nothing was written.
+        CheckpointMismatch: The checkpoint is of another pipeline or topology, or was drained.
+        CheckpointUnwritable: The checkpoint cannot be written.
+    """
+    topology = pipeline.build()
+    sources = sources_of(topology)
+    policies = _policies(topology)
+    bounded = [source.stream.name for source in sources if not source.frame.isStreaming]
+    if bounded:
+        raise PipelineError(
+            f"streams {bounded} have bounded sources, and start() runs streaming ones. Read them "
+            "with spark.readStream, or run the pipeline with p.run_batch(spark)."
+        )
+    if not sources:
+        raise PipelineError(f"{pipeline!r} injects no stream, so it would never run.")
+    tasks = tasks_for(spark) if tasks is None else tasks
+    state = open_location(checkpoint, pipeline=pipeline.name)
+    epochs = Epochs(topology, state, intervals=intervals or intervals_for(tasks))
+    if epochs.drained:
+        raise CheckpointMismatch(
+            f"the run of checkpoint {checkpoint!r} was drained: its input ended, and every low "
+            "watermark is at the end of time. Its outputs are complete. Start with a new "
+            "checkpoint."
+        )
+    for sink in topology.sinks:
+        if hasattr(sink, "bind"):
+            sink.bind(state.uuid)
+    home = Path(checkpoint).expanduser().absolute() if is_local(spark) else None
+    where = cache or str(home / "cache" if home else Path(tempfile.gettempdir()) / "millrace")
+    plan = Plan(topology, sources, state, cache=where, tasks=tasks)
+    scratch = Path(tempfile.mkdtemp(prefix="millrace-"))
+    alarm = Alarm(scratch / "alarm")
+    alarm.set(0)
+    run = Run(topology, epochs, plan, policies, alarm, scratch, clock or _now_us)
+    rows = plan.raw().unionByName(
+        ticks(spark, alarm).select(F.lit(-1).alias("stream")), allowMissingColumns=True
+    )
+    run.query = (
+        rows.writeStream.queryName(f"millrace: {pipeline.name}")
+        .foreachBatch(run.epoch)
+        .option("checkpointLocation", str(Path(checkpoint).expanduser().absolute() / "spark"))
+        .trigger(processingTime=trigger)
+        .start()
+    )
+    return run
+
+
+class Run:
+    """The handle of a running pipeline. Its methods may be called from any thread.
+
+    ``wait``, ``process_available`` and ``drain`` also take Ctrl-C and SIGTERM when they are called
+    in the main thread: both stop the run as :meth:`stop` does.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        epochs: Epochs,
+        plan: Plan,
+        policies: dict[str, LowWatermarkPolicy],
+        alarm: Alarm,
+        scratch: Path,
+        clock: Callable[[], int],
+    ) -> None:
+        self.query: Any = None
+        self._topology = topology
+        self._epochs = epochs
+        self._plan = plan
+        self._policies = policies
+        self._alarm = alarm
+        self._scratch = scratch
+        self._clock = clock
+        self._turn = threading.Lock()
+        self._news = threading.Condition()
+        self._begun = 0
+        self._idle = 0
+        self._draining = False
+        self._stopping = False
+        self._interrupted = False
+        self._error: BaseException | None = None
+        self._progress = Progress()
+
+    # -- the user's side ---------------------------------------------------------------------------
+
+    def wait(self, timeout: Duration | None = None) -> bool:
+        """Wait until the run ends; return whether it has.
+
+        Raises:
+            RunFailed: It ended with an error, which is attached.
+        """
+        return self._wait_until(lambda: False, timeout)
+
+    def process_available(self, timeout: Duration | None = None) -> bool:
+        """Wait until all input that is there now is processed, and low watermarks stand still.
+
+        Returns:
+            Whether that is so; False if the time ran out or the run was stopped.
+
+        Raises:
+            RunFailed: The run ended with an error.
+        """
+        with self._news:
+            wanted = self._begun + 1
+        self._alarm.set(0)
+        self._wait_until(lambda: self._idle >= wanted, timeout)
+        return self._idle >= wanted
+
+    def drain(self, timeout: Duration | None = None) -> bool:
+        """End the input: raise every low watermark to the end of time, fire what waits, and stop.
+
+        What the sources have by then, but the run has not read, is not read any more; call
+        :meth:`process_available` first to have it.
+
+        Returns:
+            Whether the run ended; False if the time ran out first.
+        """
+        self._draining = True
+        self._alarm.set(0)
+        return self._wait_until(lambda: False, timeout)
+
+    def stop(self, timeout: Duration = 60 * SECOND) -> None:
+        """Stop: finish the epoch that is under way, or, after the timeout, roll it back.
+
+        An epoch that is rolled back runs again when the pipeline is started with the same
+        checkpoint; either way nothing is lost and nothing happens twice.
+        """
+        self._stopping = True
+        finished = self._turn.acquire(timeout=duration_us(timeout) / SECOND)
+        try:
+            if self.query is not None:
+                self.query.stop()
+        finally:
+            if finished:
+                self._turn.release()
+        self._close()
+
+    def status(self) -> Status:
+        """Return where the run stands."""
+        return self._progress.status(
+            self._epochs,
+            state="drained"
+            if self._epochs.drained
+            else "failed"
+            if self._error is not None and not self._stopping
+            else "stopped"
+            if self.query is not None and not self.query.isActive
+            else "running",
+        )
+
+    # -- Spark's side ------------------------------------------------------------------------------
+
+    def epoch(self, rows: DataFrame, number: int) -> None:
+        """Run one epoch: Spark calls it for each batch, and again for one that it retries."""
+        with self._turn:
+            if self._stopping or self._epochs.drained:
+                # To return would tell Spark that the batch is done.
+                raise _Stopped
+            try:
+                self._run_epoch(rows, number)
+            except BaseException as error:
+                self._error = error
+                raise
+            finally:
+                with self._news:
+                    self._news.notify_all()
+
+    def _run_epoch(self, rows: DataFrame, number: int) -> None:
+        epochs = self._epochs
+        with self._news:
+            self._begun += 1
+            turn = self._begun
+        started = time.perf_counter()
+        manifest = epochs.begin(
+            number,
+            wall_time_us=self._clock(),
+            injectors=self._published(),
+            draining=self._draining,
+        )
+        if manifest is None:
+            return
+        reports = self._run_job(rows.filter("stream >= 0"), manifest)
+        observed = Observed()
+        results = []
+        for report in reports:
+            observed.add(Observed(report.newest, report.injected, report.refused))
+            results += [
+                Result(
+                    one.computation,
+                    one.interval,
+                    one.number,
+                    one.report,
+                    one.counters,
+                    Productions(),
+                    one.replayed,
+                    one.repaired,
+                )
+                for one in report.intervals
+            ]
+        epochs.complete(manifest, results, observed)
+        self._progress.add(manifest.epoch, reports, observed, time.perf_counter() - started)
+        quiet = not any(observed.injected.values()) and not any(observed.refused.values())
+        settled = self._published() == manifest.injectors
+        if quiet and settled:
+            self._idle = turn
+        self._set_alarm(settled)
+
+    def _run_job(self, rows: DataFrame, manifest: Manifest) -> list[wire.TaskReport]:
+        """Run the epoch's one Spark job, its sinks included; return the tasks' reports."""
+        seen = Observation()
+        is_report = F.col("edge") == wire.REPORT
+        frame = self._plan.frame(rows, manifest).observe(
+            seen, F.collect_list(F.when(is_report, F.col("report"))).alias("reports")
+        )
+        sinks = self._topology.sinks
+        if len(sinks) == 1 and getattr(sinks[0], "single_pass", False):
+            sinks[0](self._plan.sink_rows(frame)[0], manifest.epoch)
+        elif not sinks:
+            frame.write.format("noop").mode("overwrite").save()
+        else:
+            # A sink may run any number of jobs on its rows, or none. So the epoch is run once,
+            # here, and the sinks read its result.
+            frame.persist(StorageLevel.MEMORY_AND_DISK)
+            try:
+                frame.write.format("noop").mode("overwrite").save()
+                for sink, its_rows in self._plan.sink_rows(frame).items():
+                    sinks[sink](its_rows, manifest.epoch)
+            finally:
+                frame.unpersist()
+        return [wire.decode_report(bytes(report)) for report in seen.get["reports"]]
+
+    def _published(self) -> dict[str, int]:
+        """Return what the injectors publish now: by their policies, never below what they did."""
+        newest = self._epochs.observed.newest
+        outputs = self._epochs.authority.low_watermarks.outputs
+        return {
+            stream: max(
+                policy.published_us(newest.get(stream, MIN_TIMESTAMP)),
+                outputs[injector_name(stream)],
+            )
+            for stream, policy in self._policies.items()
+        }
+
+    def _set_alarm(self, settled: bool) -> None:
+        if not settled or self._draining:
+            self._alarm.set(0)
+            return
+        due_us = min(self._epochs.authority.next_wall_timer_us(), self._clock() + _IDLE_US)
+        self._alarm.set(due_us)
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def _wait_until(self, reached: Callable[[], bool], timeout: Duration | None) -> bool:
+        """Wait for a condition, or the run's end; return whether the run has ended."""
+        deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
+        with self._signals():
+            while self.query.isActive and not reached():
+                if self._interrupted or self._epochs.drained:
+                    self.stop()
+                    break
+                if deadline is not None and time.monotonic() >= deadline:
+                    return False
+                with self._news:
+                    self._news.wait(0.1)
+        if not self.query.isActive:
+            self._close()
+            self._raise_failure()
+        return not self.query.isActive
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Let Ctrl-C and SIGTERM stop the run while the main thread waits for it."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def interrupt(*_: object) -> None:
+            self._interrupted = True
+
+        earlier = {
+            number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in earlier.items():
+                signal.signal(number, handler)
+
+    def _raise_failure(self) -> None:
+        if self._stopping or self._epochs.drained:
+            return
+        failure = self.query.exception()
+        if failure is None and self._error is None:
+            return
+        cause = self._error if self._error is not None else failure
+        if isinstance(cause, MillraceError):
+            raise cause
+        raise RunFailed(explain(self._topology.name, cause)) from cause
+
+    def _close(self) -> None:
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+class _Stopped(Exception):
+    """Tells Spark to give up a batch that a stopped run does not want to begin."""
+
+
+def _policies(topology: Topology) -> dict[str, LowWatermarkPolicy]:
+    policies: dict[str, LowWatermarkPolicy] = {}
+    for spec in topology.injected():
+        policy = spec.injection.low_watermark if spec.injection is not None else None
+        if not isinstance(policy, LowWatermarkPolicy):
+            raise PipelineError(
+                f"stream {spec.name!r} has no low-watermark policy (it has {policy!r}). Say how "
+                'late its records may come: low_watermark=mr.BoundedDelay("5 s").'
+            )
+        policies[spec.name] = policy
+    return policies
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+__all__ = ["Run", "start"]

@@ -1,0 +1,100 @@
+"""What a Python worker keeps between tasks: the topology, its machines, its readers.
+
+A worker process serves many tasks, and each would otherwise unpickle the pipeline and open its
+caches again. They are kept by the digest of what they are made from.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from millrace.model.topology import Topology
+from millrace.spark.formats import Columns
+from millrace.spark.values import ValueReader
+from millrace.store import HardState, LmdbCaches
+from millrace.windmill.routing import Router
+from millrace.windmill.worker import Worker
+
+
+@dataclass(frozen=True)
+class SourceColumns:
+    """What a worker must know of an injected stream's source."""
+
+    number: int
+    stream: str
+    columns: tuple[str, ...]
+    native: bool
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """Everything of a run that does not change from epoch to epoch; travels with every task.
+
+    Attributes:
+        digest: Tells blueprints apart.
+        topology: Pickled.
+        state: The checkpoint; only its path and id travel.
+        cache: Directory for caches, on each worker's host; None where state is not kept.
+        tasks: Number of tasks a level.
+        sources: The injected streams' sources.
+    """
+
+    digest: str
+    topology: bytes
+    state: HardState
+    cache: str
+    tasks: int
+    sources: tuple[SourceColumns, ...]
+
+
+class Runtime:
+    """A blueprint, built."""
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self.blueprint = blueprint
+        # Written by the driver of this very run, never read from a checkpoint or a stream.
+        self.topology: Topology = pickle.loads(blueprint.topology)
+        self.router = Router(self.topology)
+
+    @cached_property
+    def worker(self) -> Worker:
+        """The machines and their store."""
+        caches = LmdbCaches(self.blueprint.cache, self.blueprint.state.uuid)
+        return Worker(self.topology, self.blueprint.state, caches)
+
+    @cached_property
+    def readers(self) -> Mapping[str, ValueReader]:
+        """Injected stream -> reader of its values."""
+        return {
+            source.stream: ValueReader(
+                source.stream, self.topology.streams[source.stream].format, source.columns
+            )
+            for source in self.blueprint.sources
+        }
+
+    @cached_property
+    def sink_columns(self) -> Mapping[int, Columns]:
+        """Edge to a sink -> the columns of its rows."""
+        return {
+            edge.number: Columns(
+                self.topology.streams[edge.stream].format, self.topology.streams[edge.stream].coder
+            )
+            for edge in self.topology.edges
+            if edge.sink is not None
+        }
+
+
+_RUNTIMES: dict[str, Runtime] = {}
+
+
+def runtime_of(blueprint: Blueprint) -> Runtime:
+    """Return the runtime of a blueprint, made on first use in this process."""
+    runtime = _RUNTIMES.get(blueprint.digest)
+    if runtime is None:
+        # One run at a time uses a worker; an older run's caches need not stay open.
+        _RUNTIMES.clear()
+        runtime = _RUNTIMES[blueprint.digest] = Runtime(blueprint)
+    return runtime

@@ -1,0 +1,106 @@
+"""Status: where a run stands, for people and programs."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
+from millrace.spark import wire
+from millrace.windmill.counters import Counters
+from millrace.windmill.epochs import Epochs, Observed
+
+
+@dataclass(frozen=True)
+class Status:
+    """A run at one moment.
+
+    Attributes:
+        state: ``running``, ``stopped``, ``drained`` or ``failed``.
+        epoch: The last completed epoch; -1 before the first.
+        low_watermarks: Computation -> low watermark of its input, in microseconds.
+        newest: Injected stream -> latest timestamp read.
+        injected: Injected stream -> records read since the beginning.
+        refused: Injected stream -> records refused since the beginning.
+        counters: Computation -> what it did since the beginning.
+        records_per_second: Records read, over the last epochs of this process.
+        epoch_seconds: How long the last epoch took.
+        replayed: Commits that this process found made by an earlier attempt.
+        repaired: Commits by which caches had to be brought forward.
+    """
+
+    state: str
+    epoch: int
+    low_watermarks: dict[str, int]
+    newest: dict[str, int]
+    injected: dict[str, int]
+    refused: dict[str, int]
+    counters: dict[str, Counters]
+    records_per_second: float
+    epoch_seconds: float
+    replayed: int
+    repaired: int
+
+    @property
+    def low_watermark(self) -> int:
+        """Return the lowest low watermark of all computations, in microseconds."""
+        return min(self.low_watermarks.values(), default=MIN_TIMESTAMP)
+
+    @property
+    def lag(self) -> float | None:
+        """Return how far that is behind the newest record, in seconds of event time."""
+        newest_us = max(self.newest.values(), default=MIN_TIMESTAMP)
+        if newest_us == MIN_TIMESTAMP or self.low_watermark == MIN_TIMESTAMP:
+            return None
+        if self.low_watermark >= MAX_TIMESTAMP:
+            return 0.0
+        return max(0, newest_us - self.low_watermark) / SECOND
+
+    @property
+    def late(self) -> int:
+        """Return how many records were late, over all computations."""
+        return sum(counters.late for counters in self.counters.values())
+
+
+class Progress:
+    """What this process saw of its own epochs."""
+
+    def __init__(self) -> None:
+        # A rate over the last epochs: long enough to read, short enough to follow.
+        self._recent: deque[tuple[int, float]] = deque(maxlen=20)
+        self._seconds = 0.0
+        self._replayed = 0
+        self._repaired = 0
+
+    def add(
+        self, epoch: int, reports: list[wire.TaskReport], observed: Observed, seconds: float
+    ) -> None:
+        """Take one epoch."""
+        self._seconds = seconds
+        records = sum(observed.injected.values())
+        if records:
+            self._recent.append((records, seconds))
+        for report in reports:
+            self._replayed += sum(one.replayed for one in report.intervals)
+            self._repaired += sum(one.repaired for one in report.intervals)
+
+    def status(self, epochs: Epochs, *, state: str) -> Status:
+        """Return the status of a run."""
+        seconds = sum(spent for _, spent in self._recent)
+        counters = {}
+        for name, counted in epochs.counters.items():
+            counters[name] = Counters()
+            counters[name].add(counted)
+        return Status(
+            state=state,
+            epoch=epochs.completed,
+            low_watermarks=dict(epochs.authority.low_watermarks.inputs),
+            newest=dict(epochs.observed.newest),
+            injected=dict(epochs.observed.injected),
+            refused=dict(epochs.observed.refused),
+            counters=counters,
+            records_per_second=sum(n for n, _ in self._recent) / seconds if seconds else 0.0,
+            epoch_seconds=self._seconds,
+            replayed=self._replayed,
+            repaired=self._repaired,
+        )

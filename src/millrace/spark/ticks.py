@@ -1,0 +1,84 @@
+"""The tick source: it makes Structured Streaming start an epoch when no data does.
+
+A timer that waits for the wall clock, and a low watermark that can advance, need epochs without
+data; an idle pipeline should have few. So the driver writes down when the next epoch is wanted at
+the latest, and this source has a row from then on. Spark polls it in a process of its own, which is
+why a file says when, and not a variable.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+
+NAME = "millrace_ticks"
+
+
+class Alarm:
+    """When the next epoch is wanted at the latest, in microseconds; shared through a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def set(self, at_us: int) -> None:
+        """Replace the time. A reader sees the old or the new one, never half of it."""
+        scratch = self.path.with_suffix(".new")
+        scratch.write_text(str(at_us))
+        scratch.replace(self.path)
+
+    def due(self) -> bool:
+        """Return whether the time has come. An alarm that cannot be read is due."""
+        try:
+            return time.time_ns() // 1000 >= int(self.path.read_text())
+        except (OSError, ValueError):
+            return True
+
+
+class _Reader(SimpleDataSourceStreamReader):
+    def __init__(self, alarm: Alarm) -> None:
+        self._alarm = alarm
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"tick": 0}
+
+    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int]], dict[str, int]]:
+        if not self._alarm.due():
+            return iter(()), start
+        tick = start["tick"] + 1
+        return iter([(tick,)]), {"tick": tick}
+
+    def readBetweenOffsets(
+        self, start: dict[str, int], end: dict[str, int]
+    ) -> Iterator[tuple[int]]:
+        return iter([(end["tick"],)])
+
+    def commit(self, end: dict[str, int]) -> None:
+        pass
+
+
+class TickSource(DataSource):
+    """``spark.readStream.format("millrace_ticks").option("alarm", path)``: one row a tick."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return NAME
+
+    def schema(self) -> str:
+        """Return the columns: the number of the tick."""
+        return "tick bigint"
+
+    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
+        """Return the reader of the alarm named in the options."""
+        return _Reader(Alarm(Path(self.options["alarm"])))
+
+
+def ticks(spark: SparkSession, alarm: Alarm) -> DataFrame:
+    """Return the streaming DataFrame of an alarm's ticks."""
+    spark.dataSource.register(TickSource)
+    return spark.readStream.format(NAME).option("alarm", str(alarm.path)).load()

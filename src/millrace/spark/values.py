@@ -1,0 +1,197 @@
+"""From the columns of a source to values of a stream's record format, whole columns at a time.
+
+A value that its format refuses is found here, and the others of its batch are not touched by it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from millrace.model.coder import Coder, MsgpackCoder
+from millrace.model.errors import PipelineError
+from millrace.spark.formats import fields_of
+
+#: Arrow types whose Python values are of a field's type by construction, so that a column without
+#: nulls needs no check of its values.
+_TRUSTED: dict[Any, Callable[[pa.DataType], bool]] = {
+    int: pa.types.is_integer,
+    float: pa.types.is_floating,
+    str: lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
+    bytes: lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind),
+    bool: pa.types.is_boolean,
+}
+
+
+@dataclass
+class Values:
+    """Values of a batch; a refused one is None there, with the reason by its position."""
+
+    values: list[Any]
+    refused: dict[int, str]
+
+
+class ValueReader:
+    """Reads one injected stream's values.
+
+    Args:
+        stream: The stream's name, for messages.
+        format: Its record format.
+        columns: Names of the source's columns that make a value.
+    """
+
+    def __init__(self, stream: str, format: Any, columns: Sequence[str]) -> None:
+        self._stream = stream
+        self._format = format
+        self._columns = tuple(columns)
+        self._fields = fields_of(format)
+        self._make: Callable[[list[list[Any]]], list[Any]] | None
+        if isinstance(format, type) and issubclass(format, msgspec.Struct):
+            positional = not any(info.required and _kw_only(format) for info in _infos(format))
+            self._make = _positional(format) if positional else _by_name(format, self._columns)
+        elif self._fields is not None:
+            self._make = _by_name(format, self._columns)
+        else:
+            self._make = None
+
+    def read(self, struct: pa.StructArray) -> Values:
+        """Return the values of a struct column, one a row."""
+        arrays = dict(zip(struct.type.names, struct.flatten(), strict=True))
+        if self._fields is not None:
+            return self._structs(arrays, len(struct))
+        if self._format is Any or isinstance(self._format, Coder):
+            names = list(arrays)
+            rows = zip(*(_to_list(array) for array in arrays.values()), strict=True)
+            return Values([dict(zip(names, row, strict=True)) for row in rows], {})
+        (array,) = arrays.values()
+        trusted = _TRUSTED.get(self._format)
+        if trusted is not None and trusted(array.type) and not array.null_count:
+            return Values(_to_list(array), {})
+        return self._convert(_to_list(_plain(array, self._format)))
+
+    def _structs(self, arrays: dict[str, pa.Array], count: int) -> Values:
+        assert self._fields is not None
+        names = [name for name in self._columns if name in arrays]
+        sure = len(names) == len(self._fields)
+        columns = []
+        for name in names:
+            array = _plain(arrays[name], self._fields[name])
+            trusted = _TRUSTED.get(self._fields[name])
+            sure = sure and trusted is not None and trusted(array.type) and not array.null_count
+            columns.append(_to_list(array))
+        if sure and self._make is not None:
+            return Values(self._make(columns), {})
+        return self._convert(
+            [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+            if columns
+            else [{}] * count
+        )
+
+    def _convert(self, plain: list[Any]) -> Values:
+        values, refused = [], {}
+        for position, value in enumerate(plain):
+            try:
+                values.append(msgspec.convert(value, self._format))
+            except msgspec.ValidationError as error:
+                values.append(None)
+                refused[position] = f"stream {self._stream!r}: {error}"
+        return Values(values, refused)
+
+
+def value_columns(
+    stream: str, format: Any, available: Sequence[str], timestamp: str
+) -> tuple[str, ...]:
+    """Return the source's columns that make a value of a format.
+
+    Raises:
+        PipelineError: The format needs a column that the source has not.
+    """
+    fields = fields_of(format)
+    if fields is not None:
+        required = _required(format)
+        missing = [name for name in fields if name not in available and name in required]
+        if missing:
+            raise PipelineError(
+                f"stream {stream!r}: its format {format.__name__} needs columns {missing}, which "
+                f"its source does not have. The source has {list(available)}."
+            )
+        return tuple(name for name in fields if name in available)
+    if format is Any or isinstance(format, Coder):
+        return tuple(available)
+    rest = [name for name in available if name != timestamp]
+    if len(rest) == 1:
+        return (rest[0],)
+    if not rest:
+        return (timestamp,)
+    raise PipelineError(
+        f"stream {stream!r}: its format {format!r} is a single value, but its source has columns "
+        f"{rest} besides the timestamp. Select one, or declare a msgspec.Struct with these fields."
+    )
+
+
+def _to_list(array: pa.Array) -> list[Any]:
+    if array.null_count == 0 and (
+        pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
+    ):
+        return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+    return array.to_pylist()  # type: ignore[no-any-return]
+
+
+def _plain(array: pa.Array, field: Any) -> pa.Array:
+    """Return a timestamp column as microseconds where the format wants an int."""
+    if pa.types.is_timestamp(array.type) and not _wants_datetime(field):
+        return array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
+    return array
+
+
+def _wants_datetime(field: Any) -> bool:
+    return field is dt.datetime or dt.datetime in getattr(field, "__args__", ())
+
+
+def _positional(format: Any) -> Callable[[list[list[Any]]], list[Any]]:
+    return lambda columns: list(itertools.starmap(format, zip(*columns, strict=True)))
+
+
+def _by_name(format: Any, names: tuple[str, ...]) -> Callable[[list[list[Any]]], list[Any]]:
+    return lambda columns: [
+        format(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)
+    ]
+
+
+def _infos(format: Any) -> tuple[Any, ...]:
+    return msgspec.structs.fields(format)
+
+
+def _kw_only(format: Any) -> bool:
+    try:
+        format(*([None] * len(_infos(format))))
+    except TypeError:
+        return True
+    return False
+
+
+def _required(format: Any) -> set[str]:
+    if issubclass(format, msgspec.Struct):
+        return {info.name for info in _infos(format) if info.required}
+    import dataclasses
+
+    return {
+        info.name
+        for info in dataclasses.fields(format)
+        if info.default is dataclasses.MISSING and info.default_factory is dataclasses.MISSING
+    }
+
+
+def check_format(stream: str, coder: Coder, format: Any) -> None:
+    """Refuse formats that a source's columns cannot become."""
+    if isinstance(format, Coder) and not isinstance(coder, MsgpackCoder):
+        raise PipelineError(
+            f"stream {stream!r} has a source of columns and a coder of bytes, {format!r}. Declare "
+            "a type as its format: a msgspec.Struct, a dataclass, or a builtin type."
+        )

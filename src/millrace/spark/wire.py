@@ -1,0 +1,114 @@
+"""The wire: the rows that travel between the stages of one epoch's plan.
+
+Every row names the edge it travels, so one shuffle a level serves every edge. Rows that are not
+records have negative edge numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from millrace.watermark.report import Report
+from millrace.windmill.counters import Counters
+
+#: A task's message to every task of the next level: what low watermarks its intervals show.
+CONTROL: Final = -1
+#: A task's message to the driver, passed on by the levels below.
+REPORT: Final = -2
+#: One for each task of level 1, so that every task runs and timers fire without data.
+WAKE: Final = -3
+#: A source row that was refused before it reached edge n is on edge REFUSED - n.
+REFUSED: Final = -100
+
+#: Columns between levels. ``pid`` is the task that the row goes to; ``hash`` is the key's, signed
+#: as Spark has it; ``origin`` and ``sequence`` are the record's id.
+SCHEMA: Final = pa.schema(
+    [
+        ("pid", pa.int32()),
+        ("edge", pa.int32()),
+        ("hash", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("ts", pa.int64()),
+        ("origin", pa.int64()),
+        ("sequence", pa.int64()),
+    ]
+)
+DDL: Final = (
+    "pid int, edge int, hash long, key binary, value binary, ts long, origin long, sequence long"
+)
+COLUMNS: Final = tuple(SCHEMA.names)
+
+
+class IntervalReport(msgspec.Struct, array_like=True):
+    """One interval's outcome, as the driver needs it."""
+
+    computation: str
+    interval: int
+    number: int
+    report: Report
+    counters: Counters
+    replayed: bool
+    repaired: int
+
+
+class TaskReport(msgspec.Struct, array_like=True):
+    """What one task tells the driver at the end of an epoch.
+
+    Attributes:
+        level: The level that it ran.
+        task: Its number.
+        intervals: One for each interval that it owned.
+        newest: Injected stream -> latest timestamp that it saw.
+        injected: Injected stream -> records that it saw.
+        refused: Injected stream -> records that it refused.
+        seconds: How long it ran Python code.
+    """
+
+    level: int
+    task: int
+    intervals: list[IntervalReport]
+    newest: dict[str, int]
+    injected: dict[str, int]
+    refused: dict[str, int]
+    seconds: float
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_low_watermarks = msgspec.msgpack.Decoder(dict[str, int]).decode
+decode_report = msgspec.msgpack.Decoder(TaskReport).decode
+
+
+def control_rows(low_watermarks: dict[str, int], tasks: int) -> pa.RecordBatch:
+    """Return one row a task of the next level, carrying low watermarks in microseconds."""
+    return messages(CONTROL, encode(low_watermarks), np.arange(tasks, dtype=np.int32))
+
+
+def report_row(report: TaskReport) -> pa.RecordBatch:
+    """Return the row that carries a task's report; it stays with the task's number."""
+    return messages(REPORT, encode(report), np.array([report.task], dtype=np.int32))
+
+
+def messages(
+    edge: int, value: bytes, pids: np.ndarray[tuple[int], np.dtype[np.int32]]
+) -> pa.RecordBatch:
+    """Return rows with one value for several tasks."""
+    count = len(pids)
+    nothing = pa.nulls(count, pa.int64())
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(pids),
+            pa.array(np.full(count, edge, dtype=np.int32)),
+            nothing,
+            pa.nulls(count, pa.binary()),
+            pa.array([value] * count, pa.binary()),
+            nothing,
+            nothing,
+            nothing,
+        ],
+        schema=SCHEMA,
+    )

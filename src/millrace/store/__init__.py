@@ -1,0 +1,42 @@
+"""Hard state: the commit log and epoch log that everything else can be rebuilt from, and caches.
+
+Byte formats: ``docs/design/2026-11-20-store-format.md``.
+"""
+
+from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, View
+from millrace.store.commit import Commit, Identity, payload_bytes
+from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
+from millrace.store.local import LocalHardState
+from millrace.store.location import local_path, open_location
+from millrace.store.log import CommitLog, EpochLog, HardState
+from millrace.store.memory import MemoryHardState
+from millrace.store.memory_cache import MemoryCache, MemoryCaches
+from millrace.store.repair import Repair, bring
+from millrace.store.segment import IndexEntry, encode_segment, read_commit, read_index
+
+__all__ = [
+    "ROW_BYTES_MAX",
+    "Cache",
+    "Caches",
+    "Commit",
+    "CommitLog",
+    "EpochLog",
+    "HardState",
+    "Identity",
+    "IndexEntry",
+    "LmdbCache",
+    "LmdbCaches",
+    "LocalHardState",
+    "MemoryCache",
+    "MemoryCaches",
+    "MemoryHardState",
+    "Repair",
+    "View",
+    "bring",
+    "encode_segment",
+    "local_path",
+    "open_location",
+    "payload_bytes",
+    "read_commit",
+    "read_index",
+]

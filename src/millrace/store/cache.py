@@ -1,0 +1,137 @@
+"""Cache: the rows of one key interval as they are after some commit. Disposable, unlike the log.
+
+Everything in a cache can be made again from the commit log (:func:`millrace.store.bring`), so a
+cache may be fast rather than safe.
+
+Source: MillWheel, section 8.3 "Framework-Level Caching", and 6.2: a single writer a key, guaranteed
+by the sequencer, is what makes it right to read back what was written without asking the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from millrace.model.errors import InvariantViolation, StoreError
+from millrace.store.commit import Commit
+
+# LMDB's limit is 511 bytes, less room for a prefix of its own that a store may want.
+ROW_BYTES_MAX = 480
+
+
+class View(Protocol):
+    """The rows of one interval at one commit; later commits do not show."""
+
+    @property
+    def position(self) -> int:
+        """Number of the commit that the view shows, 0 for none."""
+        ...
+
+    def get(self, row: bytes) -> bytes | None:
+        """Return the value of a row, None when there is none."""
+        ...
+
+    def get_many(self, rows: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the values of those of ``rows`` (sorted, distinct) that are present."""
+        ...
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the rows in ``[start, stop)``, ascending; only inside the ``with`` of the view."""
+        ...
+
+
+class Cache(Protocol):
+    """The cache of ONE ``(computation, interval)``; other processes may share what is behind it."""
+
+    @property
+    def position(self) -> int:
+        """Number of the last commit applied; 0 when the cache is empty or was unusable."""
+        ...
+
+    def view(self, at: int | None = None) -> AbstractContextManager[View]:
+        """Open a view.
+
+        Args:
+            at: The commit the caller has to read at. Another attempt of a task, in another
+                process, may have moved the cache since :func:`~millrace.store.bring`; reading at
+                any other commit would compute a wrong commit, so pass it when a commit follows.
+
+        Raises:
+            StoreError: the cache is at another commit than ``at``; try the task again.
+        """
+        ...
+
+    def apply(self, commit: Commit) -> None:
+        """Apply a durable commit; nothing when it (or a later one) has been applied already.
+
+        Raises:
+            StoreError: a commit between ``position`` and this one is missing, or there is no room.
+            InvariantViolation: the commit is of another interval, or a row is malformed.
+        """
+        ...
+
+    def clear(self) -> None:
+        """Drop every row and go back to position 0."""
+        ...
+
+
+class Caches(Protocol):
+    """All the caches that one process may use."""
+
+    def open(self, computation: str, interval: int) -> Cache:
+        """Return the cache of an interval; the same one for the same arguments."""
+        ...
+
+
+def changes(commit: Commit) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+    """Return what ``commit`` leaves behind: rows to put and rows to delete, each sorted, distinct.
+
+    Raises:
+        InvariantViolation: a row is empty, longer than 480 bytes, or begins with a zero byte,
+            which caches keep for themselves.
+
+    >>> changes(Commit("c", 0, 1, 1, 1, [(b"Sb", b"1"), (b"Sa", b"2"), (b"Sb", None)]))
+    ([(b'Sa', b'2')], [b'Sb'])
+    """
+    last = dict(commit.mutations)
+    if not last:
+        return [], []
+    rows = sorted(last)
+    if rows[0] < b"\x01" or max(map(len, rows)) > ROW_BYTES_MAX:
+        bad = next(row for row in rows if row < b"\x01" or len(row) > ROW_BYTES_MAX)
+        raise InvariantViolation(
+            f"row {bad[:40]!r} of {len(bad)} bytes in commit {commit.number} of interval "
+            f"{commit.interval} of computation {commit.computation!r}: expected 1 to "
+            f"{ROW_BYTES_MAX} bytes, the first one not zero"
+        )
+    puts = [(row, value) for row in rows if (value := last[row]) is not None]
+    deletes = [row for row in rows if last[row] is None] if len(puts) < len(rows) else []
+    return puts, deletes
+
+
+def check_owner(computation: str, interval: int, commit: Commit) -> None:
+    """Raise InvariantViolation unless ``commit`` is for this computation and interval."""
+    if (commit.computation, commit.interval) != (computation, interval):
+        raise InvariantViolation(
+            f"commit {commit.number} of interval {commit.interval} of computation "
+            f"{commit.computation!r} was given to the cache of interval {interval} of computation "
+            f"{computation!r}"
+        )
+
+
+def gap(position: int, commit: Commit) -> StoreError:
+    """Return the error for a commit that cannot be applied yet."""
+    return StoreError(
+        f"cache of interval {commit.interval} of computation {commit.computation!r}: at commit "
+        f"{position}, asked to apply commit {commit.number}, expected {position + 1}. Did another "
+        f"process clear the cache meanwhile? Bring the cache up from the log and try again."
+    )
+
+
+def moved(computation: str, interval: int, position: int, at: int) -> StoreError:
+    """Return the error for a view at another commit than the caller needs."""
+    return StoreError(
+        f"cache of interval {interval} of computation {computation!r}: at commit {position}, "
+        f"expected {at}. Another attempt of the same work is using the cache; try this task again."
+    )

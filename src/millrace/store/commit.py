@@ -1,0 +1,94 @@
+"""Commit: everything one bundle changed in one key interval, under one number.
+
+Source: MillWheel, section 6.2 "State Manipulation": all per-key updates are one atomic operation,
+and a sequencer (here the commit's number) refuses a writer that is no longer the owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from millrace.model.errors import InvariantViolation
+
+
+class Commit(msgspec.Struct, array_like=True, gc=False):
+    """The atomic unit of hard state; its identity is ``(computation, interval, number)``.
+
+    Args:
+        computation: Name of the computation.
+        interval: Id of the key interval, 0 or more.
+        number: 1, 2, 3 ... without gaps, for each ``(computation, interval)``.
+        epoch: The epoch whose manifest the commit was made under.
+        generation: The run (its claim on the checkpoint) that made it.
+        mutations: ``(row, value)`` in the order to apply; a value of None deletes the row, and a
+            later mutation of the same row wins. Blind writes: nothing is read to apply them.
+        productions: What is sent on once the commit is durable; opaque to the store.
+        report: What the driver's authority is told; opaque to the store.
+
+    It travels as a msgpack array in this order of fields, so a new field is only ever appended.
+
+    >>> Commit("count", 0, 1, epoch=1, generation=1, mutations=[(b"Sk", b"1")]).number
+    1
+    """
+
+    computation: str
+    interval: int
+    number: int
+    epoch: int
+    generation: int
+    mutations: list[tuple[bytes, bytes | None]]
+    productions: bytes = b""
+    report: bytes = b""
+
+
+Identity = tuple[str, int, int]
+"""``(computation, interval, number)``, the name of one slot of the commit log."""
+
+
+def identity(commit: Commit) -> Identity:
+    """Return the slot that ``commit`` is made for.
+
+    Raises:
+        InvariantViolation: the number is below 1 or the interval is negative.
+
+    >>> identity(Commit("count", 7, 3, epoch=1, generation=1, mutations=[]))
+    ('count', 7, 3)
+    """
+    if commit.number < 1 or commit.interval < 0:
+        raise InvariantViolation(
+            f"commit {commit.number} of interval {commit.interval} of computation "
+            f"{commit.computation!r}: numbers start at 1 and intervals at 0"
+        )
+    return commit.computation, commit.interval, commit.number
+
+
+def identities(commits: Iterable[Commit]) -> list[Identity]:
+    """Return the slots of ``commits``, which must be distinct: a number is used once.
+
+    Raises:
+        InvariantViolation: two commits have the same identity, or one has an impossible one.
+    """
+    names: dict[Identity, None] = {}
+    for commit in commits:
+        name = identity(commit)
+        if name in names:
+            raise InvariantViolation(
+                f"two commits numbered {commit.number} for interval {commit.interval} of "
+                f"computation {commit.computation!r} in one append; a number is used once"
+            )
+        names[name] = None
+    return list(names)
+
+
+def payload_bytes(commit: Commit) -> int:
+    """Return the bytes of rows, values, productions and report that ``commit`` carries.
+
+    A measure for counters: what the encoding adds (a few bytes a row) is left out.
+
+    >>> payload_bytes(Commit("count", 0, 1, 1, 1, [(b"Sk", b"123"), (b"Sx", None)], b"pp"))
+    9
+    """
+    rows = sum(len(row) + len(value or b"") for row, value in commit.mutations)
+    return rows + len(commit.productions) + len(commit.report)

@@ -1,0 +1,190 @@
+"""Files that are either absent or complete and durable, whatever dies in between.
+
+One operation, :func:`put_if_absent`: write a temporary file, fsync it, give it its names with
+``link(2)``, fsync the directories of those names, remove the temporary name. ``link`` fails when
+the name exists, which makes it put-if-absent; the bytes are durable before the first name exists,
+so no name ever leads to a torn file. However many names a file gets, its data is fsync'd once.
+
+Alternatives considered: ``rename`` replaces what is there, so it cannot be put-if-absent;
+``O_EXCL`` creates the name before the bytes, so a crash leaves a torn file that other attempts find
+taken; ``renameat2(RENAME_NOREPLACE)`` gives one name a file, so one fsync an interval. File systems
+without hard links (FAT, some FUSE mounts) are therefore refused, with an error that says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from millrace.model.errors import CheckpointUnwritable, DamagedStore
+
+TEMPORARY_SUFFIX = ".tmp"
+
+# A new driver empties the scratch directory, perhaps under a live task of an older run. The task
+# then writes its file again; a third loss in a row is not a race any more.
+_ATTEMPTS = 3
+
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+
+_REMEDIES = {
+    errno.ENOSPC: "The disk is full: free room, or extend the volume",
+    errno.EDQUOT: "The disk quota is used up: free room, or raise the quota",
+    errno.EROFS: "The file system is mounted read-only: mount it for writing",
+    errno.EACCES: "Give the user that runs Spark's tasks write permission there",
+    errno.EPERM: "Give the user that runs Spark's tasks write permission there",
+    errno.EIO: "The disk reports an error: check it, and copy the checkpoint elsewhere if it fails",
+    errno.ENOTDIR: "A part of the path is a file: choose another checkpoint path",
+    errno.EEXIST: "The path is taken by a file: choose another checkpoint path",
+}
+
+
+def put_if_absent(data: bytes, slots: Sequence[Path], *, scratch: Path) -> list[bool]:
+    """Give ``data`` every free name in ``slots`` and return which ones it got.
+
+    All names in ``slots`` are durable when it returns, taken or given.
+
+    Args:
+        data: Content of the file.
+        slots: Distinct names, on the same file system as ``scratch``, in existing directories.
+        scratch: Directory for the temporary name; leftovers there mean nothing.
+
+    Raises:
+        CheckpointUnwritable: an operating system error; names given before it stay given.
+        DamagedStore: a directory has gone.
+
+    >>> import tempfile
+    >>> here = Path(tempfile.mkdtemp())
+    >>> put_if_absent(b"first", [here / "1"], scratch=here)
+    [True]
+    >>> put_if_absent(b"second", [here / "1", here / "2"], scratch=here)
+    [False, True]
+    """
+    given: dict[Path, bool] = {}
+    for attempt in range(1, _ATTEMPTS + 1):
+        temporary = scratch / f"{os.getpid()}-{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+        with translated(scratch):
+            try:
+                _write(temporary, data)
+                try:
+                    for slot in slots:
+                        if slot not in given:
+                            given[slot] = _link(temporary, slot)
+                except FileNotFoundError:
+                    if attempt < _ATTEMPTS and scratch.is_dir() and not temporary.exists():
+                        continue
+                    raise
+                for directory in dict.fromkeys(slot.parent for slot in slots):
+                    sync_directory(directory)
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+        break
+    return [given[slot] for slot in slots]
+
+
+def make_directory(path: Path) -> None:
+    """Make ``path`` unless it is there, and make its name durable either way.
+
+    Raises:
+        CheckpointUnwritable: an operating system error, or the name is taken by a file.
+        DamagedStore: the parent has gone.
+    """
+    with translated(path):
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not path.is_dir():
+                raise
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable; an untouched directory costs tens of microseconds.
+
+    A file system that cannot (EINVAL, on some network mounts) is taken to order names itself.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(fd)
+
+
+def remove_leftovers(scratch: Path) -> int:
+    """Remove temporary names that dead processes left, and return how many there were."""
+    removed = 0
+    for name in temporaries(os.listdir(scratch)):
+        with contextlib.suppress(OSError):
+            os.unlink(scratch / name)
+            removed += 1
+    return removed
+
+
+def temporaries(names: Iterable[str]) -> list[str]:
+    """Return the names that :func:`put_if_absent` makes up, out of ``names``."""
+    return [name for name in names if name.endswith(TEMPORARY_SUFFIX)]
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn the OSErrors of a write into CheckpointUnwritable or DamagedStore, with what to do."""
+    try:
+        yield
+    except CheckpointUnwritable:
+        raise
+    except FileNotFoundError as error:
+        raise DamagedStore(
+            f"checkpoint {error.filename or path}: it has gone, or was never there on this host. "
+            f"Was it removed under a running pipeline, or is a local directory used as the "
+            f"checkpoint of a cluster whose hosts do not share it?"
+        ) from error
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError, remedy: str | None = None) -> CheckpointUnwritable:
+    where = error.filename2 or error.filename or path
+    remedy = remedy or _REMEDIES.get(error.errno or 0, "Make the location writable")
+    unwritable = CheckpointUnwritable(
+        f"checkpoint {where}: {error.strerror or error}. What was committed before is safe. "
+        f"{remedy}, and start again with the same checkpoint."
+    )
+    unwritable.errno = error.errno
+    return unwritable
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write and fsync a new file. A failed fsync is never repeated: the pages may be gone."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _link(temporary: Path, slot: Path) -> bool:
+    try:
+        os.link(temporary, slot)
+    except FileExistsError:
+        # NFS may carry a link out, lose the reply, and answer the repeated call with EEXIST.
+        return os.path.samefile(temporary, slot)
+    except OSError as error:
+        if error.errno in _NO_HARD_LINKS:
+            raise _unwritable(
+                slot,
+                error,
+                "The file system has no hard links, which Millrace needs to commit: put the "
+                "checkpoint on ext4, xfs, btrfs, tmpfs, APFS or NFS",
+            ) from error
+        raise
+    return True

@@ -1,0 +1,193 @@
+"""The LMDB environments that this process has open: one registry, whatever opened them.
+
+Rules of LMDB that the registry keeps: an environment is open once in a process; it does not cross
+``fork``; it is not opened while somebody replaces its files.
+
+* Idle environments are closed before a fork and opened again on both sides when next used. One in
+  use during a fork (a view is open) stays with the parent; the child builds one of its own.
+* More than ``OPEN_MAX`` idle ones are not kept, as each holds two file descriptors and 256 is a
+  common limit.
+* Opening, and moving a damaged environment out of the way, happen under a ``flock`` shared by all
+  processes. A process that still has the old files open goes on with them undisturbed: they are
+  a cache like any other, nobody finds them any more, and they vanish when it closes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lmdb
+
+# Two descriptors each leave half of a 256 descriptor limit to Spark's worker.
+OPEN_MAX = 64
+
+# One slot for each open view of any process on the host; 64 bytes each.
+_READERS_MAX = 512
+
+
+class Damaged(Exception):
+    """An environment's files are not what a process of this boot wrote."""
+
+
+class Environment:
+    """One open LMDB environment."""
+
+    def __init__(self, path: str, env: lmdb.Environment, inode: int) -> None:
+        self.path = path
+        self.env = env
+        self.inode = inode
+        self.pid = os.getpid()
+        self.users = 0
+        self.retired = False
+
+
+_lock = threading.Lock()
+_open: OrderedDict[str, Environment] = OrderedDict()
+_kept_by_parent: list[Environment] = []
+
+
+def acquire(
+    path: str, map_size_bytes: int, sync: bool, check: Callable[[lmdb.Environment], None]
+) -> Environment:
+    """Return the open environment at ``path``, opening it if need be; :func:`release` it soon.
+
+    Args:
+        path: Directory of the environment; made when missing.
+        map_size_bytes: Largest size of its file.
+        sync: Whether LMDB has to fsync.
+        check: Called with an environment just opened; raises Damaged to refuse it.
+
+    Raises:
+        Damaged: the files are truncated, or refused by ``check``.
+        lmdb.Error: LMDB cannot open it.
+        OSError: the directory cannot be made.
+    """
+    with _lock:
+        opened = _open.get(path)
+        if opened is None:
+            opened = _open[path] = _opened(path, map_size_bytes, sync, check)
+            opened.users += 1
+            _close_idle(OPEN_MAX)
+        else:
+            _open.move_to_end(path)
+            opened.users += 1
+        return opened
+
+
+def release(opened: Environment) -> None:
+    """Say that ``opened`` is not in use any more; called once for each :func:`acquire`."""
+    with _lock:
+        opened.users -= 1
+        if opened.retired and not opened.users and opened.pid == os.getpid():
+            opened.env.close()
+
+
+def retire(path: str, inode: int | None) -> None:
+    """Stop using the environment at ``path`` and remove its files, unless another process has.
+
+    Args:
+        path: Directory of the environment.
+        inode: Which directory to remove: the one somebody found damaged. None for any.
+    """
+    with _lock:
+        opened = _open.get(path)
+        if opened is not None and inode in (None, opened.inode):
+            del _open[path]
+            opened.retired = True
+            if not opened.users:
+                opened.env.close()
+    # Gone already, or not ours to move: whoever opens it next says what is wrong.
+    with contextlib.suppress(OSError), _guarded(path):
+        if inode in (None, os.stat(path).st_ino):
+            os.rename(path, f"{path}.{uuid.uuid4().hex}.trash")
+    # Without the guard, since it may take long; also what a killed process left of its own.
+    for trash in Path(path).parent.glob(f"{Path(path).name}.*.trash"):
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+def close_all() -> None:
+    """Close every idle environment of this process, for tests and for an orderly exit."""
+    with _lock:
+        _close_idle(0)
+
+
+def _close_idle(keep: int) -> None:
+    for path in [path for path, opened in _open.items() if not opened.users]:
+        if len(_open) <= keep:
+            break
+        _open.pop(path).env.close()
+
+
+def _opened(
+    path: str, map_size_bytes: int, sync: bool, check: Callable[[lmdb.Environment], None]
+) -> Environment:
+    os.makedirs(path, exist_ok=True)
+    with _guarded(path):
+        os.makedirs(path, exist_ok=True)  # It may have been moved away before we had the guard.
+        inode = os.stat(path).st_ino
+        if any((kept.path, kept.inode) == (path, inode) for kept in _kept_by_parent):
+            raise Damaged(f"{path}: in use by the parent process since before the fork")
+        env = lmdb.open(
+            path,
+            map_size=map_size_bytes,
+            sync=sync,
+            metasync=sync,
+            readahead=False,  # Rows of a bundle lie all over the file.
+            meminit=False,
+            max_readers=_READERS_MAX,
+            max_spare_txns=2,
+        )
+        try:
+            needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+            found = (Path(path) / "data.mdb").stat().st_size
+            # Touching a page that is not there would kill the process with SIGBUS. A new
+            # environment has its two meta pages in memory only until the first commit.
+            if found < needed and found:
+                raise Damaged(f"{path}: {found} bytes, expected {needed} or more")
+            env.reader_check()  # Views of killed processes would keep their pages for ever.
+            check(env)
+        except BaseException:
+            env.close()
+            raise
+        return Environment(path, env, inode)
+
+
+@contextlib.contextmanager
+def _guarded(path: str) -> Iterator[None]:
+    fd = os.open(f"{path}.guard", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _before_fork() -> None:
+    _lock.acquire()
+    _close_idle(0)
+
+
+def _after_fork_in_parent() -> None:
+    _lock.release()
+
+
+def _after_fork_in_child() -> None:
+    # Closing or freeing an inherited environment would disturb the parent's readers.
+    _kept_by_parent.extend(_open.values())
+    _open.clear()
+    _lock.release()
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)

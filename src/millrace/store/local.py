@@ -1,0 +1,372 @@
+"""LocalHardState: a checkpoint in a directory, made durable with fsync and ``link``.
+
+.. code-block:: text
+
+    <path>/FORMAT                                   JSON: format, uuid, pipeline, created_by
+    <path>/epochs/<number, 10 digits>.json          one line or more of JSON, then a checksum line
+    <path>/commits/<computation>/<interval>-<number>  hexadecimal; a hard link to a segment
+    <path>/tmp/                                     files being written; leftovers mean nothing
+
+All the commits of one ``append`` share one segment file, which is linked under the slot of each:
+one fsync of data for many intervals, and put-if-absent for every one of them on its own.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import socket
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from millrace.model.errors import (
+    CheckpointMismatch,
+    CheckpointUnwritable,
+    DamagedStore,
+    InvariantViolation,
+)
+from millrace.store.commit import Commit, identities
+from millrace.store.durable import (
+    make_directory,
+    put_if_absent,
+    remove_leftovers,
+    sync_directory,
+    temporaries,
+    translated,
+)
+from millrace.store.names import file_name
+from millrace.store.segment import encode_segment, read_commit
+
+FORMAT = 1
+
+# The links a file may have: 1,023 on NTFS, 65,000 on ext4, more elsewhere. A larger append is
+# written as several segments.
+_SEGMENT_COMMITS_MAX = 1000
+
+_EPOCH_NAME = re.compile(r"(\d{10,})\.json")
+
+
+class LocalCommitLog:
+    """The commit logs of a :class:`LocalHardState`."""
+
+    def __init__(self, path: Path) -> None:
+        self._slots = path / "commits"
+        self._scratch = path / "tmp"
+        self._known: set[str] = set()
+
+    def append(self, commits: Sequence[Commit]) -> list[bool]:
+        """See :meth:`millrace.store.CommitLog.append`.
+
+        Cost: one fsync of data for each 1,000 commits, and one fsync a computation.
+        """
+        slots = [self._slot(*name) for name in identities(commits)]
+        for computation in {commit.computation for commit in commits} - self._known:
+            make_directory(self._slots / file_name(computation))
+            self._known.add(computation)
+        won: list[bool] = []
+        for start in range(0, len(commits), _SEGMENT_COMMITS_MAX):
+            part = slice(start, start + _SEGMENT_COMMITS_MAX)
+            won += put_if_absent(encode_segment(commits[part]), slots[part], scratch=self._scratch)
+        return won
+
+    def read(self, computation: str, interval: int, number: int) -> Commit | None:
+        """See :meth:`millrace.store.CommitLog.read`."""
+        slot = self._slot(computation, interval, number)
+        try:
+            commit = read_commit(slot, computation, interval, number)
+        except FileNotFoundError:
+            return None
+        self._settle(slot, self._slot(computation, interval, number + 1))
+        return commit
+
+    def exists(self, computation: str, interval: int, number: int) -> bool:
+        """See :meth:`millrace.store.CommitLog.exists`."""
+        slot = self._slot(computation, interval, number)
+        with translated(slot):
+            try:
+                os.stat(slot)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+        self._settle(slot, self._slot(computation, interval, number + 1))
+        return True
+
+    def _slot(self, computation: str, interval: int, number: int) -> Path:
+        return self._slots / file_name(computation) / f"{interval:08x}-{number:012x}"
+
+    def _settle(self, slot: Path, following: Path) -> None:
+        """Make a name that was found durable before anybody acts on it.
+
+        Its writer may have been killed between ``link`` and fsync; a power cut would then take back
+        a commit whose productions have been sent on. A commit that another append has built on
+        was durable before: only the head of a log costs an fsync (on a busy disk, milliseconds),
+        a repair of a thousand commits costs one.
+        """
+        with translated(slot):
+            try:
+                if not os.path.samefile(slot, following):
+                    return
+            except FileNotFoundError:
+                pass
+            sync_directory(slot.parent)
+
+
+class LocalEpochLog:
+    """The epoch log of a :class:`LocalHardState`.
+
+    A file is the caller's entry, a line end, and one line of JSON with the number and the XXH3 64
+    of the entry: text, and still refused when a bit of it changes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._slots = path / "epochs"
+        self._scratch = path / "tmp"
+        self._last = 0
+
+    def append(self, number: int, entry: bytes) -> bool:
+        """See :meth:`millrace.store.EpochLog.append`. Cost: two fsyncs."""
+        if number < 1 or (number > 1 and not self._exists(number - 1)):
+            raise InvariantViolation(
+                f"epoch log {self._slots}: entry {number} would leave a gap; numbers start at 1 "
+                f"and the last one is {self.last()}"
+            )
+        data = entry + b"\n" + _checksum_line(number, entry)
+        return put_if_absent(data, [self._slot(number)], scratch=self._scratch)[0]
+
+    def read(self, number: int) -> bytes | None:
+        """See :meth:`millrace.store.EpochLog.read`."""
+        slot = self._slot(number)
+        with translated(slot):
+            try:
+                data = slot.read_bytes()
+            except FileNotFoundError:
+                return None
+            sync_directory(slot.parent)
+        cut = data.rfind(b"\n", 0, -1)
+        entry, found = data[: max(cut, 0)], data[cut + 1 :]
+        expected = _checksum_line(number, entry)
+        if cut < 0 or found != expected:
+            raise DamagedStore(
+                f"epoch log entry {slot}: damaged at offset {cut + 1}: expected the line "
+                f"{expected!r}, found {found[:80]!r}. The file was truncated or altered after it "
+                f"was written. Restore it from a copy of the checkpoint."
+            )
+        return entry
+
+    def last(self) -> int:
+        """See :meth:`millrace.store.EpochLog.last`.
+
+        The first call lists the directory; later ones only look for what came after.
+
+        Raises:
+            DamagedStore: a number between the first and the last is missing.
+        """
+        if self._last == 0:
+            self._last = self._listed()
+        while self._exists(self._last + 1):
+            self._last += 1
+        return self._last
+
+    def _exists(self, number: int) -> bool:
+        slot = self._slot(number)
+        with translated(slot):
+            return slot.exists()
+
+    def _listed(self) -> int:
+        with translated(self._slots):
+            names = os.listdir(self._slots)
+        numbers = {int(match[1]) for name in names if (match := _EPOCH_NAME.fullmatch(name))}
+        if not numbers:
+            return 0
+        missing = set(range(min(numbers), max(numbers))) - numbers
+        if missing:
+            raise DamagedStore(
+                f"epoch log {self._slots}: entry {min(missing)} is missing, though entry "
+                f"{max(numbers)} is there. Restore it from a copy of the checkpoint; which inputs "
+                f"that epoch had is not known without it."
+            )
+        return max(numbers)
+
+    def _slot(self, number: int) -> Path:
+        return self._slots / f"{number:010d}.json"
+
+
+class LocalHardState:
+    """A checkpoint location in a local (or shared and POSIX-like) directory.
+
+    A driver makes it with :meth:`create_or_open`, a worker with :meth:`open`; pickling it carries
+    the path and the uuid only, and opens it on the other side.
+
+    >>> import tempfile
+    >>> state = LocalHardState.create_or_open(tempfile.mkdtemp(), pipeline="zeitgeist")
+    >>> state.commits.append([Commit("count", 0, 1, epoch=1, generation=1, mutations=[])])
+    [True]
+    >>> LocalHardState.open(state.path).commits.exists("count", 0, 1)
+    True
+    >>> LocalHardState.create_or_open(state.path, pipeline="other")
+    Traceback (most recent call last):
+    millrace.model.errors.CheckpointMismatch: checkpoint ...: it belongs to pipeline 'zeitgeist' ...
+    """
+
+    def __init__(self, path: Path, form: dict[str, Any]) -> None:
+        self.path = path
+        self.uuid: str = form["uuid"]
+        self.pipeline: str = form["pipeline"]
+        self.commits = LocalCommitLog(path)
+        self.epochs = LocalEpochLog(path)
+
+    @classmethod
+    def create_or_open(cls, path: str | os.PathLike[str], *, pipeline: str) -> LocalHardState:
+        """Open the checkpoint of ``pipeline`` at ``path`` for a driver; make it if there is none.
+
+        Removes what killed writers left in ``tmp/``.
+
+        Raises:
+            CheckpointMismatch: ``path`` holds the checkpoint of another pipeline, of a newer
+                version, or something that is no checkpoint; nothing has been written.
+            CheckpointUnwritable: the directory cannot be made or written, or has no hard links.
+            DamagedStore: ``FORMAT`` cannot be read.
+        """
+        root = Path(os.path.abspath(path))
+        form = _read_form(root)
+        if form is None:
+            form = _create(root, pipeline)
+        if form["pipeline"] != pipeline:
+            raise CheckpointMismatch(
+                f"checkpoint {root}: it belongs to pipeline {form['pipeline']!r}, this pipeline is "
+                f"{pipeline!r}. Give each pipeline a checkpoint of its own; if this one was "
+                f"renamed, give it its old name back."
+            )
+        for name in ("tmp", "epochs", "commits"):
+            make_directory(root / name)
+        with translated(root):
+            remove_leftovers(root / "tmp")
+        return cls(root, form)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, uuid: str | None = None) -> LocalHardState:
+        """Open an existing checkpoint, for a worker or a tool; writes nothing.
+
+        Args:
+            path: The directory.
+            uuid: When given, the checkpoint must have this uuid.
+
+        Raises:
+            CheckpointMismatch: the uuid is another one, or the format is newer.
+            DamagedStore: there is no checkpoint, or ``FORMAT`` cannot be read.
+        """
+        root = Path(os.path.abspath(path))
+        form = _read_form(root)
+        if form is None:
+            raise DamagedStore(
+                f"checkpoint {root}: there is no FORMAT file on host {socket.gethostname()}. Was "
+                f"it removed, or is it a directory that the hosts of the cluster do not share?"
+            )
+        if uuid is not None and form["uuid"] != uuid:
+            raise CheckpointMismatch(
+                f"checkpoint {root}: its uuid on host {socket.gethostname()} is {form['uuid']}, "
+                f"the run was started with {uuid}. Was it replaced under a running pipeline, or is "
+                f"it a directory that the hosts of the cluster do not share?"
+            )
+        return cls(root, form)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (str(self.path), self.uuid)
+
+    def __repr__(self) -> str:
+        return f"LocalHardState({str(self.path)!r})"
+
+
+def _reopen(path: str, uuid: str) -> LocalHardState:
+    return LocalHardState.open(path, uuid=uuid)
+
+
+def _create(root: Path, pipeline: str) -> dict[str, Any]:
+    """Make FORMAT, unless another driver does so first, and return what it then says.
+
+    Only ``tmp/`` is made before it, so what a crash leaves here is known for our own.
+    """
+    with translated(root):
+        try:
+            names = os.listdir(root)
+        except FileNotFoundError:
+            names = []
+            for directory in reversed([root, *root.parents]):
+                if not directory.exists():
+                    make_directory(directory)
+        except NotADirectoryError as error:
+            raise CheckpointUnwritable(
+                f"checkpoint {root}: it is a file, expected a directory or nothing. Choose another "
+                f"checkpoint path."
+            ) from error
+        scratch = root / "tmp"
+        if names and (names != ["tmp"] or _foreign(scratch)):
+            raise CheckpointMismatch(
+                f"checkpoint {root}: the directory is not empty (it holds {sorted(names)[0]!r}) "
+                f"and has no FORMAT file, so it is no checkpoint. Choose an empty or a new "
+                f"directory; if this was a checkpoint, restore FORMAT from a copy."
+            )
+    make_directory(scratch)
+    form = {
+        "format": FORMAT,
+        "uuid": str(uuid.uuid4()),
+        "pipeline": pipeline,
+        "created_by": _version(),
+    }
+    data = json.dumps(form, indent=2).encode() + b"\n"
+    put_if_absent(data, [root / "FORMAT"], scratch=scratch)
+    created = _read_form(root)
+    if created is None:
+        raise DamagedStore(f"checkpoint {root}: FORMAT has gone right after it was written")
+    return created
+
+
+def _foreign(scratch: Path) -> bool:
+    if not scratch.is_dir():
+        return True
+    names = os.listdir(scratch)
+    return len(temporaries(names)) != len(names)
+
+
+def _read_form(root: Path) -> dict[str, Any] | None:
+    """Return FORMAT as read and checked, None when there is none."""
+    path = root / "FORMAT"
+    with translated(path):
+        try:
+            data = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    try:
+        form = json.loads(data)
+        version = form["format"]
+    except (ValueError, KeyError, TypeError):
+        form, version = {}, None
+    if isinstance(version, int) and version > FORMAT:
+        raise CheckpointMismatch(
+            f"checkpoint {root}: format {version}, written by Millrace "
+            f"{form.get('created_by', 'of a later version')}; this version reads format {FORMAT}. "
+            f"Start the run with that version or a later one."
+        )
+    known = all(isinstance(form.get(key), str) for key in ("uuid", "pipeline"))
+    if version != FORMAT or not known:
+        raise DamagedStore(
+            f"checkpoint {path}: expected JSON with format, uuid and pipeline, found "
+            f"{data[:80]!r}. Restore the file from a copy of the checkpoint."
+        )
+    return dict(form)
+
+
+def _checksum_line(number: int, entry: bytes) -> bytes:
+    return b'{"number":%d,"xxh3_64":"%016x"}\n' % (number, xxhash.xxh3_64_intdigest(entry))
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("millrace")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

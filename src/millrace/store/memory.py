@@ -1,0 +1,95 @@
+"""MemoryHardState: hard state in dictionaries, for the Harness and for simulations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millrace.model.errors import InvariantViolation
+from millrace.store.commit import Commit, Identity, identities
+from millrace.store.segment import encode_segment, read_commit
+
+
+class MemoryCommitLog:
+    """The commit logs of a :class:`MemoryHardState`."""
+
+    def __init__(self, *, encoded: bool) -> None:
+        self._encoded = encoded
+        self._slots: dict[Identity, tuple[bytes | Commit]] = {}
+
+    def append(self, commits: Sequence[Commit]) -> list[bool]:
+        """See :meth:`millrace.store.CommitLog.append`."""
+        names = identities(commits)
+        segment = encode_segment(commits) if self._encoded else None
+        won: list[bool] = []
+        for name, commit in zip(names, commits, strict=True):
+            mine = (commit if segment is None else segment,)
+            # Atomic under the interpreter's lock, so threads may share the log.
+            won.append(self._slots.setdefault(name, mine) is mine)
+        return won
+
+    def read(self, computation: str, interval: int, number: int) -> Commit | None:
+        """See :meth:`millrace.store.CommitLog.read`."""
+        slot = self._slots.get((computation, interval, number))
+        if slot is None:
+            return None
+        (found,) = slot
+        if isinstance(found, bytes):
+            return read_commit(found, computation, interval, number)
+        return found
+
+    def exists(self, computation: str, interval: int, number: int) -> bool:
+        """See :meth:`millrace.store.CommitLog.exists`."""
+        return (computation, interval, number) in self._slots
+
+
+class MemoryEpochLog:
+    """The epoch log of a :class:`MemoryHardState`."""
+
+    def __init__(self) -> None:
+        self._entries: list[bytes] = []
+
+    def append(self, number: int, entry: bytes) -> bool:
+        """See :meth:`millrace.store.EpochLog.append`."""
+        if not 1 <= number <= self.last() + 1:
+            raise InvariantViolation(
+                f"epoch log in memory: entry {number} would leave a gap; numbers start at 1 and "
+                f"the last one is {self.last()}"
+            )
+        if number <= self.last():
+            return False
+        self._entries.append(entry)
+        return True
+
+    def read(self, number: int) -> bytes | None:
+        """See :meth:`millrace.store.EpochLog.read`."""
+        return self._entries[number - 1] if 1 <= number <= self.last() else None
+
+    def last(self) -> int:
+        """See :meth:`millrace.store.EpochLog.last`."""
+        return len(self._entries)
+
+
+class MemoryHardState:
+    """Hard state that lives as long as the object; a crash is simulated by dropping all the rest.
+
+    Args:
+        encoded: Keep commits as the bytes of segments, so that what a test reads back has been
+            through the same coders as on disk. False keeps the Commit objects: faster, and then
+            nobody may change a commit after it is appended.
+        uuid: As it would be in ``FORMAT``; a constant, so that simulations repeat.
+
+    >>> state = MemoryHardState()
+    >>> commit = Commit("count", 0, 1, epoch=1, generation=1, mutations=[(b"Sk", b"1")])
+    >>> state.commits.append([commit]), state.commits.append([commit])
+    ([True], [False])
+    >>> state.commits.read("count", 0, 1) == commit
+    True
+    """
+
+    def __init__(self, *, encoded: bool = True, uuid: str = "memory") -> None:
+        self.uuid = uuid
+        self.commits = MemoryCommitLog(encoded=encoded)
+        self.epochs = MemoryEpochLog()
+
+    def __repr__(self) -> str:
+        return "MemoryHardState()"

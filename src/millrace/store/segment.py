@@ -1,0 +1,250 @@
+"""The segment: one immutable object that holds the commits of several key intervals.
+
+.. code-block:: text
+
+    header    magic "MRSG" | format u16 | format u16 with every bit inverted
+    blocks    one msgpack array (a Commit) after another, no padding
+    footer    msgpack array of [computation, interval, number, offset, length, xxh3_64]
+    trailer   footer length u32 | footer xxh3_64 u64 | magic "MRSG"
+
+Integers outside msgpack are little-endian; checksums are XXH3 64 with seed 0. Every byte is under a
+checksum or compared with a constant, and the blocks must tile the space between header and footer,
+so a damaged file is refused and never read as something else. To read one commit takes the header,
+the footer and one block, whatever the size of the file.
+
+The header's layout is the same in every future format: a reader can tell a newer file (refused,
+with what to do) from a damaged one.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+import xxhash
+
+from millrace.model.errors import CheckpointMismatch, DamagedStore, StoreError
+from millrace.store.commit import Commit, Identity, identities, identity
+
+MAGIC = b"MRSG"
+FORMAT = 1
+
+_HEADER = struct.Struct("<4sHH")
+_TRAILER = struct.Struct("<IQ4s")
+_COMPLEMENT = 0xFFFF
+
+# One read of this size usually returns the trailer and the footer together, and all of a small
+# segment: a footer entry is about 40 bytes, so this is room for some 1,500 intervals.
+_TAIL_BYTES = 64 * 1024
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class IndexEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Where one commit lies in a segment: bytes ``[offset, offset + length)`` of the file."""
+
+    computation: str
+    interval: int
+    number: int
+    offset: int
+    length: int
+    checksum: int
+
+    @property
+    def identity(self) -> Identity:
+        """The slot of the commit log that the commit is made for."""
+        return self.computation, self.interval, self.number
+
+
+_decode_index = msgspec.msgpack.Decoder(list[IndexEntry]).decode
+_decode_commit = msgspec.msgpack.Decoder(Commit).decode
+
+
+def encode_segment(commits: Sequence[Commit]) -> bytes:
+    """Return one segment that holds ``commits``, each found again by its identity.
+
+    Raises:
+        InvariantViolation: two commits have the same identity, or one has an impossible number.
+
+    >>> segment = encode_segment([Commit("count", 0, 1, epoch=1, generation=1, mutations=[])])
+    >>> read_commit(segment, "count", 0, 1).epoch
+    1
+    >>> read_commit(segment[:-1], "count", 0, 1)
+    Traceback (most recent call last):
+    millrace.model.errors.DamagedStore: segment <memory>: trailer damaged at offset 48: ...
+    """
+    parts = [_HEADER.pack(MAGIC, FORMAT, FORMAT ^ _COMPLEMENT)]
+    offset = _HEADER.size
+    index: list[IndexEntry] = []
+    for name, commit in zip(identities(commits), commits, strict=True):
+        block = _encode(commit)
+        index.append(IndexEntry(*name, offset, len(block), xxhash.xxh3_64_intdigest(block)))
+        parts.append(block)
+        offset += len(block)
+    footer = _encode(index)
+    parts.append(footer)
+    parts.append(_TRAILER.pack(len(footer), xxhash.xxh3_64_intdigest(footer), MAGIC))
+    return b"".join(parts)
+
+
+def read_commit(
+    source: bytes | str | os.PathLike[str], computation: str, interval: int, number: int
+) -> Commit:
+    """Return one commit of a segment, from its bytes or from a file.
+
+    Raises:
+        FileNotFoundError: ``source`` names no file.
+        DamagedStore: the file is truncated or altered, or does not hold this commit.
+        CheckpointMismatch: the file is whole but of a newer format.
+    """
+    with _opened(source) as segment:
+        wanted = (computation, interval, number)
+        for entry in _index(segment):
+            if entry.identity == wanted:
+                return _block(segment, entry)
+        raise DamagedStore(
+            f"segment {segment.name}: it does not hold commit {number} of interval {interval} of "
+            f"computation {computation!r}, which its name promises. Was the file copied or renamed "
+            f"by hand, or do two computations differ only in case on a file system that ignores "
+            f"case? Restore the checkpoint from a copy."
+        )
+
+
+def read_index(source: bytes | str | os.PathLike[str]) -> list[IndexEntry]:
+    """Return what a segment holds, in file order, for tools that look into a checkpoint.
+
+    Raises: as :func:`read_commit`.
+
+    >>> segment = encode_segment([Commit("count", 4, 2, epoch=1, generation=1, mutations=[])])
+    >>> [entry.identity for entry in read_index(segment)]
+    [('count', 4, 2)]
+    """
+    with _opened(source) as segment:
+        return _index(segment)
+
+
+class _Segment:
+    """Ranged reads of one segment, in a file or in memory; the tail is read once and kept."""
+
+    def __init__(self, name: str, size: int, data: bytes | None, fd: int) -> None:
+        self.name = name
+        self.size = size
+        self._fd = fd
+        self._tail = data if data is not None else self._pread(max(0, size - _TAIL_BYTES), size)
+        self._tail_offset = size - len(self._tail)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return bytes ``[start, stop)``; fewer when the file ends before (a checksum tells)."""
+        if start >= self._tail_offset:
+            return self._tail[start - self._tail_offset : stop - self._tail_offset]
+        return self._pread(start, stop)
+
+    def _pread(self, start: int, stop: int) -> bytes:
+        parts: list[bytes] = []
+        while start < stop:
+            part = os.pread(self._fd, stop - start, start)
+            if not part:
+                break
+            parts.append(part)
+            start += len(part)
+        return b"".join(parts)
+
+    def damaged(self, what: str, offset: int, expected: object, found: object) -> DamagedStore:
+        """Return the error for one failed check."""
+        return DamagedStore(
+            f"segment {self.name}: {what} damaged at offset {offset}: expected {expected}, found "
+            f"{found}. The file was truncated or altered after it was written. Restore it from a "
+            f"copy of the checkpoint; without it the commits it holds are lost."
+        )
+
+
+@contextmanager
+def _opened(source: bytes | str | os.PathLike[str]) -> Iterator[_Segment]:
+    if isinstance(source, bytes):
+        yield _Segment("<memory>", len(source), source, -1)
+        return
+    try:
+        fd = os.open(source, os.O_RDONLY)
+        try:
+            yield _Segment(os.fspath(source), os.fstat(fd).st_size, None, fd)
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StoreError(
+            f"segment {os.fspath(source)}: cannot be read: {error.strerror}. Check the disk and "
+            f"the permissions of the checkpoint, then start again with the same checkpoint."
+        ) from error
+
+
+def _index(segment: _Segment) -> list[IndexEntry]:
+    """Return the footer, after every check that does not need a block."""
+    if segment.size < _HEADER.size + _TRAILER.size:
+        raise segment.damaged(
+            "size", 0, f"{_HEADER.size + _TRAILER.size} bytes or more", f"{segment.size} bytes"
+        )
+    _check_header(segment)
+    trailer_offset = segment.size - _TRAILER.size
+    length, checksum, magic = _TRAILER.unpack(segment.read(trailer_offset, segment.size))
+    if magic != MAGIC:
+        raise segment.damaged("trailer", trailer_offset, f"magic {MAGIC!r}", repr(magic))
+    footer_offset = trailer_offset - length
+    if footer_offset < _HEADER.size:
+        raise segment.damaged(
+            "trailer", trailer_offset, f"a footer of {trailer_offset - _HEADER.size} bytes at most",
+            f"a length of {length}",
+        )  # fmt: skip
+    footer = segment.read(footer_offset, trailer_offset)
+    _check_sum(segment, "footer", footer_offset, footer, checksum)
+    try:
+        entries = _decode_index(footer)
+    except msgspec.DecodeError as error:
+        raise segment.damaged("footer", footer_offset, "an index", str(error)) from error
+    expected_offset = _HEADER.size
+    for entry in entries:
+        if entry.offset != expected_offset or entry.length < 0:
+            raise segment.damaged("footer", footer_offset, f"a block at {expected_offset}", entry)
+        expected_offset += entry.length
+    if expected_offset != footer_offset:
+        raise segment.damaged(
+            "footer", footer_offset, f"blocks up to {footer_offset}", f"up to {expected_offset}"
+        )
+    return entries
+
+
+def _check_header(segment: _Segment) -> None:
+    magic, version, complement = _HEADER.unpack(segment.read(0, _HEADER.size))
+    if magic != MAGIC:
+        raise segment.damaged("header", 0, f"magic {MAGIC!r}", repr(magic))
+    if version ^ _COMPLEMENT != complement:
+        raise segment.damaged(
+            "header", 4, f"format {FORMAT} and its complement", f"{version} and {complement:#06x}"
+        )
+    if version != FORMAT:
+        raise CheckpointMismatch(
+            f"segment {segment.name}: format {version} at offset 4, this Millrace reads format "
+            f"{FORMAT}. The checkpoint was written by another version: start the run with that "
+            f"version or a later one."
+        )
+
+
+def _check_sum(segment: _Segment, what: str, offset: int, data: bytes, expected: int) -> None:
+    found = xxhash.xxh3_64_intdigest(data)
+    if found != expected:
+        raise segment.damaged(what, offset, f"xxh3_64 {expected:016x}", f"{found:016x}")
+
+
+def _block(segment: _Segment, entry: IndexEntry) -> Commit:
+    block = segment.read(entry.offset, entry.offset + entry.length)
+    _check_sum(segment, f"commit {entry.identity}", entry.offset, block, entry.checksum)
+    try:
+        commit = _decode_commit(block)
+    except msgspec.DecodeError as error:
+        raise segment.damaged("commit", entry.offset, "a Commit", str(error)) from error
+    if identity(commit) != entry.identity:
+        raise segment.damaged("commit", entry.offset, entry.identity, identity(commit))
+    return commit

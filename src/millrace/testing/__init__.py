@@ -1,0 +1,6 @@
+"""Whole pipelines under test, in process, without a JVM."""
+
+from millrace.testing.harness import Harness
+from millrace.testing.output import Output
+
+__all__ = ["Harness", "Output"]

@@ -1,0 +1,393 @@
+"""Harness: a whole pipeline in process, driven by hand.
+
+The Harness is a shell around the same kernel, store protocol and epoch log as Spark's; only the
+store is memory, the shuffle is a list, and time is what the test says. Every call is one epoch.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from millrace.model.coder import Coder
+from millrace.model.errors import CoderError, PipelineError, RecordRejected, WatermarkRegression
+from millrace.model.pipeline import Pipeline, SinkDeclaration
+from millrace.model.record import DeadLetter
+from millrace.model.time import (
+    EARLIEST_RECORD,
+    LATEST_RECORD,
+    MAX_TIMESTAMP,
+    Instant,
+    timestamp_us,
+)
+from millrace.model.topology import Edge, Topology, build, injector_name
+from millrace.store import MemoryCaches, MemoryHardState
+from millrace.testing.crash import Crash, CrashingState
+from millrace.testing.invariants import check_interval, check_low_watermarks
+from millrace.testing.output import Output
+from millrace.watermark.authority import LowWatermarks
+from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.counters import Counters
+from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.manifest import Manifest
+from millrace.windmill.record_ids import injected_origin, production_ids
+from millrace.windmill.routing import Productions, Router, sink_key
+from millrace.windmill.worker import Result, Worker
+
+_ALL_INTERVALS = 4
+
+
+class Harness:
+    """Runs a pipeline step by step, and checks the kernel's invariants when it closes.
+
+    Args:
+        pipeline: Any pipeline; its Spark sources and sinks are left alone.
+        intervals: Key intervals a computation, a power of two.
+
+    Every stream's records can be read with :meth:`outputs`, whether it has a sink or not. Use it as
+    a context manager, or call :meth:`close`, to have the invariants checked at the end; ``crash``
+    checks them too.
+
+    >>> import millrace as mr
+    >>> class Late(mr.Computation):
+    ...     inputs = {"events": mr.by(lambda value: value)}
+    ...     outputs = {"lateness": bool}
+    ...
+    ...     def process_record(self, record):
+    ...         self.produce("lateness", record.late)
+    >>> p = mr.Pipeline("late")
+    >>> p.inject("events", format=int)
+    Stream('events')
+    >>> p.add(Late)
+    >>> with mr.testing.Harness(p) as h:
+    ...     h.inject("events", [(7, 100)])
+    ...     h.advance_watermark("events", 101)
+    ...     h.inject("events", [(7, 100)])
+    ...     [output.value for output in h.outputs("lateness")]
+    [False, True]
+    """
+
+    def __init__(self, pipeline: Pipeline, *, intervals: int = _ALL_INTERVALS) -> None:
+        self._topology, self._taps = _tapped(pipeline)
+        self._router = Router(self._topology)
+        self._intervals = intervals
+        self._durable = MemoryHardState()
+        self._wall_time_us = 0
+        self._published: dict[str, int] = {}
+        self._outputs: dict[str, list[Output]] = {name: [] for name in self._topology.streams}
+        self._last_manifest: Manifest | None = None
+        self._recover()
+
+    # -- driving -----------------------------------------------------------------------------------
+
+    def inject(self, stream: str, records: Iterable[tuple[Any, Instant]]) -> None:
+        """Deliver records to an injected stream, in order, as one epoch.
+
+        Args:
+            stream: An injected stream.
+            records: (value, timestamp) pairs; the timestamp in microseconds or as a datetime.
+
+        Raises:
+            RecordRejected: A value or timestamp is refused, and there is no dead-letter stream.
+        """
+        self._injected(stream)
+        epoch = self._epochs.completed + 1
+        origin = injected_origin(self._number(stream), epoch)
+        rows, seen = _Rows(), Observed()
+        for sequence, (value, instant) in enumerate(records):
+            made = Productions()
+            try:
+                at_us = timestamp_us(instant)
+                if not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
+                    raise CoderError(f"timestamp {at_us} us is before 1970 or after 2262.")
+                self._router.send(made, stream, value, at_us, None)
+            except (CoderError, PipelineError, LookupError, AttributeError) as refused:
+                made = self._refuse(stream, value, instant, refused, epoch)
+                seen.add(Observed(refused={stream: 1}))
+            else:
+                seen.add(Observed({stream: at_us}, {stream: 1}))
+            rows.add(made, origin, [sequence] * len(made))
+        self._epoch(rows, seen)
+
+    def advance_watermark(self, stream: str, to: Instant) -> None:
+        """Publish an injected stream's low watermark, and fire the timers that it makes due.
+
+        Raises:
+            WatermarkRegression: ``to`` is below what the stream published before.
+        """
+        self._injected(stream)
+        to_us = timestamp_us(to)
+        current_us = self._epochs.authority.low_watermarks.outputs[injector_name(stream)]
+        if to_us < current_us:
+            raise WatermarkRegression(
+                f"injector {stream!r} reported {to_us} us after {current_us} us; low watermarks "
+                "never move back. Report the minimum over unread input, or deliver the record as "
+                "late."
+            )
+        self._published[stream] = min(to_us, MAX_TIMESTAMP)
+        self._epoch(_Rows(), Observed())
+
+    def advance_clock(self, to: Instant) -> None:
+        """Set the wall clock, and fire the timers that it makes due. It starts at 0."""
+        to_us = timestamp_us(to)
+        if to_us < self._wall_time_us:
+            raise PipelineError(
+                f"advance_clock({to_us}): the Harness's clock is at {self._wall_time_us} us and "
+                "does not run backwards."
+            )
+        self._wall_time_us = to_us
+        self._epoch(_Rows(), Observed())
+
+    def crash(self) -> None:
+        """Forget all soft state, and recover from the store, as a new process would."""
+        self.check()
+        self._recover()
+
+    def crash_in_next_epoch(self, after_writes: int) -> None:
+        """Let the process die during the next epoch, right after so many durable writes.
+
+        The Harness then recovers and runs the epoch again, as Spark does. An epoch writes its
+        manifest, one commit for each interval that changes, level by level, and its completion.
+        """
+        self._state.writes = after_writes
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def outputs(self, stream: str) -> list[Output]:
+        """Return every record of a stream so far, in order of emission."""
+        if stream not in self._outputs:
+            raise PipelineError(
+                f"no stream {stream!r} in this pipeline; it has {sorted(self._outputs)}."
+            )
+        return list(self._outputs[stream])
+
+    def low_watermark(self, computation: str) -> int:
+        """Return the input low watermark of a computation, in microseconds."""
+        return self._epochs.authority.low_watermarks.inputs[computation]
+
+    def output_low_watermark(self, computation: str) -> int:
+        """Return the low watermark that a computation shows its consumers, in microseconds."""
+        return self._epochs.authority.low_watermarks.outputs[computation]
+
+    def counters(self, computation: str) -> Counters:
+        """Return what a computation did since the beginning."""
+        return self._epochs.counters[computation]
+
+    def refused(self, stream: str) -> int:
+        """Return how many records of an injected stream were refused."""
+        return self._epochs.observed.refused.get(stream, 0)
+
+    def check(self) -> None:
+        """Check the kernel's invariants.
+
+        Raises:
+            InvariantViolation: One does not hold: a bug in Millrace.
+        """
+        authority = self._epochs.authority
+        for spec in self._topology.computations:
+            for entry in self._last_manifest.intervals[spec.name] if self._last_manifest else ():
+                check_interval(
+                    self._durable,
+                    self._caches,
+                    spec.name,
+                    entry.id,
+                    authority.report(spec.name, entry.id),
+                    authority.low_watermarks.inputs[spec.name],
+                )
+
+    def close(self) -> None:
+        """End the test: check the invariants."""
+        self.check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+
+    # -- one epoch ---------------------------------------------------------------------------------
+
+    def _epoch(self, rows: _Rows, observed: Observed) -> None:
+        before = copy.deepcopy(self._epochs.authority.low_watermarks)
+        while True:
+            try:
+                leaving = self._attempt(rows, observed)
+                break
+            except Crash:
+                self._recover()
+        self._state.writes = None
+        check_low_watermarks(before, self._epochs.authority.low_watermarks)
+        for stream, output in leaving:
+            self._outputs[stream].append(output)
+
+    def _attempt(self, rows: _Rows, observed: Observed) -> list[tuple[str, Output]]:
+        epochs = self._epochs
+        manifest = epochs.begin(
+            epochs.open.epoch if epochs.open is not None else epochs.completed + 1,
+            wall_time_us=self._wall_time_us,
+            injectors=self._published,
+        )
+        assert manifest is not None, "the epoch after the last completed one is not completed"
+        results = self._run_levels(manifest, rows)
+        epochs.complete(manifest, results, observed)
+        self._last_manifest = manifest
+        return [(edge.stream, out) for edge, out in rows.sunk(self._topology, self._taps)]
+
+    def _run_levels(self, manifest: Manifest, rows: _Rows) -> list[Result]:
+        """Run the computations in order of level; their productions join the rows."""
+        # The epoch's own low watermarks: what the tasks of a Spark epoch tell each other.
+        soft = LowWatermarks(dict(manifest.before.inputs), dict(manifest.before.outputs))
+        for stream, published_us in manifest.injectors.items():
+            soft.outputs[injector_name(stream)] = published_us
+        results: list[Result] = []
+        for spec in self._topology.computations:
+            input_us = max(
+                soft.inputs[spec.name], min(soft.outputs[sender] for sender in spec.senders)
+            )
+            intervals = manifest.interval_map(spec.name)
+            ran = self._worker.run(
+                spec,
+                manifest,
+                intervals,
+                intervals.intervals,
+                rows.arrivals(self._topology, spec.name),
+                input_us,
+            )
+            soft.outputs[spec.name] = max(
+                soft.outputs[spec.name],
+                min([input_us, *(result.report.oldest_work_us() for result in ran)]),
+            )
+            for result in ran:
+                origins, sequences = production_ids(
+                    spec.number, result.number, result.interval, len(result.productions)
+                )
+                rows.add(result.productions, origins, sequences)
+            results += ran
+        return results
+
+    def _recover(self) -> None:
+        self._state = CrashingState(self._durable)
+        self._caches = MemoryCaches()
+        self._epochs = Epochs(self._topology, self._state, intervals=self._intervals)
+        self._worker = Worker(self._topology, self._state, self._caches)
+
+    # -- injection ---------------------------------------------------------------------------------
+
+    def _refuse(
+        self, stream: str, value: Any, instant: Any, refused: Exception, epoch: int
+    ) -> Productions:
+        if self._topology.dead_letters is None:
+            raise RecordRejected(
+                f"a record of stream {stream!r} was refused: {refused}\n  value {value!r}, "
+                f"timestamp {instant!r}\nMend the input, or declare a dead-letter stream, "
+                "p.dead_letter(...), to set such records aside."
+            ) from refused
+        letter = DeadLetter(
+            stream=stream,
+            computation="",
+            reason=str(refused),
+            error="",
+            key="",
+            value=repr(value),
+            timestamp=instant if isinstance(instant, int) else None,
+            epoch=epoch,
+        )
+        made = Productions()
+        at_us = max(EARLIEST_RECORD, letter.timestamp or 0)
+        self._router.send(made, self._topology.dead_letters, letter, at_us, None)
+        return made
+
+    def _injected(self, stream: str) -> None:
+        spec = self._topology.streams.get(stream)
+        if spec is None or spec.injection is None:
+            known = [spec.name for spec in self._topology.injected()]
+            raise PipelineError(
+                f"stream {stream!r} is not injected; the injected streams are {known}."
+            )
+
+    def _number(self, stream: str) -> int:
+        return [spec.name for spec in self._topology.injected()].index(stream)
+
+
+class _Rows:
+    """All rows of one epoch: the Harness's shuffle."""
+
+    def __init__(self) -> None:
+        self._lots: list[tuple[Productions, Any, Any]] = []
+
+    def add(self, productions: Productions, origins: Any, sequences: Any) -> None:
+        """Take rows with their ids; a single origin stands for all of them."""
+        if len(productions):
+            self._lots.append((productions, origins, sequences))
+
+    def arrivals(self, topology: Topology, computation: str) -> Arrivals:
+        """Return the rows on edges to a computation."""
+        edges = {edge.number: edge for edge in topology.edges if edge.computation == computation}
+        hashes: list[int] = []
+        keys: list[bytes] = []
+        values: list[Any] = []
+        times: list[int] = []
+        streams: list[str] = []
+        origins: list[int] = []
+        sequences: list[int] = []
+        for productions, origin, sequence in self._lots:
+            for n, number in enumerate(productions.edges):
+                edge = edges.get(number)
+                if edge is None:
+                    continue
+                coder: Coder = topology.streams[edge.stream].coder
+                hashes.append(productions.hashes[n])
+                keys.append(productions.keys[n])
+                values.append(coder.decode(productions.values[n]))
+                times.append(productions.timestamps[n])
+                streams.append(edge.stream)
+                origins.append(origin)
+                sequences.append(sequence[n])
+        return Arrivals(
+            np.array(hashes, dtype=np.uint64),
+            keys,
+            values,
+            np.array(times, dtype=np.int64),
+            streams,
+            np.array(origins, dtype=np.int64),
+            np.array(sequences, dtype=np.int64),
+        )
+
+    def sunk(self, topology: Topology, taps: Mapping[int, Edge]) -> Iterable[tuple[Edge, Output]]:
+        """Yield the rows on edges to the taps."""
+        for productions, _, _ in self._lots:
+            for n, number in enumerate(productions.edges):
+                edge = taps.get(number)
+                if edge is not None:
+                    coder = topology.streams[edge.stream].coder
+                    yield (
+                        edge,
+                        Output(
+                            sink_key(productions.keys[n]),
+                            coder.decode(productions.values[n]),
+                            productions.timestamps[n],
+                        ),
+                    )
+
+
+def _tapped(pipeline: Pipeline) -> tuple[Topology, dict[int, Edge]]:
+    """Return the topology with a sink on every stream instead of the pipeline's own sinks."""
+    streams = build(pipeline).streams
+    tapped = copy.copy(pipeline)
+    tapped.sinks = [SinkDeclaration(stream, _nowhere) for stream in streams]
+    topology = build(tapped)
+    return topology, {edge.number: edge for edge in topology.edges if edge.sink is not None}
+
+
+def _nowhere(*_: Any) -> None:
+    """Stand for a sink; the Harness keeps the records itself."""

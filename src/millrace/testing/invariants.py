@@ -1,0 +1,87 @@
+"""Invariants of the kernel, checked from the outside: they read the store, not the kernel.
+
+After dask distributed's ``validate``: a violated invariant names what was found, and is a bug.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from millrace.model.errors import InvariantViolation
+from millrace.model.time import MAX_TIMESTAMP
+from millrace.store import Caches, HardState, MemoryCaches, bring
+from millrace.watermark.authority import LowWatermarks
+from millrace.watermark.report import Report
+from millrace.windmill import rows
+
+_decode_timer = msgspec.msgpack.Decoder(tuple[bytes, bytes]).decode
+
+
+def check_low_watermarks(before: LowWatermarks, after: LowWatermarks) -> None:
+    """Check that no low watermark moved back, and that no output leads its input."""
+    for earlier, later in ((before.inputs, after.inputs), (before.outputs, after.outputs)):
+        for name, was_us in earlier.items():
+            _hold(later[name] >= was_us, f"low watermark of {name} moved {was_us}->{later[name]}")
+    for name, input_us in after.inputs.items():
+        _hold(
+            after.outputs[name] <= input_us,
+            f"{name} shows consumers {after.outputs[name]} while its input is at {input_us}",
+        )
+
+
+def check_interval(
+    state: HardState,
+    caches: Caches,
+    computation: str,
+    interval: int,
+    report: Report,
+    low_watermark_us: int,
+) -> None:
+    """Check one interval: log, cache, timers, holds and report say the same."""
+    where = f"{computation!r}, interval {interval}"
+    number = 0
+    while state.commits.exists(computation, interval, number + 1):
+        number += 1
+    fresh = MemoryCaches().open(computation, interval)
+    bring(fresh, state.commits, computation, interval, number)
+    with fresh.view() as view:
+        stored = dict(view.scan(b"A", b"["))
+    cache = caches.open(computation, interval)
+    if cache.position:
+        _hold(cache.position <= number, f"{where}: cache at {cache.position}, log at {number}")
+        bring(cache, state.commits, computation, interval, number)
+        with cache.view() as view:
+            _hold(dict(view.scan(b"A", b"[")) == stored, f"{where}: the cache differs from the log")
+
+    by_time: set[tuple[bytes, int]] = set()
+    earliest = [MAX_TIMESTAMP, MAX_TIMESTAMP]
+    for row, value in stored.items():
+        if row.startswith(rows.TIMERS):
+            domain, at_us = row[1], rows.time_of(row[2:10])
+            key, tag = _decode_timer(value)
+            by_tag = (
+                rows.TIMER_BY_TAG
+                + rows.key_row(row[10:18], key)
+                + bytes([domain])
+                + rows.last_part(tag)
+            )
+            by_time.add((by_tag, at_us))
+            earliest[domain] = min(earliest[domain], at_us)
+    found = {
+        (row, rows.time_of(value))
+        for row, value in stored.items()
+        if row.startswith(rows.TIMER_BY_TAG)
+    }
+    _hold(by_time == found, f"{where}: timers by time and by tag differ: {by_time ^ found}")
+    _hold(
+        earliest[0] > low_watermark_us or earliest[0] == MAX_TIMESTAMP,
+        f"{where}: a timer for {earliest[0]} is pending at low watermark {low_watermark_us}",
+    )
+    held = [rows.time_of(row[1:9]) for row in stored if row.startswith(rows.HOLDS)]
+    truth = Report(earliest[0], earliest[1], min(held, default=MAX_TIMESTAMP))
+    _hold(report == truth, f"{where}: reported {report}, the store says {truth}")
+
+
+def _hold(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise InvariantViolation(otherwise)

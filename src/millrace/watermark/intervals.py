@@ -1,0 +1,88 @@
+"""Key intervals: half-open ranges of the 64-bit key hash, and the map that covers it.
+
+An interval has an id that is never used twice, so that the log of one that was split or merged away
+cannot be mistaken for another's. Which task owns an interval is decided anew in every epoch.
+
+Source: MillWheel, "Architecture" (7.1): each computation's keys are partitioned into lexicographic
+intervals, which move between machines, split and merge.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+HASH_SPACE = 1 << 64
+
+
+class KeyInterval(msgspec.Struct, frozen=True, order=True):
+    """Hashes in ``[start, end)``.
+
+    Attributes:
+        id: Unique among all intervals that this computation ever had; less than 2**30, for it is
+            part of the ids of productions.
+        start: Lowest hash.
+        end: One past the highest hash.
+    """
+
+    id: int
+    start: int
+    end: int
+
+
+class IntervalMap:
+    """A partition of the hash space, ordered by start.
+
+    >>> halves = IntervalMap.uniform(2)
+    >>> halves.locate(np.array([0, 1 << 63], dtype=np.uint64)).tolist()
+    [0, 1]
+    """
+
+    def __init__(self, intervals: list[KeyInterval]) -> None:
+        ordered = sorted(intervals, key=lambda interval: interval.start)
+        edges = [0, *(interval.end for interval in ordered)]
+        starts = [*(interval.start for interval in ordered), HASH_SPACE]
+        if edges != starts:
+            raise ValueError(f"these intervals do not cover the hash space once: {ordered!r}")
+        self.intervals = ordered
+        self._starts = np.array([interval.start for interval in ordered], dtype=np.uint64)
+
+    @classmethod
+    def uniform(cls, count: int) -> IntervalMap:
+        """Return ``count`` intervals of equal size (``count`` must be a power of two).
+
+        A power of two lets Spark find a key's interval by shifting its hash.
+        """
+        if count < 1 or count & (count - 1):
+            raise ValueError(f"the number of intervals must be a power of two, not {count}")
+        step = HASH_SPACE // count
+        return cls([KeyInterval(n, n * step, (n + 1) * step) for n in range(count)])
+
+    def __len__(self) -> int:
+        return len(self.intervals)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IntervalMap) and other.intervals == self.intervals
+
+    __hash__ = None  # type: ignore[assignment]  # a mutable-looking value: compare, do not hash
+
+    def locate(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+        """Return the position (not the id) of the interval that holds each hash."""
+        return np.searchsorted(self._starts, hashes, side="right") - 1
+
+    def owned(self, task: int, tasks: int) -> list[KeyInterval]:
+        """Return the intervals that one of ``tasks`` tasks owns: a contiguous run of them.
+
+        Interval at position p belongs to task ``p * tasks // len(self)``.
+        """
+        count = len(self.intervals)
+        return [
+            interval
+            for position, interval in enumerate(self.intervals)
+            if position * tasks // count == task
+        ]
+
+    def task_of(self, hashes: npt.NDArray[np.uint64], tasks: int) -> npt.NDArray[np.int32]:
+        """Return the number of the task that owns each hash."""
+        return (self.locate(hashes) * tasks // len(self.intervals)).astype(np.int32)

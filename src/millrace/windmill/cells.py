@@ -1,0 +1,352 @@
+"""State cells with a key under them: reads through the view, writes gathered for the commit.
+
+One bound cell serves all keys of a computation: the machine points the shared :class:`KeyRows` at
+a key, calls ``begin``, runs user code, and calls ``flush``. Nothing is encoded that did not change.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from millrace.model.errors import CoderError
+from millrace.model.keys import decode_key, encode_key
+from millrace.model.state import BagState, CombiningState, MapState, StateCell, ValueState
+from millrace.store import View
+from millrace.windmill import rows
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_values = msgspec.msgpack.Decoder(list[bytes | None]).decode
+_decode_items = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+class KeyRows:
+    """Where the current key's rows are read from and written to.
+
+    Attributes:
+        view: The interval's rows as of the last commit.
+        mutations: Row -> new value or None, for the commit being made.
+        key_row: The current key's part of a row.
+        timed: The rows among the mutations that are ordered by time (timers and holds).
+        number: The number of the commit being made.
+    """
+
+    __slots__ = ("key_row", "mutations", "number", "timed", "view")
+
+    def __init__(self) -> None:
+        self.view: View = None  # type: ignore[assignment]  # set for every interval
+        self.mutations: dict[bytes, bytes | None] = {}
+        self.timed: list[bytes] = []
+        self.key_row = b""
+        self.number = 0
+
+
+class _BoundScalar:
+    """What value and combining cells share: one value in the key's row of values."""
+
+    coder: Any
+    name: str
+    owner: str
+
+    def _bind(self, cell: StateCell) -> None:
+        self.__dict__.update(cell.__dict__)
+        self._decode = cell.coder.decode
+        self._encode = cell.coder.encode
+        self.raw: bytes | None = None
+        self.old: bytes | None = None
+        self.value: Any = None
+        self.dirty = False
+
+    def begin(self, raw: bytes | None) -> None:
+        """Take the stored bytes of a new key; they are decoded when asked for."""
+        self.raw = self.old = raw
+        self.value = None
+        self.dirty = False
+
+    def load(self) -> Any:
+        if self.raw is not None:
+            try:
+                self.value = self._decode(self.raw)
+            except (msgspec.ValidationError, ValueError) as refused:
+                raise CoderError(
+                    f"{self.owner}.{self.name}: the stored state does not fit {self.coder!r}: "
+                    f"{refused}. Was its type changed since the checkpoint was written?"
+                ) from refused
+            self.raw = None
+        return self.value
+
+    def stored(self) -> bytes | None:
+        """Return the bytes to store for this key."""
+        if not self.dirty:
+            return self.old
+        try:
+            return None if self.value is None else self._encode(self.value)
+        except CoderError as refused:
+            raise CoderError(f"{self.owner}.{self.name}: {refused}") from None
+
+
+class BoundValue(_BoundScalar, ValueState[Any]):
+    """A ValueState with a key under it."""
+
+    def __init__(self, cell: StateCell) -> None:
+        self._bind(cell)
+
+    def get(self, default: Any = None) -> Any:
+        if self.raw is not None:
+            self.load()
+            # What can be changed in place may be, so it is compared when the bundle ends.
+            self.dirty = not self.immutable
+        value = self.value
+        return default if value is None else value
+
+    def set(self, value: Any) -> None:
+        self.raw = None
+        self.value = value
+        self.dirty = True
+
+    def clear(self) -> None:
+        self.set(None)
+
+
+class BoundCombining(_BoundScalar, CombiningState[Any]):
+    """A CombiningState with a key under it."""
+
+    def __init__(self, cell: StateCell) -> None:
+        self._bind(cell)
+
+    def add(self, item: Any) -> None:
+        self.value = self.fold(self.load(), item)
+        self.dirty = True
+
+    def get(self, default: Any = None) -> Any:
+        value = self.load()
+        return default if value is None else value
+
+    def clear(self) -> None:
+        self.raw = None
+        self.value = None
+        self.dirty = True
+
+
+class Scalars:
+    """The value and combining cells of a computation: they share one row a key.
+
+    One cell's bytes are the row; several are a msgpack array, of which each is decoded on its own.
+    """
+
+    def __init__(self, cells: list[BoundValue | BoundCombining]) -> None:
+        self.cells = cells
+        self._only = cells[0] if len(cells) == 1 else None
+
+    def begin(self, row: bytes | None) -> None:
+        """Hand the cells their parts of a key's row."""
+        if self._only is not None:
+            self._only.begin(row)
+            return
+        parts = _decode_values(row) if row is not None else []
+        for n, cell in enumerate(self.cells):
+            cell.begin(parts[n] if n < len(parts) else None)
+
+    def flush(self, key_rows: KeyRows) -> None:
+        """Write the row if a cell changed."""
+        only = self._only
+        if only is not None:
+            if only.dirty:
+                stored = only.stored()
+                if stored != only.old:
+                    key_rows.mutations[b"V" + key_rows.key_row] = stored
+            return
+        if any(cell.dirty for cell in self.cells):
+            parts = [cell.stored() for cell in self.cells]
+            if parts != [cell.old for cell in self.cells]:
+                key_rows.mutations[b"V" + key_rows.key_row] = (
+                    None if all(part is None for part in parts) else _encode(parts)
+                )
+
+
+_GONE: Any = object()
+
+
+class BoundMap(MapState[Any]):
+    """A MapState with a key under it: entries read so far, and entries changed."""
+
+    def __init__(self, cell: StateCell, index: int, key_rows: KeyRows) -> None:
+        self.__dict__.update(cell.__dict__)
+        self._rows = key_rows
+        self._cell = bytes([index])
+        self._entries: dict[bytes, Any] = {}
+        self._changed: set[bytes] = set()
+        self._read: dict[bytes, bytes] = {}
+        self._cleared = False
+
+    def begin(self) -> None:
+        """Forget the last key's entries."""
+        if self._entries or self._cleared:
+            self._entries = {}
+            self._changed = set()
+            self._read = {}
+            self._cleared = False
+
+    def get(self, entry: Any, default: Any = None) -> Any:
+        value = self._load(encode_key(entry))
+        return default if value is _GONE else value
+
+    def __getitem__(self, entry: Any) -> Any:
+        value = self._load(encode_key(entry))
+        if value is _GONE:
+            raise KeyError(entry)
+        return value
+
+    def __contains__(self, entry: Any) -> bool:
+        return self._load(encode_key(entry)) is not _GONE
+
+    def __setitem__(self, entry: Any, value: Any) -> None:
+        encoded = encode_key(entry)
+        self._entries[encoded] = value
+        self._changed.add(encoded)
+
+    def __delitem__(self, entry: Any) -> None:
+        encoded = encode_key(entry)
+        if self._load(encoded) is _GONE:
+            raise KeyError(entry)
+        self._entries[encoded] = _GONE
+        self._changed.add(encoded)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (decode_key(entry) for entry, _ in self._walk())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._walk())
+
+    def clear(self) -> None:
+        self._entries = {}
+        self._changed = set()
+        self._read = {}
+        self._cleared = True
+
+    def flush(self) -> None:
+        """Write the entries that changed, and those changed in place."""
+        if not self._entries and not self._cleared:
+            return
+        mutations, prefix = self._rows.mutations, self._prefix()
+        if self._cleared:
+            for row, _ in self._rows.view.scan(prefix, rows.after(prefix)):
+                mutations[row] = None
+        if not self.immutable:
+            self._changed.update(self._read)
+        for entry in sorted(self._changed):
+            value = self._entries[entry]
+            part = rows.last_part(entry)
+            if value is _GONE:
+                mutations[prefix + part] = None
+                continue
+            try:
+                data = self.coder.encode(value)
+            except CoderError as refused:
+                raise CoderError(
+                    f"{self.owner}.{self.name}[{decode_key(entry)!r}]: {refused}"
+                ) from None
+            if data != self._read.get(entry):
+                if rows.is_digested(part):
+                    data = len(entry).to_bytes(4, "big") + entry + data
+                mutations[prefix + part] = data
+
+    def _prefix(self) -> bytes:
+        return rows.MAP + self._rows.key_row + self._cell
+
+    def _load(self, entry: bytes) -> Any:
+        try:
+            return self._entries[entry]
+        except KeyError:
+            pass
+        part = rows.last_part(entry)
+        found = None if self._cleared else self._rows.view.get(self._prefix() + part)
+        if found is None:
+            self._entries[entry] = _GONE
+            return _GONE
+        return self._remember(entry, found[4 + len(entry) :] if rows.is_digested(part) else found)
+
+    def _remember(self, entry: bytes, data: bytes) -> Any:
+        value = self.coder.decode(data)
+        self._entries[entry] = value
+        if not self.immutable:
+            self._read[entry] = data
+        return value
+
+    def _walk(self) -> Iterator[tuple[bytes, Any]]:
+        """Yield present entries in the order of their encoding, merging stored and changed ones.
+
+        Entries that only pass by are not kept, so a map larger than memory can be walked.
+        """
+        changed = ((entry, 0, b"") for entry in sorted(self._entries))
+        last = None
+        for entry, stored, _ in heapq.merge(changed, self._stored()):
+            if entry == last:
+                continue
+            last = entry
+            if (stored and entry not in self._entries) or self._entries.get(
+                entry, _GONE
+            ) is not _GONE:
+                yield entry, None
+
+    def _stored(self) -> Iterator[tuple[bytes, int, bytes]]:
+        if self._cleared:
+            return
+        prefix = self._prefix()
+        for row, data in self._rows.view.scan(prefix, rows.after(prefix)):
+            part = row[len(prefix) :]
+            if rows.is_digested(part):
+                length = int.from_bytes(data[:4], "big")
+                yield data[4 : 4 + length], 1, data[4 + length :]
+            else:
+                yield part, 1, data
+
+
+class BoundBag(BagState[Any]):
+    """A BagState with a key under it: each commit adds one block of items, reading none."""
+
+    def __init__(self, cell: StateCell, index: int, key_rows: KeyRows) -> None:
+        self.__dict__.update(cell.__dict__)
+        self._rows = key_rows
+        self._cell = bytes([index])
+        self._added: list[bytes] = []
+        self._cleared = False
+
+    def begin(self) -> None:
+        """Forget the last key's items."""
+        self._added = []
+        self._cleared = False
+
+    def add(self, item: Any) -> None:
+        try:
+            self._added.append(self.coder.encode(item))
+        except CoderError as refused:
+            raise CoderError(f"{self.owner}.{self.name}: {refused}") from None
+
+    def __iter__(self) -> Iterator[Any]:
+        decode = self.coder.decode
+        if not self._cleared:
+            prefix = self._prefix()
+            for _, block in self._rows.view.scan(prefix, rows.after(prefix)):
+                yield from map(decode, _decode_items(block))
+        yield from map(decode, list(self._added))
+
+    def clear(self) -> None:
+        self._added = []
+        self._cleared = True
+
+    def flush(self) -> None:
+        """Write the block of this commit."""
+        prefix = self._prefix()
+        if self._cleared:
+            for row, _ in self._rows.view.scan(prefix, rows.after(prefix)):
+                self._rows.mutations[row] = None
+        if self._added:
+            block = prefix + self._rows.number.to_bytes(8, "big")
+            self._rows.mutations[block] = _encode(self._added)
+
+    def _prefix(self) -> bytes:
+        return rows.BAG + self._rows.key_row + self._cell

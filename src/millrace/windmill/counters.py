@@ -1,0 +1,37 @@
+"""Counters of what a computation did: kept with the commits, so a restart counts nothing twice."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Counters(msgspec.Struct, array_like=True):
+    """What happened in a bundle, an epoch, or since the beginning.
+
+    Attributes:
+        records: Records delivered to user code, late ones included.
+        late: Those behind the low watermark.
+        worst_lateness_us: How far behind the worst was.
+        timers: Timers fired.
+        keys: Bundles of one key.
+        productions: Rows sent to consumers.
+        dead_letters: Records and timers that user code failed on and that were set aside.
+    """
+
+    records: int = 0
+    late: int = 0
+    worst_lateness_us: int = 0
+    timers: int = 0
+    keys: int = 0
+    productions: int = 0
+    dead_letters: int = 0
+
+    def add(self, other: Counters) -> None:
+        """Add another's counts to these."""
+        self.records += other.records
+        self.late += other.late
+        self.worst_lateness_us = max(self.worst_lateness_us, other.worst_lateness_us)
+        self.timers += other.timers
+        self.keys += other.keys
+        self.productions += other.productions
+        self.dead_letters += other.dead_letters

@@ -1,0 +1,272 @@
+"""The driver's side of the commit protocol: claim the checkpoint, begin an epoch, complete it.
+
+Between the two it does not matter who runs the workers: the Harness calls them one after the other,
+Spark spreads them over a cluster. Like the machine it reads no clock; what time it is, and what the
+injectors publish, it is told.
+
+Source: design.md, "The commit protocol"; MillWheel 7.2 (the authority journals what it knows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from millrace.model.errors import CheckpointMismatch, DamagedStore, ZombieWriter
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.model.topology import Topology, injector_name
+from millrace.store import HardState
+from millrace.watermark.authority import Authority, LowWatermarks
+from millrace.watermark.intervals import IntervalMap
+from millrace.watermark.report import Report
+from millrace.windmill.counters import Counters
+from millrace.windmill.manifest import (
+    Claim,
+    Completion,
+    Entry,
+    IntervalEntry,
+    Manifest,
+    decode_entry,
+    encode_entry,
+)
+from millrace.windmill.worker import Result
+
+
+@dataclass
+class Observed:
+    """What a task, or an epoch, saw of the injected streams.
+
+    Attributes:
+        newest: Injected stream -> latest timestamp.
+        injected: Injected stream -> records.
+        refused: Injected stream -> records refused.
+    """
+
+    newest: dict[str, int] = field(default_factory=dict)
+    injected: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: Observed) -> None:
+        """Add what another task saw."""
+        for stream, newest_us in other.newest.items():
+            self.newest[stream] = max(self.newest.get(stream, MIN_TIMESTAMP), newest_us)
+        for mine, theirs in ((self.injected, other.injected), (self.refused, other.refused)):
+            for stream, count in theirs.items():
+                mine[stream] = mine.get(stream, 0) + count
+
+
+class Epochs:
+    """The epochs of one run.
+
+    Args:
+        topology: The pipeline.
+        state: The checkpoint.
+        intervals: Number of key intervals for each computation that the checkpoint does not know
+            yet; a power of two.
+
+    Raises:
+        CheckpointMismatch: The checkpoint belongs to another topology; nothing has been written.
+
+    Attributes:
+        completed: Number of the last completed epoch; -1 before the first.
+        open: The manifest of an epoch that was begun and not completed, to be retried.
+        drained: Whether the input has ended for good.
+        authority: Low watermarks and reports.
+        counters: Computation -> counts since the beginning.
+        observed: Injected streams since the beginning.
+    """
+
+    def __init__(self, topology: Topology, state: HardState, *, intervals: int) -> None:
+        self._topology = topology
+        self._log = state.epochs
+        self.authority = Authority(topology)
+        self.completed = -1
+        self.drained = False
+        self.open: Manifest | None = None
+        self.counters = {spec.name: Counters() for spec in topology.computations}
+        self.observed = Observed()
+        self._numbers: dict[str, dict[int, int]] = {spec.name: {} for spec in topology.computations}
+        uniform = [IntervalEntry.of(entry) for entry in IntervalMap.uniform(intervals).intervals]
+        self._intervals = {spec.name: uniform for spec in topology.computations}
+        self._wall_time_us = 0
+        self._last = self._log.last()
+        earlier = self._recover()
+        self.generation = 1 + (earlier.generation if earlier is not None else 0)
+        self._append(Claim(generation=self.generation, topology=topology.describe()))
+
+    def begin(
+        self, epoch: int, *, wall_time_us: int, injectors: Mapping[str, int], draining: bool = False
+    ) -> Manifest | None:
+        """Write and return the manifest of an epoch; None if the epoch is completed already.
+
+        An epoch that was begun before gets the manifest it had then, whatever is asked for now.
+
+        Args:
+            epoch: The one after the last completed.
+            wall_time_us: What time it is. If that is before the last epoch's time (a clock was set
+                back), the epoch has the last one's.
+            injectors: Injected stream -> low watermark that it publishes with this epoch's records.
+            draining: Let every low watermark go to the end of time after this epoch's records.
+
+        Raises:
+            CheckpointMismatch: The epoch is not the next one.
+            ZombieWriter: A newer run has claimed the checkpoint.
+        """
+        if self.open is not None and self.open.epoch == epoch:
+            return self.open
+        if epoch <= self.completed:
+            return None
+        if self.open is not None or epoch != self.completed + 1:
+            raise CheckpointMismatch(
+                f"epoch {epoch} was asked for, but "
+                + (
+                    f"epoch {self.open.epoch} is unfinished. "
+                    if self.open is not None
+                    else f"epoch {self.completed} was the last to complete. "
+                )
+                + "Spark's offsets and Millrace's state have come apart: was one of their "
+                "directories deleted or restored without the other? Restore both from one copy, "
+                "or start with a new checkpoint."
+            )
+        outputs = self.authority.low_watermarks.outputs
+        self.open = Manifest(
+            epoch=epoch,
+            generation=self.generation,
+            wall_time_us=max(wall_time_us, self._wall_time_us),
+            injectors={
+                spec.name: MAX_TIMESTAMP
+                if draining
+                else max(injectors.get(spec.name, MIN_TIMESTAMP), outputs[injector_name(spec.name)])
+                for spec in self._topology.injected()
+            },
+            draining=draining,
+            before=LowWatermarks(
+                dict(self.authority.low_watermarks.inputs),
+                dict(self.authority.low_watermarks.outputs),
+            ),
+            intervals=self._intervals,
+            numbers={name: dict(known) for name, known in self._numbers.items()},
+            reports={name: dict(known) for name, known in self.authority.reports.items()},
+        )
+        self._append(self.open)
+        return self.open
+
+    def complete(
+        self, manifest: Manifest, results: Iterable[Result], observed: Observed
+    ) -> Completion:
+        """Record that an epoch is over and return what is known after it.
+
+        Args:
+            manifest: Of the epoch.
+            results: One for each interval of each computation; an interval may be missing, and is
+                then as it was.
+            observed: What the epoch saw of the injected streams.
+
+        Raises:
+            ZombieWriter: A newer run has claimed the checkpoint. Its outcome of the epoch is the
+                same as this one's.
+        """
+        reports: dict[str, dict[int, Report]] = {}
+        for result in results:
+            reports.setdefault(result.computation, {})[result.interval] = result.report
+            if result.number:
+                self._numbers[result.computation][result.interval] = result.number
+            self.counters[result.computation].add(result.counters)
+        self.observed.add(observed)
+        after = self.authority.advance(manifest.injectors, reports)
+        completion = Completion(
+            epoch=manifest.epoch,
+            generation=self.generation,
+            drained=manifest.draining,
+            wall_time_us=manifest.wall_time_us,
+            after=after,
+            intervals=manifest.intervals,
+            numbers=self._numbers,
+            reports=self.authority.reports,
+            newest=self.observed.newest,
+            counters=self.counters,
+            injected=self.observed.injected,
+            refused=self.observed.refused,
+        )
+        self._append(completion)
+        self.completed = manifest.epoch
+        self._wall_time_us = manifest.wall_time_us
+        self.drained = manifest.draining
+        self.open = None
+        return completion
+
+    def _append(self, entry: Entry) -> None:
+        if not self._log.append(self._last + 1, encode_entry(entry)):
+            raise ZombieWriter(
+                f"zombie writer: this run has generation {self.generation}, but a newer run has "
+                "claimed the checkpoint since and goes on with it. This one must stop. Nothing "
+                "was lost. Two runs on one checkpoint: was the earlier one thought to be dead?"
+            )
+        self._last += 1
+
+    def _recover(self) -> Claim | None:
+        """Read the log backwards to the last completion and the last claim."""
+        claim: Claim | None = None
+        completion: Completion | None = None
+        manifest: Manifest | None = None
+        for number in range(self._last, 0, -1):
+            data = self._log.read(number)
+            if data is None:
+                raise DamagedStore(
+                    f"entry {number} of the epoch log is gone, though {self._last} exists. "
+                    "Restore it from a copy of the checkpoint; without it the state of the run "
+                    "is unknown."
+                )
+            entry = decode_entry(data)
+            if isinstance(entry, Claim) and claim is None:
+                claim = entry
+            elif isinstance(entry, Manifest) and completion is None and manifest is None:
+                manifest = entry
+            elif isinstance(entry, Completion) and completion is None:
+                completion = entry
+            if claim is not None and completion is not None:
+                break
+        if claim is not None:
+            _check_topology(claim.topology, self._topology)
+        if completion is not None:
+            self._take_up(completion)
+        if manifest is not None:
+            self.open = manifest
+        return claim
+
+    def _take_up(self, completion: Completion) -> None:
+        self.completed = completion.epoch
+        self.drained = completion.drained
+        self._wall_time_us = completion.wall_time_us
+        self._intervals = self._intervals | completion.intervals
+        self.authority.restore(completion.after, completion.reports)
+        for name, numbers in completion.numbers.items():
+            self._numbers[name] = dict(numbers)
+        self.counters.update(completion.counters)
+        self.observed = Observed(completion.newest, completion.injected, completion.refused)
+
+
+def _check_topology(stored: dict[str, object], topology: Topology) -> None:
+    """Refuse a pipeline whose checkpoint cannot be followed, naming what differs."""
+    differences = list(_differences("", stored, topology.describe()))
+    if differences:
+        listed = "\n".join(f"  {difference}" for difference in differences)
+        raise CheckpointMismatch(
+            f"pipeline {topology.name!r} is not the one that wrote this checkpoint:\n{listed}\n"
+            "Nothing was written. Start the changed pipeline with a new checkpoint, or run the "
+            "pipeline as it was."
+        )
+
+
+def _differences(path: str, stored: object, given: object) -> Iterable[str]:
+    if isinstance(stored, dict) and isinstance(given, dict):
+        for name in sorted({*stored, *given}):
+            where = f"{path}.{name}" if path else str(name)
+            if name not in given:
+                yield f"{where}: in the checkpoint, gone from the pipeline"
+            elif name not in stored:
+                yield f"{where}: new in the pipeline, unknown to the checkpoint"
+            else:
+                yield from _differences(where, stored[name], given[name])
+    elif stored != given:
+        yield f"{path}: the checkpoint has {stored!r}, the pipeline has {given!r}"

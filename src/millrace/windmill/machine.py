@@ -1,0 +1,430 @@
+"""The machine: one bundle of one key interval in, one outcome out.
+
+It is pure: it reads rows through the view it is given, calls user code, and returns what would be
+committed. It opens nothing, waits for nothing, and knows no clock but those in the work.
+
+Order within a bundle, for every key: its records in order of arrival, then its due timers in order
+of time, those that a hook sets meanwhile included. Keys do not see each other.
+
+Source: MillWheel, 6.1 (steps upon receipt of a record), 4.6, 6.2; Streaming Engine, "work item".
+"""
+
+from __future__ import annotations
+
+import copy
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from millrace.model.errors import InvariantViolation, PipelineError, TimerLoop, UserCodeError
+from millrace.model.keys import decode_key, encode_key
+from millrace.model.record import LOW_WATERMARK, DeadLetter, Record, TimeDomain, Timer
+from millrace.model.state import BagState, CombiningState, MapState, ValueState
+from millrace.model.time import MAX_TIMESTAMP, format_timestamp
+from millrace.model.topology import ComputationSpec, Topology
+from millrace.store import View
+from millrace.watermark.report import Report
+from millrace.windmill import rows
+from millrace.windmill.arrivals import KeyedRecords
+from millrace.windmill.cells import (
+    BoundBag,
+    BoundCombining,
+    BoundMap,
+    BoundValue,
+    KeyRows,
+    Scalars,
+)
+from millrace.windmill.counters import Counters
+from millrace.windmill.routing import Productions, Router
+from millrace.windmill.timers import Due, KeyTimers, due_timers, earliest_us
+
+#: A hook may set timers that are already due; a chain of this many for one key in one bundle is a
+#: loop. An hourly chain over a century has 876,600.
+_REARMED_MAX = 1_000_000
+
+_DOMAINS = tuple(TimeDomain)
+
+
+@dataclass(slots=True)
+class Work:
+    """A bundle for one interval.
+
+    Attributes:
+        number: The number that the commit will have.
+        epoch: The epoch that it belongs to.
+        records: What arrived.
+        low_watermark_before_us: Input low watermark while the records were on their way: a record
+            behind it is late.
+        low_watermark_us: Input low watermark now that they are here: it fires timers.
+        wall_time_us: Wall-clock time of the epoch.
+    """
+
+    number: int
+    epoch: int
+    records: KeyedRecords
+    low_watermark_before_us: int
+    low_watermark_us: int
+    wall_time_us: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a bundle changes: nothing has been written yet."""
+
+    mutations: dict[bytes, bytes | None]
+    productions: Productions
+    report: Report
+    counters: Counters = field(default_factory=Counters)
+
+
+class Machine:
+    """Runs one computation's bundles. It is bound to the computation, not to an interval.
+
+    Args:
+        topology: The pipeline.
+        spec: The computation.
+        router: Shared by all machines of a process.
+    """
+
+    def __init__(self, topology: Topology, spec: ComputationSpec, router: Router) -> None:
+        self.spec = spec
+        self._router = router
+        self._dead_letters = topology.dead_letters
+        self._outputs = frozenset(spec.outputs)
+        self._rows = KeyRows()
+        self._timers = KeyTimers(self._rows)
+        self._user = copy.copy(spec.instance)
+        self._bind_cells()
+        self._bind_hooks()
+        self._hold: tuple[int | None] | None = None
+        self._at_hand_us = 0
+        self._productions = Productions()
+        self._counters = Counters()
+
+    def run(self, work: Work, view: View) -> Outcome:
+        """Return what the bundle changes.
+
+        Raises:
+            UserCodeError: User code raised, and the pipeline declares no dead-letter stream.
+        """
+        key_rows = self._rows
+        key_rows.view = view
+        key_rows.mutations = {}
+        key_rows.timed = []
+        key_rows.number = work.number
+        self._productions = Productions()
+        self._counters = Counters()
+        user = self._user
+        user.wall_time = work.wall_time_us
+
+        bundles = self._bundles(work, view)
+        stored: dict[bytes, bytes] = {}
+        if self._scalars is not None and bundles:
+            stored = view.get_many([b"V" + bundle[0] for bundle in bundles])
+        for key_row, key, start, stop, due in bundles:
+            key_rows.key_row = key_row
+            raw = stored.get(b"V" + key_row)
+            self._run_key(work, key, raw, start, stop, due)
+
+        return Outcome(key_rows.mutations, self._productions, self._report(), self._counters)
+
+    def _bundles(
+        self, work: Work, view: View
+    ) -> list[tuple[bytes, bytes, int, int, list[Due] | None]]:
+        """Return (key row, key, first record, past the last, due timers) a key, sorted by row."""
+        due: dict[bytes, tuple[bytes, list[Due]]] = {}
+        for domain, clock_us in ((0, work.low_watermark_us), (1, work.wall_time_us)):
+            for key_row, key, timer in due_timers(view, domain, clock_us):
+                due.setdefault(key_row, (key, []))[1].append(timer)
+        records = work.records
+        hash8s, keys, cuts = records.hash8s, records.keys, records.cuts
+        bundles = []
+        key_row_of = rows.key_row
+        for n in range(len(cuts) - 1):
+            start = cuts[n]
+            key = keys[start]
+            key_row = key_row_of(hash8s[8 * start : 8 * start + 8], key)
+            timers = due.pop(key_row)[1] if due and key_row in due else None
+            bundles.append((key_row, key, start, cuts[n + 1], timers))
+        if due:
+            bundles += [(key_row, key, 0, 0, timers) for key_row, (key, timers) in due.items()]
+            bundles.sort(key=lambda bundle: bundle[0])
+        return bundles
+
+    def _run_key(
+        self,
+        work: Work,
+        key: bytes,
+        raw: bytes | None,
+        start: int,
+        stop: int,
+        due: list[Due] | None,
+    ) -> None:
+        """Run a key's bundle, again without what failed where dead letters are declared."""
+        poisoned: dict[Any, DeadLetter] = {}
+        productions = self._productions
+        length = len(productions)
+        while True:
+            self._begin(raw, work, due)
+            failed = self._attempt(work, key, start, stop, poisoned)
+            if failed is None:
+                break
+            # Nothing of a key is written before its bundle ends, so taking it back is free.
+            productions.truncate(length)
+            name, letter = failed
+            poisoned[name] = letter
+        self._flush(key)
+        counters = self._counters
+        counters.keys += 1
+        counters.records += stop - start
+        for letter in poisoned.values():
+            counters.dead_letters += 1
+            timestamp_us = self._at_hand_us if letter.timestamp is None else letter.timestamp
+            self._router.send(
+                productions, str(self._dead_letters), letter, timestamp_us, decode_key(key)
+            )
+
+    def _attempt(
+        self, work: Work, key: bytes, start: int, stop: int, poisoned: dict[Any, DeadLetter]
+    ) -> tuple[Any, DeadLetter] | None:
+        """Run a key's records and timers; return what failed, if dead letters take it."""
+        user, records, timers = self._user, work.records, self._timers
+        user.key = current = decode_key(key)
+        late = fired = 0
+        worst_us = 0
+        if start != stop:
+            before_us = user.low_watermark = work.low_watermark_before_us
+            values, streams, timestamps = records.values, records.streams, records.timestamps
+            origins, sequences = records.origins, records.sequences
+            process_record = self._process_record
+            for n in range(start, stop):
+                if poisoned and n in poisoned:
+                    continue
+                timestamp_us = timestamps[n]
+                is_late = timestamp_us < before_us
+                if is_late:
+                    late += 1
+                    worst_us = max(worst_us, before_us - timestamp_us)
+                self._at_hand_us = timestamp_us
+                try:
+                    process_record(
+                        Record(
+                            current, values[n], timestamp_us, streams[n], is_late,
+                            origins[n], sequences[n],
+                        )
+                    )  # fmt: skip
+                except Exception as error:
+                    return n, self._refuse(work, current, error, records, n)
+        user.low_watermark = work.low_watermark_us
+        while True:
+            due = timers.pop_due()
+            if due is None:
+                break
+            if poisoned and due in poisoned:
+                continue
+            at_us, domain, tag = due
+            self._at_hand_us = at_us
+            fired += 1
+            timer = Timer(decode_key(tag), at_us, _DOMAINS[domain])
+            try:
+                if timers.rearmed > _REARMED_MAX:
+                    raise TimerLoop(self._loop(work, timer))
+                self._process_timer(timer)
+            except Exception as error:
+                return due, self._refuse_timer(work, current, error, timer)
+        counters = self._counters
+        counters.late += late
+        counters.worst_lateness_us = max(counters.worst_lateness_us, worst_us)
+        counters.timers += fired
+        return None
+
+    def _begin(self, raw: bytes | None, work: Work, due: list[Due] | None) -> None:
+        if self._scalars is not None:
+            self._scalars.begin(raw)
+        for collection in self._collections:
+            collection.begin()
+        self._timers.begin((work.low_watermark_us, work.wall_time_us), due)
+        self._hold = None
+
+    def _flush(self, key: bytes) -> None:
+        if self._scalars is not None:
+            self._scalars.flush(self._rows)
+        for collection in self._collections:
+            collection.flush()
+        self._timers.flush(key)
+        if self._hold is not None:
+            self._write_hold(key, self._hold[0])
+
+    def _write_hold(self, key: bytes, at_us: int | None) -> None:
+        mutations, key_row = self._rows.mutations, self._rows.key_row
+        by_key = rows.HOLD_BY_KEY + key_row
+        found = self._rows.view.get(by_key)
+        if found is not None:
+            mutations[rows.HOLDS + found + key_row] = None
+            mutations[by_key] = None
+        if at_us is not None:
+            mutations[by_key] = rows.time8(at_us)
+            by_time = rows.HOLDS + rows.time8(at_us) + key_row
+            mutations[by_time] = key
+            self._rows.timed.append(by_time)
+
+    def _report(self) -> Report:
+        return Report(
+            earliest_us(self._rows, rows.TIMERS + b"\x00"),
+            earliest_us(self._rows, rows.TIMERS + b"\x01"),
+            earliest_us(self._rows, rows.HOLDS),
+        )
+
+    # -- binding the user's instance ---------------------------------------------------------------
+
+    def _bind_cells(self) -> None:
+        scalars: list[BoundValue | BoundCombining] = []
+        self._collections: list[BoundMap | BoundBag] = []
+        # Cells are numbered by name, not by where the class declares them, so that moving a line
+        # does not move a cell's state.
+        for index, (name, cell) in enumerate(sorted(self.spec.cells.items())):
+            bound: BoundValue | BoundCombining | BoundMap | BoundBag
+            if isinstance(cell, CombiningState):
+                scalars.append(bound := BoundCombining(cell))
+            elif isinstance(cell, ValueState):
+                scalars.append(bound := BoundValue(cell))
+            elif isinstance(cell, MapState):
+                self._collections.append(bound := BoundMap(cell, index, self._rows))
+            elif isinstance(cell, BagState):
+                self._collections.append(bound := BoundBag(cell, index, self._rows))
+            else:
+                raise InvariantViolation(f"no binding for state cell {cell!r}")
+            vars(self._user)[name] = bound
+        self._scalars = Scalars(scalars) if scalars else None
+
+    def _bind_hooks(self) -> None:
+        user = self._user
+        self._process_record: Callable[[Record], None] = user.process_record
+        self._process_timer: Callable[[Timer], None] = user.process_timer
+        bound: dict[str, Any] = {
+            "produce": self._produce,
+            "set_timer": self._set_timer,
+            "delete_timer": self._delete_timer,
+            "hold": self._set_hold,
+        }
+        vars(user).update(bound)
+
+    def _produce(
+        self, stream: str, value: Any, timestamp: int | None = None, key: Any = None
+    ) -> None:
+        if stream not in self._outputs:
+            raise PipelineError(
+                f"{self.spec.name} produced to stream {stream!r}, which it does not declare. "
+                f'Declare it, outputs = {{"{stream}": <format>}}, or use one of: '
+                f"{', '.join(sorted(self._outputs)) or 'none declared'}."
+            )
+        self._router.send(
+            self._productions,
+            stream,
+            value,
+            self._at_hand_us if timestamp is None else _instant(timestamp, "produce"),
+            self._user.key if key is None else key,
+        )
+
+    def _set_timer(self, tag: Any, at: int, domain: TimeDomain = LOW_WATERMARK) -> None:
+        at_us = _instant(at, "set_timer")
+        if domain not in _DOMAINS:
+            raise PipelineError(
+                f"set_timer({tag!r}, domain={domain!r}): expected LOW_WATERMARK or WALL_TIME."
+            )
+        self._timers.set(encode_key(tag), at_us, int(domain))
+
+    def _delete_timer(self, tag: Any, domain: TimeDomain = LOW_WATERMARK) -> None:
+        self._timers.delete(encode_key(tag), int(domain))
+
+    def _set_hold(self, at: int | None) -> None:
+        self._hold = (None if at is None else _instant(at, "hold"),)
+
+    # -- errors ------------------------------------------------------------------------------------
+
+    def _refuse(
+        self, work: Work, key: Any, error: Exception, records: KeyedRecords, n: int
+    ) -> DeadLetter:
+        value, timestamp_us = records.values[n], records.timestamps[n]
+        what = (
+            f"process_record of {self.spec.name} raised {type(error).__name__}: {error}\n"
+            f"  key {key!r}, stream {records.streams[n]!r}, "
+            f"timestamp {format_timestamp(timestamp_us)}, epoch {work.epoch}\n"
+            f"  value {_brief(value)}"
+        )
+        letter = DeadLetter(
+            stream=records.streams[n],
+            computation=self.spec.name,
+            reason=f"{type(error).__name__}: {error}",
+            error=_trace(error),
+            key=repr(key),
+            value=repr(value),
+            timestamp=timestamp_us,
+            epoch=work.epoch,
+        )
+        return self._letter_or_raise(what, letter, error)
+
+    def _refuse_timer(self, work: Work, key: Any, error: Exception, timer: Timer) -> DeadLetter:
+        what = (
+            f"process_timer of {self.spec.name} raised {type(error).__name__}: {error}\n"
+            f"  key {key!r}, {timer!r} ({format_timestamp(timer.at)}), epoch {work.epoch}"
+        )
+        letter = DeadLetter(
+            stream="",
+            computation=self.spec.name,
+            reason=f"{type(error).__name__}: {error}",
+            error=_trace(error),
+            key=repr(key),
+            value=repr(timer.tag),
+            timestamp=timer.at,
+            epoch=work.epoch,
+        )
+        return self._letter_or_raise(what, letter, error)
+
+    def _letter_or_raise(self, what: str, letter: DeadLetter, error: Exception) -> DeadLetter:
+        if self._dead_letters is not None and not isinstance(error, InvariantViolation):
+            return letter
+        kind = TimerLoop if isinstance(error, TimerLoop) else UserCodeError
+        raise kind(
+            f"{what}\nNothing of this epoch was applied. Mend the code and start again from the "
+            "same checkpoint, or declare a dead-letter stream, p.dead_letter(...), to set such "
+            "records aside."
+        ) from error
+
+    def _loop(self, work: Work, timer: Timer) -> str:
+        ended = work.low_watermark_us >= MAX_TIMESTAMP
+        return (
+            f"{_REARMED_MAX:,} timers that were already due were set in one bundle, the last "
+            f"being {timer!r}. "
+            + (
+                "The input has ended: process_timer must not set the next timer of a chain when "
+                "self.low_watermark == mr.MAX_TIMESTAMP."
+                if ended
+                else "Does process_timer set a timer at or before its own time?"
+            )
+        )
+
+
+def _instant(at: Any, call: str) -> int:
+    if type(at) is int and -MAX_TIMESTAMP <= at <= MAX_TIMESTAMP:
+        return at
+    try:
+        at_us = at.__index__() if not isinstance(at, bool) else None
+    except AttributeError:
+        at_us = None
+    if at_us is None or not -MAX_TIMESTAMP <= at_us <= MAX_TIMESTAMP:
+        raise PipelineError(
+            f"{call}: {at!r} is not a time. Expected microseconds since 1970 (UTC) as an int; "
+            "for seconds multiply by mr.SECOND."
+        )
+    return int(at_us)
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 400 else text[:397] + "..."
+
+
+def _trace(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))

@@ -1,0 +1,135 @@
+"""Entries of the epoch log: claims of a run, manifests of epochs, completions.
+
+They are JSON, to be read without us. One totally ordered, numbered list holds all three, and an
+entry is put only if its number is free. So the log is also the fence between drivers: a new run
+first puts a claim; a superseded driver's next entry finds its number taken.
+
+Source: MillWheel, "State Manipulation" (6.2): sequencers; design.md, "The commit protocol".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from millrace.watermark.authority import LowWatermarks
+from millrace.watermark.intervals import IntervalMap, KeyInterval
+from millrace.watermark.report import Report
+from millrace.windmill.counters import Counters
+
+
+class IntervalEntry(msgspec.Struct, frozen=True):
+    """A key interval as the log writes it: bounds in hexadecimal, the end inclusive."""
+
+    id: int
+    first: str
+    last: str
+
+    @classmethod
+    def of(cls, interval: KeyInterval) -> IntervalEntry:
+        """Return an interval's entry."""
+        return cls(interval.id, f"{interval.start:016x}", f"{interval.end - 1:016x}")
+
+    def interval(self) -> KeyInterval:
+        """Return the interval."""
+        return KeyInterval(self.id, int(self.first, 16), int(self.last, 16) + 1)
+
+
+class Claim(msgspec.Struct, tag="claim", kw_only=True):
+    """A run takes the checkpoint over.
+
+    Attributes:
+        generation: 1 for the first run, one more for each that follows.
+        topology: What the checkpoint depends on, as :meth:`Topology.describe` says it.
+    """
+
+    generation: int
+    topology: dict[str, Any]
+
+
+class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
+    """Everything that an epoch's outcome depends on, besides its input and the hard state.
+
+    A retry reads it back, and so sees the same clock, the same watermarks and the same commits.
+
+    Attributes:
+        epoch: Number of the Structured Streaming batch, from 0.
+        generation: The run that wrote it.
+        wall_time_us: The clock of the epoch.
+        injectors: Injected stream -> low watermark published with the epoch.
+        draining: Whether this epoch ends the input.
+        before: Low watermarks when the epoch began.
+        intervals: Computation -> key intervals.
+        numbers: Computation -> interval id -> number of its last commit; 0 is left out.
+        reports: Computation -> interval id -> its last report.
+    """
+
+    epoch: int
+    generation: int
+    wall_time_us: int
+    injectors: dict[str, int]
+    draining: bool
+    before: LowWatermarks
+    intervals: dict[str, list[IntervalEntry]]
+    numbers: dict[str, dict[int, int]]
+    reports: dict[str, dict[int, Report]]
+
+    def interval_map(self, computation: str) -> IntervalMap:
+        """Return the interval map of a computation."""
+        return IntervalMap([entry.interval() for entry in self.intervals[computation]])
+
+
+class Completion(msgspec.Struct, tag="completion", kw_only=True):
+    """An epoch is over: every commit is durable and every sink has its rows.
+
+    Attributes:
+        epoch: The epoch.
+        generation: The run that finished it.
+        drained: Whether the input has ended for good.
+        wall_time_us: The clock of the epoch.
+        after: Low watermarks after it.
+        intervals: As in the manifest.
+        numbers: As in the manifest, after the epoch.
+        reports: As in the manifest, after the epoch.
+        newest: Injected stream -> latest timestamp seen so far.
+        counters: Computation -> counts since the beginning.
+        injected: Injected stream -> records since the beginning.
+        refused: Injected stream -> records refused since the beginning.
+    """
+
+    epoch: int
+    generation: int
+    drained: bool
+    wall_time_us: int
+    after: LowWatermarks
+    intervals: dict[str, list[IntervalEntry]]
+    numbers: dict[str, dict[int, int]]
+    reports: dict[str, dict[int, Report]]
+    newest: dict[str, int]
+    counters: dict[str, Counters]
+    injected: dict[str, int]
+    refused: dict[str, int]
+
+
+Entry = Claim | Manifest | Completion
+
+_decoder = msgspec.json.Decoder(Entry)
+_manifest_decoder = msgspec.json.Decoder(Manifest)
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Return an entry as JSON."""
+    return msgspec.json.encode(entry)
+
+
+def decode_entry(data: bytes) -> Entry:
+    """Return the entry that the JSON says."""
+    entry: Entry = _decoder.decode(data)
+    return entry
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """Return the manifest that the JSON says; tasks get nothing else."""
+    manifest: Manifest = _manifest_decoder.decode(data)
+    return manifest

@@ -1,0 +1,82 @@
+"""Row keys: how the cells, timers and holds of an interval lie in one sorted keyspace.
+
+::
+
+    V hash key                          all value and combining cells of a key
+    M hash key cell entry               one map entry
+    B hash key cell commit-number       the items added to a bag by one commit
+    T domain time hash key tag          a pending timer, in the order in which timers fire
+    U hash key domain tag               the same timer, found by its tag
+    H time hash key                     a hold, oldest first
+    G hash key                          the same hold, found by its key
+
+A key in the middle of a row is length-prefixed, so no row of one key is inside the range of
+another. Rows stay below LMDB's limit of 511 bytes: of a key, tag or entry that is too long, the row
+holds a 256-bit digest, and the value holds the whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+VALUES: Final = b"V"
+MAP: Final = b"M"
+BAG: Final = b"B"
+TIMERS: Final = b"T"
+TIMER_BY_TAG: Final = b"U"
+HOLDS: Final = b"H"
+HOLD_BY_KEY: Final = b"G"
+
+#: Longest key, entry or tag that stands in a row as it is. Two of them and the fixed parts make a
+#: row of at most 1 + 1 + 8 + 8 + 2 + 160 + 160 bytes.
+_WHOLE: Final = 159
+_DIGESTED: Final = 160
+_SIGN: Final = 1 << 63
+
+
+def key_row(hash8: bytes, key: bytes) -> bytes:
+    """Return the part of a row that names a key: its hash and the key, length-prefixed.
+
+    >>> key_row(bytes(8), b"sJFK").hex()
+    '00000000000000000004734a464b'
+    """
+    if len(key) <= _WHOLE:
+        return hash8 + len(key).to_bytes(2, "big") + key
+    return hash8 + b"\xff\xff" + _digest(key)
+
+
+def last_part(data: bytes) -> bytes:
+    """Return an entry or a tag as the last part of a row; see :func:`is_digested`."""
+    if len(data) <= _WHOLE:
+        return data
+    return data[: _DIGESTED - 32] + _digest(data)
+
+
+def is_digested(part: bytes) -> bool:
+    """Return whether a last part stands for something longer, which its row's value then holds."""
+    return len(part) == _DIGESTED
+
+
+def time8(at_us: int) -> bytes:
+    """Return an instant as 8 bytes that sort as instants do."""
+    return (at_us + _SIGN).to_bytes(8, "big")
+
+
+def time_of(data: bytes) -> int:
+    """Return the instant that :func:`time8` made the bytes from."""
+    return int.from_bytes(data, "big") - _SIGN
+
+
+def after(prefix: bytes) -> bytes:
+    r"""Return the first row after all rows with a prefix.
+
+    >>> after(b"V"), after(b"a\xff")
+    (b'W', b'b')
+    """
+    trimmed = prefix.rstrip(b"\xff")
+    return trimmed[:-1] + bytes([trimmed[-1] + 1])
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=32).digest()

@@ -1,0 +1,207 @@
+"""The worker: GetData, the machine, CommitWork, for the intervals that one task owns.
+
+It is the commit protocol, step by step, between a machine that is pure and a store that is dumb.
+The Harness and Spark's tasks both call it, and nothing else touches hard state on their behalf.
+
+Source: MillWheel 6.1.1 (exactly-once delivery), 6.1.2 (strong productions), 6.2 (sequencers);
+Streaming Engine, GetWork/GetData/CommitWork; design.md, "The commit protocol".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from millrace.model.errors import ZombieWriter
+from millrace.model.topology import ComputationSpec, Topology
+from millrace.store import Caches, Commit, HardState, bring
+from millrace.watermark.intervals import IntervalMap, KeyInterval
+from millrace.watermark.report import NOTHING_PENDING, Report
+from millrace.windmill.arrivals import NO_RECORDS, Arrivals, KeyedRecords
+from millrace.windmill.counters import Counters
+from millrace.windmill.machine import Machine, Outcome, Work
+from millrace.windmill.manifest import Manifest
+from millrace.windmill.routing import Productions, Router
+
+
+class _Footing(msgspec.Struct, array_like=True):
+    """What a commit carries besides state and productions, so that a replay reports the same."""
+
+    report: Report
+    counters: Counters
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_footing = msgspec.msgpack.Decoder(_Footing).decode
+
+
+@dataclass(slots=True)
+class Result:
+    """One interval after an epoch.
+
+    Attributes:
+        computation: Its name.
+        interval: The interval's id.
+        number: Number of its last commit.
+        report: What pins its low watermark.
+        counters: What happened in the epoch.
+        productions: What leaves for consumers.
+        replayed: Whether an earlier attempt had committed, and no user code ran.
+        repaired: How many commits its cache had to be brought forward by.
+    """
+
+    computation: str
+    interval: int
+    number: int
+    report: Report
+    counters: Counters
+    productions: Productions
+    replayed: bool = False
+    repaired: int = 0
+
+
+class Worker:
+    """Runs computations of one topology against one checkpoint.
+
+    Args:
+        topology: The pipeline.
+        state: Hard state: the commit log decides which attempt counts.
+        caches: Where rows are read from; disposable.
+    """
+
+    def __init__(self, topology: Topology, state: HardState, caches: Caches) -> None:
+        self._state = state
+        self._caches = caches
+        router = Router(topology)
+        self._machines = {
+            spec.name: Machine(topology, spec, router) for spec in topology.computations
+        }
+
+    def run(
+        self,
+        spec: ComputationSpec,
+        manifest: Manifest,
+        intervals: IntervalMap,
+        owned: Sequence[KeyInterval],
+        arrivals: Arrivals,
+        low_watermark_us: int,
+    ) -> list[Result]:
+        """Run one computation for one epoch; return a result for each owned interval.
+
+        Args:
+            spec: The computation.
+            manifest: Of the epoch.
+            intervals: The computation's interval map.
+            owned: The intervals that this task owns.
+            arrivals: Every record for them.
+            low_watermark_us: The computation's input low watermark after the records.
+
+        Raises:
+            ZombieWriter: Another epoch has committed where this one must.
+        """
+        name, epoch = spec.name, manifest.epoch
+        numbers, reports = manifest.numbers.get(name, {}), manifest.reports.get(name, {})
+        before_us = manifest.before.inputs[name]
+        arrived = {interval.id: records for interval, records in arrivals.by_interval(intervals)}
+        results: dict[int, Result] = {}
+        commits: list[Commit] = []
+        outcomes: dict[int, Outcome] = {}
+        for interval in owned:
+            number = numbers.get(interval.id, 0)
+            report = reports.get(interval.id, NOTHING_PENDING)
+            records = arrived.get(interval.id, NO_RECORDS)
+            if not (
+                len(records.cuts) > 1
+                or report.low_watermark_timer_us <= low_watermark_us
+                or report.wall_timer_us <= manifest.wall_time_us
+            ):
+                results[interval.id] = Result(
+                    name, interval.id, number, report, Counters(), Productions()
+                )
+                continue
+            committed = self._state.commits.read(name, interval.id, number + 1)
+            if committed is not None:
+                results[interval.id] = self._replay(committed, manifest)
+                continue
+            outcome, repaired = self._execute(
+                name, interval, number, records, manifest, before_us, low_watermark_us
+            )
+            result = Result(
+                name, interval.id, number, outcome.report, outcome.counters, outcome.productions,
+                repaired=repaired,
+            )  # fmt: skip
+            outcome.counters.productions = len(outcome.productions)
+            results[interval.id] = result
+            if outcome.mutations or len(outcome.productions):
+                result.number = number + 1
+                outcomes[interval.id] = outcome
+                commits.append(
+                    Commit(
+                        name,
+                        interval.id,
+                        number + 1,
+                        epoch,
+                        manifest.generation,
+                        list(outcome.mutations.items()),
+                        outcome.productions.pack(),
+                        _encode(_Footing(outcome.report, outcome.counters)),
+                    )
+                )
+        self._commit(commits, manifest, results)
+        return [results[interval.id] for interval in owned]
+
+    def _execute(
+        self,
+        name: str,
+        interval: KeyInterval,
+        number: int,
+        records: KeyedRecords,
+        manifest: Manifest,
+        before_us: int,
+        low_watermark_us: int,
+    ) -> tuple[Outcome, int]:
+        """GetData and user code for one interval."""
+        cache = self._caches.open(name, interval.id)
+        repair = bring(cache, self._state.commits, name, interval.id, number)
+        work = Work(
+            number + 1, manifest.epoch, records, before_us, low_watermark_us, manifest.wall_time_us
+        )
+        with cache.view(at=number) as view:
+            return self._machines[name].run(work, view), repair.deltas_applied
+
+    def _commit(
+        self, commits: list[Commit], manifest: Manifest, results: dict[int, Result]
+    ) -> None:
+        """CommitWork: one durable write for all intervals; a slot that is taken was won before."""
+        if not commits:
+            return
+        for commit, won in zip(commits, self._state.commits.append(commits), strict=True):
+            if won:
+                self._caches.open(commit.computation, commit.interval).apply(commit)
+                continue
+            winner = self._state.commits.read(commit.computation, commit.interval, commit.number)
+            assert winner is not None, "a slot that is taken can be read"
+            results[commit.interval] = self._replay(winner, manifest)
+
+    def _replay(self, commit: Commit, manifest: Manifest) -> Result:
+        """Return what an earlier attempt at this epoch committed, without running user code."""
+        if commit.epoch != manifest.epoch:
+            raise ZombieWriter(
+                f"zombie writer: epoch {manifest.epoch} (generation {manifest.generation}) wants "
+                f"to write commit {commit.number} of {commit.computation!r}, interval "
+                f"{commit.interval}, but epoch {commit.epoch} (generation {commit.generation}) "
+                "has written it. A newer run has taken this checkpoint over; this one must stop. "
+                "Nothing was lost."
+            )
+        footing = _decode_footing(commit.report)
+        return Result(
+            commit.computation,
+            commit.interval,
+            commit.number,
+            footing.report,
+            footing.counters,
+            Productions.unpack(commit.productions),
+            replayed=True,
+        )

@@ -1,0 +1,82 @@
+"""Stores and caches that every suite of this folder runs over."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from millrace.store import (
+    Cache,
+    Caches,
+    Commit,
+    HardState,
+    LmdbCaches,
+    LocalHardState,
+    MemoryCaches,
+    MemoryHardState,
+    lmdb_environments,
+)
+
+Python = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture(params=["local", "memory", "memory, not encoded"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> HardState:
+    """An empty hard state of each kind."""
+    if request.param == "local":
+        return LocalHardState.create_or_open(tmp_path / "checkpoint", pipeline="zeitgeist")
+    return MemoryHardState(encoded=request.param == "memory")
+
+
+@pytest.fixture(params=["lmdb", "memory"])
+def caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Caches]:
+    """The caches of one process, of each kind."""
+    yield LmdbCaches(tmp_path / "cache", "uuid") if request.param == "lmdb" else MemoryCaches()
+    lmdb_environments.close_all()
+
+
+@pytest.fixture
+def cache(caches: Caches) -> Cache:
+    """An empty cache of interval 0 of computation ``count``."""
+    return caches.open("count", 0)
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Iterator[Python]:
+    """Start another Python that runs a script with arguments, and can import what we can."""
+    started: list[subprocess.Popen[str]] = []
+    numbers = itertools.count()
+
+    def start(script: str, *arguments: object) -> subprocess.Popen[str]:
+        path = tmp_path / f"script-{next(numbers)}.py"
+        path.write_text(script)
+        process = subprocess.Popen(
+            [sys.executable, str(path), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def commit() -> Callable[..., Commit]:
+    """Make a commit of interval 0 of computation ``count`` from its number and its mutations."""
+
+    def make(number: int, *mutations: tuple[bytes, bytes | None], interval: int = 0) -> Commit:
+        return Commit("count", interval, number, number + 10, 1, list(mutations), b"out", b"in")
+
+    return make

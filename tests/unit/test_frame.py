@@ -1,0 +1,80 @@
+"""The package as a whole: what importing it loads, what it exports, what it ships."""
+
+import importlib
+import importlib.metadata
+import json
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from types import ModuleType
+
+import millrace
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_importing_millrace_imports_no_pyspark() -> None:
+    program = "import json, sys, millrace, millrace.testing; print(json.dumps(sorted(sys.modules)))"
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert run.returncode == 0, run.stderr
+    loaded = {name.partition(".")[0] for name in json.loads(run.stdout)}
+    assert loaded.isdisjoint({"pyspark", "py4j"})
+
+
+def test_all_is_what_is_public() -> None:
+    # The folders are modules and become attributes when they are imported, wanted or not;
+    # `millrace.testing` is the one that users reach that way.
+    public = {
+        name
+        for name, value in vars(millrace).items()
+        if not name.startswith("_") and not (isinstance(value, ModuleType) and name != "testing")
+    }
+
+    assert public - {"testing"} == set(millrace.__all__) - {"testing"}
+    assert len(millrace.__all__) == len(set(millrace.__all__))
+    assert isinstance(millrace.testing, ModuleType)
+
+
+def test_every_name_of_all_is_there() -> None:
+    assert [name for name in millrace.__all__ if not hasattr(millrace, name)] == []
+
+
+def test_no_foreign_name_is_public() -> None:
+    foreign = [
+        name
+        for name in millrace.__all__
+        if not getattr(getattr(millrace, name), "__module__", "millrace").startswith("millrace")
+    ]
+
+    assert foreign == []
+
+
+def test_annotations_are_shipped() -> None:
+    assert files("millrace").joinpath("py.typed").is_file()
+
+
+def test_the_command_is_declared() -> None:
+    commands = importlib.metadata.entry_points(group="console_scripts", name="millrace")
+
+    assert [command.value for command in commands] == ["millrace.cli.main:main"]
+    assert callable(next(iter(commands)).load())
+
+
+def test_the_examples_are_installed() -> None:
+    assert importlib.import_module("millrace_examples").__doc__
+
+
+def test_every_folder_with_code_is_a_package() -> None:
+    # A folder without __init__.py works from a checkout and is missing from the wheel.
+    without = [
+        str(folder.relative_to(ROOT))
+        for root in (ROOT / "src" / "millrace", ROOT / "examples")
+        for folder in {file.parent for file in root.rglob("*.py")}
+        if not (folder / "__init__.py").is_file()
+    ]
+
+    assert without == []
