@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import Self
 
@@ -21,7 +22,7 @@ _TREE_EVERY_S = 0.5
 @dataclass(frozen=True)
 class _Sample:
     at_s: float
-    cpu_s: float
+    cpu_s: dict[str, float]
 
 
 class TreeSampler:
@@ -53,13 +54,20 @@ class TreeSampler:
         self._stop.set()
         self._thread.join()
 
-    def cpu_s_between(self, start_s: float, end_s: float) -> float:
-        """Return CPU seconds used in ``[start_s, end_s)``, Unix time, interpolated linearly."""
+    def cpu_s_between(self, start_s: float, end_s: float) -> dict[str, float]:
+        """Return CPU seconds used in ``[start_s, end_s)``, Unix time, interpolated linearly.
+
+        Returns:
+            Program -> seconds: ``java`` and ``python`` for a Spark contender.
+        """
         at = [sample.at_s for sample in self._samples]
-        # A process that ends and is not yet waited for is missing from one sample.
-        used = np.maximum.accumulate([sample.cpu_s for sample in self._samples])
-        start, end = np.interp([start_s, end_s], at, used)
-        return float(end - start)
+        spent = {}
+        for program in sorted({name for sample in self._samples for name in sample.cpu_s}):
+            # A process that ends and is not yet waited for is missing from one sample.
+            used = np.maximum.accumulate([s.cpu_s.get(program, 0.0) for s in self._samples])
+            start, end = np.interp([start_s, end_s], at, used)
+            spent[program] = float(end - start)
+        return spent
 
     def peak_bytes_before(self, end_s: float) -> int:
         """Return the largest memory of the tree seen before ``end_s``, Unix time."""
@@ -82,7 +90,10 @@ class TreeSampler:
                     tree_due_s = time.monotonic() + _TREE_EVERY_S
             except psutil.NoSuchProcess:
                 return
-            self._samples.append(_Sample(time.time(), sum(map(_cpu_s, tree))))
+            cpu_s: Counter[str] = Counter()
+            for process in tree:
+                cpu_s.update(_cpu_s(process))
+            self._samples.append(_Sample(time.time(), dict(cpu_s)))
 
     def _memory_bytes(self, process: psutil.Process) -> int:
         try:
@@ -93,8 +104,10 @@ class TreeSampler:
             return 0
 
 
-def _cpu_s(process: psutil.Process) -> float:
+def _cpu_s(process: psutil.Process) -> dict[str, float]:
     try:
-        return float(sum(process.cpu_times()[:4]))
+        # python3.11 and python are one program.
+        program = process.name().rstrip("0123456789.")
+        return {program: float(sum(process.cpu_times()[:4]))}
     except psutil.NoSuchProcess:
-        return 0.0
+        return {}

@@ -32,6 +32,7 @@ class Measurement:
     records_per_s: float
     records_per_s_median_batch: float
     cpu_s_per_million: float
+    cpu_s_per_million_by_program: dict[str, float]
     peak_mib: float
     peak_kind: str
     batch_seconds: list[float]
@@ -108,6 +109,8 @@ def _to_measurement(job: Job, outcome: Outcome, sampler: TreeSampler) -> Measure
         raise ContenderFailed(f"{job.rival} counted {outcome.totals}, expected {expected}.")
     marks_s = outcome.marks_s
     started_s, ended_s = marks_s[0], marks_s[-1]
+    millions = job.workload.records / 1e6
+    cpu_s = sampler.cpu_s_between(started_s, ended_s)
     batch_seconds = [end - start for start, end in pairwise(marks_s)]
     return Measurement(
         rival=job.rival,
@@ -117,7 +120,8 @@ def _to_measurement(job: Job, outcome: Outcome, sampler: TreeSampler) -> Measure
         seconds=ended_s - started_s,
         records_per_s=job.workload.records / (ended_s - started_s),
         records_per_s_median_batch=job.workload.batch_records / statistics.median(batch_seconds),
-        cpu_s_per_million=sampler.cpu_s_between(started_s, ended_s) / job.workload.records * 1e6,
+        cpu_s_per_million=sum(cpu_s.values()) / millions,
+        cpu_s_per_million_by_program={name: spent / millions for name, spent in cpu_s.items()},
         peak_mib=sampler.peak_bytes_before(ended_s) / 2**20,
         peak_kind=sampler.memory_kind,
         batch_seconds=batch_seconds,

@@ -106,7 +106,7 @@ class Pipeline:
             id: Column with a record id for deduplication; not supported yet, must be None.
             format: Record format. A Struct or dataclass takes the columns of its fields' names;
                 a builtin type takes the only column besides the timestamp; without a format the
-                value is a dict of all columns.
+                value is a dict of all columns but the timestamp.
             ahead: How far past the wall clock a timestamp may lie before its record is refused. A
                 single timestamp far in the future would otherwise carry the low watermark with it
                 and make everything after it late.

@@ -122,6 +122,7 @@ def build(pipeline: Pipeline) -> Topology:
     if problems:
         raise PipelineError(_together(pipeline, problems))
 
+    _check_steps(pipeline)
     senders = {
         name: frozenset(
             sender for stream in computation.inputs for sender in _roots(stream, publishers)
@@ -171,6 +172,26 @@ def build(pipeline: Pipeline) -> Topology:
         sinks=tuple(declaration.sink for declaration in pipeline.sinks),
         dead_letters=pipeline.dead_letters,
     )
+
+
+def _check_steps(pipeline: Pipeline) -> None:
+    """Refuse steps that lead back to where they began."""
+    following: dict[str, list[str]] = {}
+    for step in pipeline.steps:
+        following.setdefault(step.source, []).append(step.target)
+
+    def visit(stream: str, path: tuple[str, ...]) -> None:
+        if stream in path:
+            circle = " -> ".join([*path[path.index(stream) :], stream])
+            raise PipelineError(
+                f"{pipeline!r} has a cycle of stateless steps: {circle}. A record would run around "
+                "it forever. Give one of the streams another name."
+            )
+        for target in following.get(stream, ()):
+            visit(target, (*path, stream))
+
+    for stream in following:
+        visit(stream, ())
 
 
 @dataclass(frozen=True)

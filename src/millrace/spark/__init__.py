@@ -13,6 +13,7 @@ from millrace.spark.sinks import Console, Memory, Parquet
 if TYPE_CHECKING:
     from millrace.model.pipeline import Pipeline
     from millrace.spark.run import Run
+    from millrace.spark.status import Status
 
 __all__ = ["Console", "Memory", "Parquet", "run_batch", "start"]
 
@@ -24,8 +25,8 @@ def start(pipeline: Pipeline, spark: Any, *, checkpoint: str, **options: Any) ->
     return start(pipeline, spark, checkpoint=checkpoint, **options)
 
 
-def run_batch(pipeline: Pipeline, spark: Any, **options: Any) -> None:
+def run_batch(pipeline: Pipeline, spark: Any, **options: Any) -> Status:
     """Run a pipeline over bounded input; see :func:`millrace.spark.batch.run_batch`."""
     from millrace.spark.batch import run_batch
 
-    run_batch(pipeline, spark, **options)
+    return run_batch(pipeline, spark, **options)

@@ -7,15 +7,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
 from millrace.model.topology import Topology
 from millrace.spark import wire
+from millrace.spark.batch_level import BatchLevelTask
 from millrace.spark.encode import EncodeTask
 from millrace.spark.formats import Columns
 from millrace.spark.level import LevelTask
@@ -26,18 +27,23 @@ from millrace.store import HardState
 from millrace.windmill.manifest import Manifest, encode_entry
 from millrace.windmill.record_ids import injected_origin
 
-#: Rows that Spark hands to Python at once. Ten thousand, its default, makes a batch of a hundred
-#: thousand records ten pieces that are put together again.
-_ARROW_ROWS = "100000"
+#: How a session must be set when a plan's frame runs.
+SETTINGS = {
+    # Rows that Spark hands to Python at once. Ten thousand, its default, makes a batch of a hundred
+    # thousand records ten pieces that are put together again.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # Adaptive execution would plan every stage anew; the plan is known.
+    "spark.sql.adaptive.enabled": "false",
+}
 
 
 class Plan:
-    """Builds the frames of a run's epochs.
+    """Builds the frame of an epoch; :class:`StreamPlan` and :class:`BatchPlan` are the two kinds.
 
     Args:
         topology: The pipeline.
         sources: Its checked sources.
-        state: The checkpoint.
+        state: The checkpoint; None for a batch.
         cache: Directory for caches on each worker's host.
         tasks: Number of tasks a level.
     """
@@ -46,7 +52,7 @@ class Plan:
         self,
         topology: Topology,
         sources: Sequence[Source],
-        state: HardState,
+        state: HardState | None,
         *,
         cache: str,
         tasks: int,
@@ -58,20 +64,20 @@ class Plan:
         columns = tuple(
             SourceColumns(s.number, s.stream.name, s.columns, s.native) for s in sources
         )
-        digest = hashlib.blake2b(
-            repr((pickled, state.uuid, cache, tasks, columns)).encode(), digest_size=16
-        ).hexdigest()
+        # A topology can hold anything its computations hold, so a digest tells runs apart and not
+        # their contents: two runs never share a runtime.
+        digest = uuid4().hex
         self._blueprint = Blueprint(digest, pickled, state, cache, tasks, columns)
-        self._sink_columns = {
-            edge.number: Columns(
-                topology.streams[edge.stream].format, topology.streams[edge.stream].coder
-            )
-            for edge in topology.edges
-            if edge.sink is not None
-        }
         self._out = ", ".join(
             ["edge int", "report binary"]
-            + [f"k{number} {columns.ddl}" for number, columns in self._sink_columns.items()]
+            + [
+                f"k{edge.number} "
+                + Columns(
+                    topology.streams[edge.stream].format, topology.streams[edge.stream].coder
+                ).ddl
+                for edge in topology.edges
+                if edge.sink is not None
+            ]
         )
 
     def raw(self) -> DataFrame:
@@ -90,9 +96,6 @@ class Plan:
             manifest: Of the epoch.
         """
         spark = rows.sparkSession
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _ARROW_ROWS)
-        # Adaptive execution would plan every stage anew; the plan is known.
-        spark.conf.set("spark.sql.adaptive.enabled", "false")
         latest_us = {
             source.stream.name: manifest.wall_time_us + source.stream.injection.ahead_us
             for source in self._sources
@@ -105,9 +108,9 @@ class Plan:
         )
         frame = frame.unionByName(wake, allowMissingColumns=True)
         for level in range(1, self._topology.depth + 1):
-            task: Any = LevelTask(self._blueprint, plain, level, latest_us)
             ddl = wire.DDL if level < self._topology.depth else self._out
-            frame = frame.repartitionById(self._tasks, "pid").mapInArrow(task, ddl)
+            shuffled = frame.repartitionById(self._tasks, "pid")
+            frame = self._level(shuffled, level, plain, latest_us, ddl)
         return frame
 
     def sink_rows(self, frame: DataFrame) -> dict[int, DataFrame]:
@@ -118,6 +121,12 @@ class Plan:
                 rows = frame.filter(F.col("edge") == edge.number)
                 found[edge.sink] = rows.select(f"k{edge.number}.*")
         return found
+
+    def _level(
+        self, shuffled: DataFrame, level: int, manifest: bytes, latest_us: dict[str, int], ddl: str
+    ) -> DataFrame:
+        """Return a level's stage over the rows shuffled to it."""
+        raise NotImplementedError
 
     def _on_edges(
         self, rows: DataFrame, manifest: Manifest, plain: bytes, latest_us: Mapping[str, int]
@@ -137,3 +146,32 @@ class Plan:
             )
         task: Any = EncodeTask(self._blueprint, plain, dict(latest_us))
         return rows.mapInArrow(task, wire.DDL)
+
+
+class StreamPlan(Plan):
+    """Builds the frames of a streaming run's epochs."""
+
+    def _level(
+        self, shuffled: DataFrame, level: int, manifest: bytes, latest_us: dict[str, int], ddl: str
+    ) -> DataFrame:
+        task: Any = LevelTask(self._blueprint, manifest, level, latest_us)
+        return shuffled.mapInArrow(task, ddl)
+
+
+class BatchPlan(Plan):
+    """Builds the frame of a batch: rows are sorted by computation and key, and stream through."""
+
+    def __init__(self, topology: Topology, sources: Sequence[Source], *, tasks: int) -> None:
+        super().__init__(topology, sources, None, cache="", tasks=tasks)
+
+    def _level(
+        self, shuffled: DataFrame, level: int, manifest: bytes, latest_us: dict[str, int], ddl: str
+    ) -> DataFrame:
+        computation = F.lit(-1)
+        for edge in self._topology.edges:
+            if edge.computation is not None:
+                number = self._topology.computation(edge.computation).number
+                here = F.col("edge") == edge.number
+                computation = F.when(here, F.lit(number)).otherwise(computation)
+        task: Any = BatchLevelTask(self._blueprint, manifest, level, latest_us)
+        return shuffled.sortWithinPartitions(computation, "hash").mapInArrow(task, ddl)

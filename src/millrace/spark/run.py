@@ -12,27 +12,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
-from pyspark.storagelevel import StorageLevel
 
 from millrace.injectors.policy import LowWatermarkPolicy
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError, RunFailed
 from millrace.model.pipeline import Pipeline
 from millrace.model.time import MIN_TIMESTAMP, SECOND, Duration, duration_us
 from millrace.model.topology import Topology, injector_name
-from millrace.spark import wire
 from millrace.spark.failure import explain
+from millrace.spark.job import run_job
 from millrace.spark.parallelism import intervals_for, is_local, tasks_for
-from millrace.spark.plan import Plan
+from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.source import sources_of
 from millrace.spark.status import Progress, Status
 from millrace.spark.ticks import Alarm, ticks
 from millrace.store import open_location
-from millrace.windmill.epochs import Epochs, Observed
-from millrace.windmill.manifest import Manifest
-from millrace.windmill.routing import Productions
-from millrace.windmill.worker import Result
+from millrace.windmill.epochs import Epochs
 
 #: An epoch without data costs Spark a few tenths of a second, so an idle pipeline has one in ten
 #: seconds; a due timer or a low watermark on the move does not wait for it.
@@ -101,7 +97,7 @@ def start(
             sink.bind(state.uuid)
     home = Path(checkpoint).expanduser().absolute() if is_local(spark) else None
     where = cache or str(home / "cache" if home else Path(tempfile.gettempdir()) / "millrace")
-    plan = Plan(topology, sources, state, cache=where, tasks=tasks)
+    plan = StreamPlan(topology, sources, state, cache=where, tasks=tasks)
     scratch = Path(tempfile.mkdtemp(prefix="millrace-"))
     alarm = Alarm(scratch / "alarm")
     alarm.set(0)
@@ -130,7 +126,7 @@ class Run:
         self,
         topology: Topology,
         epochs: Epochs,
-        plan: Plan,
+        plan: StreamPlan,
         policies: dict[str, LowWatermarkPolicy],
         alarm: Alarm,
         scratch: Path,
@@ -244,6 +240,9 @@ class Run:
             self._begun += 1
             turn = self._begun
         started = time.perf_counter()
+        for name, value in SETTINGS.items():
+            # The batch's session is the query's own copy of the user's.
+            rows.sparkSession.conf.set(name, value)
         manifest = epochs.begin(
             number,
             wall_time_us=self._clock(),
@@ -252,55 +251,15 @@ class Run:
         )
         if manifest is None:
             return
-        reports = self._run_job(rows.filter("stream >= 0"), manifest)
-        observed = Observed()
-        results = []
-        for report in reports:
-            observed.add(Observed(report.newest, report.injected, report.refused))
-            results += [
-                Result(
-                    one.computation,
-                    one.interval,
-                    one.number,
-                    one.report,
-                    one.counters,
-                    Productions(),
-                    one.replayed,
-                    one.repaired,
-                )
-                for one in report.intervals
-            ]
-        epochs.complete(manifest, results, observed)
-        self._progress.add(manifest.epoch, reports, observed, time.perf_counter() - started)
+        outcome = run_job(self._plan, rows.filter("stream >= 0"), manifest, self._topology.sinks)
+        observed = outcome.observed
+        epochs.complete(manifest, outcome.results, observed)
+        self._progress.add(outcome, time.perf_counter() - started)
         quiet = not any(observed.injected.values()) and not any(observed.refused.values())
         settled = self._published() == manifest.injectors
         if quiet and settled:
             self._idle = turn
         self._set_alarm(settled)
-
-    def _run_job(self, rows: DataFrame, manifest: Manifest) -> list[wire.TaskReport]:
-        """Run the epoch's one Spark job, its sinks included; return the tasks' reports."""
-        seen = Observation()
-        is_report = F.col("edge") == wire.REPORT
-        frame = self._plan.frame(rows, manifest).observe(
-            seen, F.collect_list(F.when(is_report, F.col("report"))).alias("reports")
-        )
-        sinks = self._topology.sinks
-        if len(sinks) == 1 and getattr(sinks[0], "single_pass", False):
-            sinks[0](self._plan.sink_rows(frame)[0], manifest.epoch)
-        elif not sinks:
-            frame.write.format("noop").mode("overwrite").save()
-        else:
-            # A sink may run any number of jobs on its rows, or none. So the epoch is run once,
-            # here, and the sinks read its result.
-            frame.persist(StorageLevel.MEMORY_AND_DISK)
-            try:
-                frame.write.format("noop").mode("overwrite").save()
-                for sink, its_rows in self._plan.sink_rows(frame).items():
-                    sinks[sink](its_rows, manifest.epoch)
-            finally:
-                frame.unpersist()
-        return [wire.decode_report(bytes(report)) for report in seen.get["reports"]]
 
     def _published(self) -> dict[str, int]:
         """Return what the injectors publish now: by their policies, never below what they did."""

@@ -15,6 +15,7 @@ from millrace.model.topology import Topology
 from millrace.spark.formats import Columns
 from millrace.spark.values import ValueReader
 from millrace.store import HardState, LmdbCaches
+from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
 from millrace.windmill.worker import Worker
 
@@ -36,15 +37,15 @@ class Blueprint:
     Attributes:
         digest: Tells blueprints apart.
         topology: Pickled.
-        state: The checkpoint; only its path and id travel.
-        cache: Directory for caches, on each worker's host; None where state is not kept.
+        state: The checkpoint; only its path and id travel. None for a batch.
+        cache: Directory for caches, on each worker's host.
         tasks: Number of tasks a level.
         sources: The injected streams' sources.
     """
 
     digest: str
     topology: bytes
-    state: HardState
+    state: HardState | None
     cache: str
     tasks: int
     sources: tuple[SourceColumns, ...]
@@ -61,9 +62,18 @@ class Runtime:
 
     @cached_property
     def worker(self) -> Worker:
-        """The machines and their store."""
+        """The machines and their store, of a streaming run."""
+        assert self.blueprint.state is not None, "a batch has no worker: it keeps no state"
         caches = LmdbCaches(self.blueprint.cache, self.blueprint.state.uuid)
         return Worker(self.topology, self.blueprint.state, caches)
+
+    @cached_property
+    def machines(self) -> Mapping[str, Machine]:
+        """Computation -> its machine, of a batch."""
+        return {
+            spec.name: Machine(self.topology, spec, self.router)
+            for spec in self.topology.computations
+        }
 
     @cached_property
     def readers(self) -> Mapping[str, ValueReader]:

@@ -6,9 +6,9 @@ from collections import deque
 from dataclasses import dataclass
 
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
-from millrace.spark import wire
+from millrace.spark.job import Outcome
 from millrace.windmill.counters import Counters
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,14 @@ class Progress:
         self._replayed = 0
         self._repaired = 0
 
-    def add(
-        self, epoch: int, reports: list[wire.TaskReport], observed: Observed, seconds: float
-    ) -> None:
-        """Take one epoch."""
+    def add(self, outcome: Outcome, seconds: float) -> None:
+        """Take one epoch and how long it took."""
         self._seconds = seconds
-        records = sum(observed.injected.values())
+        records = sum(outcome.observed.injected.values())
         if records:
             self._recent.append((records, seconds))
-        for report in reports:
-            self._replayed += sum(one.replayed for one in report.intervals)
-            self._repaired += sum(one.repaired for one in report.intervals)
+        self._replayed += sum(result.replayed for result in outcome.results)
+        self._repaired += sum(result.repaired for result in outcome.results)
 
     def status(self, epochs: Epochs, *, state: str) -> Status:
         """Return the status of a run."""

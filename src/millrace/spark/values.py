@@ -65,7 +65,7 @@ class ValueReader:
         arrays = dict(zip(struct.type.names, struct.flatten(), strict=True))
         if self._fields is not None:
             return self._structs(arrays, len(struct))
-        if self._format is Any or isinstance(self._format, Coder):
+        if self._format is Any:
             names = list(arrays)
             rows = zip(*(_to_list(array) for array in arrays.values()), strict=True)
             return Values([dict(zip(names, row, strict=True)) for row in rows], {})
@@ -122,8 +122,9 @@ def value_columns(
                 f"its source does not have. The source has {list(available)}."
             )
         return tuple(name for name in fields if name in available)
-    if format is Any or isinstance(format, Coder):
-        return tuple(available)
+    if format is Any:
+        # The time is in record.timestamp; as a datetime it would cost more than all else here.
+        return tuple(name for name in available if name != timestamp)
     rest = [name for name in available if name != timestamp]
     if len(rest) == 1:
         return (rest[0],)

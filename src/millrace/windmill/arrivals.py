@@ -28,7 +28,7 @@ class Arrivals:
         keys: Encoded keys.
         values: Decoded values.
         timestamps: int64, microseconds.
-        streams: Name of the stream of each record.
+        streams: Name of the stream of each record; or one name, of all of them.
         origins: int64, first half of the record ids.
         sequences: int64, second half.
     """
@@ -41,7 +41,7 @@ class Arrivals:
         keys: Sequence[bytes],
         values: Sequence[Any],
         timestamps: Column,
-        streams: Sequence[str],
+        streams: Sequence[str] | str,
         origins: Column,
         sequences: Column,
     ) -> None:
@@ -67,21 +67,34 @@ class Arrivals:
             [key for part in parts for key in part.keys],
             [value for part in parts for value in part.values],
             np.concatenate([part.timestamps for part in parts] or [empty]),
-            [stream for part in parts for stream in part.streams],
+            [name for part in parts for name in part.stream_names()],
             np.concatenate([part.origins for part in parts] or [empty]),
             np.concatenate([part.sequences for part in parts] or [empty]),
         )
 
-    def by_interval(self, intervals: IntervalMap) -> Iterator[tuple[KeyInterval, KeyedRecords]]:
+    def stream_names(self) -> Sequence[str]:
+        """Return the stream of each record."""
+        return [self.streams] * len(self) if isinstance(self.streams, str) else self.streams
+
+    def by_interval(
+        self, intervals: IntervalMap, *, by_time: bool = False
+    ) -> Iterator[tuple[KeyInterval, KeyedRecords]]:
         """Yield the intervals that have records, with theirs.
 
         Within a key, records are ordered by id: by origin, then by their place in it. That is the
         order of arrival as the sender sent, and, unlike the order in which a shuffle happens to
         fetch its blocks, it is the same on every attempt.
+
+        Args:
+            intervals: The computation's interval map.
+            by_time: Order the records of a key by timestamp first, for a batch.
         """
         if not len(self):
             return
-        order = _order(self.hashes, self.origins, self.sequences)
+        if by_time:
+            order = np.lexsort((self.sequences, self.origins, self.timestamps, self.hashes))
+        else:
+            order = _order(self.hashes, self.origins, self.sequences)
         hashes = self.hashes[order]
         positions = order.tolist()
         keys = [self.keys[n] for n in positions]
@@ -91,7 +104,7 @@ class Arrivals:
             keys,
             [self.values[n] for n in positions],
             self.timestamps[positions].tolist(),
-            [self.streams[n] for n in positions],
+            self.streams if isinstance(self.streams, str) else [self.streams[n] for n in positions],
             self.origins[positions].tolist(),
             self.sequences[positions].tolist(),
             _cuts(hashes, keys),
@@ -107,6 +120,7 @@ class KeyedRecords:
 
     Attributes:
         hash8s: The hashes, 8 bytes each, big-endian.
+        streams: The stream of each record; or one, of all of them.
         cuts: Where keys begin; one more than there are keys.
     """
 
@@ -120,7 +134,7 @@ class KeyedRecords:
         keys: list[bytes],
         values: list[Any],
         timestamps: list[int],
-        streams: list[str],
+        streams: list[str] | str,
         origins: list[int],
         sequences: list[int],
         cuts: list[int],
@@ -148,7 +162,7 @@ class KeyedRecords:
         )
 
 
-NO_RECORDS = KeyedRecords(b"", [], [], [], [], [], [], [0])
+NO_RECORDS = KeyedRecords(b"", [], [], [], "", [], [], [0])
 
 
 def _order(hashes: Column, origins: Column, sequences: Column) -> npt.NDArray[np.intp]:

@@ -115,8 +115,8 @@ class Machine:
         key_rows.number = work.number
         self._productions = Productions()
         self._counters = Counters()
-        user = self._user
-        user.wall_time = work.wall_time_us
+        self._user.wall_time = work.wall_time_us
+        self._timers.clocks = (work.low_watermark_us, work.wall_time_us)
 
         bundles = self._bundles(work, view)
         stored: dict[bytes, bytes] = {}
@@ -163,88 +163,104 @@ class Machine:
     ) -> None:
         """Run a key's bundle, again without what failed where dead letters are declared."""
         poisoned: dict[Any, DeadLetter] = {}
-        productions = self._productions
-        length = len(productions)
-        while True:
-            self._begin(raw, work, due)
-            failed = self._attempt(work, key, start, stop, poisoned)
-            if failed is None:
-                break
+        length = len(self._productions)
+        self._begin(raw, due)
+        while (failed := self._attempt(work, key, start, stop, poisoned)) is not None:
             # Nothing of a key is written before its bundle ends, so taking it back is free.
-            productions.truncate(length)
+            self._productions.truncate(length)
             name, letter = failed
             poisoned[name] = letter
+            self._begin(raw, due)
         self._flush(key)
         counters = self._counters
         counters.keys += 1
         counters.records += stop - start
         for letter in poisoned.values():
             counters.dead_letters += 1
-            timestamp_us = self._at_hand_us if letter.timestamp is None else letter.timestamp
+            at_us = work.low_watermark_us if letter.timestamp is None else letter.timestamp
             self._router.send(
-                productions, str(self._dead_letters), letter, timestamp_us, decode_key(key)
+                self._productions, str(self._dead_letters), letter, at_us, decode_key(key)
             )
 
     def _attempt(
         self, work: Work, key: bytes, start: int, stop: int, poisoned: dict[Any, DeadLetter]
     ) -> tuple[Any, DeadLetter] | None:
         """Run a key's records and timers; return what failed, if dead letters take it."""
-        user, records, timers = self._user, work.records, self._timers
+        user = self._user
         user.key = current = decode_key(key)
-        late = fired = 0
-        worst_us = 0
+        late = worst_us = 0
         if start != stop:
+            records = work.records
             before_us = user.low_watermark = work.low_watermark_before_us
-            values, streams, timestamps = records.values, records.streams, records.timestamps
+            values, timestamps = records.values, records.timestamps
             origins, sequences = records.origins, records.sequences
+            stream, streams = (
+                (records.streams, None)
+                if isinstance(records.streams, str)
+                else ("", records.streams)
+            )
             process_record = self._process_record
-            for n in range(start, stop):
-                if poisoned and n in poisoned:
-                    continue
-                timestamp_us = timestamps[n]
-                is_late = timestamp_us < before_us
-                if is_late:
-                    late += 1
-                    worst_us = max(worst_us, before_us - timestamp_us)
-                self._at_hand_us = timestamp_us
-                try:
+            n = start
+            try:
+                for n in range(start, stop):
+                    if poisoned and n in poisoned:
+                        continue
+                    self._at_hand_us = timestamp_us = timestamps[n]
+                    if is_late := timestamp_us < before_us:
+                        late += 1
+                        worst_us = max(worst_us, before_us - timestamp_us)
                     process_record(
                         Record(
-                            current, values[n], timestamp_us, streams[n], is_late,
-                            origins[n], sequences[n],
+                            current,
+                            values[n],
+                            timestamp_us,
+                            stream if streams is None else streams[n],
+                            is_late,
+                            origins[n],
+                            sequences[n],
                         )
-                    )  # fmt: skip
-                except Exception as error:
-                    return n, self._refuse(work, current, error, records, n)
-        user.low_watermark = work.low_watermark_us
-        while True:
-            due = timers.pop_due()
-            if due is None:
-                break
+                    )
+            except Exception as error:
+                return n, self._refuse(work, current, error, records, n)
+            if late:
+                self._counters.late += late
+                self._counters.worst_lateness_us = max(self._counters.worst_lateness_us, worst_us)
+        if self._timers.heap:
+            user.low_watermark = work.low_watermark_us
+            failed = self._fire(work, current, poisoned)
+            if failed is not None:
+                self._counters.late -= late
+                return failed
+        return None
+
+    def _fire(
+        self, work: Work, key: Any, poisoned: dict[Any, DeadLetter]
+    ) -> tuple[Any, DeadLetter] | None:
+        """Fire a key's due timers in order; return what failed, if dead letters take it."""
+        timers, fired = self._timers, 0
+        while (due := timers.pop_due()) is not None:
             if poisoned and due in poisoned:
                 continue
             at_us, domain, tag = due
             self._at_hand_us = at_us
-            fired += 1
             timer = Timer(decode_key(tag), at_us, _DOMAINS[domain])
             try:
                 if timers.rearmed > _REARMED_MAX:
                     raise TimerLoop(self._loop(work, timer))
                 self._process_timer(timer)
             except Exception as error:
-                return due, self._refuse_timer(work, current, error, timer)
-        counters = self._counters
-        counters.late += late
-        counters.worst_lateness_us = max(counters.worst_lateness_us, worst_us)
-        counters.timers += fired
+                return due, self._refuse_timer(work, key, error, timer)
+            fired += 1
+        self._counters.timers += fired
         return None
 
-    def _begin(self, raw: bytes | None, work: Work, due: list[Due] | None) -> None:
+    def _begin(self, raw: bytes | None, due: list[Due] | None) -> None:
         if self._scalars is not None:
             self._scalars.begin(raw)
         for collection in self._collections:
             collection.begin()
-        self._timers.begin((work.low_watermark_us, work.wall_time_us), due)
+        if due is not None or self._timers.touched:
+            self._timers.begin(due)
         self._hold = None
 
     def _flush(self, key: bytes) -> None:
@@ -252,7 +268,8 @@ class Machine:
             self._scalars.flush(self._rows)
         for collection in self._collections:
             collection.flush()
-        self._timers.flush(key)
+        if self._timers.touched:
+            self._timers.flush(key)
         if self._hold is not None:
             self._write_hold(key, self._hold[0])
 
@@ -347,14 +364,15 @@ class Machine:
         self, work: Work, key: Any, error: Exception, records: KeyedRecords, n: int
     ) -> DeadLetter:
         value, timestamp_us = records.values[n], records.timestamps[n]
+        stream = records.streams if isinstance(records.streams, str) else records.streams[n]
         what = (
             f"process_record of {self.spec.name} raised {type(error).__name__}: {error}\n"
-            f"  key {key!r}, stream {records.streams[n]!r}, "
+            f"  key {key!r}, stream {stream!r}, "
             f"timestamp {format_timestamp(timestamp_us)}, epoch {work.epoch}\n"
             f"  value {_brief(value)}"
         )
         letter = DeadLetter(
-            stream=records.streams[n],
+            stream=stream,
             computation=self.spec.name,
             reason=f"{type(error).__name__}: {error}",
             error=_trace(error),

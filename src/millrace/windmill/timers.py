@@ -26,43 +26,48 @@ Due = tuple[int, int, bytes]
 
 
 class KeyTimers:
-    """Timers of the current key."""
+    """Timers of the current key.
+
+    Attributes:
+        clocks: Where each domain's clock stands, in microseconds.
+        heap: Due timers, earliest first, some of them moved or deleted meanwhile.
+        rearmed: How many were set when they were due already.
+        touched: Whether there is anything to fire or to write.
+    """
 
     def __init__(self, key_rows: KeyRows) -> None:
+        self.clocks = (0, 0)
+        self.heap: list[Due] = []
+        self.rearmed = 0
+        self.touched = False
         self._rows = key_rows
-        self._clocks = (0, 0)
         self._stored: dict[tuple[int, bytes], int] = {}
         self._changed: dict[tuple[int, bytes], int | None] = {}
-        self._heap: list[Due] = []
-        self.rearmed = 0
 
-    def begin(self, clocks: tuple[int, int], due: list[Due] | None) -> None:
-        """Start a key: ``clocks`` by domain, ``due`` the stored timers that are due, in order."""
-        self._clocks = clocks
+    def begin(self, due: list[Due] | None) -> None:
+        """Start a key; ``due`` are its stored timers that are due, in order."""
+        self.heap = list(due) if due else []
         self.rearmed = 0
-        if self._changed:
-            self._changed = {}
-        if self._stored:
-            self._stored = {}
-        self._heap = []
-        if due:
-            self._heap = list(due)
-            self._stored = {(domain, tag): at for at, domain, tag in due}
+        self.touched = bool(due)
+        self._changed = {}
+        self._stored = {(domain, tag): at for at, domain, tag in self.heap}
 
     def set(self, tag: bytes, at_us: int, domain: int) -> None:
         """Set or move a timer; a due one joins those that fire in this bundle."""
+        self.touched = True
         self._changed[domain, tag] = at_us
-        if at_us <= self._clocks[domain]:
+        if at_us <= self.clocks[domain]:
             self.rearmed += 1
-            heapq.heappush(self._heap, (at_us, domain, tag))
+            heapq.heappush(self.heap, (at_us, domain, tag))
 
     def delete(self, tag: bytes, domain: int) -> None:
         """Cancel a timer."""
+        self.touched = True
         self._changed[domain, tag] = None
 
     def pop_due(self) -> Due | None:
         """Return the earliest due timer, no longer pending, or None."""
-        heap, changed, stored = self._heap, self._changed, self._stored
+        heap, changed, stored = self.heap, self._changed, self._stored
         while heap:
             due = heapq.heappop(heap)
             at_us, domain, tag = due
@@ -74,8 +79,6 @@ class KeyTimers:
 
     def flush(self, key: bytes) -> None:
         """Write what changed."""
-        if not self._changed:
-            return
         mutations, view, key_row = self._rows.mutations, self._rows.view, self._rows.key_row
         for (domain, tag), at_us in self._changed.items():
             kind = bytes([domain])

@@ -1,0 +1,1 @@
+"""The command line: the demo, and a look into a checkpoint without Spark."""

@@ -1,0 +1,129 @@
+"""``millrace checkpoint show``: where a checkpoint stands."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from millrace.cli.summary import ComputationSummary, StreamSummary, Summary, read
+from millrace.model.time import SECOND, format_timestamp
+
+#: Wide enough for every column. Into a pipe or a file, rich would assume 80 columns and cut cells.
+_PIPE_WIDTH = 200
+
+
+@click.group()
+def checkpoint() -> None:
+    """Look into a checkpoint."""
+
+
+@checkpoint.command()
+@click.argument("path")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, times in microseconds.")
+def show(path: str, as_json: bool) -> None:
+    """Show where the checkpoint at PATH stands, as of its last completed epoch.
+
+    Needs no Spark, writes nothing, and may be used while a run goes on.
+    """
+    summary = read(path)
+    if as_json:
+        click.echo(msgspec.json.format(_as_json(summary), indent=2))
+        return
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    console.print(_head(summary))
+    if summary.streams:
+        console.print(_streams(summary.streams))
+    if summary.computations:
+        console.print(_computations(summary.computations))
+        console.print(_pending(summary.computations))
+
+
+def _as_json(summary: Summary) -> bytes:
+    plain = msgspec.to_builtins(summary)
+    # Counters travel as arrays in the log; here a person or a script wants their names.
+    for one, entry in zip(summary.computations, plain["computations"], strict=True):
+        entry["counters"] = msgspec.structs.asdict(one.counters)
+    return msgspec.json.encode(plain)
+
+
+def _head(summary: Summary) -> Table:
+    table = Table.grid(padding=(0, 2))
+    if summary.unfinished is not None:
+        unfinished = f"{summary.unfinished} (a run is in it, or the next run finishes it)"
+    else:
+        unfinished = "none"
+    for name, value in (
+        ("checkpoint", summary.location),
+        ("format", f"{summary.format} (made by millrace {summary.created_by})"),
+        ("pipeline", summary.pipeline),
+        ("uuid", summary.uuid),
+        ("generation", str(summary.generation)),
+        ("state", summary.state),
+        ("last epoch", _epoch(summary)),
+        ("unfinished epoch", unfinished),
+    ):
+        # Text, not a str: names of a user's may look like rich's markup.
+        table.add_row(Text(name, style="bold"), Text(value))
+    return table
+
+
+def _epoch(summary: Summary) -> str:
+    if summary.wall_time is None:
+        return "none"
+    return f"{summary.epoch} (at {format_timestamp(summary.wall_time)})"
+
+
+def _streams(streams: list[StreamSummary]) -> Table:
+    table = _table("injected stream", "records", "refused", "newest", "low watermark")
+    for one in streams:
+        newest = "-" if one.newest is None else format_timestamp(one.newest)
+        low_watermark = format_timestamp(one.low_watermark)
+        _add(table, one.name, one.injected, one.refused, newest, low_watermark)
+    return table
+
+
+def _computations(computations: list[ComputationSummary]) -> Table:
+    table = _table(
+        "computation", "records", "late", "worst lateness", "timers", "productions",
+        "dead letters", "intervals", "commits",
+    )  # fmt: skip
+    for one in computations:
+        counters = one.counters
+        worst = f"{counters.worst_lateness_us / SECOND:,.6g} s" if counters.late else "-"
+        _add(
+            table, one.name, counters.records, counters.late, worst, counters.timers,
+            counters.productions, counters.dead_letters, one.intervals, one.commits,
+        )  # fmt: skip
+    return table
+
+
+def _pending(computations: list[ComputationSummary]) -> Table:
+    table = _table(
+        "computation", "low watermark", "shown to consumers", "next timer", "next wall-clock timer",
+        "held at",
+    )  # fmt: skip
+    for one in computations:
+        pending = [
+            "-" if at_us is None else format_timestamp(at_us)
+            for at_us in (one.next_timer, one.next_wall_timer, one.hold)
+        ]
+        low_watermark = format_timestamp(one.low_watermark)
+        _add(table, one.name, low_watermark, format_timestamp(one.output_low_watermark), *pending)
+    return table
+
+
+def _table(first: str, *rest: str) -> Table:
+    table = Table()
+    table.add_column(first)
+    for name in rest:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _add(table: Table, *cells: str | int) -> None:
+    table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else cell) for cell in cells))

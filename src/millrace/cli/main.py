@@ -1,0 +1,37 @@
+"""``millrace``: the commands put together, and how an error is said.
+
+An error that Millrace raises on purpose says what to do next, so it is printed as it is, without a
+traceback, and the exit code is 1. ``--debug`` shows the traceback.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from millrace.cli.checkpoint import checkpoint
+from millrace.cli.demo import demo
+from millrace.model.errors import MillraceError
+
+
+class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; turn Millrace's own errors into one message."""
+        try:
+            return super().invoke(ctx)
+        except MillraceError as error:
+            if ctx.params.get("debug"):
+                raise
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="millrace", prog_name="millrace")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def main(debug: bool) -> None:
+    """Stateful stream processing on Apache Spark: MillWheel's model in Python."""
+
+
+main.add_command(checkpoint)
+main.add_command(demo)

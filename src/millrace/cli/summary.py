@@ -1,0 +1,208 @@
+"""What a checkpoint says of its run, read from the epoch log alone: no Spark, and no writes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from millrace.model.errors import CheckpointMismatch, DamagedStore
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.model.topology import injector_name
+from millrace.store import EpochLog, local_path, open_location
+from millrace.watermark.report import NOTHING_PENDING, Report
+from millrace.windmill.counters import Counters
+from millrace.windmill.manifest import Claim, Completion, Manifest, decode_entry
+
+
+class ComputationSummary(msgspec.Struct, kw_only=True):
+    """One computation as of the last completed epoch.
+
+    Attributes:
+        name: Its name.
+        low_watermark: Of its input, in microseconds.
+        output_low_watermark: What it shows its consumers, in microseconds.
+        counters: What it did since the beginning.
+        intervals: Number of its key intervals.
+        commits: Number of its commits, over all intervals.
+        next_timer: Earliest pending low-watermark timer in microseconds; None if there is none.
+        next_wall_timer: Earliest pending wall-clock timer in microseconds; None if there is none.
+        hold: Earliest hold in microseconds; None if there is none.
+    """
+
+    name: str
+    low_watermark: int
+    output_low_watermark: int
+    counters: Counters
+    intervals: int
+    commits: int
+    next_timer: int | None
+    next_wall_timer: int | None
+    hold: int | None
+
+
+class StreamSummary(msgspec.Struct, kw_only=True):
+    """One injected stream as of the last completed epoch.
+
+    Attributes:
+        name: Its name.
+        low_watermark: What its injector published last, in microseconds.
+        newest: Latest timestamp read, in microseconds; None before the first record.
+        injected: Records read since the beginning.
+        refused: Records refused since the beginning.
+    """
+
+    name: str
+    low_watermark: int
+    newest: int | None
+    injected: int
+    refused: int
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """A checkpoint.
+
+    Attributes:
+        location: Where it is.
+        format: Version of the stored format.
+        created_by: The version of Millrace that made it.
+        pipeline: Name of its pipeline.
+        uuid: Made when the checkpoint was.
+        generation: How many runs have claimed it.
+        epoch: The last completed epoch; -1 before the first.
+        wall_time: The clock of that epoch in microseconds; None before the first.
+        state: ``open`` (a run goes on from here) or ``drained`` (its input has ended).
+        unfinished: An epoch that was begun and is not completed: a run is in it now, or the next
+            run finishes it.
+        computations: In the order of their names.
+        streams: The injected streams, in the order of their names.
+    """
+
+    location: str
+    format: int
+    created_by: str
+    pipeline: str
+    uuid: str
+    generation: int
+    epoch: int
+    wall_time: int | None
+    state: str
+    unfinished: int | None
+    computations: list[ComputationSummary]
+    streams: list[StreamSummary]
+
+
+def read(location: str) -> Summary:
+    """Return the summary of the checkpoint at a path or URL; writes nothing.
+
+    Raises:
+        CheckpointMismatch: There is no checkpoint, or one of a newer format.
+        DamagedStore: An entry of its epoch log cannot be read.
+    """
+    path = local_path(location)
+    if not (path / "FORMAT").is_file():
+        what = "has no FORMAT file" if path.is_dir() else "is no directory"
+        raise CheckpointMismatch(
+            f"{location}: no checkpoint, it {what}. Give the directory that the run got as "
+            'p.start(spark, checkpoint="...").'
+        )
+    state = open_location(location)
+    form = json.loads((path / "FORMAT").read_bytes())
+    claim, completion, manifest = _latest(state.epochs, location)
+    return Summary(
+        location=str(path),
+        format=form["format"],
+        created_by=form.get("created_by", "unknown"),
+        pipeline=form["pipeline"],
+        uuid=state.uuid,
+        generation=claim.generation if claim is not None else 0,
+        epoch=completion.epoch if completion is not None else -1,
+        wall_time=completion.wall_time_us if completion is not None else None,
+        state="drained" if completion is not None and completion.drained else "open",
+        unfinished=manifest.epoch if manifest is not None else None,
+        computations=_computations(claim, completion),
+        streams=_streams(claim, completion),
+    )
+
+
+def _latest(
+    log: EpochLog, location: str
+) -> tuple[Claim | None, Completion | None, Manifest | None]:
+    """Return the last claim and the last completion, and a manifest after it if there is one."""
+    claim: Claim | None = None
+    completion: Completion | None = None
+    manifest: Manifest | None = None
+    for number in range(log.last(), 0, -1):
+        data = log.read(number)
+        if data is None:
+            raise DamagedStore(
+                f"{location}: entry {number} of the epoch log is gone. Restore it from a copy of "
+                "the checkpoint."
+            )
+        entry = decode_entry(data)
+        if isinstance(entry, Claim):
+            claim = claim or entry
+        elif isinstance(entry, Completion):
+            completion = completion or entry
+        elif completion is None:
+            manifest = manifest or entry
+        if claim is not None and completion is not None:
+            break
+    return claim, completion, manifest
+
+
+def _computations(claim: Claim | None, completion: Completion | None) -> list[ComputationSummary]:
+    names = sorted(claim.topology["computations"]) if claim is not None else []
+    return [_computation(name, completion) for name in names]
+
+
+def _computation(name: str, completion: Completion | None) -> ComputationSummary:
+    if completion is None:
+        reports: list[Report] = []
+        low_us = output_us = MIN_TIMESTAMP
+        counters, numbers, intervals = Counters(), {}, 0
+    else:
+        reports = list(completion.reports.get(name, {}).values())
+        low_us = completion.after.inputs.get(name, MIN_TIMESTAMP)
+        output_us = completion.after.outputs.get(name, MIN_TIMESTAMP)
+        counters = completion.counters.get(name, Counters())
+        numbers = completion.numbers.get(name, {})
+        intervals = len(completion.intervals.get(name, []))
+
+    def earliest(of: str) -> int | None:
+        at_us = min((getattr(report, of) for report in [NOTHING_PENDING, *reports]))
+        return None if at_us == MAX_TIMESTAMP else at_us
+
+    return ComputationSummary(
+        name=name,
+        low_watermark=low_us,
+        output_low_watermark=output_us,
+        counters=counters,
+        intervals=intervals,
+        commits=sum(numbers.values()),
+        next_timer=earliest("low_watermark_timer_us"),
+        next_wall_timer=earliest("wall_timer_us"),
+        hold=earliest("hold_us"),
+    )
+
+
+def _streams(claim: Claim | None, completion: Completion | None) -> list[StreamSummary]:
+    names: list[Any] = claim.topology["injected"] if claim is not None else []
+    if completion is None:
+        return [
+            StreamSummary(
+                name=name, low_watermark=MIN_TIMESTAMP, newest=None, injected=0, refused=0
+            )
+            for name in names
+        ]
+    return [
+        StreamSummary(
+            name=name,
+            low_watermark=completion.after.outputs.get(injector_name(name), MIN_TIMESTAMP),
+            newest=completion.newest.get(name),
+            injected=completion.injected.get(name, 0),
+            refused=completion.refused.get(name, 0),
+        )
+        for name in names
+    ]

@@ -1,0 +1,90 @@
+"""A batch: the same pipeline over bounded sources, as one Spark job without a checkpoint.
+
+Source: VLDB 2015 Dataflow paper: batch is the case in which the low watermark goes from the
+beginning to the end of time once; design.md, "How a pipeline runs on Spark".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from millrace.model.errors import MillraceError, PipelineError, RunFailed
+from millrace.model.pipeline import Pipeline
+from millrace.spark.failure import explain
+from millrace.spark.job import run_job
+from millrace.spark.parallelism import tasks_for
+from millrace.spark.plan import SETTINGS, BatchPlan
+from millrace.spark.source import sources_of
+from millrace.spark.status import Progress, Status
+from millrace.store import MemoryHardState
+from millrace.windmill.epochs import Epochs
+
+
+def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = None) -> Status:
+    """Run a pipeline over bounded input, to its end.
+
+    A key's records come in order of timestamp, then both clocks go to the end of time and its
+    timers fire in order. No record is late. A sink gets everything as epoch 0.
+
+    Args:
+        pipeline: With a bounded DataFrame for each injected stream.
+        spark: A session.
+        tasks: Tasks a level; by default the session's ``spark.sql.shuffle.partitions``.
+
+    Returns:
+        What was done: records, refusals, and counters for each computation.
+
+    Raises:
+        PipelineError: The pipeline, or a source, cannot run. Nothing was written.
+        RunFailed: User code or Spark failed; the cause is attached.
+    """
+    topology = pipeline.build()
+    sources = sources_of(topology)
+    streaming = [source.stream.name for source in sources if source.frame.isStreaming]
+    if streaming:
+        raise PipelineError(
+            f"streams {streaming} have streaming sources, and run_batch() needs bounded ones. Read "
+            "them with spark.read, or run the pipeline with p.start(spark, checkpoint=...)."
+        )
+    if not sources:
+        raise PipelineError(f"{pipeline!r} injects no stream, so it has nothing to run over.")
+    if tasks is None:
+        tasks = max(tasks_for(spark), int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+    # Only so that the plan, the manifest and the counters are those of a streaming epoch.
+    state = MemoryHardState()
+    epochs = Epochs(topology, state, intervals=1 << (tasks - 1).bit_length())
+    manifest = epochs.begin(0, wall_time_us=time.time_ns() // 1000, injectors={}, draining=True)
+    assert manifest is not None, "the first epoch of new state is not completed"
+    started = time.perf_counter()
+    plan = BatchPlan(topology, sources, tasks=tasks)
+    try:
+        with _settings(spark):
+            outcome = run_job(plan, plan.raw(), manifest, topology.sinks)
+    except MillraceError:
+        raise
+    except Exception as error:
+        raise RunFailed(explain(pipeline.name, error, batch=True)) from error
+    epochs.complete(manifest, outcome.results, outcome.observed)
+    progress = Progress()
+    progress.add(outcome, time.perf_counter() - started)
+    return progress.status(epochs, state="drained")
+
+
+@contextmanager
+def _settings(spark: SparkSession) -> Iterator[None]:
+    """Set the user's session as the plan needs it, for as long as its job runs."""
+    earlier = {name: spark.conf.get(name, None) for name in SETTINGS}
+    try:
+        for name, value in SETTINGS.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, was in earlier.items():
+            if was is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, was)

@@ -1,0 +1,166 @@
+"""The level stage of a batch: a partition sorted by key streams through, a key's records at once.
+
+There is nothing to checkpoint: a key's whole input is at hand, so its state lives from its first
+record to its last timer and is then forgotten. Spark's own retries redo a task from its input.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.model.topology import ComputationSpec
+from millrace.spark import wire
+from millrace.spark.inbox import Inbox
+from millrace.spark.outlet import Outlet
+from millrace.spark.rows import RowBuilder
+from millrace.spark.runtime import Blueprint, runtime_of
+from millrace.store import MemoryCaches
+from millrace.watermark.intervals import IntervalMap
+from millrace.watermark.report import NOTHING_PENDING
+from millrace.windmill.counters import Counters
+from millrace.windmill.machine import Work
+from millrace.windmill.manifest import Manifest, decode_manifest
+from millrace.windmill.record_ids import production_ids
+
+_EVERYTHING = IntervalMap.uniform(1)
+
+
+class BatchLevelTask:
+    """The function of a batch's level stage, one call a task.
+
+    The plan sorts the rows of a partition by computation and hash.
+
+    Args:
+        blueprint: Of the run.
+        manifest: Of its only epoch, as JSON.
+        level: Which level this is, from 1.
+        latest_us: Injected stream -> timestamps after this are refused.
+    """
+
+    def __init__(
+        self, blueprint: Blueprint, manifest: bytes, level: int, latest_us: dict[str, int]
+    ) -> None:
+        self.blueprint = blueprint
+        self.manifest = manifest
+        self.level = level
+        self.latest_us = latest_us
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows for the next level, or for the sinks and the driver after the last."""
+        leaving = _Task(self, decode_manifest(self.manifest)).run(batches)
+        if self.level < runtime_of(self.blueprint).topology.depth:
+            yield from leaving
+        else:
+            yield from Outlet(runtime_of(self.blueprint)).batches(leaving)
+
+
+class _Task:
+    """One run of a batch's level stage."""
+
+    def __init__(self, stage: BatchLevelTask, manifest: Manifest) -> None:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        self._task = context.partitionId() if context is not None else 0
+        self._runtime = runtime = runtime_of(stage.blueprint)
+        self._manifest = manifest
+        self._level = stage.level
+        self._latest_us = stage.latest_us
+        self._tasks = stage.blueprint.tasks
+        self._report = wire.TaskReport(stage.level, self._task, [], {}, {}, {}, 0.0)
+        self._counters = {
+            spec.name: Counters()
+            for spec in runtime.topology.computations
+            if spec.level == stage.level
+        }
+        self._made = 0
+        # The computation that each edge leads to, by its number; -1 where none of this level is.
+        self._computation = np.full(len(runtime.topology.edges), -1, dtype=np.int64)
+        for edge in runtime.topology.edges:
+            if edge.computation in self._counters:
+                spec = runtime.topology.computation(str(edge.computation))
+                self._computation[edge.number] = spec.number
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the level's computations over a sorted partition."""
+        started = time.perf_counter()
+        held: pa.Table | None = None
+        for batch in batches:
+            table = pa.Table.from_batches([batch])
+            edges = table.column("edge").to_numpy()
+            yield from self._pass(table, edges)
+            if self._level == 1 and (edges <= wire.REFUSED).any():
+                builder = RowBuilder(self._runtime.topology, self._manifest, self._tasks)
+                self._inbox(builder).refuse_unread(table, edges)
+                yield from builder.batches()
+            mine = table.filter(pa.array(self._of(edges) >= 0))
+            if not mine.num_rows:
+                continue
+            held = mine if held is None else pa.concat_tables([held, mine])
+            complete = self._complete(held)
+            yield from self._process(held.slice(0, complete))
+            held = held.slice(complete)
+        if held is not None:
+            yield from self._process(held)
+        for name, counters in self._counters.items():
+            self._report.intervals.append(
+                wire.IntervalReport(name, 0, 0, NOTHING_PENDING, counters, False, 0)
+            )
+        self._report.seconds = time.perf_counter() - started
+        yield wire.report_row(self._report)
+
+    def _pass(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> Iterator[pa.RecordBatch]:
+        on = (edges >= 0) & (self._of(edges) < 0) | (edges == wire.REPORT)
+        if on.any():
+            yield from table.select(wire.COLUMNS).filter(pa.array(on)).combine_chunks().to_batches()
+
+    def _of(self, edges: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Return the number of the computation that each row is for; -1 if none of this level."""
+        if not len(self._computation):
+            return np.full(len(edges), -1, dtype=np.int64)
+        found = self._computation[np.clip(edges, 0, None)]
+        return np.where(edges >= 0, found, -1)
+
+    def _complete(self, table: pa.Table) -> int:
+        """Return how many rows come before those of the last key, which may go on."""
+        hashes = table.column("hash").to_numpy()
+        of = self._of(table.column("edge").to_numpy())
+        changes = np.flatnonzero((hashes[1:] != hashes[:-1]) | (of[1:] != of[:-1]))
+        return int(changes[-1]) + 1 if len(changes) else 0
+
+    def _process(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        if not table.num_rows:
+            return
+        table = table.combine_chunks()
+        of = self._of(table.column("edge").to_numpy())
+        for number in np.unique(of).tolist():
+            rows = table.filter(pa.array(of == number))
+            spec = self._runtime.topology.computations[number]
+            builder = RowBuilder(self._runtime.topology, self._manifest, self._tasks)
+            self._run(spec, rows, builder)
+            yield from builder.batches()
+
+    def _run(self, spec: ComputationSpec, rows: pa.Table, builder: RowBuilder) -> None:
+        edges = rows.column("edge").to_numpy()
+        arrivals = self._inbox(builder).arrivals(rows, edges, spec)
+        machine = self._runtime.machines[spec.name]
+        for _, records in arrivals.by_interval(_EVERYTHING, by_time=True):
+            work = Work(1, 0, records, MIN_TIMESTAMP, MAX_TIMESTAMP, MAX_TIMESTAMP)
+            with MemoryCaches().open(spec.name, 0).view() as nothing:
+                outcome = machine.run(work, nothing)
+            outcome.counters.productions = len(outcome.productions)
+            self._counters[spec.name].add(outcome.counters)
+            origin, sequences = production_ids(spec.number, 1, self._task, len(outcome.productions))
+            builder.add(outcome.productions, origin, sequences + self._made)
+            self._made += len(outcome.productions)
+
+    def _inbox(self, builder: RowBuilder) -> Inbox:
+        return Inbox(
+            self._runtime, self._manifest, self._level, self._latest_us, builder, self._report
+        )

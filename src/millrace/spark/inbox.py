@@ -1,0 +1,150 @@
+"""The inbox of a level's task: wire rows, read as records for its computations.
+
+Records come as bytes, or, from a native source, as columns. What its record format refuses is set
+aside here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
+from millrace.model.topology import ComputationSpec, Edge
+from millrace.spark import wire
+from millrace.spark.refusal import refuse, time_refusal
+from millrace.spark.rows import RowBuilder
+from millrace.spark.runtime import Runtime
+from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.manifest import Manifest
+from millrace.windmill.routing import Productions
+
+
+class Inbox:
+    """Reads what was shuffled to one task.
+
+    Args:
+        runtime: Of the run.
+        manifest: Of the epoch.
+        level: The task's level.
+        latest_us: Injected stream -> timestamps after this are refused.
+        builder: Takes the dead letters.
+        report: Takes what is seen of injected streams.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        manifest: Manifest,
+        level: int,
+        latest_us: dict[str, int],
+        builder: RowBuilder,
+        report: wire.TaskReport,
+    ) -> None:
+        self._runtime = runtime
+        self._topology = runtime.topology
+        self._manifest = manifest
+        self._level = level
+        self._latest_us = latest_us
+        self._builder = builder
+        self._report = report
+
+    def arrivals(
+        self, table: pa.Table, edges: npt.NDArray[np.int32], spec: ComputationSpec
+    ) -> Arrivals:
+        """Return the records on edges to a computation."""
+        parts = []
+        for edge in self._topology.edges:
+            if edge.computation != spec.name:
+                continue
+            chosen = edges == edge.number
+            count = int(np.count_nonzero(chosen))
+            if not count:
+                continue
+            rows = table if count == len(edges) else table.filter(pa.array(chosen))
+            parts.append(self._read(rows.combine_chunks(), edge))
+        return Arrivals.together(parts)
+
+    def _read(self, rows: pa.Table, edge: Edge) -> Arrivals:
+        stream = self._topology.streams[edge.stream]
+        native = self._native(edge.stream) if self._level == 1 else None
+        if native is not None:
+            struct = rows.column(native).chunk(0)
+            read = self._runtime.readers[edge.stream].read(struct)
+            values = read.values
+            if read.refused:
+                for n, reason in read.refused.items():
+                    self._refuse(rows, n, edge, reason, struct[n].as_py())
+                kept = [n for n in range(len(values)) if n not in read.refused]
+                values = [values[n] for n in kept]
+                rows = rows.take(pa.array(kept, pa.int64())).combine_chunks()
+            timestamps = rows.column("ts").to_numpy()
+            self._saw(edge, timestamps)
+        else:
+            decode = stream.coder.decode
+            values = [decode(value) for value in rows.column("value").to_pylist()]
+            timestamps = rows.column("ts").to_numpy()
+        return Arrivals(
+            rows.column("hash").to_numpy().view(np.uint64),
+            rows.column("key").to_pylist(),
+            values,
+            timestamps,
+            edge.stream,
+            rows.column("origin").to_numpy(),
+            rows.column("sequence").to_numpy(),
+        )
+
+    def _native(self, stream: str) -> str | None:
+        for source in self._runtime.blueprint.sources:
+            if source.stream == stream and source.native:
+                return f"s{source.number}"
+        return None
+
+    def _saw(self, edge: Edge, timestamps: npt.NDArray[np.int64]) -> None:
+        if not len(timestamps):
+            return
+        report, newest_us = self._report, int(timestamps.max())
+        report.newest[edge.stream] = max(report.newest.get(edge.stream, MIN_TIMESTAMP), newest_us)
+        if edge == self._topology.streams[edge.stream].edges[0]:
+            report.injected[edge.stream] = report.injected.get(edge.stream, 0) + len(timestamps)
+
+    def refuse_unread(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> None:
+        """Set aside the rows that Spark itself could not give a key or a time."""
+        for n in np.flatnonzero(edges <= wire.REFUSED).tolist():
+            edge = self._topology.edges[wire.REFUSED - int(edges[n])]
+            at_us = table.column("ts")[n].as_py()
+            column = self._native(edge.stream)
+            value = table.column(column)[n].as_py() if column is not None else None
+            reason = time_refusal(at_us, self._latest_us[edge.stream]) or (
+                f"the key, {edge.extractor!r}, is null"
+            )
+            self._refuse(table, n, edge, reason, value)
+
+    def _refuse(self, rows: pa.Table, n: int, edge: Edge, reason: str, value: Any) -> None:
+        at_us = rows.column("ts")[n].as_py()
+        letter = refuse(
+            self._topology,
+            edge.stream,
+            str(edge.computation),
+            reason,
+            value,
+            at_us,
+            self._manifest.epoch,
+        )
+        report = self._report
+        report.refused[edge.stream] = report.refused.get(edge.stream, 0) + 1
+        made = Productions()
+        latest_us = self._latest_us[edge.stream]
+        self._runtime.router.send(
+            made,
+            str(self._topology.dead_letters),
+            letter,
+            max(EARLIEST_RECORD, min(at_us or 0, latest_us)),
+            None,
+        )
+        sequence = rows.column("sequence")[n].as_py()
+        origin = rows.column("origin")[n].as_py()
+        self._builder.add(made, origin, np.full(len(made), sequence, dtype=np.int64))

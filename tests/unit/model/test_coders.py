@@ -1,0 +1,190 @@
+"""Coders: what they carry, what they refuse and how they say it, and that they are values."""
+
+import dataclasses
+import pickle
+from typing import Any, Optional
+
+import msgspec
+import pytest
+
+import millrace as mr
+from millrace.model.coder import coder_for, is_immutable
+from millrace.model.errors import CoderError
+
+
+class Count(msgspec.Struct):
+    word: str
+    n: int
+
+
+class Frozen(msgspec.Struct, frozen=True):
+    word: str
+    n: int
+
+
+class FrozenAroundList(msgspec.Struct, frozen=True):
+    words: list[str]
+
+
+@dataclasses.dataclass
+class Point:
+    x: float
+    y: float
+
+
+@pytest.mark.parametrize(
+    ("coder", "value"),
+    [
+        (mr.MsgpackCoder(int), 7),
+        (mr.MsgpackCoder(Count), Count("a", 1)),
+        (mr.MsgpackCoder(Point), Point(1.0, 2.0)),
+        (mr.MsgpackCoder(dict[str, list[int]]), {"a": [1, 2]}),
+        (mr.MsgpackCoder(), {"free": ["form", 1, None]}),
+        (mr.JsonCoder(Count), Count("a", 1)),
+        (mr.BytesCoder(), b"\0opaque"),
+        (mr.PickleCoder(), {1, 2, 3}),
+    ],
+    ids=lambda given: repr(given)[:40],
+)
+def test_a_value_comes_back_as_it_went(coder, value):
+    assert coder.decode(coder.encode(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("format", "value"),
+    [(int, "seven"), (int, True), (int, 1.5), (str, 7), (bool, 1), (list[int], ["a"])],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", [mr.MsgpackCoder, mr.JsonCoder])
+def test_a_value_of_another_type_is_refused_by_name(kind, format, value):
+    with pytest.raises(CoderError, match="is not of format") as refused:
+        kind(format).encode(value)
+
+    assert repr(value) in str(refused.value)
+    assert type(value).__name__ in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", [mr.MsgpackCoder, mr.JsonCoder])
+def test_bytes_are_not_text(kind):
+    with pytest.raises(CoderError, match="is not of format str"):
+        kind(str).encode(b"x")
+
+
+def test_a_struct_with_a_field_of_the_wrong_type_is_refused_where_it_is_written():
+    with pytest.raises(CoderError, match=r"Count.*\$\.n"):
+        mr.MsgpackCoder(Count).encode(Count("a", "many"))
+
+
+@pytest.mark.parametrize("kind", [mr.MsgpackCoder, mr.JsonCoder])
+def test_text_that_utf8_cannot_say_is_refused(kind):
+    with pytest.raises(CoderError):
+        kind(str).encode("\ud800")
+
+
+def test_an_int_that_msgpack_cannot_carry_is_refused():
+    with pytest.raises(CoderError, match="is not of format"):
+        mr.MsgpackCoder(int).encode(2**70)
+
+
+def test_a_value_in_a_message_is_cut_short():
+    with pytest.raises(CoderError) as refused:
+        mr.MsgpackCoder(int).encode("x" * 10_000)
+
+    assert len(str(refused.value)) < 300
+
+
+def test_bytes_coder_takes_what_is_bytes_and_nothing_else():
+    assert mr.BytesCoder().encode(bytearray(b"a")) == b"a"
+    assert mr.BytesCoder().encode(memoryview(b"a")) == b"a"
+    with pytest.raises(CoderError, match="not of format bytes"):
+        mr.BytesCoder().encode("a")
+
+
+@pytest.mark.parametrize("kind", [mr.MsgpackCoder, mr.JsonCoder])
+def test_a_type_that_msgspec_cannot_carry_is_refused_when_it_is_declared(kind):
+    with pytest.raises(CoderError):
+        kind(object())
+
+
+def test_coders_are_equal_when_they_encode_alike():
+    assert mr.MsgpackCoder(int) == mr.MsgpackCoder(int)
+    assert mr.MsgpackCoder(int) != mr.MsgpackCoder(str)
+    assert mr.MsgpackCoder(int) != mr.JsonCoder(int)
+    assert mr.JsonCoder(Count) == mr.JsonCoder(Count)
+    assert mr.BytesCoder() == mr.BytesCoder()
+    assert mr.PickleCoder() == mr.PickleCoder()
+
+
+@pytest.mark.parametrize("kind", [mr.MsgpackCoder, mr.JsonCoder])
+def test_equal_coders_have_equal_hashes(kind):
+    one, other = kind(Optional[int]), kind(int | None)  # noqa: UP045  # two spellings of one type
+
+    assert one == other
+    assert hash(one) == hash(other)
+
+
+@pytest.mark.parametrize(
+    "coder",
+    [mr.MsgpackCoder(int), mr.MsgpackCoder(Count), mr.JsonCoder(list[int]), mr.BytesCoder()],
+    ids=repr,
+)
+def test_a_coder_survives_pickling(coder):
+    assert pickle.loads(pickle.dumps(coder)) == coder
+
+
+def test_a_type_means_msgpack():
+    assert coder_for(Count) == mr.MsgpackCoder(Count)
+    assert coder_for(list[int]) == mr.MsgpackCoder(list[int])
+    assert coder_for(Any) == mr.MsgpackCoder(Any)
+
+
+def test_a_coder_stands_for_itself():
+    coder = mr.JsonCoder(int)
+
+    assert coder_for(coder) is coder
+
+
+def test_any_object_with_encode_and_decode_is_a_coder():
+    class Reversed:
+        def encode(self, value):
+            return value[::-1]
+
+        def decode(self, data):
+            return data[::-1]
+
+    coder = Reversed()
+
+    assert coder_for(coder) is coder
+
+
+def test_a_class_of_coders_is_not_an_instance():
+    with pytest.raises(CoderError, match=r"give an instance: BytesCoder\(\)"):
+        coder_for(mr.BytesCoder)
+
+
+@pytest.mark.parametrize("format", ["int", 7, None, object()], ids=repr)
+def test_what_is_neither_type_nor_coder_is_refused(format):
+    with pytest.raises(CoderError, match="is not a format"):
+        coder_for(format)
+
+
+@pytest.mark.parametrize("format", [set, complex, range, object], ids=repr)
+def test_no_type_ever_means_pickle(format):
+    try:
+        coder = coder_for(format)
+    except CoderError:
+        return
+    assert isinstance(coder, mr.MsgpackCoder)
+
+
+@pytest.mark.parametrize(
+    ("format", "immutable"),
+    [
+        (int, True), (str, True), (bytes, True), (mr.BytesCoder(), True), (Frozen, True),
+        (Count, False), (FrozenAroundList, False), (list[int], False), (Any, False),
+        (mr.PickleCoder(), False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_only_what_cannot_change_in_place_counts_as_immutable(format, immutable):
+    assert is_immutable(coder_for(format)) is immutable

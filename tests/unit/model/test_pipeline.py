@@ -1,0 +1,110 @@
+"""What a pipeline refuses at the line that declares it."""
+
+import pytest
+
+import millrace as mr
+from millrace.model.errors import PipelineError
+
+
+class Echo(mr.Computation):
+    inputs = {"words": mr.by(str)}
+    outputs = {"echoes": str}
+
+    def process_record(self, record):
+        self.produce("echoes", record.value)
+
+
+class Parameterised(Echo):
+    def __init__(self, threshold):
+        self.threshold = threshold
+
+
+@pytest.fixture
+def p():
+    return mr.Pipeline("p")
+
+
+@pytest.mark.parametrize("name", ["", "  ", None, 7])
+def test_a_pipeline_needs_a_name(name):
+    with pytest.raises(PipelineError, match="cannot name a pipeline"):
+        mr.Pipeline(name)
+
+
+@pytest.mark.parametrize("name", ["", None, 7, "a\nb"], ids=repr)
+def test_a_stream_needs_a_printable_name(p, name):
+    with pytest.raises(PipelineError, match="cannot name a stream"):
+        p.inject(name)
+
+
+def test_a_stream_is_injected_once(p):
+    p.inject("words")
+
+    with pytest.raises(PipelineError, match="'words' is injected twice"):
+        p.inject("words")
+
+
+def test_an_injection_with_a_source_needs_a_timestamp_column(p):
+    with pytest.raises(PipelineError, match='timestamp="time"'):
+        p.inject("words", source=object())
+
+
+def test_an_id_column_is_refused_rather_than_ignored(p):
+    with pytest.raises(PipelineError, match="not supported yet"):
+        p.inject("words", id="uuid")
+
+
+def test_a_computation_is_named_after_its_class(p):
+    p.add(Echo)
+
+    assert list(p.computations) == ["Echo"]
+
+
+def test_two_computations_of_one_class_need_two_names(p):
+    p.add(Echo)
+    with pytest.raises(PipelineError, match=r"two computations are named 'Echo'.*name="):
+        p.add(Echo)
+
+    p.add(Echo, name="second")
+    assert list(p.computations) == ["Echo", "second"]
+
+
+def test_a_class_that_needs_arguments_is_refused_with_what_to_write(p):
+    with pytest.raises(PipelineError, match=r"p\.add\(Parameterised\(\.\.\.\)\)"):
+        p.add(Parameterised)
+
+
+def test_an_instance_keeps_its_parameters(p):
+    p.add(Parameterised(3))
+
+    assert p.computations["Parameterised"].threshold == 3
+
+
+@pytest.mark.parametrize("given", [str, "Echo", None, object()], ids=repr)
+def test_only_a_computation_can_be_added(p, given):
+    with pytest.raises(PipelineError, match=r"expected a subclass of mr\.Computation"):
+        p.add(given)
+
+
+def test_a_sink_must_be_callable(p):
+    with pytest.raises(PipelineError, match="expected mr.Parquet"):
+        p.sink("words", "out/words")
+
+
+def test_there_is_one_dead_letter_stream(p):
+    p.dead_letter("dead")
+
+    with pytest.raises(PipelineError, match="'dead'"):
+        p.dead_letter("more")
+
+
+@pytest.mark.parametrize("step", ["map", "flat_map", "filter"])
+def test_a_step_needs_a_function(p, step):
+    with pytest.raises(PipelineError, match="cannot be called"):
+        getattr(p.stream("words"), step)("upper")
+
+
+def test_a_stream_is_named_with_one_format(p):
+    p.stream("words").map(len).to("lengths", format=int)
+
+    with pytest.raises(PipelineError, match="two formats"):
+        p.stream("words").map(len).to("lengths", format=str)

@@ -1,0 +1,53 @@
+"""The examples in README and guides run: here those without Spark, in spark/test_docs.py the others.
+
+A document's blocks share one namespace and run in order, as a reader would type them.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = ["README.md", *(str(file.relative_to(ROOT)) for file in ROOT.glob("docs/*.md"))]
+
+_PLAIN = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^```(.*)$", re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
+
+
+@pytest.mark.parametrize("document", sorted(DOCUMENTS))
+def test_examples_without_spark_run(document: str) -> None:
+    path = ROOT / document
+    text = path.read_text()
+    names: dict[str, Any] = {"__name__": "examples"}
+
+    for block in _PLAIN.finditer(text):
+        above = "\n" * text.count("\n", 0, block.start(1))
+        exec(compile(above + block[1], str(path), "exec"), names)
+
+
+@pytest.mark.parametrize("document", sorted(DOCUMENTS))
+def test_every_block_says_what_it_is(document: str) -> None:
+    opening = _FENCE.findall((ROOT / document).read_text())[::2]
+
+    assert set(opening) <= {"python", "python spark", "sh", "text"}
+
+
+@pytest.mark.parametrize("document", sorted(DOCUMENTS))
+def test_links_lead_somewhere(document: str) -> None:
+    here = ROOT / document
+    for target, anchor in _LINK.findall(here.read_text()):
+        found = (here.parent / target).resolve() if target else here
+        assert found.exists(), target
+        if anchor:
+            assert anchor in {_anchor(line) for line in _headings(found)}, (target, anchor)
+
+
+def _headings(path: Path) -> list[str]:
+    return re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
