@@ -4,54 +4,46 @@ Each is short because Millrace does the rest: state is per key and survives cras
 timer fires when all of a bucket's data has arrived, and nothing is counted twice. What the numbers
 mean is in `model`.
 
-    flights ─▶ departures ─▶ WindowCounter ─counts─▶ ModelCalculator ─models─┐
-                   │               └──────counts────▶ DipDetector ◀───models─┤
-                   └───────────────────────────────▶ SpikeDetector ◀──models─┘
+    departures ─▶ WindowCounter ─ counts ─┬─▶ ModelCalculator ─ models ─┬─▶ DipDetector
+                        │                 └─────────────────────────────│──▶     ″
+                        └─ partial_counts ──────────────────────────────┴─▶ SpikeDetector
 
 A prediction is made a week before its bucket. That is early enough for the spike detector, which
 sees a departure long before the low watermark gets there, and it makes the outcome independent of
 the order in which counts and predictions reach a detector.
+
+The three consumers keep one timer a key, not one a bucket: it goes off when their first open bucket
+is closed, and all that are closed by then are taken in order. Timers that are due at once, in
+either domain, stand for the end of the bundle: they fire after its records.
 """
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable
+from itertools import takewhile
+
 import millrace as mr
 
-from .model import (
-    DIP,
-    HOUR,
-    NOTHING,
-    QUIET_US,
-    SPIKE,
-    WARM_UP_US,
-    Cell,
-    Evidence,
-    Noise,
-    Shift,
-    bucket_of,
-    hour_of_week,
-    learn,
-    variance,
-    week_later,
-    weigh,
-)
+from .model import DIP, HOUR, NOTHING, QUIET_US, SPIKE, Evidence, Model, Shift, bucket_of, weigh
 from .records import Anomaly, Count, Prediction, Traffic
 
-QUIET = "quiet"
-"""Tag of the dip detector's timer for an episode to which nothing was added for long."""
-
-LOOK = "look"
-"""Tag of the spike detector's timer for the end of the bundle at hand."""
+CLOSED = "closed"
+"""Tag of the timer for the first open bucket."""
 
 
 class WindowCounter(mr.Computation):
     """Counts departures by bucket, and sends a count when the low watermark closes its bucket.
 
+    It also sends what a bucket has so far at the end of each bundle that adds to it, for those who
+    cannot wait. That makes no difference to the order of the records in the bundle, which a retried
+    Spark task may change.
+
     Source: MillWheel, figures 2 and 9 (`Windower`).
     """
 
     inputs = {"departures": mr.by("key")}
-    outputs = {"counts": Count}
+    outputs = {"counts": Count, "partial_counts": Count}
     buckets = mr.MapState(int)
 
     def process_record(self, record: mr.Record) -> None:
@@ -59,62 +51,69 @@ class WindowCounter(mr.Computation):
         if record.late:
             return
         bucket = bucket_of(record.timestamp)
-        count = self.buckets.get(bucket, 0)
-        self.buckets[bucket] = count + 1
-        if not count:
-            self.set_timer(bucket, at=bucket + HOUR)
+        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
+        self.set_timer(bucket, at=bucket + HOUR)
+        # Due at once, and before the other, should the bucket be closed in this bundle.
+        self.set_timer(bucket, at=min(bucket, self.wall_time), domain=mr.WALL_TIME)
 
     def process_timer(self, timer: mr.Timer) -> None:
-        """Send the count of the closed bucket."""
-        count = Count(self.key, timer.tag, self.buckets.pop(timer.tag))
-        self.produce("counts", count, timestamp=timer.at - 1)
+        """Send the count of the closed bucket, or of one that has got more."""
+        bucket = timer.tag
+        if timer.domain is mr.WALL_TIME:
+            stream, count = "partial_counts", self.buckets[bucket]
+        else:
+            stream, count = "counts", self.buckets.pop(bucket)
+        self.produce(stream, Count(self.key, bucket, count), timestamp=bucket + HOUR - 1)
 
 
 class ModelCalculator(mr.Computation):
     """Learns expected traffic by hour of the week, and predicts each bucket a week ahead.
 
-    The cells are its long-term state: they live as long as the key has traffic. A timer a week
-    ahead in each of them brings up the buckets without any record, which the model must learn
-    from too; it ends with the cell.
+    The model is its long-term state. It must learn from buckets without any record too, so the
+    timer is set for the first bucket that has traffic by the model.
     """
 
     inputs = {"counts": mr.by("key")}
     outputs = {"models": Prediction}
     counts = mr.MapState(int)
-    cells = mr.MapState(Cell)
-    noise = mr.ValueState(Noise)
+    model = mr.ValueState(Model)
 
     def process_record(self, record: mr.Record) -> None:
-        """Keep a count until its bucket's turn has come: the model learns in order of time."""
-        count = record.value
-        self.counts[count.bucket] = count.count
-        self.set_timer(count.bucket, at=count.bucket + HOUR)
+        """Keep a count until the end of the bundle: the model learns in order of time."""
+        self.counts[record.value.bucket] = record.value.count
+        self.set_timer(CLOSED, at=self.low_watermark)
 
     def process_timer(self, timer: mr.Timer) -> None:
-        """Learn from the closed bucket, and predict the one a week later."""
-        bucket = timer.tag
-        if _is_after_the_end(self, self.counts):
+        """Learn from the closed buckets, and predict those a week later."""
+        counts = dict(self.counts.items())
+        last = _last_closed(self, counts)
+        if last is None:
             return
-        noise = self.noise.get() or Noise(since=bucket)
-        hour = hour_of_week(bucket)
-        cell, noise = learn(self.cells.get(hour), noise, bucket, self.counts.pop(bucket, 0))
-        self.noise.set(noise)
-        if cell is None:
-            self.cells.pop(hour, None)
-            return
-        self.cells[hour] = cell
-        following = week_later(bucket)
-        self.set_timer(following, at=following + HOUR)
-        if following - noise.since >= WARM_UP_US:
-            prediction = Prediction(self.key, following, cell.mean, variance(cell, noise))
-            self.produce("models", prediction, timestamp=timer.at - 1)
+        model = self.model.get() or Model(since=min(counts))
+        closed = list({*counts, *model.due(last)})
+        heapq.heapify(closed)
+        while closed:
+            bucket = heapq.heappop(closed)
+            cell = model.learn(bucket, counts.get(bucket, 0))
+            if cell is None:
+                continue
+            if cell.due <= last and cell.due not in counts:
+                heapq.heappush(closed, cell.due)  # the low watermark went more than a week ahead
+            if model.is_ready(cell.due):
+                prediction = Prediction(self.key, cell.due, cell.mean, model.variance(cell))
+                self.produce("models", prediction, timestamp=bucket + HOUR - 1)
+        self.counts.clear()
+        self.model.set(model)
+        if model.cells and self.low_watermark < mr.MAX_TIMESTAMP:
+            first = min(cell.due for cell in model.cells.values())
+            self.set_timer(CLOSED, at=first + HOUR)
 
 
 class DipDetector(mr.Computation):
     """Reports traffic that stays away, once for each episode, when the episode is over.
 
     It judges a bucket when the low watermark has passed it: only then a missing departure is known
-    to be missing and not just delayed. Both a count and a prediction set that timer, so a bucket
+    to be missing and not just delayed. The timer is set for the first predicted bucket, so one
     without any record is judged too. The report waits for the end of the episode because only then
     its extent and loss are known; until then it stands in the state as `evidence`.
 
@@ -129,39 +128,47 @@ class DipDetector(mr.Computation):
 
     def process_record(self, record: mr.Record) -> None:
         """Keep a count or a prediction until the low watermark passes its bucket."""
-        bucket = record.value.bucket
         if record.stream == "models":
-            self.predictions[bucket] = record.value
+            self.predictions[record.value.bucket] = record.value
         else:
-            self.actual[bucket] = record.value.count
-        self.set_timer(bucket, at=bucket + HOUR)
+            self.actual[record.value.bucket] = record.value.count
+        self.set_timer(CLOSED, at=self.low_watermark)
 
     def process_timer(self, timer: mr.Timer) -> None:
-        """Judge a closed bucket, or close an episode that has had no news for long."""
-        if timer.tag == QUIET:
-            self._close(self.evidence.get())
-        elif not _is_after_the_end(self, self.actual):
-            self._judge(timer.tag)
-
-    def _judge(self, bucket: int) -> None:
-        actual = self.actual.pop(bucket, 0)
-        prediction = self.predictions.pop(bucket, None)
-        evidence = _weigh(DIP, self.evidence.get(), bucket, actual, prediction)
-        self._produce_traffic(bucket, actual, prediction, evidence)
-        if evidence is None:
-            return
-        if evidence.is_over:
-            self._close(evidence)
-            return
+        """Judge the closed buckets, and report an episode that is over."""
+        last = _last_closed(self, self.actual)
+        evidence = self.evidence.get()
+        if last is not None:
+            for bucket in _buckets(self.actual, self.predictions, last):
+                evidence = self._judge(evidence, bucket)
+        if evidence is not None and evidence.is_stale(self.low_watermark):
+            evidence = self._close(evidence)
         self.evidence.set(evidence)
-        if evidence.is_episode:
-            self.set_timer(QUIET, at=evidence.end + QUIET_US)
+        self._set_timer_for_next(evidence)
 
-    def _close(self, evidence: Evidence) -> None:
+    def _judge(self, evidence: Evidence | None, bucket: int) -> Evidence | None:
+        if evidence is not None and evidence.is_stale(bucket):
+            evidence = self._close(evidence)
+        actual, prediction = self.actual.pop(bucket, 0), self.predictions.pop(bucket, None)
+        evidence = _weigh(DIP, evidence, bucket, actual, prediction)
+        self._produce_traffic(bucket, actual, prediction, evidence)
+        if evidence is not None and evidence.has_recovered:
+            evidence = self._close(evidence)
+        return evidence
+
+    def _close(self, evidence: Evidence) -> Evidence:
         if evidence.is_episode:
-            self.delete_timer(QUIET)
             self.produce("anomalies", _anomaly(self.key, DIP, evidence))
-        self.evidence.set(NOTHING)
+        return NOTHING
+
+    def _set_timer_for_next(self, evidence: Evidence | None) -> None:
+        if self.low_watermark == mr.MAX_TIMESTAMP:
+            return
+        following = next(iter(self.predictions), None)
+        if following is not None:
+            self.set_timer(CLOSED, at=following + HOUR)
+        elif evidence is not None and evidence.is_episode:
+            self.set_timer(CLOSED, at=evidence.end + QUIET_US)
 
     def _produce_traffic(
         self, bucket: int, actual: int, prediction: Prediction | None, evidence: Evidence | None
@@ -176,17 +183,14 @@ class DipDetector(mr.Computation):
 class SpikeDetector(mr.Computation):
     """Reports traffic beyond expectation at once, once for each episode.
 
-    It counts departures itself rather than wait for the counts of closed buckets: if the traffic
-    so far exceeds the prediction, what is still on its way only adds to it. Buckets that the low
-    watermark has passed are folded into `evidence`, which bounds the state.
-
-    All departures of a bundle are counted before it looks, by a timer that is due at once. So the
-    outcome does not depend on their order in the bundle, which a retried Spark task may change.
+    It takes the counts so far rather than wait for those of closed buckets: if the traffic already
+    exceeds the prediction, what is still on its way only adds to it. Buckets that the low watermark
+    has passed by then are folded into `evidence`, which bounds the state.
 
     Source: MillWheel, figure 3, and "Timers" (4.6), second paragraph.
     """
 
-    inputs = {"departures": mr.by("key"), "models": mr.by("key")}
+    inputs = {"partial_counts": mr.by("key"), "models": mr.by("key")}
     outputs = {"anomalies": Anomaly}
     actual = mr.MapState(int)
     predictions = mr.MapState(Prediction)
@@ -194,55 +198,50 @@ class SpikeDetector(mr.Computation):
     reported = mr.ValueState(int)  # end of the last report, us UTC
 
     def process_record(self, record: mr.Record) -> None:
-        """Count a departure, or keep a prediction until the low watermark passes its bucket."""
+        """Keep a prediction, or a count so far, to be looked at when the bundle is complete."""
         if record.stream == "models":
-            bucket = record.value.bucket
-            self.predictions[bucket] = record.value
-            self.set_timer(bucket, at=bucket + HOUR)
-        elif not record.late:
-            self._count(bucket_of(record.timestamp))
+            self.predictions[record.value.bucket] = record.value
+        else:
+            self.actual[record.value.bucket] = record.value.count
+            self.set_timer("look", at=self.wall_time, domain=mr.WALL_TIME)
 
     def process_timer(self, timer: mr.Timer) -> None:
-        """Look for a spike in the open buckets, or fold a closed bucket into the evidence."""
-        if timer.tag == LOOK:
-            self._look()
-        else:
-            self._fold(timer.tag)
-
-    def _count(self, bucket: int) -> None:
-        count = self.actual.get(bucket, 0) + 1
-        self.actual[bucket] = count
-        if count == 1:
-            self.set_timer(bucket, at=bucket + HOUR)
-        self.set_timer(LOOK, at=self.wall_time, domain=mr.WALL_TIME)
-
-    def _look(self) -> None:
-        evidence = self.evidence.get()
-        counted = list(self.actual)
-        if evidence is None or not counted:
-            return
-        # Hours without a departure so far count against a spike, from the oldest open one on.
-        oldest = min(counted[0], bucket_of(self.low_watermark))
-        for bucket in range(oldest, counted[-1] + HOUR, HOUR):
-            prediction = self.predictions.get(bucket)
-            evidence = _weigh(SPIKE, evidence, bucket, self.actual.get(bucket, 0), prediction)
-            self._report_if_new(evidence)
-            if evidence.is_over:
-                evidence = NOTHING
-
-    def _fold(self, bucket: int) -> None:
-        actual = self.actual.pop(bucket, 0)
-        prediction = self.predictions.pop(bucket, None)
-        evidence = _weigh(SPIKE, self.evidence.get(), bucket, actual, prediction)
-        if evidence is None:
-            return
-        self._report_if_new(evidence)
-        self.evidence.set(NOTHING if evidence.is_over else evidence)
+        """Weigh the buckets up to the newest one with a departure."""
+        *_, newest = self.actual
+        evidence = folded = self.evidence.get()
+        for bucket in _buckets(self.actual, self.predictions, newest):
+            actual, prediction = self.actual.get(bucket, 0), self.predictions.get(bucket)
+            evidence = _weigh(SPIKE, evidence, bucket, actual, prediction)
+            if evidence is not None:
+                self._report_if_new(evidence)
+                if evidence.has_recovered:
+                    evidence = NOTHING
+            if bucket + HOUR <= self.low_watermark:
+                self.actual.pop(bucket, None)
+                self.predictions.pop(bucket, None)
+                folded = evidence
+        self.evidence.set(folded)
 
     def _report_if_new(self, evidence: Evidence) -> None:
         if evidence.is_episode and evidence.start >= self.reported.get(0):
             self.reported.set(evidence.end)
             self.produce("anomalies", _anomaly(self.key, SPIKE, evidence), timestamp=evidence.end)
+
+
+def _last_closed(computation: mr.Computation, counts: Iterable[int]) -> int | None:
+    """Return the last bucket that the low watermark has closed, or None if there is none.
+
+    At the end of the input it is the last one with a count: from there on no traffic means no data,
+    and not a dip.
+    """
+    if computation.low_watermark == mr.MAX_TIMESTAMP:
+        return max(counts, default=None)
+    return bucket_of(computation.low_watermark) - HOUR
+
+
+def _buckets(actual: Iterable[int], predictions: Iterable[int], last: int) -> list[int]:
+    """Return the buckets up to the last that were counted or predicted, in order of time."""
+    return sorted({*takewhile(last.__ge__, actual), *takewhile(last.__ge__, predictions)})
 
 
 def _weigh(
@@ -272,12 +271,3 @@ def _anomaly(key: str, shift: Shift, evidence: Evidence) -> Anomaly:
         expected=evidence.peak_expected,
         confidence=evidence.confidence,
     )
-
-
-def _is_after_the_end(computation: mr.Computation, counts: mr.MapState[int]) -> bool:
-    """Return whether the input has ended, and the key has no counts that are still to be judged.
-
-    From here on no traffic means no data, and not a dip. Earlier counts are gone by now: timers
-    fire in order of time, and each takes its bucket's count.
-    """
-    return computation.low_watermark == mr.MAX_TIMESTAMP and not counts

@@ -92,15 +92,22 @@ def hour_of_week(bucket_us: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def week_later(bucket_us: int) -> int:
-    """Return the bucket with the same local time one week on: 167 or 169 hours where clocks change.
+def next_alike(bucket_us: int) -> int:
+    """Return the next bucket of the same hour of the local week.
+
+    That is 168 hours on, but 167 or 169 where the clocks change, and two weeks where they skip it.
 
     >>> march_3 = 1362326400 * SECOND  # 2013-03-03 11:00 EST; the clocks go forward on March 10
-    >>> (week_later(march_3) - march_3) // HOUR
+    >>> (next_alike(march_3) - march_3) // HOUR
     167
     """
-    local = datetime.fromtimestamp(bucket_us // SECOND, LOCAL_ZONE) + timedelta(days=7)
-    return bucket_of(round(local.timestamp()) * SECOND)
+    local = datetime.fromtimestamp(bucket_us // SECOND, LOCAL_ZONE)
+    for weeks in (1, 2):
+        alike = (local + timedelta(weeks=weeks)).replace(fold=0)
+        alike_us = bucket_of(round(alike.timestamp()) * SECOND)
+        if hour_of_week(alike_us) == hour_of_week(bucket_us):
+            break
+    return alike_us
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -109,22 +116,75 @@ class Cell(msgspec.Struct, frozen=True):
     Attributes:
         mean: Expected count of the hour.
         weeks: Samples behind it, at most `HORIZON_WEEKS`.
+        due: Start of its next bucket, us UTC.
     """
 
     mean: float
     weeks: int
+    due: int
 
 
-class Noise(msgspec.Struct, frozen=True):
-    """What is known of a whole key.
+class Model(msgspec.Struct):
+    """What is known of a key. It lives for as long as the key has traffic.
 
     Attributes:
         since: First bucket the key was seen in, us UTC.
         dispersion: Variance over mean of the counts around their expectations, anomalies clipped.
+        cells: Hour of the week -> what is known of it. An hour without traffic has no cell.
     """
 
     since: int
     dispersion: float = DISPERSION_START
+    cells: dict[int, Cell] = {}
+
+    def learn(self, bucket_us: int, actual: int) -> Cell | None:
+        """Take in one more closed bucket.
+
+        Args:
+            bucket_us: Bucket start, us UTC; not before `since`, and in order of time.
+            actual: Records counted in the bucket.
+
+        Returns:
+            The new cell of the bucket's hour, or None if its expectation is negligible.
+        """
+        hour, due = hour_of_week(bucket_us), next_alike(bucket_us)
+        cell = self.cells.get(hour)
+        if cell is None:
+            # The weeks before the first record were samples too, of zero.
+            weeks = min((bucket_us - self.since) // WEEK + 1, HORIZON_WEEKS)
+            cell = Cell(actual / weeks, weeks, due)
+        else:
+            weeks = min(cell.weeks + 1, HORIZON_WEEKS)
+            cell = Cell(cell.mean + self._error(cell, actual) / weeks, weeks, due)
+        if cell.mean < NEGLIGIBLE:
+            self.cells.pop(hour, None)
+            return None
+        self.cells[hour] = cell
+        return cell
+
+    def variance(self, cell: Cell) -> float:
+        """Return the variance of the next count around the cell's mean.
+
+        The mean is itself an average of `weeks` samples and as uncertain as that: 1 + 1 / weeks.
+        """
+        return cell.mean * max(self.dispersion, 1.0) * (1.0 + 1.0 / cell.weeks)
+
+    def is_ready(self, bucket_us: int) -> bool:
+        """Return whether the key was known for long enough to predict this bucket."""
+        return bucket_us - self.since >= WARM_UP_US
+
+    def due(self, until_us: int) -> list[int]:
+        """Return the next bucket of each cell, of those that start by a time."""
+        return [cell.due for cell in self.cells.values() if cell.due <= until_us]
+
+    def _error(self, cell: Cell, actual: int) -> float:
+        """Return how far a count is from the mean, clipped, and learn the dispersion from it."""
+        scale = max(cell.mean, 1.0)
+        reach = CLIP_DEVIATIONS * math.sqrt(scale * self.dispersion)
+        error = max(-reach, min(actual - cell.mean, reach))
+        self.dispersion += DISPERSION_RATE * (error**2 / scale - self.dispersion)
+        self.dispersion = max(self.dispersion, DISPERSION_FLOOR)
+        return error
 
 
 class Shift(msgspec.Struct, frozen=True):
@@ -173,9 +233,13 @@ class Evidence(msgspec.Struct, frozen=True):
         return self.peak_nats >= REPORT_NATS
 
     @property
-    def is_over(self) -> bool:
-        """Whether traffic has recovered since the peak."""
+    def has_recovered(self) -> bool:
+        """Whether traffic has been as expected since the peak, or there was no excursion."""
         return self.nats <= max(self.peak_nats - RECOVERY_NATS, 0.0)
+
+    def is_stale(self, at_us: int) -> bool:
+        """Return whether there was no news for long, so that the excursion is over."""
+        return at_us - self.end >= QUIET_US
 
     @property
     def confidence(self) -> float:
@@ -185,44 +249,6 @@ class Evidence(msgspec.Struct, frozen=True):
 
 NOTHING = Evidence()
 """The evidence between excursions."""
-
-
-def learn(
-    cell: Cell | None, noise: Noise, bucket_us: int, actual: int
-) -> tuple[Cell | None, Noise]:
-    """Return the cell and the noise after one more closed bucket.
-
-    Args:
-        cell: The cell of the bucket's hour of the week; None when that hour had no traffic so far.
-        noise: The key's noise, with `since` not after `bucket_us`.
-        bucket_us: Bucket start, us UTC.
-        actual: Records counted in the bucket.
-
-    Returns:
-        The new cell, None when its expectation is negligible, and the new noise.
-    """
-    if cell is None:
-        # The weeks before the first record were samples too, of zero.
-        weeks = min((bucket_us - noise.since) // WEEK + 1, HORIZON_WEEKS)
-        return _unless_negligible(Cell(actual / weeks, weeks)), noise
-    scale = max(cell.mean, 1.0)
-    error = actual - cell.mean
-    reach = CLIP_DEVIATIONS * math.sqrt(scale * noise.dispersion)
-    clipped = max(-reach, min(error, reach))
-    weeks = min(cell.weeks + 1, HORIZON_WEEKS)
-    dispersion = noise.dispersion + DISPERSION_RATE * (clipped**2 / scale - noise.dispersion)
-    return (
-        _unless_negligible(Cell(cell.mean + clipped / weeks, weeks)),
-        Noise(noise.since, max(dispersion, DISPERSION_FLOOR)),
-    )
-
-
-def variance(cell: Cell, noise: Noise) -> float:
-    """Return the variance of a count around the cell's mean.
-
-    The mean is itself an average of `weeks` samples and as uncertain as that, hence 1 + 1 / weeks.
-    """
-    return cell.mean * max(noise.dispersion, 1.0) * (1.0 + 1.0 / cell.weeks)
 
 
 def nats_for(shift: Shift, actual: int, expected: float, variance: float) -> float:
@@ -262,7 +288,7 @@ def weigh(
         variance: Variance of the prediction.
     """
     nats = nats_for(shift, actual, expected, variance)
-    if evidence.nats <= 0.0 or bucket_us - evidence.end >= QUIET_US:
+    if evidence.nats <= 0.0 or evidence.is_stale(bucket_us):
         if nats <= 0.0:
             return NOTHING
         return Evidence(nats, nats, bucket_us, bucket_us + HOUR, actual, expected, actual, expected)

@@ -1,10 +1,25 @@
-"""One Spark session for the whole tier."""
+"""One Spark session for the whole tier, and what drives a pipeline through it step by step."""
 
+import datetime as dt
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
+import cloudpickle
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+
+import millrace as mr
+
+#: Where injected clocks begin: far in the future. The alarm of an idle run looks at the machine's
+#: own clock, so it rings only when a test asks for an epoch (``process_available``, ``drain``).
+T0 = int(dt.datetime(2100, 1, 1, tzinfo=dt.UTC).timestamp()) * mr.SECOND
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +56,163 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             yield session
         finally:
             session.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def classes_travel_by_value(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Send a test module's classes as a notebook's are sent: workers cannot import the module."""
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
+
+
+class Feed:
+    """A directory of Parquet files as a source: one file a call of ``add``, in that order."""
+
+    def __init__(self, spark: SparkSession, folder: Path, ddl: str) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._ddl = ddl
+        self._schema = spark.createDataFrame([], ddl).toArrow().schema
+        self._count = 0
+        folder.mkdir(parents=True)
+
+    def add(self, *rows: Sequence[Any]) -> None:
+        """Write rows, tuples in order of the columns; instants are microseconds."""
+        self._count += 1
+        columns = list(zip(*rows, strict=True))
+        arrays = [
+            pa.array(list(column), field.type)
+            for column, field in zip(columns, self._schema, strict=True)
+        ]
+        unfinished = self._folder / f"_{self._count}"
+        pq.write_table(pa.Table.from_arrays(arrays, schema=self._schema), unfinished)
+        unfinished.rename(self._folder / f"{self._count:06}.parquet")
+
+    @property
+    def stream(self) -> DataFrame:
+        """The directory as a streaming DataFrame."""
+        return self._spark.readStream.schema(self._ddl).parquet(str(self._folder))
+
+    @property
+    def bounded(self) -> DataFrame:
+        """What is in the directory now."""
+        return self._spark.read.schema(self._ddl).parquet(str(self._folder))
+
+
+class Kept:
+    """A sink that keeps an epoch's rows as (key as text, value as plain data, microseconds)."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, list[tuple[Any, Any, int]]] = {}
+        self.ids: dict[int, list[bytes]] = {}
+
+    def __call__(self, rows: DataFrame, epoch: int) -> None:
+        made, ids = [], []
+        for row in rows.toArrow().to_pylist():
+            key, at, id = row.pop("_key"), row.pop("_timestamp"), row.pop("_id")
+            value = row["value"] if list(row) == ["value"] else row
+            made.append((key, value, (at - _EPOCH) // dt.timedelta(microseconds=1)))
+            ids.append(id)
+        self.epochs[epoch], self.ids[epoch] = made, ids
+
+    @property
+    def rows(self) -> list[tuple[Any, Any, int]]:
+        """All rows, epoch by epoch."""
+        return [row for epoch in sorted(self.epochs) for row in self.epochs[epoch]]
+
+    @property
+    def values(self) -> list[Any]:
+        """Their values."""
+        return [value for _, value, _ in self.rows]
+
+
+class Clock:
+    """A wall clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = T0
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class Tools:
+    """What the tier's tests share; here as one fixture, for test files are no package."""
+
+    T0 = T0
+    Kept = Kept
+    Clock = Clock
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._feeds = 0
+        self._runs: list[Any] = []
+        self.clock = Clock()
+        self.checkpoint = str(folder / "checkpoint")
+
+    def feed(self, ddl: str) -> Feed:
+        """Return a new, empty source directory."""
+        self._feeds += 1
+        return Feed(self._spark, self._folder / f"feed-{self._feeds}", ddl)
+
+    def start(self, pipeline: mr.Pipeline, **options: Any) -> Any:
+        """Start a run on the injected clock; it is stopped when the test ends, whatever happens."""
+        options = {"checkpoint": self.checkpoint, "clock": self.clock, **options}
+        run = pipeline.start(self._spark, **options)
+        self._runs.append(run)
+        return run
+
+    def step(self, run: Any) -> None:
+        """Have everything processed that is there."""
+        assert run.process_available("120 s"), "not everything was processed within two minutes"
+
+    def finish(self, run: Any) -> Any:
+        """Process what is there, end the input, and return the run's last status."""
+        self.step(run)
+        assert run.drain("120 s"), "the run did not drain within two minutes"
+        return run.status()
+
+    def run(self, pipeline: mr.Pipeline, **options: Any) -> Any:
+        """Start, process what is there, and drain; return the last status."""
+        return self.finish(self.start(pipeline, **options))
+
+    @staticmethod
+    def by_key(rows: Sequence[tuple[Any, Any, int]]) -> dict[Any, list[tuple[Any, int]]]:
+        """Return (value, timestamp) pairs by key, in order: what does not depend on the shell."""
+        found: dict[Any, list[tuple[Any, int]]] = {}
+        for key, value, at in rows:
+            found.setdefault(key, []).append((value, at))
+        return found
+
+    @staticmethod
+    def harness_rows(outputs: Sequence[Any]) -> list[tuple[Any, Any, int]]:
+        """Return a Harness's outputs in the form in which ``Kept`` has a sink's rows."""
+        return [
+            (
+                o.key if o.key is None or isinstance(o.key, str) else repr(o.key),
+                msgspec.to_builtins(o.value),
+                o.timestamp,
+            )
+            for o in outputs
+        ]
+
+    def stop_all(self) -> None:
+        for run in self._runs:
+            if run.query.isActive:
+                run.stop()
+
+
+@pytest.fixture
+def tools(spark: SparkSession, tmp_path: Path) -> Iterator[Tools]:
+    """Sources, sinks, a clock and runs of one test."""
+    made = Tools(spark, tmp_path)
+    yield made
+    made.stop_all()
+
+
+@pytest.fixture
+def sunk() -> Callable[[], Kept]:
+    """Make sinks that keep their rows."""
+    return Kept

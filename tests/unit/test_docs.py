@@ -1,4 +1,4 @@
-"""The examples in README and guides run: here those without Spark, in spark/test_docs.py the others.
+"""The examples in README and guides run: those without Spark here, the others in spark/.
 
 A document's blocks share one namespace and run in order, as a reader would type them.
 """

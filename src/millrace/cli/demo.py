@@ -55,3 +55,30 @@ def _module(name: str) -> ModuleType:
             "example with `pip install .`"
         )
     return importlib.import_module(f"millrace_examples.{name}")
+
+
+@demo.command()
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("demo-out/zeitgeist"),
+    show_default=True,
+    help="Directory for the results.",
+)
+@click.option(
+    "--live",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Follow DIR: read the files of flights there, and those that come.",
+    metavar="DIR",
+)
+@click.option(
+    "--checkpoint",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory of the checkpoint, to stop and go on; by default a new one.",
+    metavar="DIR",
+)
+def zeitgeist(out: Path, live: Path | None, checkpoint: Path | None) -> None:
+    """Find spikes and dips in a year of flights: MillWheel's running example."""
+    _require_extra()
+    _require_java()
+    _module("zeitgeist.demo").run_demo(out=out, live=live, checkpoint=checkpoint)

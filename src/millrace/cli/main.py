@@ -6,6 +6,7 @@ traceback, and the exit code is 1. ``--debug`` shows the traceback.
 
 from __future__ import annotations
 
+import importlib.metadata
 from typing import Any
 
 import click
@@ -13,6 +14,13 @@ import click
 from millrace.cli.checkpoint import checkpoint
 from millrace.cli.demo import demo
 from millrace.model.errors import MillraceError
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("millrace")
+    except importlib.metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        return "unknown"
 
 
 class _Commands(click.Group):
@@ -27,7 +35,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="millrace", prog_name="millrace")
+@click.version_option(_version(), prog_name="millrace")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def main(debug: bool) -> None:
     """Stateful stream processing on Apache Spark: MillWheel's model in Python."""

@@ -171,7 +171,7 @@ def _computation(name: str, completion: Completion | None) -> ComputationSummary
         intervals = len(completion.intervals.get(name, []))
 
     def earliest(of: str) -> int | None:
-        at_us = min((getattr(report, of) for report in [NOTHING_PENDING, *reports]))
+        at_us = min(getattr(report, of) for report in [NOTHING_PENDING, *reports])
         return None if at_us == MAX_TIMESTAMP else at_us
 
     return ComputationSummary(

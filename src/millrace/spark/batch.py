@@ -61,9 +61,10 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
     assert manifest is not None, "the first epoch of new state is not completed"
     started = time.perf_counter()
     plan = BatchPlan(topology, sources, tasks=tasks)
+    rows = plan.rows(epochs.interval_counts())
     try:
         with _settings(spark):
-            outcome = run_job(plan, plan.raw(), manifest, topology.sinks)
+            outcome = run_job(plan, rows, manifest, topology.sinks)
     except MillraceError:
         raise
     except Exception as error:

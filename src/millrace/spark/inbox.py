@@ -20,6 +20,7 @@ from millrace.spark.rows import RowBuilder
 from millrace.spark.runtime import Runtime
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.manifest import Manifest
+from millrace.windmill.record_ids import injected_origin
 from millrace.windmill.routing import Productions
 
 
@@ -72,30 +73,44 @@ class Inbox:
         stream = self._topology.streams[edge.stream]
         native = self._native(edge.stream) if self._level == 1 else None
         if native is not None:
-            struct = rows.column(native).chunk(0)
-            read = self._runtime.readers[edge.stream].read(struct)
-            values = read.values
-            if read.refused:
-                for n, reason in read.refused.items():
-                    self._refuse(rows, n, edge, reason, struct[n].as_py())
-                kept = [n for n in range(len(values)) if n not in read.refused]
-                values = [values[n] for n in kept]
-                rows = rows.take(pa.array(kept, pa.int64())).combine_chunks()
+            rows, values = self._read_native(rows, edge, native)
             timestamps = rows.column("ts").to_numpy()
             self._saw(edge, timestamps)
+            origins = np.full(len(values), self._origin(edge.stream), dtype=np.int64)
         else:
             decode = stream.coder.decode
             values = [decode(value) for value in rows.column("value").to_pylist()]
             timestamps = rows.column("ts").to_numpy()
+            origins = rows.column("origin").to_numpy()
         return Arrivals(
             rows.column("hash").to_numpy().view(np.uint64),
             rows.column("key").to_pylist(),
             values,
             timestamps,
             edge.stream,
-            rows.column("origin").to_numpy(),
+            origins,
             rows.column("sequence").to_numpy(),
         )
+
+    def _read_native(self, rows: pa.Table, edge: Edge, column: str) -> tuple[pa.Table, list[Any]]:
+        """Return the accepted rows of a native source and their values; set the others aside."""
+        struct = rows.column(column).chunk(0)
+        read = self._runtime.readers[edge.stream].read(struct)
+        refused = read.refused
+        latest_us = self._latest_us[edge.stream]
+        for n in np.flatnonzero(rows.column("ts").to_numpy() > latest_us).tolist():
+            refused[n] = str(time_refusal(rows.column("ts")[n].as_py(), latest_us))
+        if not refused:
+            return rows, read.values
+        for n, reason in refused.items():
+            self._refuse(rows, n, edge, reason, struct[n].as_py())
+        kept = [n for n in range(len(read.values)) if n not in refused]
+        accepted = rows.take(pa.array(kept, pa.int64())).combine_chunks()
+        return accepted, [read.values[n] for n in kept]
+
+    def _origin(self, stream: str) -> int:
+        number = next(s.number for s in self._runtime.blueprint.sources if s.stream == stream)
+        return injected_origin(number, self._manifest.epoch)
 
     def _native(self, stream: str) -> str | None:
         for source in self._runtime.blueprint.sources:
@@ -146,5 +161,5 @@ class Inbox:
             None,
         )
         sequence = rows.column("sequence")[n].as_py()
-        origin = rows.column("origin")[n].as_py()
+        origin = self._origin(edge.stream)
         self._builder.add(made, origin, np.full(len(made), sequence, dtype=np.int64))

@@ -22,10 +22,9 @@ from millrace.spark.formats import Columns
 from millrace.spark.level import LevelTask
 from millrace.spark.pickling import pickle_topology
 from millrace.spark.runtime import Blueprint, SourceColumns
-from millrace.spark.source import Source, native_rows, raw
+from millrace.spark.source import Source, native_rows, python_rows
 from millrace.store import HardState
 from millrace.windmill.manifest import Manifest, encode_entry
-from millrace.windmill.record_ids import injected_origin
 
 #: How a session must be set when a plan's frame runs.
 SETTINGS = {
@@ -80,9 +79,18 @@ class Plan:
             ]
         )
 
-    def raw(self) -> DataFrame:
-        """Return all sources' rows in one frame: (stream, ts, one struct column a source)."""
-        frames = [raw(source) for source in self._sources]
+    def rows(self, intervals: Mapping[str, int]) -> DataFrame:
+        """Return all sources' rows in one frame; for a stream, its batches go to :meth:`frame`.
+
+        Args:
+            intervals: Computation -> number of its intervals.
+        """
+        frames = [
+            native_rows(source, tasks=self._tasks, intervals=intervals)
+            if source.native
+            else python_rows(source)
+            for source in self._sources
+        ]
         together = frames[0]
         for frame in frames[1:]:
             together = together.unionByName(frame, allowMissingColumns=True)
@@ -92,21 +100,19 @@ class Plan:
         """Return the epoch's frame: reports and sink rows; see :meth:`sink_rows`.
 
         Args:
-            rows: The epoch's rows of :meth:`raw`.
+            rows: The epoch's rows of :meth:`rows`.
             manifest: Of the epoch.
         """
-        spark = rows.sparkSession
         latest_us = {
             source.stream.name: manifest.wall_time_us + source.stream.injection.ahead_us
             for source in self._sources
             if source.stream.injection is not None
         }
         plain = encode_entry(manifest)
-        frame = self._on_edges(rows, manifest, plain, latest_us)
-        wake = spark.range(0, self._tasks, 1, 1).select(
-            F.col("id").cast("int").alias("pid"), F.lit(wire.WAKE).alias("edge")
-        )
-        frame = frame.unionByName(wake, allowMissingColumns=True)
+        frame = rows
+        if not self._sources[0].native:
+            encode: Any = EncodeTask(self._blueprint, plain, latest_us)
+            frame = rows.mapInArrow(encode, wire.DDL)
         for level in range(1, self._topology.depth + 1):
             ddl = wire.DDL if level < self._topology.depth else self._out
             shuffled = frame.repartitionById(self._tasks, "pid")
@@ -127,25 +133,6 @@ class Plan:
     ) -> DataFrame:
         """Return a level's stage over the rows shuffled to it."""
         raise NotImplementedError
-
-    def _on_edges(
-        self, rows: DataFrame, manifest: Manifest, plain: bytes, latest_us: Mapping[str, int]
-    ) -> DataFrame:
-        rows = rows.withColumn("sequence", F.monotonically_increasing_id())
-        if all(source.native for source in self._sources):
-            return native_rows(
-                self._sources,
-                rows,
-                origins={
-                    source.stream.name: injected_origin(source.number, manifest.epoch)
-                    for source in self._sources
-                },
-                latest_us=latest_us,
-                tasks=self._tasks,
-                intervals={name: len(entries) for name, entries in manifest.intervals.items()},
-            )
-        task: Any = EncodeTask(self._blueprint, plain, dict(latest_us))
-        return rows.mapInArrow(task, wire.DDL)
 
 
 class StreamPlan(Plan):

@@ -20,6 +20,7 @@ from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineErr
 from millrace.model.pipeline import Pipeline
 from millrace.model.time import MIN_TIMESTAMP, SECOND, Duration, duration_us
 from millrace.model.topology import Topology, injector_name
+from millrace.spark import wire
 from millrace.spark.failure import explain
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import intervals_for, is_local, tasks_for
@@ -102,9 +103,11 @@ def start(
     alarm = Alarm(scratch / "alarm")
     alarm.set(0)
     run = Run(topology, epochs, plan, policies, alarm, scratch, clock or _now_us)
-    rows = plan.raw().unionByName(
-        ticks(spark, alarm).select(F.lit(-1).alias("stream")), allowMissingColumns=True
-    )
+    rows = plan.rows(epochs.interval_counts())
+    # A tick's row is no record: it is of no stream, on no edge, and goes to the first task.
+    marks = {"pid": 0, "edge": wire.TICK, "stream": wire.TICK}
+    marked = [F.lit(mark).alias(name) for name, mark in marks.items() if name in rows.columns]
+    rows = rows.unionByName(ticks(spark, alarm).select(*marked), allowMissingColumns=True)
     run.query = (
         rows.writeStream.queryName(f"millrace: {pipeline.name}")
         .foreachBatch(run.epoch)
@@ -240,9 +243,10 @@ class Run:
             self._begun += 1
             turn = self._begun
         started = time.perf_counter()
-        for name, value in SETTINGS.items():
-            # The batch's session is the query's own copy of the user's.
-            rows.sparkSession.conf.set(name, value)
+        if turn == 1:
+            # The batches' session is the query's own copy of the user's.
+            for name, value in SETTINGS.items():
+                rows.sparkSession.conf.set(name, value)
         manifest = epochs.begin(
             number,
             wall_time_us=self._clock(),
@@ -251,7 +255,7 @@ class Run:
         )
         if manifest is None:
             return
-        outcome = run_job(self._plan, rows.filter("stream >= 0"), manifest, self._topology.sinks)
+        outcome = run_job(self._plan, rows, manifest, self._topology.sinks)
         observed = outcome.observed
         epochs.complete(manifest, outcome.results, observed)
         self._progress.add(outcome, time.perf_counter() - started)

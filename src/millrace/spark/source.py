@@ -8,7 +8,7 @@ stage does, in the same Spark stage as the scan.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -81,8 +81,46 @@ def sources_of(topology: Topology) -> list[Source]:
     return [dataclasses.replace(source, native=native) for source in found]
 
 
-def raw(source: Source) -> DataFrame:
-    """Return a source as (stream, ts, struct of the value's columns)."""
+def python_rows(source: Source) -> DataFrame:
+    """Return a source as (stream, ts, sequence, struct of the value's columns), for Python."""
+    return _timed(source).select(F.lit(source.number).alias("stream"), "*")
+
+
+def native_rows(source: Source, *, tasks: int, intervals: Mapping[str, int]) -> DataFrame:
+    """Return a native source as rows on edges, made by Spark alone.
+
+    Nothing in them depends on the epoch, so the query has them from its first batch to its last;
+    who reads them knows the epoch, and with it the record's origin.
+
+    Args:
+        source: The source.
+        tasks: Number of tasks a level.
+        intervals: Computation -> number of its (uniform) intervals.
+    """
+    edges = [_Edge(edge, source) for edge in source.stream.edges]
+    in_range = F.col("ts").between(EARLIEST_RECORD, LATEST_RECORD)  # null for a null time
+    rows = _timed(source)
+    if len(edges) == 1:
+        targets = rows.withColumn("to", edges[0].target(in_range))
+    else:
+        # A record whose time is refused is refused once, not once a consumer.
+        every = F.array(*(edge.target(in_range) for edge in edges))
+        first = F.array(edges[0].target(in_range))
+        targets = rows.withColumn("to", F.explode(F.when(in_range, every).otherwise(first)))
+    return targets.withColumn("hash", F.xxhash64("to.key")).select(
+        _pid([edge.edge for edge in edges], intervals, tasks).alias("pid"),
+        F.col("to.edge").alias("edge"),
+        "hash",
+        F.col("to.key").alias("key"),
+        F.lit(None).cast("binary").alias("value"),
+        "ts",
+        F.lit(None).cast("long").alias("origin"),
+        "sequence",
+        source.column,
+    )
+
+
+def _timed(source: Source) -> DataFrame:
     injection = source.stream.injection
     assert injection is not None, "only injected streams have sources"
     name = str(injection.timestamp)
@@ -90,68 +128,9 @@ def raw(source: Source) -> DataFrame:
     if isinstance(source.frame.schema[name].dataType, T.TimestampType):
         at = F.unix_micros(at)
     return source.frame.select(
-        F.lit(source.number).alias("stream"),
         at.cast("long").alias("ts"),
+        F.monotonically_increasing_id().alias("sequence"),
         F.struct(*(F.col(f"`{column}`") for column in source.columns)).alias(source.column),
-    )
-
-
-def native_rows(
-    sources: Sequence[Source],
-    rows: DataFrame,
-    *,
-    origins: Mapping[str, int],
-    latest_us: Mapping[str, int],
-    tasks: int,
-    intervals: Mapping[str, int],
-) -> DataFrame:
-    """Return raw rows of native sources as rows on edges, made by Spark alone, in one pass.
-
-    Args:
-        sources: All of them, native.
-        rows: Raw rows with a column ``sequence``.
-        origins: Injected stream -> first half of its records' ids.
-        latest_us: Injected stream -> timestamps after this are refused.
-        tasks: Number of tasks a level.
-        intervals: Computation -> number of its (uniform) intervals.
-    """
-    edges = [(source, [_Edge(edge, source) for edge in source.stream.edges]) for source in sources]
-
-    def by_source(column: Callable[[Source, list[_Edge]], Column]) -> Column:
-        chosen = column(*edges[-1])
-        for source, its_edges in edges[:-1]:
-            here = F.col("stream") == source.number
-            chosen = F.when(here, column(source, its_edges)).otherwise(chosen)
-        return chosen
-
-    def in_range(source: Source) -> Column:
-        latest = min(latest_us[source.stream.name], LATEST_RECORD)
-        return F.col("ts").between(EARLIEST_RECORD, latest)  # null for a null time
-
-    def one(source: Source, its_edges: list[_Edge]) -> Column:
-        return its_edges[0].target(in_range(source))
-
-    def several(source: Source, its_edges: list[_Edge]) -> Column:
-        # A record whose time is refused is refused once, not once a consumer.
-        accepted = in_range(source)
-        every = F.array(*(edge.target(accepted) for edge in its_edges))
-        return F.when(accepted, every).otherwise(F.array(its_edges[0].target(accepted)))
-
-    if all(len(its_edges) == 1 for _, its_edges in edges):
-        targets = rows.withColumn("to", by_source(one))
-    else:
-        targets = rows.withColumn("to", F.explode(by_source(several)))
-    every_edge = [edge.edge for _, its_edges in edges for edge in its_edges]
-    return targets.withColumn("hash", F.xxhash64("to.key")).select(
-        _pid(every_edge, intervals, tasks).alias("pid"),
-        F.col("to.edge").alias("edge"),
-        "hash",
-        F.col("to.key").alias("key"),
-        F.lit(None).cast("binary").alias("value"),
-        "ts",
-        by_source(lambda source, _: F.lit(origins[source.stream.name])).alias("origin"),
-        "sequence",
-        *(F.col(source.column) for source in sources),
     )
 
 

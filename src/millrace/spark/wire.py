@@ -19,8 +19,8 @@ from millrace.windmill.counters import Counters
 CONTROL: Final = -1
 #: A task's message to the driver, passed on by the levels below.
 REPORT: Final = -2
-#: One for each task of level 1, so that every task runs and timers fire without data.
-WAKE: Final = -3
+#: A tick: it says nothing, but Spark starts an epoch for it.
+TICK: Final = -3
 #: A source row that was refused before it reached edge n is on edge REFUSED - n.
 REFUSED: Final = -100
 

@@ -94,6 +94,10 @@ class Epochs:
         self.generation = 1 + (earlier.generation if earlier is not None else 0)
         self._append(Claim(generation=self.generation, topology=topology.describe()))
 
+    def interval_counts(self) -> dict[str, int]:
+        """Return the number of key intervals of each computation."""
+        return {name: len(entries) for name, entries in self._intervals.items()}
+
     def begin(
         self, epoch: int, *, wall_time_us: int, injectors: Mapping[str, int], draining: bool = False
     ) -> Manifest | None:

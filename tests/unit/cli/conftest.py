@@ -1,0 +1,102 @@
+"""Running the command in process, and checkpoints for it to look into."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import millrace as mr
+from millrace.cli.main import main
+from millrace.model.keys import encode_key, hash_key
+from millrace.store import LmdbCaches, open_location
+from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.worker import Worker
+
+Millrace = Callable[..., Result]
+
+
+@pytest.fixture
+def millrace() -> Millrace:
+    """Run ``millrace`` with arguments."""
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(main, list(arguments))
+
+    return run
+
+
+class Counter(mr.Computation):
+    inputs = {"clicks": mr.by("page")}
+    outputs = {"counts": int}
+    count = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.count.set(self.count.get(0) + 1)
+        self.set_timer("report", at=mr.MINUTE)
+        self.set_timer("look", at=mr.HOUR, domain=mr.WALL_TIME)
+        self.hold(record.timestamp)
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        self.hold(None)
+
+
+class Checkpoint:
+    """A checkpoint on disk, written epoch by epoch as a driver writes it."""
+
+    def __init__(self, path: Path, pipeline: str = "pages") -> None:
+        self.path = path
+        p = mr.Pipeline(pipeline)
+        p.inject("clicks")
+        p.add(Counter, name="Counter[bold]")
+        self._topology = p.build()
+        self._state = open_location(path, pipeline=pipeline)
+        self._epochs = Epochs(self._topology, self._state, intervals=2)
+        self._worker = Worker(
+            self._topology, self._state, LmdbCaches(path / "cache", self._state.uuid)
+        )
+
+    def epoch(
+        self,
+        *pages: str,
+        at: int = 0,
+        low_watermark: int,
+        complete: bool = True,
+        drain: bool = False,
+    ) -> None:
+        """Run an epoch with a click on each page."""
+        epochs = self._epochs
+        manifest = epochs.begin(
+            epochs.completed + 1,
+            wall_time_us=1_000_000,
+            injectors={"clicks": low_watermark},
+            draining=drain,
+        )
+        assert manifest is not None
+        keys = [encode_key(page) for page in pages]
+        count = len(keys)
+        arrivals = Arrivals(
+            np.array([hash_key(key) for key in keys], dtype=np.uint64),
+            keys,
+            [{"page": page} for page in pages],
+            np.full(count, at, dtype=np.int64),
+            "clicks",
+            np.zeros(count, dtype=np.int64),
+            np.arange(count, dtype=np.int64),
+        )
+        (spec,) = self._topology.computations
+        intervals = manifest.interval_map(spec.name)
+        results = self._worker.run(
+            spec, manifest, intervals, intervals.intervals, arrivals, low_watermark
+        )
+        if complete:
+            seen = Observed({"clicks": at}, {"clicks": count}) if count else Observed()
+            epochs.complete(manifest, results, seen)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    """Return a checkpoint that a run has claimed."""
+    return Checkpoint(tmp_path / "ckpt")

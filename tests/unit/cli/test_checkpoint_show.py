@@ -1,0 +1,130 @@
+"""``millrace checkpoint show``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import millrace as mr
+
+
+def test_a_claimed_checkpoint_has_no_epochs(millrace: Any, checkpoint: Any) -> None:
+    shown = _json(millrace, checkpoint)
+
+    assert (shown["format"], shown["pipeline"], shown["generation"]) == (1, "pages", 1)
+    assert (shown["epoch"], shown["wall_time"], shown["unfinished"]) == (-1, None, None)
+    assert shown["state"] == "open"
+    assert [one["name"] for one in shown["computations"]] == ["Counter[bold]"]
+    assert [one["name"] for one in shown["streams"]] == ["clicks"]
+
+
+def test_it_shows_the_last_completed_epoch(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch("a", "b", "a", at=20, low_watermark=10)
+    checkpoint.epoch("a", at=5, low_watermark=30)
+
+    shown = _json(millrace, checkpoint)
+
+    assert (shown["epoch"], shown["wall_time"]) == (1, 1_000_000)
+    (stream,) = shown["streams"]
+    assert stream == {
+        "name": "clicks", "low_watermark": 30, "newest": 20, "injected": 4, "refused": 0,
+    }  # fmt: skip
+    (one,) = shown["computations"]
+    assert (one["low_watermark"], one["output_low_watermark"]) == (30, 10)
+    assert (one["next_timer"], one["next_wall_timer"], one["hold"]) == (mr.MINUTE, mr.HOUR, 5)
+    assert (one["intervals"], one["commits"]) == (2, _commits(checkpoint.path))
+    assert one["counters"]["records"] == 4
+    assert one["counters"]["late"] == 1
+    assert one["counters"]["worst_lateness_us"] == 5
+
+
+def test_it_shows_an_unfinished_epoch(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch("a", low_watermark=10)
+    checkpoint.epoch("a", low_watermark=20, complete=False)
+
+    shown = _json(millrace, checkpoint)
+
+    assert (shown["epoch"], shown["unfinished"]) == (0, 1)
+    assert shown["computations"][0]["low_watermark"] == 10
+
+
+def test_it_shows_that_a_newer_run_has_claimed(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch("a", low_watermark=10)
+    type(checkpoint)(checkpoint.path)
+
+    shown = _json(millrace, checkpoint)
+
+    assert (shown["generation"], shown["epoch"]) == (2, 0)
+
+
+def test_it_shows_that_the_input_has_ended(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch("a", low_watermark=mr.MAX_TIMESTAMP, drain=True)
+
+    shown = _json(millrace, checkpoint)
+    text = millrace("checkpoint", "show", str(checkpoint.path)).output
+
+    assert shown["state"] == "drained"
+    assert "drained" in text
+    assert "end of time" in text
+
+
+def test_names_are_not_markup(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch("a", low_watermark=10)
+
+    assert "Counter[bold]" in millrace("checkpoint", "show", str(checkpoint.path)).output
+
+
+def test_it_writes_nothing(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch("a", low_watermark=10)
+    before = _files(checkpoint.path)
+
+    assert millrace("checkpoint", "show", str(checkpoint.path)).exit_code == 0
+
+    assert _files(checkpoint.path) == before
+
+
+def test_a_file_url_is_a_path(millrace: Any, checkpoint: Any) -> None:
+    assert millrace("checkpoint", "show", checkpoint.path.as_uri()).exit_code == 0
+
+
+def test_a_directory_without_format_is_no_checkpoint(millrace: Any, tmp_path: Path) -> None:
+    run = millrace("checkpoint", "show", str(tmp_path))
+
+    assert run.exit_code == 1
+    assert "no checkpoint, it has no FORMAT file" in run.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_directory_is_no_checkpoint(millrace: Any, tmp_path: Path) -> None:
+    run = millrace("checkpoint", "show", str(tmp_path / "nowhere"))
+
+    assert run.exit_code == 1
+    assert "is no directory" in run.output
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_damaged_entry_is_an_error(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch("a", low_watermark=10)
+    last = max((checkpoint.path / "epochs").iterdir())
+    last.write_bytes(last.read_bytes()[:-5])
+
+    run = millrace("checkpoint", "show", str(checkpoint.path))
+
+    assert run.exit_code == 1
+    assert "damaged at offset" in run.output
+
+
+def _json(millrace: Any, checkpoint: Any) -> Any:
+    run = millrace("checkpoint", "show", "--json", str(checkpoint.path))
+    assert run.exit_code == 0, run.output
+    return json.loads(run.output)
+
+
+def _commits(path: Path) -> int:
+    return len([file for file in (path / "commits").rglob("*") if file.is_file()])
+
+
+def _files(path: Path) -> dict[str, tuple[int, int]]:
+    return {
+        str(file): (file.stat().st_mtime_ns, file.stat().st_size)
+        for file in [path, *path.rglob("*")]
+    }

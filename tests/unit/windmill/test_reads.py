@@ -1,0 +1,139 @@
+"""What a cell reads from the store: a spying view shows every read of a bundle."""
+
+import numpy as np
+import pytest
+
+import millrace as mr
+from millrace.model.keys import encode_key, hash_key
+from millrace.store import Commit, MemoryCache
+from millrace.watermark.intervals import IntervalMap
+from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.machine import Machine, Work
+from millrace.windmill.routing import Router
+
+
+class SpyingView:
+    """A view that writes down the rows that are read of the cells, by ``get`` and by ``scan``."""
+
+    def __init__(self, view):
+        self._view = view
+        self.position = view.position
+        self.got = []
+        self.scanned = []
+
+    def get(self, row):
+        self.got.append(row)
+        return self._view.get(row)
+
+    def get_many(self, rows):
+        assert list(rows) == sorted(set(rows)), "the store's contract: sorted and distinct"
+        self.got += rows
+        return self._view.get_many(rows)
+
+    def scan(self, start, stop):
+        for row, value in self._view.scan(start, stop):
+            self.scanned.append(row)
+            yield row, value
+
+
+@pytest.fixture
+def spy():
+    """Run hooks one after the other, each as a bundle of one record; return the last one's view."""
+
+    def run(cell, *hooks, keys=("k",)):
+        class Spied(mr.Computation):
+            inputs = {"events": mr.by_key()}
+            state = cell
+
+            def process_record(self, record):
+                hooks[record.value](self.state)
+
+        p = mr.Pipeline("p")
+        p.inject("events")
+        p.add(Spied)
+        topology = p.build()
+        machine = Machine(topology, topology.computations[0], Router(topology))
+        cache = MemoryCache("Spied", 0)
+        for n in range(len(hooks)):
+            with cache.view() as view:
+                spying = SpyingView(view)
+                outcome = machine.run(work(n, keys), spying)
+            mutations = list(outcome.mutations.items())
+            cache.apply(Commit("Spied", 0, n + 1, epoch=n, generation=1, mutations=mutations))
+        return spying
+
+    return run
+
+
+def work(n, keys):
+    encoded = [encode_key(key) for key in keys]
+    arrivals = Arrivals(
+        np.array([hash_key(key) for key in encoded], dtype=np.uint64),
+        encoded,
+        [n] * len(keys),
+        np.zeros(len(keys), dtype=np.int64),
+        ["events"] * len(keys),
+        np.full(len(keys), n, dtype=np.int64),
+        np.arange(len(keys), dtype=np.int64),
+    )
+    ((_, records),) = arrivals.by_interval(IntervalMap.uniform(1))
+    return Work(n + 1, n, records, mr.MIN_TIMESTAMP, mr.MIN_TIMESTAMP, 0)
+
+
+def fill(m):
+    m.update({n: n for n in range(100)})
+
+
+def test_reading_an_entry_of_a_map_reads_that_entry(spy):
+    view = spy(mr.MapState(int), fill, lambda m: m[50])
+
+    assert len(view.got) == 1
+    assert view.scanned == []
+
+
+def test_reading_an_entry_twice_reads_it_once(spy):
+    view = spy(mr.MapState(int), fill, lambda m: (m[50], m.get(50), 50 in m))
+
+    assert len(view.got) == 1
+
+
+def test_an_entry_that_is_not_there_is_asked_for_once(spy):
+    view = spy(mr.MapState(int), fill, lambda m: (m.get(-1), m.get(-1), -1 in m))
+
+    assert len(view.got) == 1
+
+
+def test_writing_an_entry_of_a_map_reads_nothing(spy):
+    view = spy(mr.MapState(int), fill, lambda m: m.update({50: 0}))
+
+    assert view.got == view.scanned == []
+
+
+def test_looking_for_the_first_entry_reads_no_more_than_it(spy):
+    view = spy(mr.MapState(int), fill, lambda m: next(iter(m)))
+
+    assert len(view.scanned) <= 2
+
+
+def test_adding_to_a_bag_is_a_blind_write(spy):
+    view = spy(mr.BagState(int), lambda b: b.add(1), lambda b: b.add(2))
+
+    assert view.got == view.scanned == []
+
+
+def test_a_bag_in_use_reads_its_own_blocks_only(spy):
+    view = spy(mr.BagState(int), lambda b: b.add(1), lambda b: b.add(2), lambda b: list(b))
+
+    assert len(view.scanned) == 2
+
+
+def test_value_cells_of_all_keys_are_read_in_one_call(spy):
+    view = spy(
+        mr.ValueState(int), lambda s: s.set(1), lambda s: s.get(), keys=("a", "b", "c", "d")
+    )
+
+    assert len(view.got) == 4
+
+
+def test_a_computation_with_no_value_cells_asks_for_none(spy):
+    assert spy(mr.MapState(int), fill, lambda m: None).got == []
