@@ -43,7 +43,14 @@ def main() -> None:
         records = arguments.records
         if rival.startswith("tws") and arguments.slow_records:
             records = max(batch, min(records, arguments.slow_records) // batch * batch)
-        workload = Workload(records, keys, batch, arguments.warmup_batches, arguments.cores)
+        workload = Workload(
+            records,
+            keys,
+            batch,
+            arguments.warmup_batches,
+            arguments.warmup_records,
+            arguments.cores,
+        )
         try:
             found = measure(rival, workload, work_dir, arguments.cores, arguments.timeout)
         except ContenderFailed as failure:
@@ -85,7 +92,8 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         help="cap on the measured records of tws and tws-per-record (default: none)",
     )
-    parser.add_argument("--warmup-batches", type=int, default=1)
+    parser.add_argument("--warmup-batches", type=int, default=10, help="batches not measured")
+    parser.add_argument("--warmup-records", type=int, default=20_000, help="records in each")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds a contender")
     parser.add_argument("--work-dir", type=Path, help="input files, checkpoints; tens of MB a case")

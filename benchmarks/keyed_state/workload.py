@@ -45,13 +45,14 @@ class Totals:
 
 @dataclass(frozen=True)
 class Workload:
-    """Records with uniformly drawn keys, in batches of ``batch_records``, ``parts`` files each.
+    """Records with uniformly drawn keys, in batches, each split evenly over ``parts`` files.
 
     Args:
         records: Measured records, a multiple of ``batch_records``.
         keys: Distinct keys drawn from; with as many keys as records about 63 % of them occur.
-        batch_records: Records a batch, a multiple of ``parts``.
-        warmup_batches: Batches before the measured records.
+        batch_records: Records a measured batch, a multiple of ``parts``.
+        warmup_batches: Batches before the measured ones.
+        warmup_batch_records: Records a warm-up batch, a multiple of ``parts``.
         parts: Files a batch.
     """
 
@@ -59,10 +60,12 @@ class Workload:
     keys: int
     batch_records: int
     warmup_batches: int
+    warmup_batch_records: int
     parts: int
 
     def __post_init__(self) -> None:
-        if self.records % self.batch_records or self.batch_records % self.parts:
+        uneven = self.batch_records % self.parts or self.warmup_batch_records % self.parts
+        if self.records % self.batch_records or uneven:
             raise ValueError(
                 f"{self.records} records do not split into whole batches of {self.batch_records} "
                 f"records in {self.parts} files; give --records as a multiple of every batch size."
@@ -83,7 +86,8 @@ class Workload:
         A shorter workload of the same keys and batches links a prefix of the same files, which is
         how ``--slow-records`` shortens a rival without changing its input.
         """
-        made = cache / f"keys-{self.keys}-batch-{self.batch_records}-parts-{self.parts}"
+        warmup = f"warmup-{self.warmup_batches}x{self.warmup_batch_records}"
+        made = cache / f"keys-{self.keys}-{warmup}-batch-{self.batch_records}-parts-{self.parts}"
         names = [
             f"batch-{batch:05}-part-{part}.parquet"
             for batch in range(self.batches)
@@ -98,16 +102,19 @@ class Workload:
     def _make(self, made: Path, names: list[str]) -> None:
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir(parents=True)
-        rows = self.batch_records // self.parts
-        keys = self._draw_keys().reshape(len(names), rows)
+        keys = self._draw_keys()
+        start = 0
         for index, name in enumerate(names):
-            positions = np.arange(index * rows, (index + 1) * rows)
+            warming = index < self.warmup_batches * self.parts
+            rows = (self.warmup_batch_records if warming else self.batch_records) // self.parts
+            positions = np.arange(start, start + rows)
             times = pa.array(_FIRST_TIME_US + positions * _TIME_STEP_US)
-            columns = [pa.array(keys[index]), pa.array(positions), times.cast(_SCHEMA[2].type)]
+            columns = [pa.array(keys[positions]), pa.array(positions), times.cast(_SCHEMA[2].type)]
             pq.write_table(pa.table(columns, schema=_SCHEMA), made / name)
             # Spark's file source takes the oldest files first.
             os.utime(made / name, (index, index))
+            start += rows
 
     def _draw_keys(self) -> np.ndarray:
-        size = self.batches * self.batch_records
+        size = self.warmup_batches * self.warmup_batch_records + self.records
         return np.random.default_rng(_SEED).integers(0, self.keys, size)

@@ -16,7 +16,7 @@ SECOND = mr.SECOND
 class Event(msgspec.Struct, frozen=True):
     user: str
     amount: int
-    tags: str | None = None
+    tags: str | None
 
 
 class Sum(msgspec.Struct, frozen=True):
@@ -281,12 +281,11 @@ def test_spark_does_what_the_harness_does(scenario: Any, tools: Any) -> None:
     build, inputs, streams, script = scenario
 
     expected = on_harness(tools, build(), inputs, streams, script)
-    found, status, harness_counters = on_spark(tools, build, inputs, streams, script), None, None
+    found = on_spark(tools, build, inputs, streams, script)
 
     for stream in streams:
         assert expected[stream], f"the script gives {stream!r} nothing to compare"
         assert tools.by_key(found[stream]) == tools.by_key(expected[stream]), stream
-    assert (status, harness_counters) == (None, None)
 
 
 def on_harness(

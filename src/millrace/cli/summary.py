@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import msgspec
 
-from millrace.model.errors import CheckpointMismatch, DamagedStore
+from millrace.model.errors import CheckpointMismatch, DamagedStore, StoreError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.model.topology import injector_name
 from millrace.store import EpochLog, local_path, open_location
@@ -99,8 +100,11 @@ def read(location: str) -> Summary:
     Raises:
         CheckpointMismatch: There is no checkpoint, or one of a newer format.
         DamagedStore: An entry of its epoch log cannot be read.
+        StoreError: The directory cannot be read.
     """
     path = local_path(location)
+    if not os.access(path, os.R_OK | os.X_OK) and path.exists():
+        raise StoreError(f"{location}: permission denied. Run as the user that runs the pipeline.")
     if not (path / "FORMAT").is_file():
         what = "has no FORMAT file" if path.is_dir() else "is no directory"
         raise CheckpointMismatch(

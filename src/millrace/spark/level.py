@@ -105,6 +105,7 @@ class _Task:
                 min([input_us, *(result.report.oldest_work_us() for result in results)]),
             )
         yield from self._builder.batches()
+        # Rows of a native source are all for this level, and lack the columns of those that pass.
         on = (edges >= 0) & ~np.isin(edges, list(here)) | (edges == wire.REPORT)
         if on.any():
             passing = table.select(wire.COLUMNS).filter(pa.array(on))

@@ -22,7 +22,7 @@ from millrace.spark.formats import Columns
 from millrace.spark.level import LevelTask
 from millrace.spark.pickling import pickle_topology
 from millrace.spark.runtime import Blueprint, SourceColumns
-from millrace.spark.source import Source, native_rows, python_rows
+from millrace.spark.source import Source, native_rows, numbered, python_rows
 from millrace.store import HardState
 from millrace.windmill.manifest import Manifest, encode_entry
 
@@ -85,8 +85,9 @@ class Plan:
         Args:
             intervals: Computation -> number of its intervals.
         """
+        several = any(len(source.stream.edges) > 1 for source in self._sources)
         frames = [
-            native_rows(source, tasks=self._tasks, intervals=intervals)
+            native_rows(source, tasks=self._tasks, intervals=intervals, several=several)
             if source.native
             else python_rows(source)
             for source in self._sources
@@ -109,10 +110,10 @@ class Plan:
             if source.stream.injection is not None
         }
         plain = encode_entry(manifest)
-        frame = rows
+        frame = numbered(rows, self._sources)
         if not self._sources[0].native:
             encode: Any = EncodeTask(self._blueprint, plain, latest_us)
-            frame = rows.mapInArrow(encode, wire.DDL)
+            frame = frame.mapInArrow(encode, wire.DDL)
         for level in range(1, self._topology.depth + 1):
             ddl = wire.DDL if level < self._topology.depth else self._out
             shuffled = frame.repartitionById(self._tasks, "pid")

@@ -20,7 +20,6 @@ from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineErr
 from millrace.model.pipeline import Pipeline
 from millrace.model.time import MIN_TIMESTAMP, SECOND, Duration, duration_us
 from millrace.model.topology import Topology, injector_name
-from millrace.spark import wire
 from millrace.spark.failure import explain
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import intervals_for, is_local, tasks_for
@@ -104,10 +103,9 @@ def start(
     alarm.set(0)
     run = Run(topology, epochs, plan, policies, alarm, scratch, clock or _now_us)
     rows = plan.rows(epochs.interval_counts())
-    # A tick's row is no record: it is of no stream, on no edge, and goes to the first task.
-    marks = {"pid": 0, "edge": wire.TICK, "stream": wire.TICK}
-    marked = [F.lit(mark).alias(name) for name, mark in marks.items() if name in rows.columns]
-    rows = rows.unionByName(ticks(spark, alarm).select(*marked), allowMissingColumns=True)
+    # A tick starts an epoch and has done its work: no row of it is read.
+    nothing = ticks(spark, alarm).filter(F.col("tick") < 0).select(F.lit(None).alias("ts"))
+    rows = rows.unionByName(nothing, allowMissingColumns=True)
     run.query = (
         rows.writeStream.queryName(f"millrace: {pipeline.name}")
         .foreachBatch(run.epoch)

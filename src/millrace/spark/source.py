@@ -82,101 +82,99 @@ def sources_of(topology: Topology) -> list[Source]:
 
 
 def python_rows(source: Source) -> DataFrame:
-    """Return a source as (stream, ts, sequence, struct of the value's columns), for Python."""
-    return _timed(source).select(F.lit(source.number).alias("stream"), "*")
+    """Return a source as (stream, ts, struct of the value's columns), for the encode stage."""
+    return source.frame.select(
+        F.lit(source.number).alias("stream"), _time(source).alias("ts"), _value(source)
+    )
 
 
-def native_rows(source: Source, *, tasks: int, intervals: Mapping[str, int]) -> DataFrame:
+def native_rows(
+    source: Source, *, tasks: int, intervals: Mapping[str, int], several: bool
+) -> DataFrame:
     """Return a native source as rows on edges, made by Spark alone.
 
-    Nothing in them depends on the epoch, so the query has them from its first batch to its last;
-    who reads them knows the epoch, and with it the record's origin.
+    Nothing in them depends on the epoch, so the query has them from its first batch to its last.
+    Who reads them knows the epoch, and with it the record's origin.
 
     Args:
         source: The source.
         tasks: Number of tasks a level.
         intervals: Computation -> number of its (uniform) intervals.
+        several: Whether a row may be for several edges: then a column ``to`` holds an array of
+            (pid, edge, hash, key), else these four are columns.
     """
-    edges = [_Edge(edge, source) for edge in source.stream.edges]
-    in_range = F.col("ts").between(EARLIEST_RECORD, LATEST_RECORD)  # null for a null time
-    rows = _timed(source)
-    if len(edges) == 1:
-        targets = rows.withColumn("to", edges[0].target(in_range))
-    else:
-        # A record whose time is refused is refused once, not once a consumer.
-        every = F.array(*(edge.target(in_range) for edge in edges))
-        first = F.array(edges[0].target(in_range))
-        targets = rows.withColumn("to", F.explode(F.when(in_range, every).otherwise(first)))
-    return targets.withColumn("hash", F.xxhash64("to.key")).select(
-        _pid([edge.edge for edge in edges], intervals, tasks).alias("pid"),
-        F.col("to.edge").alias("edge"),
-        "hash",
-        F.col("to.key").alias("key"),
-        F.lit(None).cast("binary").alias("value"),
-        "ts",
-        F.lit(None).cast("long").alias("origin"),
-        "sequence",
-        source.column,
-    )
+    time = _time(source)
+    in_range = time.between(EARLIEST_RECORD, LATEST_RECORD)  # null for a null time
+    targets = [
+        _target(edge, source, in_range, tasks, intervals[str(edge.computation)])
+        for edge in source.stream.edges
+    ]
+    value = _value(source)
+    if not several:
+        return source.frame.select(*targets[0], time.alias("ts"), value)
+    # A record whose time is refused is refused once, not once a consumer.
+    every = F.array(*(F.struct(*target) for target in targets))
+    first = F.array(F.struct(*targets[0]))
+    to = F.when(in_range, every).otherwise(first)
+    return source.frame.select(to.alias("to"), time.alias("ts"), value)
 
 
-def _timed(source: Source) -> DataFrame:
+def numbered(rows: DataFrame, sources: Sequence[Source]) -> DataFrame:
+    """Return a batch's rows with a column ``sequence``, the second half of the record ids.
+
+    Every consumer of a record sees the same id, so rows are numbered before they are multiplied.
+    """
+    rows = rows.withColumn("sequence", F.monotonically_increasing_id())
+    if "to" not in rows.columns:
+        return rows
+    return rows.select(F.inline("to"), "ts", "sequence", *(s.column for s in sources))
+
+
+def _time(source: Source) -> Column:
     injection = source.stream.injection
     assert injection is not None, "only injected streams have sources"
     name = str(injection.timestamp)
     at = F.col(f"`{name}`")
     if isinstance(source.frame.schema[name].dataType, T.TimestampType):
         at = F.unix_micros(at)
-    return source.frame.select(
-        at.cast("long").alias("ts"),
-        F.monotonically_increasing_id().alias("sequence"),
-        F.struct(*(F.col(f"`{column}`") for column in source.columns)).alias(source.column),
-    )
+    return at.cast("long")
 
 
-class _Edge:
-    """An edge from a native source: how Spark makes its key."""
-
-    def __init__(self, edge: Edge, source: Source) -> None:
-        assert isinstance(edge.extractor, ByFields)
-        self.edge = edge
-        name = edge.extractor.fields[0]
-        kind = source.frame.schema[name].dataType
-        column = F.col(f"{source.column}.`{name}`")
-        if isinstance(kind, T.StringType):
-            self.key = F.concat(F.lit(b"s"), column.cast("binary"))
-        elif isinstance(kind, T.BinaryType):
-            self.key = F.concat(F.lit(b"b"), column)
-        else:
-            shifted = column.cast("long").bitwiseXOR(F.lit(-(1 << 63)))
-            self.key = F.concat(F.lit(b"i"), F.unhex(F.lpad(F.hex(shifted), 16, "0")))
-
-    def target(self, in_range: Column) -> Column:
-        """Return where a row goes: its edge, or the edge's refusals, and its key."""
-        number = self.edge.number
-        accepted = in_range & self.key.isNotNull()
-        return F.struct(
-            F.when(accepted, F.lit(number)).otherwise(F.lit(wire.REFUSED - number)).alias("edge"),
-            self.key.alias("key"),
-        )
+def _value(source: Source) -> Column:
+    return F.struct(*(F.col(f"`{name}`") for name in source.columns)).alias(source.column)
 
 
-def _pid(edges: Sequence[Edge], intervals: Mapping[str, int], tasks: int) -> Column:
-    """Return the task that owns a row's hash; the same as ``IntervalMap.task_of``."""
+def _target(
+    edge: Edge, source: Source, in_range: Column, tasks: int, intervals: int
+) -> list[Column]:
+    """Return where a row goes: task, edge (or the edge's refusals), the key's hash, and the key."""
+    assert isinstance(edge.extractor, ByFields), "native sources have keys in columns"
+    name = edge.extractor.fields[0]
+    kind, column = source.frame.schema[name].dataType, F.col(f"`{name}`")
+    if isinstance(kind, T.StringType):
+        key = F.concat(F.lit(b"s"), column.cast("binary"))
+    elif isinstance(kind, T.BinaryType):
+        key = F.concat(F.lit(b"b"), column)
+    else:
+        shifted = column.cast("long").bitwiseXOR(F.lit(-(1 << 63)))
+        key = F.concat(F.lit(b"i"), F.unhex(F.lpad(F.hex(shifted), 16, "0")))
+    hashed = F.xxhash64(key)
+    accepted = in_range & key.isNotNull()
+    number = F.when(accepted, F.lit(edge.number)).otherwise(F.lit(wire.REFUSED - edge.number))
+    return [
+        _pid(hashed, tasks, intervals).alias("pid"),
+        number.alias("edge"),
+        hashed.alias("hash"),
+        key.alias("key"),
+    ]
 
-    def owner(count: int) -> Column:
-        if count == 1:
-            return F.lit(0)
-        position = F.shiftrightunsigned(F.col("hash"), 64 - (count.bit_length() - 1))
-        return F.floor(position * tasks / count).cast("int")
 
-    counts = {intervals[str(edge.computation)] for edge in edges}
-    chosen = owner(counts.pop())
-    if counts:
-        for edge in edges:
-            here = F.col("to.edge") == edge.number
-            chosen = F.when(here, owner(intervals[str(edge.computation)])).otherwise(chosen)
-    return chosen
+def _pid(hashed: Column, tasks: int, intervals: int) -> Column:
+    """Return the task that owns a hash; the same as ``IntervalMap.task_of``."""
+    if intervals == 1:
+        return F.lit(0)
+    position = F.shiftrightunsigned(hashed, 64 - (intervals.bit_length() - 1))
+    return F.floor(position * tasks / intervals).cast("int")
 
 
 def _is_native(topology: Topology, spec: StreamSpec, frame: DataFrame) -> bool:

@@ -19,8 +19,6 @@ from millrace.windmill.counters import Counters
 CONTROL: Final = -1
 #: A task's message to the driver, passed on by the levels below.
 REPORT: Final = -2
-#: A tick: it says nothing, but Spark starts an epoch for it.
-TICK: Final = -3
 #: A source row that was refused before it reached edge n is on edge REFUSED - n.
 REFUSED: Final = -100
 

@@ -1,8 +1,11 @@
 """``millrace checkpoint show``."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import millrace as mr
 
@@ -100,6 +103,17 @@ def test_a_missing_directory_is_no_checkpoint(millrace: Any, tmp_path: Path) -> 
     assert run.exit_code == 1
     assert "is no directory" in run.output
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_directory_of_somebody_else_is_said(
+    millrace: Any, checkpoint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may read everything
+
+    run = millrace("checkpoint", "show", str(checkpoint.path))
+
+    assert run.exit_code == 1
+    assert "permission denied" in run.output
 
 
 def test_a_damaged_entry_is_an_error(millrace: Any, checkpoint: Any) -> None:

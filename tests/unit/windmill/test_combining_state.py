@@ -32,7 +32,9 @@ def fold(harness):
 
 
 @pytest.mark.parametrize(
-    ("add", "after"), [(sum, [3, 4, 6]), (max, [3, 3, 3]), (min, [3, 1, 1])], ids=["sum", "max", "min"]
+    ("add", "after"),
+    [(sum, [3, 4, 6]), (max, [3, 3, 3]), (min, [3, 1, 1])],
+    ids=["sum", "max", "min"],
 )
 def test_builtins_stand_for_themselves(fold, add, after):
     assert fold(mr.CombiningState(int, add), 3, 1, 2) == after

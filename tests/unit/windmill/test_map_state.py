@@ -130,9 +130,7 @@ def test_entries_may_be_deleted_while_iterating_over_a_copy(steps):
 
 
 def test_a_value_changed_in_place_is_persisted(steps):
-    got = steps(
-        list[int], fill(a=[1]), lambda m: m["a"].append(2), lambda m: m["a"], crash=True
-    )
+    got = steps(list[int], fill(a=[1]), lambda m: m["a"].append(2), lambda m: m["a"], crash=True)
 
     assert got[-1] == [1, 2]
 

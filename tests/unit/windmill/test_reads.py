@@ -128,9 +128,7 @@ def test_a_bag_in_use_reads_its_own_blocks_only(spy):
 
 
 def test_value_cells_of_all_keys_are_read_in_one_call(spy):
-    view = spy(
-        mr.ValueState(int), lambda s: s.set(1), lambda s: s.get(), keys=("a", "b", "c", "d")
-    )
+    view = spy(mr.ValueState(int), lambda s: s.set(1), lambda s: s.get(), keys=("a", "b", "c", "d"))
 
     assert len(view.got) == 4
 

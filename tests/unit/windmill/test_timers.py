@@ -274,7 +274,9 @@ def test_a_timer_rearmed_for_later_waits(harness):
 
 
 def test_a_timer_rearmed_within_reach_of_the_clock_fires_in_the_same_bundle(harness):
-    h = harness(Commanded({("t", 10): [["set_timer", "t", 20]], ("t", 20): [["set_timer", "t", 21]]}))
+    h = harness(
+        Commanded({("t", 10): [["set_timer", "t", 20]], ("t", 20): [["set_timer", "t", 21]]})
+    )
     do(h, ["set_timer", "t", 10])
     h.advance_watermark("events", 20)
 

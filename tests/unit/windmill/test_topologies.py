@@ -46,9 +46,7 @@ def test_a_computation_publishes_several_streams(harness):
 
 
 def test_several_computations_publish_one_stream(harness):
-    h = harness(
-        Source, relay("A", "s", "ab"), relay("B", "s", "ab"), relay("Join", "ab", "joined")
-    )
+    h = harness(Source, relay("A", "s", "ab"), relay("B", "s", "ab"), relay("Join", "ab", "joined"))
     h.inject("events", [("x", 0)])
 
     assert values(h, "joined") == [["x", "A", "Join"], ["x", "B", "Join"]]

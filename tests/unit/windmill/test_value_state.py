@@ -39,7 +39,10 @@ def test_it_is_empty_at_first(steps):
 
 @pytest.mark.parametrize("crash", [False, True])
 def test_what_was_set_is_there_in_the_next_epoch(steps, crash):
-    assert steps(mr.ValueState(int), lambda s: s.set(3), lambda s: s.get(), crash=crash) == [None, 3]
+    assert steps(mr.ValueState(int), lambda s: s.set(3), lambda s: s.get(), crash=crash) == [
+        None,
+        3,
+    ]
 
 
 @pytest.mark.parametrize("falsy", [0, "", [], {}])
@@ -68,7 +71,10 @@ def test_none_means_empty(steps):
 
 def test_set_after_clear_counts(steps):
     got = steps(
-        mr.ValueState(int), lambda s: s.set(3), lambda s: (s.clear(), s.set(4))[1], lambda s: s.get()
+        mr.ValueState(int),
+        lambda s: s.set(3),
+        lambda s: (s.clear(), s.set(4))[1],
+        lambda s: s.get(),
     )
 
     assert got == [None, None, 4]

@@ -1,0 +1,43 @@
+"""Whatever arrives in whatever order, each key gets its records, once, in order of id."""
+
+import itertools
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.watermark.intervals import IntervalMap
+from millrace.windmill.arrivals import Arrivals
+
+#: Few hashes, so that different keys often share one; at the edges of intervals, where it matters.
+hashes = st.sampled_from([0, 1, 2**62 - 1, 2**62, 2**63, 2**64 - 1])
+keys = st.sampled_from([b"sa", b"sb", b"sbb", b"b\xff"])
+record = st.tuples(hashes, keys, st.integers(0, 3), st.integers(0, 3))
+
+
+@given(st.lists(record, max_size=30), st.sampled_from([1, 2, 4, 16]))
+def test_records_are_cut_by_interval_and_key_without_loss(records, count):
+    arrived = Arrivals(
+        np.array([hash for hash, _, _, _ in records], dtype=np.uint64),
+        [key for _, key, _, _ in records],
+        list(range(len(records))),
+        np.arange(len(records), dtype=np.int64),
+        ["s"] * len(records),
+        np.array([origin for _, _, origin, _ in records], dtype=np.int64),
+        np.array([sequence for _, _, _, sequence in records], dtype=np.int64),
+    )
+    expected = {}
+    for n, (hash, key, origin, sequence) in enumerate(records):
+        expected.setdefault((hash, key), []).append((origin, sequence, n))
+
+    found = {}
+    for interval, given_to in arrived.by_interval(IntervalMap.uniform(count)):
+        for start, stop in itertools.pairwise(given_to.cuts):
+            hash = int.from_bytes(given_to.hash8s[8 * start : 8 * start + 8], "big")
+            assert interval.start <= hash < interval.end
+            assert (hash, given_to.keys[start]) not in found, "a key's records are in one bundle"
+            found[hash, given_to.keys[start]] = [
+                (given_to.origins[n], given_to.sequences[n], given_to.values[n])
+                for n in range(start, stop)
+            ]
+    assert found == {key: sorted(ids) for key, ids in expected.items()}

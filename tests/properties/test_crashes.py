@@ -1,0 +1,108 @@
+"""Crashes change nothing: neither outputs nor state nor low watermarks, wherever they fall."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import millrace as mr
+
+KEYS = "abcd"
+
+
+class First(mr.Computation):
+    """Uses every kind of state, both timer domains and holds."""
+
+    inputs = {"events": mr.by("key")}
+    outputs = {"first": list}
+    value = mr.ValueState(list[int])
+    entries = mr.MapState(int)
+    bag = mr.BagState(int)
+    total = mr.CombiningState(int)
+
+    def process_record(self, record):
+        n = record.value["n"]
+        if n == -1:
+            state = [self.value.get(), dict(self.entries), list(self.bag), self.total.get()]
+            self.produce("first", ["state", repr(state), 0])
+            return
+        self.value.set([*self.value.get([]), n][-3:])
+        self.entries[n % 3] = self.entries.get(n % 3, 0) + 1
+        self.bag.add(n)
+        self.total.add(n)
+        if n % 2:
+            self.set_timer(n % 3, at=record.timestamp + n)
+        else:
+            self.set_timer(n % 3, at=self.wall_time + n, domain=mr.WALL_TIME)
+        if n % 5 == 0:
+            self.hold(record.timestamp)
+        if n == 7:
+            self.bag.clear()
+            self.delete_timer(1)
+        self.produce("first", ["record", record.id.hex(), n])
+
+    def process_timer(self, timer):
+        self.hold(None)
+        if timer.tag in self.entries:
+            del self.entries[timer.tag]
+        self.produce("first", ["timer", str(timer.domain.name), len(list(self.bag))])
+
+
+class Second(mr.Computation):
+    inputs = {"first": mr.by(lambda value: value[0]), "events": mr.by("key")}
+    outputs = {"second": list}
+    n = mr.ValueState(int)
+
+    def process_record(self, record):
+        self.n.set(self.n.get(0) + 1)
+        self.set_timer("t", at=record.timestamp + 4)
+        self.produce("second", [str(self.key), self.n.get(), record.late, record.id.hex()])
+
+    def process_timer(self, timer):
+        self.produce("second", [str(self.key), timer.at, self.low_watermark, ""])
+
+
+event = st.tuples(st.sampled_from(KEYS), st.integers(0, 10), st.integers(0, 30))
+step = st.one_of(
+    st.tuples(st.just("inject"), st.lists(event, max_size=4)),
+    st.tuples(st.just("watermark"), st.integers(0, 10)),
+    st.tuples(st.just("clock"), st.integers(0, 6)),
+)
+#: A step, and the crash before it: none, between epochs, or right before the epoch's n-th write.
+crash = st.one_of(st.none(), st.just("between"), st.integers(0, 8))
+scripts = st.lists(st.tuples(step, crash), min_size=1, max_size=10)
+
+
+def run(script, *, crashing):
+    p = mr.Pipeline("crashes")
+    p.inject("events")
+    p.add(First)
+    p.add(Second)
+    watermark = clock = 0
+    told = []
+    with mr.testing.Harness(p, intervals=2) as h:
+        for (kind, argument), crash in script:
+            if crashing and crash == "between":
+                h.crash()
+            elif crashing and crash is not None:
+                h.crash_in_next_epoch(crash)
+            if kind == "inject":
+                h.inject("events", [({"key": key, "n": n}, at) for key, n, at in argument])
+            elif kind == "watermark":
+                watermark += argument
+                h.advance_watermark("events", watermark)
+            else:
+                clock += argument
+                h.advance_clock(clock)
+            told += [
+                (h.low_watermark(name), h.output_low_watermark(name), repr(h.counters(name)))
+                for name in ("First", "Second")
+            ]
+        h.inject("events", [({"key": key, "n": -1}, 0) for key in KEYS])
+        h.advance_clock(clock + 100)
+        h.advance_watermark("events", mr.MAX_TIMESTAMP)
+        return told, [h.outputs(stream) for stream in ("events", "first", "second")]
+
+
+@settings(max_examples=150)
+@given(scripts)
+def test_a_script_with_crashes_tells_the_same_as_without(script):
+    assert run(script, crashing=True) == run(script, crashing=False)

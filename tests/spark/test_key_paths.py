@@ -1,0 +1,271 @@
+"""Keys made by the JVM and keys made by Python: the same bytes, hashes, tasks and results."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import millrace as mr
+from millrace.model.keys import encode_key, hash_key
+from millrace.spark.source import native_rows, raw, sources_of
+from millrace.watermark.intervals import IntervalMap
+
+
+class Keyed(msgspec.Struct):
+    text: str
+    number: int
+    data: bytes
+
+
+class _Counting(mr.Computation):
+    outputs = {"counts": str}
+    count = mr.CombiningState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.count.add(1)
+        self.produce("counts", f"{type(self.key).__name__} {self.count.get()} {record.value}")
+
+
+class ByText(_Counting):
+    inputs = {"rows": mr.by("text")}
+
+
+class ByNumber(_Counting):
+    inputs = {"rows": mr.by("number")}
+
+
+class ByData(_Counting):
+    inputs = {"rows": mr.by("data")}
+
+
+class BySeveral(_Counting):
+    inputs = {"rows": mr.by("text", "number")}
+
+
+DDL = "text string, number {integer}, data binary, at timestamp"
+COMPUTATIONS = [ByText, ByNumber, ByData]
+
+
+def _keys(count: int) -> list[tuple[str, int, bytes]]:
+    draw = random.Random(2013)
+    texts = ["", "JFK", "é", "日本", "\U0001f600", "x" * 500, "\x00", "a\x00b"]
+    numbers = [0, 1, -1, 2**63 - 1, -(2**63), 2**31, -(2**31) - 1]
+    return [
+        (
+            texts[n] if n < len(texts) else "".join(chr(draw.randrange(1, 0xD7FF)) for _ in range(draw.randrange(12))),
+            numbers[n] if n < len(numbers) else draw.randrange(-(2**63), 2**63),
+            draw.randbytes(draw.randrange(40)),
+        )
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "intervals"), [(1, 1), (2, 16), (3, 16), (5, 4), (7, 128), (16, 2)]
+)
+def test_spark_gives_a_key_to_the_task_that_owns_its_interval(
+    spark: SparkSession, tools: Any, tasks: int, intervals: int
+) -> None:
+    keys = _keys(10_000)
+    feed = tools.feed(DDL.format(integer="long"))
+    feed.add(*((*key, 0) for key in keys))
+    p = mr.Pipeline("keys")
+    p.inject("rows", feed.bounded, timestamp="at", format=Keyed)
+    for computation in COMPUTATIONS:
+        p.add(computation)
+    topology = p.build()
+    (source,) = sources_of(topology)
+    assert source.native
+    names = [computation.__name__ for computation in COMPUTATIONS]
+
+    made = (
+        native_rows(
+            [source],
+            raw(source).withColumn("sequence", F.monotonically_increasing_id()),
+            origins={"rows": 7},
+            latest_us={"rows": 0},
+            tasks=tasks,
+            intervals=dict.fromkeys(names, intervals),
+        )
+        .select("pid", "edge", "hash", "key", "sequence")
+        .toArrow()
+        .sort_by([("edge", "ascending"), ("sequence", "ascending")])
+    )
+
+    expected = [encode_key(key[column]) for column in range(3) for key in keys]
+    assert made.column("key").to_pylist() == expected
+    hashes = made.column("hash").to_numpy().view(np.uint64)
+    assert hashes.tolist() == [hash_key(key) for key in expected]
+    owners = IntervalMap.uniform(intervals).task_of(hashes, tasks)
+    assert made.column("pid").to_numpy().tolist() == owners.tolist()
+
+
+@pytest.mark.parametrize("integer", ["tinyint", "smallint", "int", "bigint"])
+def test_both_paths_give_the_same_results(spark: SparkSession, tools: Any, integer: str) -> None:
+    feed = tools.feed(DDL.format(integer=integer))
+    feed.add(*((text, number % 200 - 100, data[:2], at) for at, (text, number, data) in enumerate(_keys(60))))
+
+    def results(*more: type[mr.Computation]) -> dict[Any, list[Any]]:
+        sink = tools.Kept()
+        p = mr.Pipeline("paths")
+        p.inject("rows", feed.bounded, timestamp="at", format=Keyed)
+        for computation in [*COMPUTATIONS, *more]:
+            p.add(computation)
+        p.sink("counts", sink)
+        native = all(source.native for source in sources_of(p.build()))
+        assert native == (not more)
+        p.run_batch(spark)
+        return tools.by_key([row for row in sink.rows if not row[1].startswith("tuple")])
+
+    assert results() == results(BySeveral)
+
+
+def test_a_key_is_what_the_format_makes_of_the_column(spark: SparkSession, tools: Any) -> None:
+    """A field that is a float stays one, though its column holds integers."""
+
+    class Measured(msgspec.Struct):
+        level: float
+
+    class ByLevel(mr.Computation):
+        inputs = {"rows": mr.by("level")}
+        outputs = {"counts": str}
+
+        def process_record(self, record: mr.Record) -> None:
+            self.produce("counts", f"{self.key!r} {record.value.level!r}")
+
+    sink = tools.Kept()
+    p = mr.Pipeline("levels")
+    p.inject(
+        "rows", spark.createDataFrame([(1, 0)], "level long, at long"), timestamp="at", format=Measured
+    )
+    p.add(ByLevel)
+    p.sink("counts", sink)
+    p.run_batch(spark)
+    with mr.testing.Harness(p) as h:
+        h.inject("rows", [(Measured(1.0), 0)])
+        expected = [output.value for output in h.outputs("counts")]
+
+    assert sink.values == expected == ["1.0 1.0"]
+
+
+def test_a_dict_is_the_same_on_both_paths(spark: SparkSession, tools: Any) -> None:
+    ddl = "name string, day date, price decimal(9,2), seen timestamp, tags array<string>, at long"
+    feed = tools.feed(ddl)
+    import datetime as dt
+    from decimal import Decimal
+
+    feed.add(("a", dt.date(2013, 2, 8), Decimal("1.50"), 5, ["x"], 9))
+
+    class Repr(mr.Computation):
+        outputs = {"texts": str}
+
+        def process_record(self, record: mr.Record) -> None:
+            self.produce("texts", repr(sorted(record.value.items())))
+
+    found = []
+    for extractor in (mr.by("name"), mr.by(lambda value: value["name"])):
+        sink = tools.Kept()
+        p = mr.Pipeline("dicts")
+        p.inject("rows", feed.bounded, timestamp="at")
+        computation = Repr()
+        computation.inputs = {"rows": extractor}
+        p.add(computation)
+        p.sink("texts", sink)
+        p.run_batch(spark)
+        found += sink.values
+
+    assert found[0] == found[1]
+
+
+def test_a_refused_record_is_refused_once_on_both_paths(spark: SparkSession, tools: Any) -> None:
+    """Two consumers of one stream; what the format or the time refuses is one dead letter."""
+    rows = [("a", 1, b"a", 1), ("b", None, b"b", 2), ("c", 3, b"c", None), ("d", 4, b"d", -1)]
+    frame = spark.createDataFrame(rows, "text string, number long, data binary, at long")
+
+    def results(*more: type[mr.Computation]) -> Any:
+        counts, rejects = tools.Kept(), tools.Kept()
+        p = mr.Pipeline("refusals")
+        p.inject("rows", frame, timestamp="at", format=Keyed)
+        for computation in [ByText, ByData, *more]:
+            p.add(computation)
+        p.sink("counts", counts)
+        p.sink("rejects", rejects)
+        p.dead_letter("rejects")
+        status = p.run_batch(spark)
+        letters = sorted(
+            (letter["stream"], letter["reason"], letter["timestamp"] or 0)
+            for letter in rejects.values
+        )
+        kept = tools.by_key([row for row in counts.rows if not row[1].startswith("tuple")])
+        return kept, letters, status.injected, status.refused
+
+    native, python = results(), results(BySeveral)
+
+    assert native == python
+    assert (native[2], native[3]) == ({"rows": 1}, {"rows": 3})
+    assert len(native[1]) == 3
+
+
+def test_a_null_key_for_one_of_two_consumers_is_the_same_on_both_paths(
+    spark: SparkSession, tools: Any
+) -> None:
+    class Loose(msgspec.Struct):
+        text: str | None
+        number: int
+
+    rows = [("a", 1, 1), (None, 2, 2)]
+    frame = spark.createDataFrame(rows, "text string, number long, at long")
+
+    def results(*more: type[mr.Computation]) -> Any:
+        counts, rejects = tools.Kept(), tools.Kept()
+        p = mr.Pipeline("refusals")
+        p.inject("rows", frame, timestamp="at", format=Loose)
+        for computation in [ByText, ByNumber, *more]:
+            p.add(computation)
+        p.sink("counts", counts)
+        p.sink("rejects", rejects)
+        p.dead_letter("rejects")
+        status = p.run_batch(spark)
+        kept = tools.by_key([row for row in counts.rows if not row[1].startswith("tuple")])
+        return kept, len(rejects.rows), status.injected, status.refused
+
+    native, python = results(), results(BySeveral)
+
+    assert native == python
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: float
+
+
+def test_the_key_of_a_dataclass(spark: SparkSession, tools: Any) -> None:
+    class ByX(mr.Computation):
+        inputs = {"points": mr.by("x")}
+        outputs = {"out": Point}
+
+        def process_record(self, record: mr.Record) -> None:
+            assert isinstance(record.value, Point)
+            self.produce("out", Point(self.key + 1, record.value.y * 2))
+
+    sink = tools.Kept()
+    p = mr.Pipeline("points")
+    p.inject(
+        "points",
+        spark.createDataFrame([(3, 1.5, 0)], "x int, y double, at long"),
+        timestamp="at",
+        format=Point,
+    )
+    p.add(ByX)
+    p.sink("out", sink)
+    p.run_batch(spark)
+
+    assert sink.rows == [("3", {"x": 4, "y": 3.0}, 0)]

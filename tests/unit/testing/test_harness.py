@@ -1,0 +1,213 @@
+"""The Harness itself: what it refuses, what it shows, and that it checks invariants."""
+
+import datetime as dt
+
+import pytest
+
+import millrace as mr
+from millrace.model.errors import (
+    InvariantViolation,
+    PipelineError,
+    RecordRejected,
+    WatermarkRegression,
+)
+from millrace.testing import Harness, Output
+
+
+class Echo(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {"echoes": list}
+
+    def process_record(self, record):
+        self.produce("echoes", [record.value["n"], self.wall_time])
+
+
+@pytest.fixture
+def p():
+    pipeline = mr.Pipeline("p")
+    pipeline.inject("events")
+    pipeline.add(Echo)
+    return pipeline
+
+
+@pytest.fixture
+def h(p):
+    return Harness(p)
+
+
+def event(n=0, key="k"):
+    return {"key": key, "n": n}
+
+
+def test_outputs_are_those_of_every_stream_with_or_without_a_sink(h):
+    h.inject("events", [(event(1), 5)])
+
+    assert h.outputs("events") == [Output(None, event(1), 5)]
+    assert h.outputs("echoes") == [Output("k", [1, 0], 5)]
+
+
+def test_outputs_accumulate_and_may_be_changed_by_the_caller(h):
+    h.inject("events", [(event(1), 5)])
+    h.outputs("echoes").clear()
+    h.inject("events", [(event(2), 5)])
+
+    assert [output.value[0] for output in h.outputs("echoes")] == [1, 2]
+
+
+def test_the_pipelines_own_sinks_are_left_alone(p):
+    def fail(*_):
+        raise AssertionError
+
+    p.sink("echoes", fail)
+    Harness(p).inject("events", [(event(1), 5)])
+    assert len(p.sinks) == 1
+
+
+def test_a_stream_that_is_not_there_is_named_with_those_that_are(h):
+    with pytest.raises(PipelineError, match=r"'echos'.*'echoes'"):
+        h.outputs("echos")
+
+
+@pytest.mark.parametrize("stream", ["echoes", "typo"])
+def test_only_injected_streams_are_fed(h, stream):
+    with pytest.raises(PipelineError, match=r"is not injected; the injected streams are"):
+        h.inject(stream, [])
+    with pytest.raises(PipelineError, match="is not injected"):
+        h.advance_watermark(stream, 5)
+
+
+def test_a_pipeline_that_cannot_run_is_refused_when_the_harness_opens():
+    with pytest.raises(PipelineError):
+        Harness(mr.Pipeline("empty")).inject("events", [])
+
+
+def test_a_low_watermark_that_moves_back_is_refused_with_both_values(h):
+    h.advance_watermark("events", 2_000)
+    with pytest.raises(WatermarkRegression, match="reported 1999 us after 2000 us"):
+        h.advance_watermark("events", 1_999)
+
+    h.advance_watermark("events", 2_000)
+    assert h.low_watermark("Echo") == 2_000
+
+
+def test_a_low_watermark_that_moves_back_over_a_crash_is_refused(h):
+    h.advance_watermark("events", 2_000)
+    h.crash()
+
+    with pytest.raises(WatermarkRegression):
+        h.advance_watermark("events", 1_999)
+
+
+def test_a_clock_that_runs_backwards_is_refused(h):
+    h.advance_clock(10)
+    with pytest.raises(PipelineError, match="does not run backwards"):
+        h.advance_clock(9)
+
+    h.advance_clock(10)
+
+
+def test_the_clock_starts_at_zero_and_is_what_the_test_says(h):
+    h.inject("events", [(event(), 0)])
+    h.advance_clock(dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC))
+    h.inject("events", [(event(), 0)])
+
+    assert [output.value[1] for output in h.outputs("echoes")] == [0, mr.SECOND]
+
+
+def test_instants_may_be_datetimes(h):
+    one = dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC)
+    h.inject("events", [(event(), one)])
+    h.advance_watermark("events", one)
+
+    assert h.outputs("echoes")[0].timestamp == mr.SECOND
+    assert h.low_watermark("Echo") == mr.SECOND
+
+
+@pytest.mark.parametrize(
+    ("value", "timestamp", "why"),
+    [
+        ({"n": 1}, 0, "no field 'key'"),
+        (event(key=None), 0, "the key is None"),
+        (event(), -1, "before 1970"),
+        (event(), 2**62, "after 2262"),
+        (event(), "now", "is not an instant"),
+        (event(), dt.datetime(2024, 1, 1), "no time zone"),
+    ],
+    ids=["no key", "None", "too early", "too far", "text", "naive"],
+)
+def test_a_record_that_cannot_be_taken_is_refused_with_why(h, value, timestamp, why):
+    with pytest.raises(RecordRejected, match=why):
+        h.inject("events", [(event(), 0), (value, timestamp)])
+
+    assert h.outputs("events") == []
+    h.inject("events", [(event(7), 0)])
+    assert [output.value[0] for output in h.outputs("echoes")] == [7]
+
+
+@pytest.mark.parametrize("at", [0, 9_223_372_036_854_775])
+def test_the_first_and_the_last_timestamp_that_a_record_may_have(h, at):
+    h.inject("events", [(event(), at)])
+
+    assert h.outputs("echoes")[0].timestamp == at
+
+
+def test_a_value_that_is_not_of_the_streams_format_is_refused():
+    p = mr.Pipeline("p")
+    p.inject("numbers", format=int)
+    p.sink("numbers", print)
+
+    with pytest.raises(RecordRejected, match="is not of format int"):
+        Harness(p).inject("numbers", [("seven", 0)])
+
+
+def test_a_record_on_which_a_step_fails_is_refused_with_the_cause():
+    p = mr.Pipeline("p")
+    p.inject("numbers", format=int)
+    p.stream("numbers").map(lambda n: 1 / n).to("inverse", format=float)
+    p.sink("inverse", print)
+
+    with pytest.raises(RecordRejected) as refused:
+        Harness(p).inject("numbers", [(0, 0)])
+    assert isinstance(refused.value.__cause__, ZeroDivisionError)
+
+
+def test_injecting_nothing_is_an_epoch_like_any_other(h):
+    h.inject("events", [])
+
+    assert h.outputs("events") == []
+
+
+def test_records_may_come_from_a_generator(h):
+    h.crash_in_next_epoch(1)
+    h.inject("events", ((event(n), 0) for n in range(3)))
+
+    assert [output.value[0] for output in h.outputs("echoes")] == [0, 1, 2]
+
+
+def test_counters_survive_a_crash(h):
+    h.inject("events", [(event(), 0)])
+    h.crash()
+    h.inject("events", [(event(), 0)])
+
+    assert (h.counters("Echo").records, h.counters("Echo").productions) == (2, 2)
+
+
+def test_a_broken_invariant_is_found_when_the_harness_closes(h, monkeypatch):
+    class Holds(Echo):
+        def process_record(self, record):
+            self.hold(5)
+
+    p = mr.Pipeline("p")
+    p.inject("events")
+    p.add(Holds)
+    monkeypatch.setattr("millrace.windmill.machine.earliest_us", lambda *_: mr.MAX_TIMESTAMP)
+    h = Harness(p)
+    h.inject("events", [(event(), 0)])
+
+    with pytest.raises(InvariantViolation, match="reported"):
+        h.close()
+
+
+def test_a_failed_test_is_not_hidden_by_a_broken_invariant(p):
+    with pytest.raises(KeyError, match="mine"), Harness(p):
+        raise KeyError("mine")

@@ -1,0 +1,111 @@
+"""GetWork: records in order of id, cut by interval and by key."""
+
+import numpy as np
+import pytest
+
+from millrace.watermark.intervals import IntervalMap
+from millrace.windmill.arrivals import Arrivals
+
+
+def arrivals(*records):
+    """Records are (hash, key, origin, sequence); the value says which one it is."""
+    hashes, keys, origins, sequences = zip(*records, strict=True) if records else ((),) * 4
+    return Arrivals(
+        np.array(hashes, dtype=np.uint64),
+        list(keys),
+        list(range(len(records))),
+        np.arange(len(records), dtype=np.int64),
+        ["s"] * len(records),
+        np.array(origins, dtype=np.int64),
+        np.array(sequences, dtype=np.int64),
+    )
+
+
+def cut(arrived, intervals=1):
+    """Return interval id -> [(key, its values in order)]."""
+    return {
+        interval.id: [
+            (records.keys[start], records.values[start:stop])
+            for start, stop in zip(records.cuts, records.cuts[1:], strict=False)
+        ]
+        for interval, records in arrived.by_interval(IntervalMap.uniform(intervals))
+    }
+
+
+def test_nothing_arrives_as_nothing():
+    assert cut(arrivals()) == {}
+
+
+@pytest.mark.parametrize(
+    "ids", [[(1, 0), (1, 1), (2, 0)], [(2, 0), (1, 1), (1, 0)], [(1, 1), (2, 0), (1, 0)]]
+)
+def test_records_of_a_key_are_ordered_by_origin_then_place(ids):
+    arrived = arrivals(*((5, b"sk", origin, sequence) for origin, sequence in ids))
+
+    ((_, values),) = cut(arrived)[0]
+    assert [ids[n] for n in values] == sorted(ids)
+
+
+def test_records_with_one_id_keep_the_order_in_which_they_came():
+    arrived = arrivals((5, b"sk", 1, 0), (5, b"sk", 0, 0), (5, b"sk", 1, 0))
+
+    assert cut(arrived)[0] == [(b"sk", [1, 0, 2])]
+
+
+def test_keys_are_cut_apart_and_ordered_by_hash():
+    arrived = arrivals((9, b"sb", 0, 0), (1, b"sa", 0, 1), (9, b"sb", 0, 2))
+
+    assert cut(arrived)[0] == [(b"sa", [1]), (b"sb", [0, 2])]
+
+
+def test_keys_that_share_a_hash_are_kept_apart():
+    arrived = arrivals(
+        (5, b"sb", 0, 0), (5, b"sa", 0, 1), (5, b"sb", 0, 2), (5, b"sc", 0, 3), (5, b"sa", 0, 4)
+    )
+
+    assert cut(arrived)[0] == [(b"sa", [1, 4]), (b"sb", [0, 2]), (b"sc", [3])]
+
+
+def test_a_collision_does_not_disturb_its_neighbours():
+    arrived = arrivals(
+        (1, b"sx", 0, 0), (5, b"sb", 0, 1), (5, b"sa", 0, 2), (9, b"sy", 0, 3), (1, b"sx", 0, 4)
+    )
+
+    assert cut(arrived)[0] == [(b"sx", [0, 4]), (b"sa", [2]), (b"sb", [1]), (b"sy", [3])]
+
+
+def test_columns_stay_together_through_a_collision():
+    arrived = arrivals((5, b"sb", 7, 0), (5, b"sa", 8, 1), (5, b"sb", 6, 2))
+    ((_, records),) = arrived.by_interval(IntervalMap.uniform(1))
+
+    rows = zip(
+        records.keys, records.values, records.timestamps, records.origins, records.sequences,
+        strict=True,
+    )  # fmt: skip
+    assert list(rows) == [(b"sa", 1, 1, 8, 1), (b"sb", 2, 2, 6, 2), (b"sb", 0, 0, 7, 0)]
+
+
+def test_each_record_lands_in_the_interval_of_its_hash():
+    quarter = 1 << 62
+    edges = [0, quarter - 1, quarter, 2 * quarter - 1, 2 * quarter, 4 * quarter - 1]
+    arrived = arrivals(*((edge, b"s%d" % n, 0, n) for n, edge in enumerate(edges)))
+
+    found = {
+        interval: [n for _, values in keys for n in values]
+        for interval, keys in cut(arrived, 4).items()
+    }
+    assert found == {0: [0, 1], 1: [2, 3], 2: [4], 3: [5]}
+
+
+def test_intervals_without_records_do_not_appear():
+    assert list(cut(arrivals((0, b"sa", 0, 0), (2**64 - 1, b"sb", 0, 1)), 16)) == [0, 15]
+
+
+def test_several_lots_are_one():
+    together = Arrivals.together(
+        [arrivals((5, b"sk", 2, 0)), arrivals(), arrivals((5, b"sk", 1, 0))]
+    )
+
+    assert len(together) == 2
+    assert cut(together)[0] == [(b"sk", [0, 0])]
+    assert len(Arrivals.together([])) == 0

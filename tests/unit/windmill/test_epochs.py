@@ -1,0 +1,285 @@
+"""Epochs: claim, begin, complete, recover, and the fence between drivers."""
+
+import pytest
+
+import millrace as mr
+from millrace.model.errors import CheckpointMismatch, ZombieWriter
+from millrace.store import MemoryHardState
+from millrace.watermark.report import Report
+from millrace.windmill.counters import Counters
+from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.routing import Productions
+from millrace.windmill.worker import Result
+
+
+class Count(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {"counts": int}
+    n = mr.ValueState(int)
+
+
+def topology(*computations, format=dict):
+    p = mr.Pipeline("p")
+    p.inject("events", format=format)
+    for computation in computations or (Count,):
+        p.add(computation)
+    return p.build()
+
+
+def open_epochs(state, *computations, **options):
+    return Epochs(topology(*computations, **options), state, intervals=2)
+
+
+def result(number, *, interval=0, records=1, **report):
+    counters = Counters(records=records)
+    return Result("Count", interval, number, Report(**report), counters, Productions())
+
+
+@pytest.fixture
+def state():
+    return MemoryHardState()
+
+
+@pytest.fixture
+def epochs(state):
+    return open_epochs(state)
+
+
+def begin(epochs, epoch=0, *, wall_time_us=0, watermark=0, **options):
+    return epochs.begin(
+        epoch, wall_time_us=wall_time_us, injectors={"events": watermark}, **options
+    )
+
+
+def whole(epochs, epoch, *results, observed=None, **options):
+    """Begin and complete an epoch."""
+    return epochs.complete(begin(epochs, epoch, **options), results, observed or Observed())
+
+
+def test_a_new_checkpoint_is_claimed_by_generation_one(epochs, state):
+    assert epochs.generation == 1
+    assert epochs.completed == -1
+    assert epochs.open is None
+    assert state.epochs.last() == 1
+
+
+def test_a_manifest_is_durable_when_begin_returns(epochs, state):
+    begin(epochs)
+
+    assert state.epochs.last() == 2
+
+
+def test_every_new_run_raises_the_generation(state):
+    assert [open_epochs(state).generation for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_begun_epoch_is_begun_again_with_the_manifest_it_had(epochs):
+    first = begin(epochs, wall_time_us=10, watermark=5)
+
+    assert begin(epochs, wall_time_us=99, watermark=77) == first
+
+
+def test_a_begun_epoch_is_found_by_the_next_run_with_the_manifest_it_had(epochs, state):
+    first = begin(epochs, wall_time_us=10, watermark=5)
+    recovered = open_epochs(state)
+
+    assert recovered.open == first
+    assert begin(recovered, wall_time_us=99, watermark=77) == first
+
+
+def test_a_completed_epoch_is_not_begun_again(epochs, state):
+    whole(epochs, 0)
+
+    assert begin(epochs, 0) is None
+    assert begin(open_epochs(state), 0) is None
+
+
+def test_a_completed_epoch_leaves_none_open(epochs, state):
+    whole(epochs, 0)
+
+    assert epochs.open is None
+    assert open_epochs(state).open is None
+
+
+@pytest.mark.parametrize("wrong", [1, 2, 7])
+def test_an_epoch_out_of_turn_is_refused_before_anything_is_written(epochs, state, wrong):
+    with pytest.raises(CheckpointMismatch, match=f"epoch {wrong} was asked for"):
+        begin(epochs, wrong)
+
+    assert state.epochs.last() == 1
+
+
+def test_an_epoch_beside_an_unfinished_one_is_refused(epochs):
+    begin(epochs, 0)
+
+    with pytest.raises(CheckpointMismatch, match="epoch 0 is unfinished"):
+        begin(epochs, 1)
+
+
+def test_a_second_claim_makes_the_first_drivers_next_manifest_a_zombies(epochs, state):
+    open_epochs(state)
+
+    with pytest.raises(ZombieWriter, match="generation 1"):
+        begin(epochs)
+
+
+def test_a_second_claim_makes_the_first_drivers_completion_a_zombies(epochs, state):
+    manifest = begin(epochs)
+    open_epochs(state)
+
+    with pytest.raises(ZombieWriter):
+        epochs.complete(manifest, (), Observed())
+
+
+def test_two_drivers_take_turns_at_most_once(state):
+    """Whatever the order in which they wake, only the newest goes on."""
+    drivers = [open_epochs(state) for _ in range(3)]
+
+    for zombie in drivers[:2]:
+        with pytest.raises(ZombieWriter):
+            begin(zombie)
+    assert begin(drivers[2]) is not None
+
+
+def test_the_clock_never_moves_back(epochs, state):
+    whole(epochs, 0, wall_time_us=100)
+
+    assert begin(epochs, 1, wall_time_us=50).wall_time_us == 100
+    assert open_epochs(state).open.wall_time_us == 100
+
+
+def test_the_clock_never_moves_back_over_a_restart(epochs, state):
+    whole(epochs, 0, wall_time_us=100)
+
+    assert begin(open_epochs(state), 1, wall_time_us=50).wall_time_us == 100
+
+
+def test_an_injectors_watermark_never_moves_back(epochs, state):
+    whole(epochs, 0, watermark=100)
+
+    assert begin(epochs, 1, watermark=50).injectors == {"events": 100}
+
+
+def test_an_injector_that_says_nothing_holds_its_last_watermark(epochs):
+    whole(epochs, 0, watermark=100)
+
+    assert epochs.begin(1, wall_time_us=0, injectors={}).injectors == {"events": 100}
+
+
+def test_draining_takes_every_injector_to_the_end_of_time(epochs, state):
+    completion = whole(epochs, 0, draining=True)
+
+    assert completion.drained
+    assert completion.after.inputs == {"Count": mr.MAX_TIMESTAMP}
+    assert open_epochs(state).drained
+
+
+def test_what_an_epoch_left_is_what_the_next_run_finds(epochs, state):
+    seen = Observed({"events": 7}, {"events": 3}, {"events": 1})
+    whole(
+        epochs,
+        0,
+        result(1, low_watermark_timer_us=50, records=3),
+        result(0, interval=1, records=2),
+        observed=seen,
+        watermark=20,
+    )
+    recovered = open_epochs(state)
+    manifest = begin(recovered, 1, watermark=0)
+
+    assert recovered.completed == 0
+    assert recovered.observed == seen
+    assert recovered.counters["Count"].records == 5
+    assert manifest.numbers == {"Count": {0: 1}}
+    assert manifest.reports["Count"][0] == Report(low_watermark_timer_us=50)
+    assert manifest.before.inputs == {"Count": 20}
+    assert manifest.injectors == {"events": 20}
+
+
+def test_an_interval_that_is_missing_in_the_results_is_as_it_was(epochs):
+    whole(epochs, 0, result(1, hold_us=9), result(4, interval=1))
+    whole(epochs, 1, result(2, hold_us=30))
+    manifest = begin(epochs, 2)
+
+    assert manifest.numbers == {"Count": {0: 2, 1: 4}}
+    assert manifest.reports["Count"] == {0: Report(hold_us=30), 1: Report()}
+
+
+def test_the_interval_map_of_a_checkpoint_outlives_other_settings(epochs, state):
+    whole(epochs, 0)
+    recovered = Epochs(topology(), state, intervals=16)
+
+    assert len(begin(recovered, 1).interval_map("Count")) == 2
+
+
+def test_an_open_epoch_keeps_its_interval_map_under_other_settings(epochs, state):
+    begin(epochs)
+    recovered = Epochs(topology(), state, intervals=16)
+    whole_map = recovered.open.interval_map("Count")
+    recovered.complete(recovered.open, (), Observed())
+
+    assert len(whole_map) == 2
+    assert begin(recovered, 1).interval_map("Count") == whole_map
+
+
+# -- the topology that a checkpoint depends on -----------------------------------------------------
+
+
+class Renamed(Count):
+    pass
+
+
+class MoreState(Count):
+    extra = mr.MapState(int)
+
+
+class OtherState(Count):
+    n = mr.ValueState(str)
+
+
+class OtherKey(Count):
+    inputs = {"events": mr.by("user")}
+
+
+class OtherFormat(Count):
+    outputs = {"counts": str}
+
+
+@pytest.mark.parametrize(
+    ("computations", "named"),
+    [
+        ((Renamed,), "Renamed"),
+        ((Count, Renamed), "Renamed: new in the pipeline"),
+        ((MoreState,), "extra: new in the pipeline"),
+        ((OtherState,), "state.n: .*int.*str"),
+        ((OtherKey,), "inputs.events: .*key.*user"),
+        ((OtherFormat,), "streams.counts: .*int.*str"),
+    ],
+    ids=lambda given: "" if isinstance(given, str) else given[-1].__name__,
+)
+def test_a_changed_topology_is_refused_with_what_differs(epochs, state, computations, named):
+    p = mr.Pipeline("p")
+    p.inject("events", format=dict)
+    for n, computation in enumerate(computations):
+        keeps_name = n == 0 and computation is not Renamed
+        p.add(computation, name="Count" if keeps_name else None)
+
+    with pytest.raises(CheckpointMismatch, match=named):
+        Epochs(p.build(), state, intervals=2)
+    assert state.epochs.last() == 1
+
+
+def test_a_topology_that_lost_a_computation_is_refused(state):
+    open_epochs(state, Count, Renamed)
+
+    with pytest.raises(CheckpointMismatch, match="Renamed: in the checkpoint, gone"):
+        open_epochs(state, Count)
+    assert state.epochs.last() == 1
+
+
+def test_after_a_refusal_the_right_pipeline_still_runs(epochs, state):
+    whole(epochs, 0)
+    with pytest.raises(CheckpointMismatch):
+        open_epochs(state, Renamed)
+
+    assert begin(epochs, 1) is not None

@@ -1,0 +1,153 @@
+"""The machine is pure: the same work and the same rows give the same outcome, and write nothing."""
+
+import numpy as np
+import pytest
+
+import millrace as mr
+from millrace.model.keys import encode_key, hash_key
+from millrace.store import Commit, MemoryCache
+from millrace.watermark.intervals import IntervalMap
+from millrace.watermark.report import Report
+from millrace.windmill.arrivals import NO_RECORDS, Arrivals
+from millrace.windmill.machine import Machine, Work
+from millrace.windmill.routing import Router
+
+
+class Everything(mr.Computation):
+    inputs = {"events": mr.by_key()}
+    outputs = {"out": list}
+    value = mr.ValueState(list[int])
+    entries = mr.MapState(int)
+    bag = mr.BagState(int)
+    total = mr.CombiningState(int)
+
+    def process_record(self, record):
+        n = record.value
+        self.value.set([*self.value.get([]), n])
+        self.entries[n % 3] = self.entries.get(n % 3, 0) + 1
+        self.bag.add(n)
+        self.total.add(n)
+        self.set_timer(n % 2, at=n * 10)
+        self.set_timer("wall", at=n * 7, domain=mr.WALL_TIME)
+        self.hold(n)
+        self.produce("out", [n, self.total.get()])
+
+    def process_timer(self, timer):
+        self.produce("out", [str(timer.tag), list(self.bag)])
+        self.hold(None)
+
+
+@pytest.fixture
+def machine():
+    p = mr.Pipeline("p")
+    p.inject("events")
+    p.add(Everything)
+    p.sink("out", print)
+    topology = p.build()
+    return Machine(topology, topology.computations[0], Router(topology))
+
+
+def work(number, values, low_watermark_us=mr.MIN_TIMESTAMP, wall_time_us=0):
+    keys = [encode_key(value % 4) for value in values]
+    arrivals = Arrivals(
+        np.array([hash_key(key) for key in keys], dtype=np.uint64),
+        keys,
+        list(values),
+        np.array(values, dtype=np.int64),
+        ["events"] * len(keys),
+        np.full(len(keys), number, dtype=np.int64),
+        np.arange(len(keys), dtype=np.int64),
+    )
+    found = [records for _, records in arrivals.by_interval(IntervalMap.uniform(1))]
+    records = found[0] if found else NO_RECORDS
+    return Work(number, number, records, mr.MIN_TIMESTAMP, low_watermark_us, wall_time_us)
+
+
+def commit(number, outcome):
+    mutations = list(outcome.mutations.items())
+    return Commit("Everything", 0, number, epoch=number, generation=1, mutations=mutations)
+
+
+def told(outcome):
+    productions = outcome.productions.pack()
+    return list(outcome.mutations.items()), productions, outcome.report, outcome.counters
+
+
+def test_the_same_work_on_the_same_rows_has_the_same_outcome(machine):
+    cache = MemoryCache("Everything", 0)
+    for number, given in enumerate(
+        [work(1, range(1, 9)), work(2, range(5, 12), 30, 20), work(3, [], 1_000, 1_000)], start=1
+    ):
+        with cache.view() as view:
+            first, second = machine.run(given, view), machine.run(given, view)
+
+        assert told(first) == told(second)
+        assert first.mutations
+        cache.apply(commit(number, first))
+
+
+def test_a_bundle_that_failed_leaves_no_trace_in_the_machine(machine):
+    cache = MemoryCache("Everything", 0)
+    with cache.view() as view:
+        expected = told(machine.run(work(1, [1, 2, 3]), view))
+        broken = work(1, [5, 6, 7])
+        broken.records.values[-1] = None
+        with pytest.raises(mr.MillraceError):
+            machine.run(broken, view)
+
+        assert told(machine.run(work(1, [1, 2, 3]), view)) == expected
+
+
+def test_work_with_nothing_to_do_has_no_effect(machine):
+    with MemoryCache("Everything", 0).view() as view:
+        outcome = machine.run(work(1, [], mr.MAX_TIMESTAMP, 10**15), view)
+
+    assert not outcome.mutations
+    assert not len(outcome.productions)
+    assert outcome.report == Report()
+
+
+def test_the_report_is_what_is_pending_after_the_bundle(machine):
+    with MemoryCache("Everything", 0).view() as view:
+        outcome = machine.run(work(1, [3, 4, 5], low_watermark_us=35, wall_time_us=30), view)
+
+    # The key of 3 fired its low-watermark timer (30) and the wall timer (21); that of 4 its wall
+    # timer (28). Firing releases the hold. The key of 5 waits for 50 and 35, and holds 5.
+    assert outcome.report == Report(low_watermark_timer_us=40, wall_timer_us=35, hold_us=5)
+
+
+def test_once_all_is_undone_no_row_is_left(machine):
+    class Undo(mr.Computation):
+        inputs = {"events": mr.by_key()}
+        value = mr.ValueState(int)
+        entries = mr.MapState(int)
+        bag = mr.BagState(int)
+
+        def process_record(self, record):
+            if record.value < 2:
+                self.value.set(1)
+                self.entries["a"] = 1
+                self.bag.add(1)
+                self.set_timer("t", at=10)
+                self.hold(5)
+            else:
+                self.value.clear()
+                del self.entries["a"]
+                self.bag.clear()
+                self.delete_timer("t")
+                self.hold(None)
+
+    p = mr.Pipeline("p")
+    p.inject("events")
+    p.add(Undo)
+    topology = p.build()
+    machine = Machine(topology, topology.computations[0], Router(topology))
+    cache = MemoryCache("Everything", 0)
+    for number, value in ((1, 1), (2, 5)):
+        with cache.view() as view:
+            outcome = machine.run(work(number, [value]), view)
+        cache.apply(commit(number, outcome))
+
+    with cache.view() as view:
+        assert list(view.scan(b"\x01", b"\xff")) == []
+    assert outcome.report == Report()

@@ -1,0 +1,123 @@
+"""Routing: rows on every edge, or none; packed and unpacked without loss."""
+
+import pytest
+
+import millrace as mr
+from millrace.model.errors import CoderError
+from millrace.model.keys import decode_key, hash_key
+from millrace.windmill.routing import Productions, Router
+
+
+class Consumer(mr.Computation):
+    def __init__(self, extractor):
+        self.inputs = {"events": extractor}
+
+
+def router(*extractors, sink=False, step=None):
+    p = mr.Pipeline("p")
+    p.inject("events", format=str)
+    for n, extractor in enumerate(extractors):
+        p.add(Consumer(extractor), name=f"C{n}")
+    if sink:
+        p.sink("events", print)
+    if step:
+        p.stream("events").map(step).to("stepped", format=int)
+        p.sink("stepped", print)
+    return Router(p.build())
+
+
+def rows(made):
+    return list(zip(made.edges, made.hashes, made.keys, made.values, made.timestamps, strict=True))
+
+
+def test_a_value_becomes_a_row_on_every_edge():
+    made = Productions()
+    router(mr.by(len), mr.by_key(), sink=True).send(made, "events", "abc", 7, "key")
+
+    assert made.edges == [0, 1, 2]
+    assert [decode_key(key) for key in made.keys] == [3, "key", "key"]
+    assert made.timestamps == [7, 7, 7]
+    assert {mr.MsgpackCoder(str).decode(value) for value in made.values} == {"abc"}
+
+
+def test_a_row_to_a_computation_carries_the_hash_of_its_key():
+    made = Productions()
+    router(mr.by(len), sink=True).send(made, "events", "abc", 7, None)
+
+    assert made.hashes == [hash_key(made.keys[0]), 0]
+
+
+def test_a_row_to_a_sink_without_a_key_says_so():
+    made = Productions()
+    router(sink=True).send(made, "events", "abc", 7, None)
+
+    assert made.keys == [b""]
+
+
+def test_a_stream_that_nobody_reads_makes_no_rows():
+    p = mr.Pipeline("p")
+    p.inject("events", format=str)
+    p.inject("unread", format=str)
+    p.sink("events", print)
+    made = Productions()
+    Router(p.build()).send(made, "unread", "abc", 7, None)
+
+    assert rows(made) == []
+
+
+def test_a_value_is_checked_even_where_nobody_reads_it():
+    p = mr.Pipeline("p")
+    p.inject("events", format=str)
+    p.inject("unread", format=str)
+    p.sink("events", print)
+
+    with pytest.raises(CoderError, match="stream 'unread'"):
+        Router(p.build()).send(Productions(), "unread", 7, 7, None)
+
+
+def test_what_is_packed_is_unpacked():
+    made = Productions()
+    route = router(mr.by(len), mr.by_key(), sink=True)
+    for n in range(5):
+        route.send(made, "events", "x" * n, n, n)
+
+    assert rows(Productions.unpack(made.pack())) == rows(made)
+
+
+def test_nothing_packs_to_nothing():
+    assert Productions().pack() == b""
+    assert rows(Productions.unpack(b"")) == []
+
+
+def test_truncating_takes_back_the_last_rows_of_all_columns():
+    made = Productions()
+    route = router(mr.by(len))
+    for n in range(5):
+        route.send(made, "events", "x" * n, n, None)
+    expected = rows(made)[:2]
+    made.truncate(2)
+
+    assert rows(made) == expected
+
+
+def refusing(value):
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"extractors": [mr.by(len), mr.by(lambda value: None)]},
+        {"extractors": [mr.by(len), mr.by(refusing)]},
+        {"extractors": [mr.by(len)], "step": refusing},
+        {"extractors": [mr.by(len)], "step": str},
+    ],
+    ids=["key is None", "extractor fails", "step fails", "step makes the wrong type"],
+)
+def test_productions_are_unchanged_if_any_consumer_refuses(given):
+    made = Productions()
+    route = router(*given["extractors"], step=given.get("step"))
+
+    with pytest.raises((CoderError, ZeroDivisionError)):
+        route.send(made, "events", "abc", 7, None)
+    assert rows(made) == []

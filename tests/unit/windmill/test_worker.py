@@ -1,0 +1,222 @@
+"""The worker: the commit protocol step by step, with two attempts at one epoch."""
+
+import numpy as np
+import pytest
+
+import millrace as mr
+from millrace.model.errors import ZombieWriter
+from millrace.model.keys import encode_key, hash_key
+from millrace.store import Commit, MemoryCaches, MemoryHardState
+from millrace.watermark.report import Report
+from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.worker import Worker
+
+
+class Count(mr.Computation):
+    """Counts, and tells which call of user code it was: no two attempts produce the same."""
+
+    inputs = {"events": mr.by_key()}
+    outputs = {"out": list}
+    n = mr.ValueState(int)
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def process_record(self, record):
+        self.calls.append(record.value)
+        if record.value == "nothing":
+            return
+        self.n.set(self.n.get(0) + 1)
+        self.set_timer("t", at=100)
+        self.produce("out", [self.n.get(), len(self.calls)])
+
+
+class Attempts:
+    """One epoch after the other on one checkpoint, by as many workers as a test wants."""
+
+    def __init__(self):
+        self.calls = []
+        p = mr.Pipeline("p")
+        p.inject("events")
+        p.add(Count(self.calls))
+        p.sink("out", print)
+        self.topology = p.build()
+        self.state = MemoryHardState()
+        self.epochs = Epochs(self.topology, self.state, intervals=2)
+        self.begin()
+
+    def begin(self):
+        self.manifest = self.epochs.begin(
+            self.epochs.completed + 1, wall_time_us=0, injectors={"events": 0}
+        )
+
+    def worker(self, state=None):
+        return Worker(self.topology, state or self.state, MemoryCaches())
+
+    def run(self, worker, *values):
+        keys = [encode_key(n) for n in range(len(values))]
+        arrivals = Arrivals(
+            np.array([hash_key(key) for key in keys], dtype=np.uint64),
+            keys,
+            list(values),
+            np.zeros(len(keys), dtype=np.int64),
+            ["events"] * len(keys),
+            np.zeros(len(keys), dtype=np.int64),
+            np.arange(len(keys), dtype=np.int64),
+        )
+        intervals = self.manifest.interval_map("Count")
+        spec = self.topology.computations[0]
+        return worker.run(spec, self.manifest, intervals, intervals.intervals, arrivals, 0)
+
+    def commits(self):
+        return [
+            commit
+            for interval in (0, 1)
+            for number in (1, 2, 3)
+            if (commit := self.state.commits.read("Count", interval, number)) is not None
+        ]
+
+
+@pytest.fixture
+def attempts():
+    return Attempts()
+
+
+#: Enough keys for both intervals to get some.
+VALUES = ["a"] * 8
+
+
+def told(results):
+    return [
+        (result.interval, result.number, result.report, result.counters, result.productions.pack())
+        for result in results
+    ]
+
+
+def test_a_bundle_becomes_one_commit_an_interval(attempts):
+    results = attempts.run(attempts.worker(), *VALUES)
+
+    assert [(c.interval, c.number, c.epoch) for c in attempts.commits()] == [(0, 1, 0), (1, 1, 0)]
+    assert [result.number for result in results] == [1, 1]
+    assert not any(result.replayed for result in results)
+
+
+def test_a_retry_replays_what_was_committed_and_runs_no_user_code(attempts):
+    first = attempts.run(attempts.worker(), *VALUES)
+    called = len(attempts.calls)
+    again = attempts.run(attempts.worker(), *VALUES)
+
+    assert len(attempts.calls) == called == len(VALUES)
+    assert all(result.replayed for result in again)
+    assert told(again) == told(first)
+
+
+def test_a_retry_in_the_same_process_replays_too(attempts):
+    worker = attempts.worker()
+    first = attempts.run(worker, *VALUES)
+    again = attempts.run(worker, *VALUES)
+
+    assert len(attempts.calls) == len(VALUES)
+    assert told(again) == told(first)
+
+
+def test_after_a_replay_the_next_epoch_goes_on_from_the_winners_state(attempts):
+    attempts.run(attempts.worker(), *VALUES)
+    worker = attempts.worker()
+    attempts.epochs.complete(attempts.manifest, attempts.run(worker, *VALUES), Observed())
+    attempts.begin()
+    results = attempts.run(worker, *VALUES)
+
+    assert [result.number for result in results] == [2, 2]
+    assert sum(len(result.productions) for result in results) == len(VALUES)
+    assert len(attempts.calls) == 2 * len(VALUES)
+
+
+class RacingState:
+    """Hard state of an attempt that another one overtakes between its reads and its append."""
+
+    def __init__(self, state, overtake):
+        self.commits, self.epochs, self.uuid = self, state.epochs, state.uuid
+        self._log, self._overtake = state.commits, overtake
+        self.read, self.exists = self._log.read, self._log.exists
+
+    def append(self, commits):
+        self._overtake()
+        return self._log.append(commits)
+
+
+def test_an_attempt_that_loses_the_race_sends_on_the_winners_productions(attempts):
+    won = []
+    state = RacingState(
+        attempts.state, lambda: won.extend(attempts.run(attempts.worker(), *VALUES))
+    )
+    lost = attempts.run(attempts.worker(state), *VALUES)
+
+    assert len(attempts.calls) == 2 * len(VALUES)
+    assert all(result.replayed for result in lost)
+    assert told(lost) == told(won)
+
+
+def test_a_race_lost_in_one_interval_only_mixes_no_attempts(attempts):
+    def overtake_interval_0():
+        probe = Attempts()
+        probe.calls += ["earlier"] * 100
+        probe.run(probe.worker(), *VALUES)
+        (stolen,) = (commit for commit in probe.commits() if commit.interval == 0)
+        assert attempts.state.commits.append([stolen]) == [True]
+
+    worker = attempts.worker(RacingState(attempts.state, overtake_interval_0))
+    results = attempts.run(worker, *VALUES)
+
+    assert [result.replayed for result in results] == [True, False]
+    committed = {commit.interval: commit.productions for commit in attempts.commits()}
+    assert {r.interval: r.productions.pack() for r in results} == committed
+
+
+def test_a_zombie_finds_the_slot_taken_by_a_later_epoch_and_stops(attempts):
+    stale = attempts.manifest
+    attempts.epochs.complete(stale, (), Observed())
+    attempts.begin()
+    attempts.run(attempts.worker(), *VALUES)
+    attempts.manifest = stale
+
+    with pytest.raises(ZombieWriter, match="zombie writer: epoch 0.*epoch 1"):
+        attempts.run(attempts.worker(), *VALUES)
+
+
+def test_a_zombie_that_loses_the_race_stops(attempts):
+    def other_epoch():
+        slots = [Commit("Count", n, 1, 7, 2, [], b"", b"\x92\x90\x90") for n in (0, 1)]
+        assert attempts.state.commits.append(slots) == [True, True]
+
+    worker = attempts.worker(RacingState(attempts.state, other_epoch))
+
+    with pytest.raises(ZombieWriter, match="epoch 7 .generation 2."):
+        attempts.run(worker, *VALUES)
+
+
+def test_a_bundle_without_effect_makes_no_commit_but_is_counted(attempts):
+    results = attempts.run(attempts.worker(), *["nothing"] * 8)
+
+    assert attempts.commits() == []
+    assert [result.number for result in results] == [0, 0]
+    assert sum(result.counters.records for result in results) == 8
+
+
+def test_an_interval_with_nothing_to_do_reports_as_before(attempts):
+    attempts.epochs.complete(
+        attempts.manifest, attempts.run(attempts.worker(), *VALUES), Observed()
+    )
+    attempts.begin()
+    results = attempts.run(attempts.worker())
+
+    assert [result.report for result in results] == [Report(low_watermark_timer_us=100)] * 2
+    assert [result.number for result in results] == [1, 1]
+    assert len(attempts.calls) == len(VALUES)
+
+
+def test_a_result_comes_for_each_owned_interval_in_their_order(attempts):
+    results = attempts.run(attempts.worker())
+
+    assert [result.interval for result in results] == [0, 1]
