@@ -31,12 +31,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import describe
+from benchmarks.relay import relay_pipeline
 from benchmarks.spark_session import BatchLog, build_session, read_batches
 
 _SCHEMA_DDL = "key BIGINT, value BIGINT, time TIMESTAMP"
@@ -110,7 +111,7 @@ def _run_child(arguments: argparse.Namespace) -> None:
     spark.streams.addListener(log)
     source = read_batches(spark, str(scratch / "input"), _SCHEMA_DDL, files=1)
     run = {"floor": _run_floor, "millrace": _run_millrace}[arguments.child]
-    run(spark, source, depth, str(scratch / "checkpoint"))
+    run(source, depth, str(scratch / "checkpoint"))
     batches = log.wait_for(epochs)[arguments.warmup :]
     lasted_ms = [(batch.ended_s - batch.started_s) * 1000 for batch in batches]
     arguments.out.write_text(json.dumps(lasted_ms))
@@ -127,8 +128,8 @@ def _make_input(folder: Path, epochs: int) -> None:
         os.utime(path, (epoch, epoch))
 
 
-def _run_floor(spark: SparkSession, source: DataFrame, depth: int, checkpoint: str) -> None:
-    def run_epoch(batch: DataFrame, epoch: int) -> None:
+def _run_floor(source: DataFrame, depth: int, checkpoint: str) -> None:
+    def run_epoch(batch: DataFrame, _epoch: int) -> None:
         rows = batch.select((F.col("key") % 2).cast("int").alias("target"), "key", "value", "time")
         for _ in range(depth):
             rows = rows.repartitionById(2, F.col("target")).mapInArrow(_hand_on, rows.schema)
@@ -142,10 +143,8 @@ def _hand_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _run_millrace(spark: SparkSession, source: DataFrame, depth: int, checkpoint: str) -> None:
-    from benchmarks.relay import relay_pipeline
-
-    run = relay_pipeline(source, depth).start(spark, checkpoint=checkpoint)
+def _run_millrace(source: DataFrame, depth: int, checkpoint: str) -> None:
+    run = relay_pipeline(source, depth).start(source.sparkSession, checkpoint=checkpoint)
     run.process_available()
     run.stop()
 

@@ -66,7 +66,8 @@ class TreeSampler:
             # A process that ends and is not yet waited for is missing from one sample.
             used = np.maximum.accumulate([s.cpu_s.get(program, 0.0) for s in self._samples])
             start, end = np.interp([start_s, end_s], at, used)
-            spent[program] = float(end - start)
+            if end > start:
+                spent[program] = float(end - start)
         return spent
 
     def peak_bytes_before(self, end_s: float) -> int:

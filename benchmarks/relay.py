@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import msgspec
-import millrace as mr
 from pyspark.sql import DataFrame
+
+import millrace as mr
 
 
 class Row(msgspec.Struct):
@@ -14,29 +15,23 @@ class Row(msgspec.Struct):
     value: int
 
 
-class Relay(mr.Computation):
-    """Produces each record to the next level's stream.
-
-    Args:
-        level: 1 for the first; it reads ``level-1`` and writes ``level-2``.
-    """
-
-    def __init__(self, level: int) -> None:
-        self.inputs = {f"level-{level}": mr.by("key")}
-        self.outputs = {f"level-{level + 1}": Row}
-        self._target = f"level-{level + 1}"
-
-    def process_record(self, record: mr.Record) -> None:
-        """Hand the record on."""
-        self.produce(self._target, record.value)
-
-
 def relay_pipeline(source: DataFrame, depth: int) -> mr.Pipeline:
-    """Return a pipeline of ``depth`` relays over ``source``; the last one's stream has no reader."""
+    """Return a pipeline of ``depth`` relays over ``source``; nobody reads the last one's stream."""
     pipeline = mr.Pipeline("relay")
     pipeline.inject(
         "level-1", source, timestamp="time", low_watermark=mr.BoundedDelay("5 s"), format=Row
     )
     for level in range(1, depth + 1):
-        pipeline.add(Relay(level), name=f"relay-{level}")
+        pipeline.add(_relay(f"level-{level}", f"level-{level + 1}"), name=f"relay-{level}")
     return pipeline
+
+
+def _relay(stream: str, target: str) -> type[mr.Computation]:
+    class Relay(mr.Computation):
+        inputs = {stream: mr.by("key")}
+        outputs = {target: Row}
+
+        def process_record(self, record: mr.Record) -> None:
+            self.produce(target, record.value)
+
+    return Relay

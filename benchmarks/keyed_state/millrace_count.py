@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import millrace as mr
 import msgspec
-from millrace.store import HardState, MemoryCaches, bring, open_location
-from millrace.windmill.manifest import Completion, decode_entry
-from millrace.windmill.rows import VALUES, after
 
+import millrace as mr
 from benchmarks.keyed_state.job import Job, Outcome
 from benchmarks.keyed_state.workload import SCHEMA_DDL, Totals
 from benchmarks.spark_session import BatchLog, build_session, read_batches
+from millrace.store import HardState, MemoryCaches, bring, open_location
+from millrace.windmill.manifest import Completion, decode_entry
+from millrace.windmill.rows import VALUES, after
 
 
 class Event(msgspec.Struct):

@@ -11,9 +11,13 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 LOCAL_ZONE = "America/New_York"
 
@@ -102,6 +106,18 @@ def write_replay(flights: pd.DataFrame, directory: Path) -> list[Path]:
         os.utime(unfinished, (end_s, end_s))
         unfinished.rename(file)
     return files
+
+
+def read_stream(spark: SparkSession, directory: Path, files_per_epoch: int) -> DataFrame:
+    """Return the files of a directory, and those that will come, as a streaming DataFrame.
+
+    Args:
+        spark: A session.
+        directory: Of Parquet files with the columns of `SCHEMA`, read in order of modification.
+        files_per_epoch: How many are read at once at most.
+    """
+    files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files_per_epoch)
+    return files.parquet(str(directory))
 
 
 def _scheduled_utc(flights: pd.DataFrame) -> pd.Series:

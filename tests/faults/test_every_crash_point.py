@@ -57,7 +57,7 @@ class Count(mr.Computation):
 class Total(mr.Computation):
     """Level 3: a fan-in of two levels."""
 
-    inputs = {"counts": mr.by(lambda value: str(value[1])), "lengths": mr.by(lambda n: "lengths")}
+    inputs = {"counts": mr.by(lambda value: str(value[1])), "lengths": mr.by(lambda _: "lengths")}
     outputs = {"totals": list}
     total = mr.CombiningState(int)
 
@@ -83,7 +83,7 @@ SCRIPT = [
 ]
 
 
-def run(crash=lambda h, step: None):
+def run(crash=lambda _h, _step: None):
     p = mr.Pipeline("three levels")
     p.inject("lines", format=str)
     for computation in (Split, Count, Total):
@@ -124,8 +124,8 @@ def test_a_crash_at_this_write_of_this_epoch_changes_nothing(undisturbed, crashi
 
 @pytest.mark.parametrize("writes", range(WRITES + 1))
 def test_a_crash_at_this_write_of_every_epoch_changes_nothing(undisturbed, writes):
-    assert run(lambda h, step: h.crash_in_next_epoch(writes)) == undisturbed
+    assert run(lambda h, _step: h.crash_in_next_epoch(writes)) == undisturbed
 
 
 def test_a_crash_between_all_epochs_changes_nothing(undisturbed):
-    assert run(lambda h, step: h.crash()) == undisturbed
+    assert run(lambda h, _step: h.crash()) == undisturbed

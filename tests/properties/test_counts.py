@@ -1,5 +1,6 @@
 """Counts per (key, bucket) are those of a dictionary, however records are grouped and spread."""
 
+import itertools
 from collections import Counter
 
 from hypothesis import given
@@ -88,7 +89,7 @@ def test_grouping_and_intervals_change_nothing_for_a_key(events, cuts, intervals
             return [by_key(h, stream) for stream in ("counts", "totals")]
 
     edges = [0, *sorted(cuts), len(events)]
-    batches = [events[i:j] for i, j in zip(edges, edges[1:], strict=False)]
+    batches = [events[i:j] for i, j in itertools.pairwise(edges)]
     assert run(batches, intervals) == run([events], 4)
 
 

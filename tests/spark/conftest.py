@@ -95,6 +95,12 @@ class Feed:
         return self._spark.readStream.schema(self._ddl).parquet(str(self._folder))
 
     @property
+    def stream_one_by_one(self) -> DataFrame:
+        """The same, but an epoch takes one file."""
+        reader = self._spark.readStream.schema(self._ddl).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(self._folder))
+
+    @property
     def bounded(self) -> DataFrame:
         """What is in the directory now."""
         return self._spark.read.schema(self._ddl).parquet(str(self._folder))
@@ -166,7 +172,9 @@ class Tools:
 
     def step(self, run: Any) -> None:
         """Have everything processed that is there."""
-        assert run.process_available("120 s"), "not everything was processed within two minutes"
+        # In slices: one call does not notice what an epoch that was under way left to do, see
+        # test_process_available.py.
+        assert any(run.process_available("10 s") for _ in range(12)), "not done in two minutes"
 
     def finish(self, run: Any) -> Any:
         """Process what is there, end the input, and return the run's last status."""

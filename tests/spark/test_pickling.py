@@ -121,8 +121,7 @@ def test_what_workers_can_import_is_imported_there(
     monkeypatch.syspath_prepend(tmp_path)
     import importable_things  # type: ignore[import-not-found]
 
-    rows = _run(
-        spark, tools, importable_things.Importable, importable_things.Word, "text string, n long, at long"
-    )
+    classes = importable_things.Importable, importable_things.Word
+    rows = _run(spark, tools, *classes, "text string, n long, at long")
 
     assert [value.split("/")[:3] for _, value, _ in rows] == [["a", "1", "importable_things"]]

@@ -68,13 +68,13 @@ def _module(name: str) -> ModuleType:
 @click.option(
     "--live",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Follow DIR: read the files of flights there, and those that come.",
+    help="Follow the Parquet files of flights in DIR until Ctrl-C, instead of replaying the year.",
     metavar="DIR",
 )
 @click.option(
     "--checkpoint",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory of the checkpoint, to stop and go on; by default a new one.",
+    help="Go on from the checkpoint in DIR if there is one. By default the demo starts anew.",
     metavar="DIR",
 )
 def zeitgeist(out: Path, live: Path | None, checkpoint: Path | None) -> None:

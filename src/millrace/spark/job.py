@@ -45,20 +45,26 @@ def run_job(plan: Plan, rows: DataFrame, manifest: Manifest, sinks: Sequence[Any
     seen = Observation()
     is_report = F.col("edge") == wire.REPORT
     frame = plan.frame(rows, manifest).observe(
-        seen, F.collect_list(F.when(is_report, F.col("report"))).alias("reports")
+        seen,
+        F.collect_list(F.when(is_report, F.col("report"))).alias("reports"),
+        *(
+            F.count(F.when(F.col("edge") == edge, True)).alias(f"rows{number}")
+            for number, edge in plan.sink_edges().items()
+        ),
     )
     if len(sinks) == 1 and getattr(sinks[0], "single_pass", False):
-        sinks[0](plan.sink_rows(frame)[0], manifest.epoch)
+        sinks[0](plan.sink_rows(frame, 0), manifest.epoch)
     elif not sinks:
         frame.write.format("noop").mode("overwrite").save()
     else:
         # A sink may run any number of jobs on its rows, or none. So the epoch is run once, here,
-        # and the sinks read its result.
+        # and the sinks that get something read its result.
         frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             frame.write.format("noop").mode("overwrite").save()
-            for sink, its_rows in plan.sink_rows(frame).items():
-                sinks[sink](its_rows, manifest.epoch)
+            for number, sink in enumerate(sinks):
+                if seen.get[f"rows{number}"]:
+                    sink(plan.sink_rows(frame, number), manifest.epoch)
         finally:
             frame.unpersist()
     return _outcome([wire.decode_report(bytes(report)) for report in seen.get["reports"]])

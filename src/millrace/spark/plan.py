@@ -120,14 +120,14 @@ class Plan:
             frame = self._level(shuffled, level, plain, latest_us, ddl)
         return frame
 
-    def sink_rows(self, frame: DataFrame) -> dict[int, DataFrame]:
-        """Return the rows of each sink, by the sink's number."""
-        found = {}
-        for edge in self._topology.edges:
-            if edge.sink is not None:
-                rows = frame.filter(F.col("edge") == edge.number)
-                found[edge.sink] = rows.select(f"k{edge.number}.*")
-        return found
+    def sink_edges(self) -> dict[int, int]:
+        """Return the number of the edge to each sink, by the sink's number."""
+        return {edge.sink: edge.number for edge in self._topology.edges if edge.sink is not None}
+
+    def sink_rows(self, frame: DataFrame, sink: int) -> DataFrame:
+        """Return the rows of a sink, by its number."""
+        edge = self.sink_edges()[sink]
+        return frame.filter(F.col("edge") == edge).select(f"k{edge}.*")
 
     def _level(
         self, shuffled: DataFrame, level: int, manifest: bytes, latest_us: dict[str, int], ddl: str

@@ -1,7 +1,7 @@
 """Sinks: where records leave the pipeline. Any callable ``(DataFrame, epoch)`` is one.
 
-A sink is called once an epoch, and again for an epoch that is retried: it must replace what it
-wrote for that epoch before, not add to it. The ones here do.
+A sink is called once for every epoch that has records for it, and again if that epoch is retried:
+then it must replace what it wrote before, not add to it. The ones here do.
 
 The DataFrame has the record format's fields as columns (or one column ``value``), and ``_key`` (the
 producer's key as text), ``_timestamp`` and ``_id`` (16 bytes, unique, the same on every attempt).
@@ -128,9 +128,8 @@ class Console:
 
     def __call__(self, rows: Any, epoch: int) -> None:
         """Print the records of an epoch."""
-        if not rows.isEmpty():
-            print(f"-- epoch {epoch}")  # noqa: T201  # printing is what it is for
-            rows.show(self.most, truncate=False)
+        print(f"-- epoch {epoch}")  # noqa: T201  # printing is what it is for
+        rows.show(self.most, truncate=False)
 
     def __repr__(self) -> str:
         return f"Console({self.most})"

@@ -131,37 +131,42 @@ class BoundCombining(_BoundScalar, CombiningState[Any]):
         self.dirty = True
 
 
+class Scalar:
+    """The only value or combining cell of a computation: its bytes are the key's row."""
+
+    def __init__(self, cell: BoundValue | BoundCombining) -> None:
+        self._cell = cell
+        self.begin = cell.begin
+
+    def flush(self, key_rows: KeyRows) -> None:
+        """Write the row if the cell changed."""
+        cell = self._cell
+        if cell.dirty:
+            stored = cell.stored()
+            if stored != cell.old:
+                key_rows.mutations[b"V" + key_rows.key_row] = stored
+
+
 class Scalars:
     """The value and combining cells of a computation: they share one row a key.
 
-    One cell's bytes are the row; several are a msgpack array, of which each is decoded on its own.
+    The row is a msgpack array of the cells' bytes, of which each is decoded on its own.
     """
 
     def __init__(self, cells: list[BoundValue | BoundCombining]) -> None:
-        self.cells = cells
-        self._only = cells[0] if len(cells) == 1 else None
+        self._cells = cells
 
     def begin(self, row: bytes | None) -> None:
         """Hand the cells their parts of a key's row."""
-        if self._only is not None:
-            self._only.begin(row)
-            return
         parts = _decode_values(row) if row is not None else []
-        for n, cell in enumerate(self.cells):
+        for n, cell in enumerate(self._cells):
             cell.begin(parts[n] if n < len(parts) else None)
 
     def flush(self, key_rows: KeyRows) -> None:
         """Write the row if a cell changed."""
-        only = self._only
-        if only is not None:
-            if only.dirty:
-                stored = only.stored()
-                if stored != only.old:
-                    key_rows.mutations[b"V" + key_rows.key_row] = stored
-            return
-        if any(cell.dirty for cell in self.cells):
-            parts = [cell.stored() for cell in self.cells]
-            if parts != [cell.old for cell in self.cells]:
+        if any(cell.dirty for cell in self._cells):
+            parts = [cell.stored() for cell in self._cells]
+            if parts != [cell.old for cell in self._cells]:
                 key_rows.mutations[b"V" + key_rows.key_row] = (
                     None if all(part is None for part in parts) else _encode(parts)
                 )

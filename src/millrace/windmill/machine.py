@@ -15,6 +15,7 @@ import copy
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from millrace.model.errors import InvariantViolation, PipelineError, TimerLoop, UserCodeError
@@ -33,6 +34,7 @@ from millrace.windmill.cells import (
     BoundMap,
     BoundValue,
     KeyRows,
+    Scalar,
     Scalars,
 )
 from millrace.windmill.counters import Counters
@@ -44,6 +46,9 @@ from millrace.windmill.timers import Due, KeyTimers, due_timers, earliest_us
 _REARMED_MAX = 1_000_000
 
 _DOMAINS = tuple(TimeDomain)
+_NONE_POISONED: dict[Any, DeadLetter] = {}
+
+_OURS = f"{Path(__file__).parents[1]}/"
 
 
 @dataclass(slots=True)
@@ -122,12 +127,15 @@ class Machine:
         stored: dict[bytes, bytes] = {}
         if self._scalars is not None and bundles:
             stored = view.get_many([b"V" + bundle[0] for bundle in bundles])
+        run_key, nothing = self._run_key, not stored
         for key_row, key, start, stop, due in bundles:
             key_rows.key_row = key_row
-            raw = stored.get(b"V" + key_row)
-            self._run_key(work, key, raw, start, stop, due)
+            run_key(work, key, None if nothing else stored.get(b"V" + key_row), start, stop, due)
 
-        return Outcome(key_rows.mutations, self._productions, self._report(), self._counters)
+        counters = self._counters
+        counters.keys = len(bundles)
+        counters.records = work.records.cuts[-1] - work.records.cuts[0]
+        return Outcome(key_rows.mutations, self._productions, self._report(), counters)
 
     def _bundles(
         self, work: Work, view: View
@@ -161,22 +169,40 @@ class Machine:
         stop: int,
         due: list[Due] | None,
     ) -> None:
-        """Run a key's bundle, again without what failed where dead letters are declared."""
-        poisoned: dict[Any, DeadLetter] = {}
-        length = len(self._productions)
+        """Run a key's bundle."""
+        length = len(self._productions.edges)
         self._begin(raw, due)
-        while (failed := self._attempt(work, key, start, stop, poisoned)) is not None:
-            # Nothing of a key is written before its bundle ends, so taking it back is free.
+        failed = self._attempt(work, key, start, stop, _NONE_POISONED)
+        if failed is None:
+            self._flush(key)
+        else:
+            self._run_without(failed, work, key, raw, start, stop, due, length)
+
+    def _run_without(
+        self,
+        failed: tuple[Any, DeadLetter] | None,
+        work: Work,
+        key: bytes,
+        raw: bytes | None,
+        start: int,
+        stop: int,
+        due: list[Due] | None,
+        length: int,
+    ) -> None:
+        """Run a key's bundle again without what failed in it, which becomes dead letters.
+
+        Nothing of a key is written before its bundle ends, so taking it back is free.
+        """
+        poisoned: dict[Any, DeadLetter] = {}
+        while failed is not None:
             self._productions.truncate(length)
             name, letter = failed
             poisoned[name] = letter
             self._begin(raw, due)
+            failed = self._attempt(work, key, start, stop, poisoned)
         self._flush(key)
-        counters = self._counters
-        counters.keys += 1
-        counters.records += stop - start
+        self._counters.dead_letters += len(poisoned)
         for letter in poisoned.values():
-            counters.dead_letters += 1
             at_us = work.low_watermark_us if letter.timestamp is None else letter.timestamp
             self._router.send(
                 self._productions, str(self._dead_letters), letter, at_us, decode_key(key)
@@ -257,8 +283,9 @@ class Machine:
     def _begin(self, raw: bytes | None, due: list[Due] | None) -> None:
         if self._scalars is not None:
             self._scalars.begin(raw)
-        for collection in self._collections:
-            collection.begin()
+        if self._collections:
+            for collection in self._collections:
+                collection.begin()
         if due is not None or self._timers.touched:
             self._timers.begin(due)
         self._hold = None
@@ -266,8 +293,9 @@ class Machine:
     def _flush(self, key: bytes) -> None:
         if self._scalars is not None:
             self._scalars.flush(self._rows)
-        for collection in self._collections:
-            collection.flush()
+        if self._collections:
+            for collection in self._collections:
+                collection.flush()
         if self._timers.touched:
             self._timers.flush(key)
         if self._hold is not None:
@@ -313,7 +341,9 @@ class Machine:
             else:
                 raise InvariantViolation(f"no binding for state cell {cell!r}")
             vars(self._user)[name] = bound
-        self._scalars = Scalars(scalars) if scalars else None
+        self._scalars: Scalar | Scalars | None = None
+        if scalars:
+            self._scalars = Scalar(scalars[0]) if len(scalars) == 1 else Scalars(scalars)
 
     def _bind_hooks(self) -> None:
         user = self._user
@@ -367,6 +397,7 @@ class Machine:
         stream = records.streams if isinstance(records.streams, str) else records.streams[n]
         what = (
             f"process_record of {self.spec.name} raised {type(error).__name__}: {error}\n"
+            f"  {_place(error)}\n"
             f"  key {key!r}, stream {stream!r}, "
             f"timestamp {format_timestamp(timestamp_us)}, epoch {work.epoch}\n"
             f"  value {_brief(value)}"
@@ -386,6 +417,7 @@ class Machine:
     def _refuse_timer(self, work: Work, key: Any, error: Exception, timer: Timer) -> DeadLetter:
         what = (
             f"process_timer of {self.spec.name} raised {type(error).__name__}: {error}\n"
+            f"  {_place(error)}\n"
             f"  key {key!r}, {timer!r} ({format_timestamp(timer.at)}), epoch {work.epoch}"
         )
         letter = DeadLetter(
@@ -442,6 +474,14 @@ def _instant(at: Any, call: str) -> int:
 def _brief(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 400 else text[:397] + "..."
+
+
+def _place(error: Exception) -> str:
+    """Return the line of user code that raised, or called what raised in Millrace."""
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+    frame = (users or frames)[-1]
+    return f"at {frame.filename}:{frame.lineno}, in {frame.name}: {frame.line or ''}"
 
 
 def _trace(error: Exception) -> str:

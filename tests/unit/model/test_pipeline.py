@@ -86,7 +86,7 @@ def test_only_a_computation_can_be_added(p, given):
 
 
 def test_a_sink_must_be_callable(p):
-    with pytest.raises(PipelineError, match="expected mr.Parquet"):
+    with pytest.raises(PipelineError, match=r"expected mr\.Parquet"):
         p.sink("words", "out/words")
 
 

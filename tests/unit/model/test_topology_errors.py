@@ -106,7 +106,7 @@ def test_an_injected_stream_and_a_publisher_of_it_must_agree(p):
 def test_an_output_whose_format_is_no_format_is_found(p):
     p.add(computation("One", by("clicks"), {"counts": "int"}))
 
-    with pytest.raises(PipelineError, match="'counts'.*'int' is not a format"):
+    with pytest.raises(PipelineError, match=r"'counts'.*'int' is not a format"):
         p.build()
 
 

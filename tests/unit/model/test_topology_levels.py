@@ -11,7 +11,7 @@ def computation(name, inputs, *outputs):
         (mr.Computation,),
         {
             "inputs": {stream: mr.by_key() for stream in inputs},
-            "outputs": {stream: int for stream in outputs},
+            "outputs": dict.fromkeys(outputs, int),
         },
     )
 

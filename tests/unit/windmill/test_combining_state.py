@@ -63,7 +63,7 @@ def test_an_initial_accumulator_is_not_there_before_the_first_item(fold):
 
 
 def test_an_initial_accumulator_that_is_falsy_counts(fold):
-    assert fold(mr.CombiningState(int, lambda acc, item: acc + 1, initial=0), 50, 60) == [1, 2]
+    assert fold(mr.CombiningState(int, lambda acc, _: acc + 1, initial=0), 50, 60) == [1, 2]
 
 
 def test_cleared_it_starts_again(fold):

@@ -4,7 +4,6 @@ import pytest
 
 import millrace as mr
 
-
 #: Alike enough to be confused by a careless encoding.
 KEYS = ["a", "b", "ab", "", 1, "1", b"1", ("a", "b")]
 

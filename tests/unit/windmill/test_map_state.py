@@ -101,8 +101,8 @@ def test_iteration_is_ascending_however_entries_came(steps, ascending):
     stored, added = ascending[::2], ascending[1::2]
     got = steps(
         int,
-        lambda m: m.update({entry: 0 for entry in reversed(stored)}),
-        lambda m: (m.update({entry: 0 for entry in reversed(added)}), list(m))[1],
+        lambda m: m.update(dict.fromkeys(reversed(stored), 0)),
+        lambda m: (m.update(dict.fromkeys(reversed(added), 0)), list(m))[1],
         lambda m: list(m),
     )
 

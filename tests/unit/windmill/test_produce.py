@@ -78,7 +78,7 @@ def test_an_injected_stream_is_not_an_output(harness):
 
 def test_a_production_that_no_consumer_can_key_is_refused_where_it_is_made(harness):
     class Unkeyable(mr.Computation):
-        inputs = {"out": mr.by(lambda value: None)}
+        inputs = {"out": mr.by(lambda _: None)}
 
     h = harness(producing({"stream": "out", "value": "x"}), Unkeyable)
 

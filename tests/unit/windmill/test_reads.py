@@ -134,4 +134,4 @@ def test_value_cells_of_all_keys_are_read_in_one_call(spy):
 
 
 def test_a_computation_with_no_value_cells_asks_for_none(spy):
-    assert spy(mr.MapState(int), fill, lambda m: None).got == []
+    assert spy(mr.MapState(int), fill, lambda _: None).got == []

@@ -107,7 +107,7 @@ def refusing(value):
 @pytest.mark.parametrize(
     "given",
     [
-        {"extractors": [mr.by(len), mr.by(lambda value: None)]},
+        {"extractors": [mr.by(len), mr.by(lambda _: None)]},
         {"extractors": [mr.by(len), mr.by(refusing)]},
         {"extractors": [mr.by(len)], "step": refusing},
         {"extractors": [mr.by(len)], "step": str},

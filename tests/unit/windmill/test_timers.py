@@ -191,7 +191,7 @@ def test_many_tags_at_one_time_all_fire(harness):
 
 
 def test_a_record_moves_a_timer_that_becomes_due_with_it(harness):
-    """A record from a computation above arrives in the epoch in which the clock reaches the timer."""
+    """A record arrives from above in the epoch in which the clock reaches the timer."""
 
     class Above(mr.Computation):
         inputs = {"events": mr.by("key")}

@@ -8,7 +8,7 @@ def relay(name, source, *targets):
 
     class Relay(mr.Computation):
         inputs = {stream: mr.by_key() for stream in source.split()}
-        outputs = {target: list for target in targets}
+        outputs = dict.fromkeys(targets, list)
 
         def process_record(self, record):
             for target in targets:

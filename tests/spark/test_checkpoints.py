@@ -1,0 +1,190 @@
+"""Checkpoints that a run may not or cannot use: said at once, and nothing is written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import millrace as mr
+from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable, PipelineError
+
+
+class Echo(mr.Computation):
+    inputs = {"words": mr.by("word")}
+    outputs = {"echoes": str}
+
+    def process_record(self, record: mr.Record) -> None:
+        self.produce("echoes", record.value["word"])
+
+
+class Changed(Echo):
+    count = mr.ValueState(int)
+
+
+def _pipeline(
+    tools: Any, *, name: str = "echo", computation: Any = Echo, sink: Any = None
+) -> mr.Pipeline:
+    p = mr.Pipeline(name)
+    p.inject(
+        "words",
+        tools.feed("word string, at long").stream,
+        timestamp="at",
+        low_watermark=mr.BoundedDelay("1 s"),
+    )
+    p.add(computation, name="Echo")
+    if sink is not None:
+        p.sink("echoes", sink)
+    return p
+
+
+def _files(folder: str | Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def test_a_checkpoint_that_is_not_this_pipelines(tools: Any) -> None:
+    tools.run(_pipeline(tools))
+    before = _files(tools.checkpoint)
+
+    with pytest.raises(CheckpointMismatch, match=r"was drained: its input ended"):
+        tools.start(_pipeline(tools))
+    with pytest.raises(CheckpointMismatch, match=r"belongs to pipeline 'echo'.*is 'other'"):
+        tools.start(_pipeline(tools, name="other"))
+    with pytest.raises(CheckpointMismatch, match=r"Echo\.state\.count: new in the pipeline"):
+        tools.start(_pipeline(tools, computation=Changed))
+
+    after = _files(tools.checkpoint)
+    # A start that finds the checkpoint drained may have claimed it; nothing else is written.
+    assert {path for path in after if path not in before} <= {
+        path for path in after if "/epochs/" in path
+    }
+    assert all(after[path] == data for path, data in before.items())
+
+
+def test_refused_changes_leave_the_checkpoint_alone(tools: Any) -> None:
+    run = tools.start(_pipeline(tools))
+    tools.step(run)
+    run.stop()
+    before = _files(tools.checkpoint)
+
+    for options in ({"name": "other"}, {"computation": Changed}):
+        with pytest.raises(CheckpointMismatch):
+            tools.start(_pipeline(tools, **options))
+
+    assert _files(tools.checkpoint) == before
+
+
+def test_a_path_under_a_file(tools: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    for path, words in (("file/checkpoint", "A part of the path is a file"), ("file", "a file")):
+        with pytest.raises(CheckpointUnwritable, match=words):
+            tools.start(_pipeline(tools), checkpoint=str(tmp_path / path))
+    assert (tmp_path / "file").read_text() == "not a directory"
+
+
+@contextmanager
+def full_disk(under: Path, after: int) -> Iterator[None]:
+    """Let writes under a directory fail for want of room, after some that still succeed."""
+    real, left = os.open, [after]
+
+    def opening(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        if flags & os.O_CREAT and str(path).startswith(str(under)):
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return real(path, flags, *arguments, **options)
+
+    os.open = opening  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os.open = real
+
+
+def test_a_full_disk_at_the_start(tools: Any) -> None:
+    with (
+        full_disk(Path(tools.checkpoint), after=0),
+        pytest.raises(CheckpointUnwritable, match=r"The disk is full: free room"),
+    ):
+        tools.start(_pipeline(tools))
+
+    tools.run(_pipeline(tools))  # with room again, the same path will do
+
+
+def test_a_full_disk_in_the_middle(tools: Any) -> None:
+    sink = tools.Kept()
+    p = _pipeline(tools, sink=sink)
+    feed = tools.feed("word string, at long")
+    p.injections.clear()
+    p.inject("words", feed.stream, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+    run = tools.start(p)
+    tools.step(run)
+    feed.add(("a", 1), ("b", 2))
+    with (
+        full_disk(Path(tools.checkpoint), after=0),
+        pytest.raises(CheckpointUnwritable, match=r"The disk is full.*is safe"),
+    ):
+        tools.step(run)
+    assert sink.rows == []
+
+    tools.run(p)
+    assert sorted(sink.values) == ["a", "b"]
+
+
+class Reserved(msgspec.Struct):
+    _key: str
+
+
+class Unpicklable(Echo):
+    def __init__(self) -> None:
+        import threading
+
+        self.lock = threading.Lock()
+
+
+class ReservedOut(mr.Computation):
+    inputs = {"words": mr.by("word")}
+    outputs = {"echoes": Reserved}
+
+
+CONFIGURATION = {
+    "a reserved column": (ReservedOut, {}, "has a field '_key'"),
+    "an unpicklable computation": (Unpicklable, {}, "Echo.*pickle"),
+    "intervals not a power of two": (Echo, {"intervals": 3}, "power of two"),
+    "no tasks": (Echo, {"tasks": 0}, "tasks"),
+    "an object store": (Echo, {"checkpoint": "s3://bucket/x"}, "object stores"),
+}
+
+
+@pytest.mark.parametrize("case", CONFIGURATION)
+def test_configuration_errors_come_before_the_checkpoint_is_touched(tools: Any, case: str) -> None:
+    computation, options, words = CONFIGURATION[case]
+    p = _pipeline(tools, computation=computation, sink=tools.Kept())
+
+    with pytest.raises(PipelineError, match=words):
+        tools.start(p, **options)
+
+    assert not Path(tools.checkpoint).exists()
+
+
+def test_a_sink_of_another_checkpoint(tools: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run = tools.start(_pipeline(tools, sink=mr.Parquet(out)))
+    tools.step(run)
+    run.stop()
+    before = _files(out)
+
+    tools.checkpoint += "-2"
+    with pytest.raises(CheckpointMismatch, match=r"holds the output of another checkpoint"):
+        tools.start(_pipeline(tools, sink=mr.Parquet(out)))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointUnwritable, match=r"sink Parquet.*cannot be written"):
+        tools.start(_pipeline(tools, sink=mr.Parquet(tmp_path / "file" / "out")))
+
+    assert _files(out) == before

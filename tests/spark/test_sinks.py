@@ -1,0 +1,215 @@
+"""Sinks: what they get, how often, and what is left when a run dies between sink and completion."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+
+import millrace as mr
+from millrace.model.errors import RunFailed
+from millrace.windmill.epochs import Epochs
+
+
+class Inner(msgspec.Struct):
+    x: int
+    y: str | None
+
+
+class Out(msgspec.Struct):
+    flag: bool
+    ratio: float
+    data: bytes
+    when: dt.datetime
+    day: dt.date
+    maybe: int | None
+    numbers: list[int]
+    inner: Inner
+    inners: list[Inner]
+    anything: dict[str, Any]
+
+
+class Make(mr.Computation):
+    inputs = {"words": mr.by("word")}
+    outputs = {"made": Out, "texts": str, "keys": int}
+    count = mr.CombiningState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.count.add(1)
+        n = self.count.get()
+        self.produce("texts", f"{self.key}{n}")
+        self.produce("keys", n, key=(self.key, n))
+        when = dt.datetime(2013, 2, 8, 1, 2, 3, 4, tzinfo=dt.UTC)
+        self.produce(
+            "made",
+            Out(
+                True, 1.5, b"\x00", when, dt.date(2013, 2, 8), n if n > 1 else None, [n],
+                Inner(n, None), [Inner(1, "a")], {"k": [1, None]},
+            ),
+            timestamp=7,
+        )  # fmt: skip
+
+
+DDL = "word string, at long"
+
+
+def _pipeline(source: Any, **sinks: Any) -> mr.Pipeline:
+    p = mr.Pipeline("sinks")
+    p.inject("words", source, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+    p.add(Make)
+    for stream, sink in sinks.items():
+        p.sink(stream, sink)
+    return p
+
+
+def test_formats_as_columns(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
+    feed = tools.feed(DDL)
+    feed.add(("a", 1))
+    frames: list[Any] = []
+    p = _pipeline(
+        feed.bounded,
+        made=lambda rows, epoch: frames.append((rows.schema, rows.collect())),
+        keys=lambda rows, epoch: frames.append((rows.schema, rows.collect())),
+    )
+    p.sink("made", mr.Parquet(tmp_path / "out"))
+    p.run_batch(spark)
+
+    by_names = {tuple(schema.names): (schema, rows) for schema, rows in frames}
+    schema, (row,) = by_names[tuple([*Out.__struct_fields__, "_key", "_timestamp", "_id"])]
+    assert {field.name: field.dataType.simpleString() for field in schema} == {
+        "flag": "boolean",
+        "ratio": "double",
+        "data": "binary",
+        "when": "timestamp",
+        "day": "date",
+        "maybe": "bigint",
+        "numbers": "array<bigint>",
+        "inner": "struct<x:bigint,y:string>",
+        "inners": "array<struct<x:bigint,y:string>>",
+        "anything": "string",
+        "_key": "string",
+        "_timestamp": "timestamp",
+        "_id": "binary",
+    }
+    assert (row.flag, row.ratio, bytes(row.data), row.day) == (
+        True, 1.5, b"\x00", dt.date(2013, 2, 8),
+    )  # fmt: skip
+    assert row.when.timestamp() == dt.datetime(2013, 2, 8, 1, 2, 3, 4, tzinfo=dt.UTC).timestamp()
+    assert row.maybe is None
+    assert (row.numbers, row.inner.asDict()) == ([1], {"x": 1, "y": None})
+    assert [inner.asDict() for inner in row.inners] == [{"x": 1, "y": "a"}]
+    assert row.anything == '{"k":[1,null]}'
+    assert row._key == "a"
+    assert row._timestamp.timestamp() == pytest.approx(7e-6)
+    assert len(row._id) == 16
+    _, (row,) = by_names["value", "_key", "_timestamp", "_id"]
+    assert (row.value, row._key) == (1, "('a', 1)")
+    read = spark.read.parquet(str(tmp_path / "out"))
+    assert [r.inner.x for r in read.collect()] == [1]
+    assert read.schema["when"].dataType.simpleString() == "timestamp"
+
+
+def test_sinks_of_every_kind_side_by_side(
+    tools: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feed, kept, memory = tools.feed(DDL), tools.Kept(), mr.Memory()
+    calls: list[tuple[str, int, int]] = []
+
+    def twice(rows: Any, epoch: int) -> None:
+        calls.append(("twice", rows.count(), len(rows.collect())))
+
+    def nothing(rows: Any, epoch: int) -> None:
+        calls.append(("none", 0, 0))
+
+    p = _pipeline(feed.stream)
+    for sink in (kept, memory, mr.Console(), twice, nothing, mr.Parquet(tmp_path / "out")):
+        p.sink("texts", sink)
+    run = tools.start(p)
+    tools.step(run)
+    capsys.readouterr()
+    feed.add(("a", 1), ("b", 2), ("a", 3))
+    tools.step(run)
+    feed.add(("b", 4_000_000))
+    status = tools.finish(run)
+
+    assert tools.by_key(kept.rows) == {
+        "a": [("a1", 1), ("a2", 3)],
+        "b": [("b1", 2), ("b2", 4_000_000)],
+    }
+    assert sorted(row.value for row in memory.rows) == ["a1", "a2", "b1", "b2"]
+    # Each sink is called for the epochs that have records for it.
+    assert calls == [("twice", 3, 3), ("none", 0, 0), ("twice", 1, 1), ("none", 0, 0)]
+    printed = capsys.readouterr().out
+    assert printed.count("-- epoch") == 2
+    assert "|a2" in printed
+    ids = [id for epoch in kept.ids.values() for id in epoch]
+    assert len(set(ids)) == 4
+    assert all(len(id) == 16 for id in ids)
+    epochs = sorted(path.name for path in (tmp_path / "out").glob("epoch=*"))
+    assert epochs == [f"epoch={n}" for n, rows in kept.epochs.items() if rows]
+    assert status.epoch + 1 > len(epochs)
+
+
+@pytest.mark.parametrize("single", [True, False], ids=["alone", "with another"])
+def test_a_retried_epoch_is_written_once(
+    spark: SparkSession, tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single: bool
+) -> None:
+    """The driver dies after the sinks and before the completion: the epoch runs again."""
+    feed, out = tools.feed(DDL), tmp_path / "out"
+    first, second = tools.Kept(), tools.Kept()
+
+    def pipeline(kept: Any) -> mr.Pipeline:
+        p = _pipeline(feed.stream, texts=mr.Parquet(out))
+        if not single:
+            p.sink("texts", kept)
+        return p
+
+    complete, dying = Epochs.complete, [True]
+
+    def dies(self: Epochs, manifest: Any, results: Any, observed: Any) -> Any:
+        if observed.injected.get("words") and dying:
+            dying.clear()
+            raise OSError("the driver dies")
+        return complete(self, manifest, results, observed)
+
+    monkeypatch.setattr(Epochs, "complete", dies)
+    feed.add(("a", 1), ("b", 2), ("a", 3))
+    run = tools.start(pipeline(first))
+    with pytest.raises(RunFailed, match="the driver dies"):
+        tools.step(run)
+    (attempt,) = out.glob("epoch=*")
+    before = {path: path.stat().st_mtime_ns for path in attempt.iterdir()}
+
+    status = tools.run(pipeline(second))
+
+    assert {path: path.stat().st_mtime_ns for path in attempt.iterdir()} == before
+    rows = spark.read.parquet(str(out)).collect()
+    assert sorted(row.value for row in rows) == ["a1", "a2", "b1"]
+    assert len({bytes(row._id) for row in rows}) == 3
+    assert status.replayed > 0
+    assert status.injected == {"words": 3}
+    if not single:
+        epoch = int(attempt.name.removeprefix("epoch="))
+        assert sorted(zip(first.epochs[epoch], first.ids[epoch], strict=True)) == sorted(
+            zip(second.epochs[epoch], second.ids[epoch], strict=True)
+        )
+    assert not list((out / "_staging").glob("*"))
+
+
+def test_what_a_killed_write_left_is_replaced(
+    spark: SparkSession, tools: Any, tmp_path: Path
+) -> None:
+    feed, out = tools.feed(DDL), tmp_path / "out"
+    feed.add(("a", 1))
+    for epoch in range(4):
+        staged = out / "_staging" / f"epoch={epoch}"
+        staged.mkdir(parents=True)
+        (staged / "part-torn.parquet").write_bytes(b"PAR1 and then the power failed")
+
+    tools.run(_pipeline(feed.stream, texts=mr.Parquet(out)))
+
+    assert [row.value for row in spark.read.parquet(str(out)).collect()] == ["a1"]
