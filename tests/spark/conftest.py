@@ -71,7 +71,7 @@ class Feed:
 
     def __init__(self, spark: SparkSession, folder: Path, ddl: str) -> None:
         self._spark = spark
-        self._folder = folder
+        self.folder = folder
         self._ddl = ddl
         self._schema = spark.createDataFrame([], ddl).toArrow().schema
         self._count = 0
@@ -85,25 +85,25 @@ class Feed:
             pa.array(list(column), field.type)
             for column, field in zip(columns, self._schema, strict=True)
         ]
-        unfinished = self._folder / f"_{self._count}"
+        unfinished = self.folder / f"_{self._count}"
         pq.write_table(pa.Table.from_arrays(arrays, schema=self._schema), unfinished)
-        unfinished.rename(self._folder / f"{self._count:06}.parquet")
+        unfinished.rename(self.folder / f"{self._count:06}.parquet")
 
     @property
     def stream(self) -> DataFrame:
         """The directory as a streaming DataFrame."""
-        return self._spark.readStream.schema(self._ddl).parquet(str(self._folder))
+        return self._spark.readStream.schema(self._ddl).parquet(str(self.folder))
 
     @property
     def stream_one_by_one(self) -> DataFrame:
         """The same, but an epoch takes one file."""
         reader = self._spark.readStream.schema(self._ddl).option("maxFilesPerTrigger", 1)
-        return reader.parquet(str(self._folder))
+        return reader.parquet(str(self.folder))
 
     @property
     def bounded(self) -> DataFrame:
         """What is in the directory now."""
-        return self._spark.read.schema(self._ddl).parquet(str(self._folder))
+        return self._spark.read.schema(self._ddl).parquet(str(self.folder))
 
 
 class Kept:

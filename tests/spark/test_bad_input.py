@@ -64,9 +64,7 @@ class Second(mr.Computation):
 
 def _pipeline(source: Any, work: Work, sinks: dict[str, Any]) -> mr.Pipeline:
     p = mr.Pipeline("bad input")
-    p.inject(
-        "rows", source, timestamp="at", low_watermark=mr.BoundedDelay("1 s"), format=Row
-    )
+    p.inject("rows", source, timestamp="at", low_watermark=mr.BoundedDelay("1 s"), format=Row)
     p.add(work)
     p.add(Second)
     for stream, sink in sinks.items():

@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
@@ -161,7 +160,11 @@ def test_a_dict_is_the_same_on_both_paths(spark: SparkSession, tools: Any) -> No
         outputs = {"texts": str}
 
         def process_record(self, record: mr.Record) -> None:
-            self.produce("texts", repr(sorted(record.value.items())))
+            plain = {
+                name: value.isoformat() if isinstance(value, dt.datetime) else value
+                for name, value in record.value.items()
+            }
+            self.produce("texts", repr(plain))
 
     found = []
     for extractor in (mr.by("name"), mr.by(lambda value: value["name"])):
@@ -235,6 +238,36 @@ def test_a_null_key_for_one_of_two_consumers_is_the_same_on_both_paths(
     native, python = results(), results(BySeveral)
 
     assert native == python
+
+
+class Total(msgspec.Struct):
+    number: int
+
+
+def test_a_key_column_outside_of_the_format_is_treated_alike(
+    spark: SparkSession, tools: Any
+) -> None:
+    """By both paths, or by none: a second consumer must not break the first."""
+    rows = [("a", 1, 1), ("b", 2, 2)]
+    frame = spark.createDataFrame(rows, "text string, number long, at long")
+
+    def results(*more: type[mr.Computation]) -> Any:
+        counts = tools.Kept()
+        p = mr.Pipeline("outside")
+        p.inject("rows", frame, timestamp="at", format=Total)
+        for computation in [ByText, *more]:
+            p.add(computation)
+        p.sink("counts", counts)
+        try:
+            p.run_batch(spark)
+        except mr.MillraceError:
+            return "refused"
+        return [row for row in sorted(counts.rows) if row[0] in ("a", "b")]
+
+    class ByNumberFunction(_Counting):
+        inputs = {"rows": mr.by(lambda total: total.number)}
+
+    assert results() == results(ByNumberFunction)
 
 
 @dataclasses.dataclass

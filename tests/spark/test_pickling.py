@@ -95,7 +95,7 @@ def test_a_struct_whose_fields_have_other_names_on_the_wire(
     assert rows == [("a", {"user_name": "aa", "user_size": 8}, 1)]
 
 
-MODULE = '''
+MODULE = """
 import msgspec
 import millrace as mr
 
@@ -109,7 +109,7 @@ class Importable(mr.Computation):
 
     def process_record(self, record):
         self.produce("labels", f"{record.value.text}/{record.value.count}/{__name__}/{__file__}")
-'''
+"""
 
 
 def test_what_workers_can_import_is_imported_there(

@@ -175,7 +175,10 @@ DIAMOND = (
         ("lines", ("An apple a DAY", 1 * SECOND), ("the cat", 3 * SECOND), ("", 3 * SECOND)),
         ("lines", ("bad beer", 8 * SECOND), ("coal", 2 * SECOND), ("ale after all", 6 * SECOND)),
         ("clock", 9 * SECOND),
-        ("lines", ("the bear bit a cobra", 14 * SECOND),),
+        (
+            "lines",
+            ("the bear bit a cobra", 14 * SECOND),
+        ),
         ("clock", 10 * SECOND),
         ("clock", 11 * SECOND),
         ("lines", ("abba", 4 * SECOND), ("cab", 25 * SECOND)),

@@ -70,16 +70,16 @@ def test_formats_as_columns(spark: SparkSession, tools: Any, tmp_path: Path) -> 
     feed = tools.feed(DDL)
     feed.add(("a", 1))
     frames: list[Any] = []
-    p = _pipeline(
-        feed.bounded,
-        made=lambda rows, epoch: frames.append((rows.schema, rows.collect())),
-        keys=lambda rows, epoch: frames.append((rows.schema, rows.collect())),
-    )
+
+    def look(rows: Any, epoch: int) -> None:
+        frames.append((rows.schema, rows.collect()))
+
+    p = _pipeline(feed.bounded, made=look, keys=look)
     p.sink("made", mr.Parquet(tmp_path / "out"))
     p.run_batch(spark)
 
     by_names = {tuple(schema.names): (schema, rows) for schema, rows in frames}
-    schema, (row,) = by_names[tuple([*Out.__struct_fields__, "_key", "_timestamp", "_id"])]
+    schema, (row,) = by_names[(*Out.__struct_fields__, "_key", "_timestamp", "_id")]
     assert {field.name: field.dataType.simpleString() for field in schema} == {
         "flag": "boolean",
         "ratio": "double",

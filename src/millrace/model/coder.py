@@ -68,7 +68,7 @@ class MsgpackCoder:
             # far from the line at fault. Scalars are checked by their type, the rest by reading.
             if type(value) is not self.scalar:
                 self._decode(data)
-        except (msgspec.ValidationError, TypeError, OverflowError) as refused:
+        except (msgspec.ValidationError, TypeError, OverflowError, UnicodeError) as refused:
             raise CoderError(
                 f"{_brief(value)} is not of format {type_name(self.type)}: {refused}."
             ) from None
@@ -82,7 +82,7 @@ class MsgpackCoder:
         return isinstance(other, MsgpackCoder) and other.type == self.type
 
     def __hash__(self) -> int:
-        return hash((MsgpackCoder, repr(self.type)))
+        return hash(MsgpackCoder)  # int | None equals Optional[int], but hashes apart
 
     def __repr__(self) -> str:
         return f"MsgpackCoder({type_name(self.type)})"
@@ -102,14 +102,20 @@ class JsonCoder:
 
     def __init__(self, type: Any = Any) -> None:
         self.type = type
-        self._decode = msgspec.json.Decoder(type).decode
+        try:
+            self._decode = msgspec.json.Decoder(type).decode
+        except TypeError as refused:
+            raise CoderError(f"{type_name(type)} cannot be a JSON format: {refused}.") from None
 
     def encode(self, value: Any) -> bytes:
         """Return the value as JSON, having checked it against the type."""
         try:
             data = msgspec.json.encode(value)
-            self._decode(data)
-        except (msgspec.ValidationError, TypeError) as refused:
+            # JSON has no bytes and no timestamps, but text that reads as them; so a value must
+            # come back as it was.
+            if self._decode(data) != value:
+                raise TypeError(f"in JSON it is {data[:80]!r}, which reads as something else")
+        except (msgspec.ValidationError, TypeError, OverflowError, UnicodeError) as refused:
             raise CoderError(
                 f"{_brief(value)} is not of format {type_name(self.type)}: {refused}."
             ) from None
@@ -123,7 +129,7 @@ class JsonCoder:
         return isinstance(other, JsonCoder) and other.type == self.type
 
     def __hash__(self) -> int:
-        return hash((JsonCoder, repr(self.type)))
+        return hash(JsonCoder)
 
     def __repr__(self) -> str:
         return f"JsonCoder({type_name(self.type)})"
@@ -211,6 +217,21 @@ def coder_for(format: Any) -> Coder:
     if format is Any or typing.get_origin(format) is not None:
         return MsgpackCoder(format)
     raise CoderError(f"{format!r} is not a format. Expected a type or a Coder.")
+
+
+def shape_of(coder: Coder) -> type | None:
+    """Return the class that a coder's values surely are of; None if that says too little.
+
+    A value of that class may still be refused for what is in it; one of another class may still be
+    accepted. It is what can be checked at every write.
+
+    >>> shape_of(MsgpackCoder(dict[str, int])), shape_of(MsgpackCoder(int | None))
+    (<class 'dict'>, None)
+    """
+    kind = getattr(coder, "type", None)
+    if not inspect.isclass(kind) or isinstance(kind, types.GenericAlias):
+        kind = typing.get_origin(kind)
+    return kind if inspect.isclass(kind) and kind is not types.UnionType else None
 
 
 def is_immutable(coder: Coder) -> bool:

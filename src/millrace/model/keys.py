@@ -43,8 +43,7 @@ def encode_key(key: Any) -> bytes:
     """
     kind = type(key)
     if kind is str:
-        text: bytes = key.encode()
-        return b"s" + text
+        return b"s" + _utf8(key)
     if kind is int:
         if -_SIGN <= key < _SIGN:
             shifted: int = key + _SIGN
@@ -55,7 +54,10 @@ def encode_key(key: Any) -> bytes:
     if kind is bool or kind is float:
         return b"m" + _encode_msgpack(key)
     if kind is tuple:
-        return b"m" + _encode_msgpack(_checked_tuple(key))
+        try:
+            return b"m" + _encode_msgpack(_checked_tuple(key))
+        except (OverflowError, UnicodeEncodeError) as refused:
+            raise CoderError(f"key {key!r} cannot be encoded: {refused}.") from None
     return encode_key(_plain(key))
 
 
@@ -78,6 +80,13 @@ def hash_key(data: bytes) -> int:
     return xxhash.xxh64_intdigest(data, HASH_SEED)
 
 
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as refused:
+        raise CoderError(f"key {text!r} is not text that UTF-8 can encode: {refused}.") from None
+
+
 def _plain(key: Any) -> str | bytes | int | float:
     """Return numpy and other subclasses of the supported types as the type itself."""
     if key is None:
@@ -86,23 +95,26 @@ def _plain(key: Any) -> str | bytes | int | float:
             'own, such as "", or filter them out before the computation.'
         )
     if isinstance(key, str):
-        return str(key)
+        return str.__str__(key)  # of an Enum that is a str, the value and not the name
     if isinstance(key, bytes):
         return bytes(key)
     if isinstance(key, float):
         return float(key)
     try:
-        return operator.index(key)
+        whole = operator.index(key)
     except TypeError:
         raise CoderError(
             f"{key!r} ({type(key).__name__}) cannot be a key. Expected a str, int, bytes, bool, "
             "float, or a tuple of those; for anything else choose fields of it in the extractor."
         ) from None
+    if not -_SIGN <= whole < _SIGN:
+        raise CoderError(f"key {whole} does not fit in 64 bits; use str(key) as the key.")
+    return whole
 
 
 def _checked_tuple(key: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(
-        part if part is None or type(part) in _SCALARS
+        part if part is None or (type(part) in _SCALARS and type(part) is not int)
         else _checked_tuple(part) if type(part) is tuple
         else _plain(part)
         for part in key

@@ -228,7 +228,7 @@ class Pipeline:
 
     def _name_stream(self, stream: Stream, name: str, format: Any) -> Stream:
         _check_name(name, "stream")
-        self.steps.append(Step(stream.name, name, "map", _same))
+        self.steps.append(Step(stream.name, name, "to", _same))
         if format is not Any:
             if name in self.formats and self.formats[name] != format:
                 raise PipelineError(

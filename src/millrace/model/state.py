@@ -19,10 +19,11 @@ Source: MillWheel, "Persistent State" (4.4), figure 9.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Generic, NoReturn, TypeVar
 
-from millrace.model.coder import coder_for, is_immutable
+from millrace.model.coder import coder_for, is_immutable, shape_of
 from millrace.model.errors import PipelineError
 
 T = TypeVar("T")
@@ -34,6 +35,7 @@ class StateCell:
     def __init__(self, format: Any) -> None:
         self.coder = coder_for(format)
         self.immutable = is_immutable(self.coder)
+        self.shape = shape_of(self.coder)
         self.name = "?"
         self.owner = "?"
 
@@ -139,7 +141,8 @@ class CombiningState(StateCell, Generic[T]):
         if accumulator is None:
             if self.initial is None:
                 return item
-            accumulator = self.initial
+            # A copy: folding in place must not reach the next key's beginning.
+            accumulator = copy.deepcopy(self.initial)
         return self._add(accumulator, item)
 
     def add(self, item: Any) -> None:

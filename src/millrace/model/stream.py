@@ -108,7 +108,7 @@ class Step:
     Attributes:
         source: Stream that it reads.
         target: Stream that it feeds.
-        kind: ``map``, ``flat_map``, ``filter`` or ``key_by``.
+        kind: ``map``, ``flat_map``, ``filter``, ``key_by``, or ``to``, which only names a stream.
         function: Of the value; for ``key_by`` of value and key.
     """
 
@@ -117,8 +117,15 @@ class Step:
     kind: str
     function: Callable[..., Any]
 
+    @property
+    def keeps_values(self) -> bool:
+        """Whether what comes out is of the format of what goes in."""
+        return self.kind in ("filter", "key_by", "to")
+
     def apply(self, value: Any, key: Any) -> Iterable[tuple[Any, Any]]:
         """Return the (value, key) pairs that this step makes of one record."""
+        if self.kind == "to":
+            return ((value, key),)
         if self.kind == "map":
             return ((self.function(value), key),)
         if self.kind == "filter":

@@ -194,6 +194,10 @@ def _check_steps(pipeline: Pipeline) -> None:
         visit(stream, ())
 
 
+#: The format of a step's stream that is not declared, where the step leaves values as they are.
+_INHERITED: Any = object()
+
+
 @dataclass(frozen=True)
 class _Publisher:
     """Who feeds a stream: an injector, a computation, a step, or the dead-letter declaration."""
@@ -213,6 +217,8 @@ def _publishers(pipeline: Pipeline) -> dict[str, list[_Publisher]]:
                 found.setdefault(stream, []).append(_Publisher("computation", name, format))
     for step in pipeline.steps:
         format = pipeline.formats.get(step.target, Any)
+        if format is Any and step.keeps_values:
+            format = _INHERITED
         found.setdefault(step.target, []).append(_Publisher("step", step.source, format))
     if pipeline.dead_letters is not None:
         format = pipeline.formats[pipeline.dead_letters]
@@ -259,16 +265,41 @@ def _check_subscriptions(
                     f'{extractor!r}). Write {{"{stream}": mr.by("field")}}, '
                     "mr.by(lambda value: ...), or mr.by_key() to keep the producer's key."
                 )
+            elif stream in publishers and _takes_dead_letters(stream, publishers):
+                problems.append(
+                    f"computation {name!r} subscribes to {stream!r}, which carries dead letters. "
+                    "Only stateless steps and sinks can: a computation's own dead letters would "
+                    "come back to it."
+                )
     for declaration in pipeline.sinks:
         known(declaration.stream, "a sink")
     for step in pipeline.steps:
         known(step.source, f"a {step.kind} step")
-    if len(_closure(pipeline)) and not pipeline.computations and not pipeline.sinks:
+    fed = pipeline.injections or pipeline.steps
+    if fed and not pipeline.computations and not pipeline.sinks:
         problems.append("it has neither computations nor sinks, so it would do nothing.")
 
 
-def _closure(pipeline: Pipeline) -> list[str]:
-    return [*pipeline.injections, *(step.target for step in pipeline.steps)]
+def _inherited(
+    who: _Publisher, publishers: Mapping[str, list[_Publisher]], seen: tuple[str, ...]
+) -> Any:
+    """Return a publisher's format; a step that keeps values has that of the stream it reads."""
+    if who.format is not _INHERITED:
+        return who.format
+    if who.name in seen:
+        return Any
+    found = [
+        _inherited(sender, publishers, (*seen, who.name)) for sender in publishers.get(who.name, ())
+    ]
+    return next((format for format in found if format is not Any), Any)
+
+
+def _takes_dead_letters(stream: str, publishers: Mapping[str, list[_Publisher]]) -> bool:
+    return any(
+        who.kind == "dead letters"
+        for name in _upstream(stream, publishers)
+        for who in publishers[name]
+    )
 
 
 def _formats(
@@ -279,7 +310,8 @@ def _formats(
         declared: list[tuple[_Publisher, Any, Coder]] = []
         for who in whos:
             try:
-                declared.append((who, who.format, coder_for(who.format)))
+                format = _inherited(who, publishers, ())
+                declared.append((who, format, coder_for(format)))
             except CoderError as refused:
                 problems.append(f"stream {stream!r}: {refused}")
         typed = [entry for entry in declared if entry[1] is not Any]
@@ -297,19 +329,23 @@ def _formats(
 
 def _roots(stream: str, publishers: Mapping[str, list[_Publisher]]) -> Iterable[str]:
     """Yield the computations and injected streams that feed a stream, through steps."""
-    seen, pending = set(), [stream]
-    while pending:
-        name = pending.pop()
-        if name in seen:
-            continue
-        seen.add(name)
+    for name in _upstream(stream, publishers):
         for who in publishers[name]:
-            if who.kind == "step":
-                pending.append(who.name)
-            elif who.kind == "injector":
+            if who.kind == "injector":
                 yield injector_name(name)
             elif who.kind == "computation":
                 yield who.name
+
+
+def _upstream(stream: str, publishers: Mapping[str, list[_Publisher]]) -> list[str]:
+    """Return a stream and those that stateless steps lead from to it."""
+    found, pending = [], [stream]
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.append(name)
+            pending += [who.name for who in publishers.get(name, ()) if who.kind == "step"]
+    return found
 
 
 def injector_name(stream: str) -> str:

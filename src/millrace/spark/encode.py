@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
@@ -18,7 +19,7 @@ from millrace.spark.refusal import refuse, time_refusal
 from millrace.spark.rows import RowBuilder, messages_table
 from millrace.spark.runtime import Blueprint, Runtime, SourceColumns, runtime_of
 from millrace.windmill.manifest import decode_manifest
-from millrace.windmill.record_ids import injected_origin
+from millrace.windmill.record_ids import injected_origin, place
 from millrace.windmill.routing import Productions
 
 
@@ -35,6 +36,7 @@ class EncodeTask:
         self.blueprint = blueprint
         self.manifest = manifest
         self.latest_us = latest_us
+        self._sent = 0
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows on edges, then this task's report."""
@@ -42,6 +44,7 @@ class EncodeTask:
 
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
+        self._sent = 0
         started = time.perf_counter()
         runtime = runtime_of(self.blueprint)
         manifest = decode_manifest(self.manifest)
@@ -71,11 +74,9 @@ class EncodeTask:
         stream = source.stream
         values = runtime.readers[stream].read(rows.column(f"s{source.number}"))
         timestamps = rows.column("ts").to_pylist()
-        sequences = rows.column("sequence").to_pylist()
         origin = injected_origin(source.number, epoch)
         latest_us = self.latest_us[stream]
         productions = Productions()
-        lengths = []
         newest_us, accepted = MIN_TIMESTAMP, 0
         send = runtime.router.send
         for n, value in enumerate(values.values):
@@ -103,8 +104,14 @@ class EncodeTask:
                     max(EARLIEST_RECORD, min(at_us or 0, latest_us)),
                     None,
                 )
-            lengths.append(len(productions) - length)
-        builder.add(productions, origin, np.repeat(np.array(sequences, dtype=np.int64), lengths))
+        builder.add(productions, origin, self._sequences(rows, len(productions)))
         report.injected[stream] = report.injected.get(stream, 0) + accepted
         if accepted:
             report.newest[stream] = max(report.newest.get(stream, MIN_TIMESTAMP), newest_us)
+
+    def _sequences(self, rows: pa.RecordBatch, count: int) -> npt.NDArray[np.int64]:
+        """Return the next places in the source partition: a row may have become several records."""
+        partition = rows.column("sequence")[0].as_py() >> 33
+        first = place(partition, self._sent)
+        self._sent += count
+        return np.arange(first, first + count, dtype=np.int64)

@@ -41,6 +41,12 @@ class MemoryCommitLog:
         """See :meth:`millrace.store.CommitLog.exists`."""
         return (computation, interval, number) in self._slots
 
+    def copy(self) -> MemoryCommitLog:
+        """Return a copy of the log."""
+        made = MemoryCommitLog(encoded=self._encoded)
+        made._slots = dict(self._slots)
+        return made
+
 
 class MemoryEpochLog:
     """The epoch log of a :class:`MemoryHardState`."""
@@ -68,6 +74,12 @@ class MemoryEpochLog:
         """See :meth:`millrace.store.EpochLog.last`."""
         return len(self._entries)
 
+    def copy(self) -> MemoryEpochLog:
+        """Return a copy of the log."""
+        made = MemoryEpochLog()
+        made._entries = list(self._entries)
+        return made
+
 
 class MemoryHardState:
     """Hard state that lives as long as the object; a crash is simulated by dropping all the rest.
@@ -90,6 +102,12 @@ class MemoryHardState:
         self.uuid = uuid
         self.commits = MemoryCommitLog(encoded=encoded)
         self.epochs = MemoryEpochLog()
+
+    def copy(self) -> MemoryHardState:
+        """Return a copy that later appends to either one leave alone."""
+        made = MemoryHardState(uuid=self.uuid)
+        made.commits, made.epochs = self.commits.copy(), self.epochs.copy()
+        return made
 
     def __repr__(self) -> str:
         return "MemoryHardState()"

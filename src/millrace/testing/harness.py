@@ -97,20 +97,21 @@ class Harness:
         self._injected(stream)
         epoch = self._epochs.completed + 1
         origin = injected_origin(self._number(stream), epoch)
-        rows, seen = _Rows(), Observed()
-        for sequence, (value, instant) in enumerate(records):
+        rows, seen, sequence = _Rows(), Observed(), 0
+        for value, instant in records:
             made = Productions()
             try:
                 at_us = timestamp_us(instant)
                 if not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
                     raise CoderError(f"timestamp {at_us} us is before 1970 or after 2262.")
                 self._router.send(made, stream, value, at_us, None)
-            except (CoderError, PipelineError, LookupError, AttributeError) as refused:
+            except Exception as refused:  # a step or a key function may raise anything
                 made = self._refuse(stream, value, instant, refused, epoch)
                 seen.add(Observed(refused={stream: 1}))
             else:
                 seen.add(Observed({stream: at_us}, {stream: 1}))
-            rows.add(made, origin, [sequence] * len(made))
+            rows.add(made, origin, range(sequence, sequence + len(made)))
+            sequence += len(made)
         self._epoch(rows, seen)
 
     def advance_watermark(self, stream: str, to: Instant) -> None:
@@ -128,8 +129,13 @@ class Harness:
                 "never move back. Report the minimum over unread input, or deliver the record as "
                 "late."
             )
-        self._published[stream] = min(to_us, MAX_TIMESTAMP)
-        self._epoch(_Rows(), Observed())
+        published = self._published
+        self._published = published | {stream: min(to_us, MAX_TIMESTAMP)}
+        try:
+            self._epoch(_Rows(), Observed())
+        except Exception:
+            self._published = published
+            raise
 
     def advance_clock(self, to: Instant) -> None:
         """Set the wall clock, and fire the timers that it makes due. It starts at 0."""
@@ -139,8 +145,12 @@ class Harness:
                 f"advance_clock({to_us}): the Harness's clock is at {self._wall_time_us} us and "
                 "does not run backwards."
             )
-        self._wall_time_us = to_us
-        self._epoch(_Rows(), Observed())
+        earlier_us, self._wall_time_us = self._wall_time_us, to_us
+        try:
+            self._epoch(_Rows(), Observed())
+        except Exception:
+            self._wall_time_us = earlier_us
+            raise
 
     def crash(self) -> None:
         """Forget all soft state, and recover from the store, as a new process would."""
@@ -219,12 +229,18 @@ class Harness:
 
     def _epoch(self, rows: _Rows, observed: Observed) -> None:
         before = copy.deepcopy(self._epochs.authority.low_watermarks)
+        durable = self._durable.copy()
         while True:
             try:
-                leaving = self._attempt(rows, observed)
+                leaving = self._attempt(rows.copy(), observed)
                 break
             except Crash:
                 self._recover()
+            except Exception:
+                # The test goes on as if the call had not been: nothing of it is half-applied.
+                self._durable = durable
+                self._recover()
+                raise
         self._state.writes = None
         check_low_watermarks(before, self._epochs.authority.low_watermarks)
         for stream, output in leaving:
@@ -329,6 +345,12 @@ class _Rows:
         """Take rows with their ids; a single origin stands for all of them."""
         if len(productions):
             self._lots.append((productions, origins, sequences))
+
+    def copy(self) -> _Rows:
+        """Return the same rows, to which others can be added."""
+        made = _Rows()
+        made._lots = list(self._lots)
+        return made
 
     def arrivals(self, topology: Topology, computation: str) -> Arrivals:
         """Return the rows on edges to a computation."""

@@ -45,6 +45,8 @@ class IntervalMap:
         starts = [*(interval.start for interval in ordered), HASH_SPACE]
         if edges != starts:
             raise ValueError(f"these intervals do not cover the hash space once: {ordered!r}")
+        if len({interval.id for interval in ordered}) != len(ordered):
+            raise ValueError(f"two of these intervals have one id: {ordered!r}")
         self.intervals = ordered
         self._starts = np.array([interval.start for interval in ordered], dtype=np.uint64)
 

@@ -7,6 +7,7 @@ a key, calls ``begin``, runs user code, and calls ``flush``. Nothing is encoded 
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,17 +45,23 @@ class KeyRows:
         self.number = 0
 
 
-class _BoundScalar:
-    """What value and combining cells share: one value in the key's row of values."""
+class _Bound(StateCell):
+    """A cell bound to a machine: a copy of its declaration."""
 
-    coder: Any
-    name: str
-    owner: str
+    def _encoded(self, value: Any, where: str = "") -> bytes:
+        """Return a value's bytes, or say which cell refuses it."""
+        try:
+            return self.coder.encode(value)
+        except CoderError as refused:
+            raise CoderError(f"{self.owner}.{self.name}{where}: {refused}") from None
+
+
+class _BoundScalar(_Bound):
+    """What value and combining cells share: one value in the key's row of values."""
 
     def _bind(self, cell: StateCell) -> None:
         self.__dict__.update(cell.__dict__)
         self._decode = cell.coder.decode
-        self._encode = cell.coder.encode
         self.raw: bytes | None = None
         self.old: bytes | None = None
         self.value: Any = None
@@ -82,10 +89,11 @@ class _BoundScalar:
         """Return the bytes to store for this key."""
         if not self.dirty:
             return self.old
-        try:
-            return None if self.value is None else self._encode(self.value)
-        except CoderError as refused:
-            raise CoderError(f"{self.owner}.{self.name}: {refused}") from None
+        return None if self.value is None else self._encoded(self.value)
+
+    def verify(self) -> None:
+        """Raise if the value cannot be stored."""
+        self.stored()
 
 
 class BoundValue(_BoundScalar, ValueState[Any]):
@@ -103,6 +111,8 @@ class BoundValue(_BoundScalar, ValueState[Any]):
         return default if value is None else value
 
     def set(self, value: Any) -> None:
+        if type(value) is not self.shape and value is not None:
+            self._encoded(value)
         self.raw = None
         self.value = value
         self.dirty = True
@@ -118,7 +128,10 @@ class BoundCombining(_BoundScalar, CombiningState[Any]):
         self._bind(cell)
 
     def add(self, item: Any) -> None:
-        self.value = self.fold(self.load(), item)
+        value = self.fold(self.load(), item)
+        if type(value) is not self.shape:
+            self._encoded(value)
+        self.value = value
         self.dirty = True
 
     def get(self, default: Any = None) -> Any:
@@ -175,7 +188,7 @@ class Scalars:
 _GONE: Any = object()
 
 
-class BoundMap(MapState[Any]):
+class BoundMap(_Bound, MapState[Any]):
     """A MapState with a key under it: entries read so far, and entries changed."""
 
     def __init__(self, cell: StateCell, index: int, key_rows: KeyRows) -> None:
@@ -210,6 +223,8 @@ class BoundMap(MapState[Any]):
 
     def __setitem__(self, entry: Any, value: Any) -> None:
         encoded = encode_key(entry)
+        if type(value) is not self.shape:
+            self._encoded(value, f"[{entry!r}]")
         self._entries[encoded] = value
         self._changed.add(encoded)
 
@@ -248,16 +263,17 @@ class BoundMap(MapState[Any]):
             if value is _GONE:
                 mutations[prefix + part] = None
                 continue
-            try:
-                data = self.coder.encode(value)
-            except CoderError as refused:
-                raise CoderError(
-                    f"{self.owner}.{self.name}[{decode_key(entry)!r}]: {refused}"
-                ) from None
+            data = self._encoded(value, f"[{decode_key(entry)!r}]")
             if data != self._read.get(entry):
                 if rows.is_digested(part):
                     data = len(entry).to_bytes(4, "big") + entry + data
                 mutations[prefix + part] = data
+
+    def verify(self) -> None:
+        """Raise if an entry cannot be stored."""
+        for entry in self._changed.union(self._read):
+            if self._entries[entry] is not _GONE:
+                self._encoded(self._entries[entry], f"[{decode_key(entry)!r}]")
 
     def _prefix(self) -> bytes:
         return rows.MAP + self._rows.key_row + self._cell
@@ -298,19 +314,30 @@ class BoundMap(MapState[Any]):
                 yield entry, None
 
     def _stored(self) -> Iterator[tuple[bytes, int, bytes]]:
+        """Yield (entry, 1, data) of every stored entry, in the order of the entries.
+
+        Rows are in that order but for long entries, which have a digest behind their head: those
+        with one head are sorted together.
+        """
         if self._cleared:
             return
         prefix = self._prefix()
-        for row, data in self._rows.view.scan(prefix, rows.after(prefix)):
-            part = row[len(prefix) :]
-            if rows.is_digested(part):
-                length = int.from_bytes(data[:4], "big")
-                yield data[4 : 4 + length], 1, data[4 + length :]
-            else:
-                yield part, 1, data
+        scanned = self._rows.view.scan(prefix, rows.after(prefix))
+        for _, group in itertools.groupby(
+            (self._entry(row[len(prefix) :], data) for row, data in scanned),
+            key=lambda found: rows.head(found[0]),
+        ):
+            yield from sorted(group)
+
+    @staticmethod
+    def _entry(part: bytes, data: bytes) -> tuple[bytes, int, bytes]:
+        if not rows.is_digested(part):
+            return part, 1, data
+        length = int.from_bytes(data[:4], "big")
+        return data[4 : 4 + length], 1, data[4 + length :]
 
 
-class BoundBag(BagState[Any]):
+class BoundBag(_Bound, BagState[Any]):
     """A BagState with a key under it: each commit adds one block of items, reading none."""
 
     def __init__(self, cell: StateCell, index: int, key_rows: KeyRows) -> None:
@@ -326,10 +353,7 @@ class BoundBag(BagState[Any]):
         self._cleared = False
 
     def add(self, item: Any) -> None:
-        try:
-            self._added.append(self.coder.encode(item))
-        except CoderError as refused:
-            raise CoderError(f"{self.owner}.{self.name}: {refused}") from None
+        self._added.append(self._encoded(item))
 
     def __iter__(self) -> Iterator[Any]:
         decode = self.coder.decode

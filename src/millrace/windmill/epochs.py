@@ -236,6 +236,7 @@ class Epochs:
             self._take_up(completion)
         if manifest is not None:
             self.open = manifest
+            self._intervals = self._intervals | manifest.intervals
         return claim
 
     def _take_up(self, completion: Completion) -> None:

@@ -18,11 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millrace.model.errors import InvariantViolation, PipelineError, TimerLoop, UserCodeError
+from millrace.model.errors import (
+    CoderError,
+    InvariantViolation,
+    PipelineError,
+    TimerLoop,
+    UserCodeError,
+)
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.record import LOW_WATERMARK, DeadLetter, Record, TimeDomain, Timer
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
-from millrace.model.time import MAX_TIMESTAMP, format_timestamp
+from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP, format_timestamp
 from millrace.model.topology import ComputationSpec, Topology
 from millrace.store import View
 from millrace.watermark.report import Report
@@ -104,6 +110,7 @@ class Machine:
         self._bind_hooks()
         self._hold: tuple[int | None] | None = None
         self._at_hand_us = 0
+        self._careful = False
         self._productions = Productions()
         self._counters = Counters()
 
@@ -173,14 +180,11 @@ class Machine:
         length = len(self._productions.edges)
         self._begin(raw, due)
         failed = self._attempt(work, key, start, stop, _NONE_POISONED)
-        if failed is None:
-            self._flush(key)
-        else:
-            self._run_without(failed, work, key, raw, start, stop, due, length)
+        if failed is not None or not self._flush(key):
+            self._run_again(work, key, raw, start, stop, due, length)
 
-    def _run_without(
+    def _run_again(
         self,
-        failed: tuple[Any, DeadLetter] | None,
         work: Work,
         key: bytes,
         raw: bytes | None,
@@ -189,18 +193,27 @@ class Machine:
         due: list[Due] | None,
         length: int,
     ) -> None:
-        """Run a key's bundle again without what failed in it, which becomes dead letters.
+        """Run a key's bundle again without what fails in it, which becomes dead letters.
 
-        Nothing of a key is written before its bundle ends, so taking it back is free.
+        Nothing of a key is written before its bundle ends, so taking it back is free. This time
+        state is verified after every hook, so that a value changed in place to something that
+        cannot be stored is laid to the record that did it.
         """
         poisoned: dict[Any, DeadLetter] = {}
-        while failed is not None:
-            self._productions.truncate(length)
-            name, letter = failed
-            poisoned[name] = letter
-            self._begin(raw, due)
-            failed = self._attempt(work, key, start, stop, poisoned)
-        self._flush(key)
+        self._careful = True
+        try:
+            while True:
+                self._productions.truncate(length)
+                self._begin(raw, due)
+                failed = self._attempt(work, key, start, stop, poisoned)
+                if failed is None:
+                    break
+                name, letter = failed
+                poisoned[name] = letter
+        finally:
+            self._careful = False
+        if not self._flush(key):
+            raise InvariantViolation(f"state of {self.spec.name} was verified, and refused after")
         self._counters.dead_letters += len(poisoned)
         for letter in poisoned.values():
             at_us = work.low_watermark_us if letter.timestamp is None else letter.timestamp
@@ -229,12 +242,12 @@ class Machine:
             n = start
             try:
                 for n in range(start, stop):
-                    if poisoned and n in poisoned:
-                        continue
                     self._at_hand_us = timestamp_us = timestamps[n]
                     if is_late := timestamp_us < before_us:
                         late += 1
                         worst_us = max(worst_us, before_us - timestamp_us)
+                    if poisoned and n in poisoned:
+                        continue
                     process_record(
                         Record(
                             current,
@@ -246,6 +259,8 @@ class Machine:
                             sequences[n],
                         )
                     )
+                    if self._careful:
+                        self._verify()
             except Exception as error:
                 return n, self._refuse(work, current, error, records, n)
             if late:
@@ -274,6 +289,8 @@ class Machine:
                 if timers.rearmed > _REARMED_MAX:
                     raise TimerLoop(self._loop(work, timer))
                 self._process_timer(timer)
+                if self._careful:
+                    self._verify()
             except Exception as error:
                 return due, self._refuse_timer(work, key, error, timer)
             fired += 1
@@ -290,16 +307,30 @@ class Machine:
             self._timers.begin(due)
         self._hold = None
 
-    def _flush(self, key: bytes) -> None:
-        if self._scalars is not None:
-            self._scalars.flush(self._rows)
-        if self._collections:
-            for collection in self._collections:
-                collection.flush()
+    def _flush(self, key: bytes) -> bool:
+        """Write what the key's bundle changed; False, and nothing, if a cell refuses its value."""
+        mutations = self._rows.mutations
+        length = len(mutations)
+        try:
+            if self._scalars is not None:
+                self._scalars.flush(self._rows)
+            if self._collections:
+                for collection in self._collections:
+                    collection.flush()
+        except CoderError:
+            # A key's rows are its own, so those written last are all of this attempt.
+            while len(mutations) > length:
+                mutations.popitem()
+            return False
         if self._timers.touched:
             self._timers.flush(key)
         if self._hold is not None:
             self._write_hold(key, self._hold[0])
+        return True
+
+    def _verify(self) -> None:
+        for cell in self._user_cells:
+            cell.verify()
 
     def _write_hold(self, key: bytes, at_us: int | None) -> None:
         mutations, key_row = self._rows.mutations, self._rows.key_row
@@ -326,6 +357,7 @@ class Machine:
     def _bind_cells(self) -> None:
         scalars: list[BoundValue | BoundCombining] = []
         self._collections: list[BoundMap | BoundBag] = []
+        self._user_cells: list[BoundValue | BoundCombining | BoundMap] = []
         # Cells are numbered by name, not by where the class declares them, so that moving a line
         # does not move a cell's state.
         for index, (name, cell) in enumerate(sorted(self.spec.cells.items())):
@@ -341,6 +373,8 @@ class Machine:
             else:
                 raise InvariantViolation(f"no binding for state cell {cell!r}")
             vars(self._user)[name] = bound
+            if not isinstance(bound, BoundBag):
+                self._user_cells.append(bound)
         self._scalars: Scalar | Scalars | None = None
         if scalars:
             self._scalars = Scalar(scalars[0]) if len(scalars) == 1 else Scalars(scalars)
@@ -370,7 +404,7 @@ class Machine:
             self._productions,
             stream,
             value,
-            self._at_hand_us if timestamp is None else _instant(timestamp, "produce"),
+            self._at_hand_us if timestamp is None else _record_time(timestamp),
             self._user.key if key is None else key,
         )
 
@@ -469,6 +503,16 @@ def _instant(at: Any, call: str) -> int:
             "for seconds multiply by mr.SECOND."
         )
     return int(at_us)
+
+
+def _record_time(timestamp: Any) -> int:
+    at_us = _instant(timestamp, "produce")
+    if not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
+        raise PipelineError(
+            f"produce: timestamp {at_us} us is before 1970 or after 2262. At the end of the input "
+            "self.low_watermark is MAX_TIMESTAMP: use a time of the data instead."
+        )
+    return at_us
 
 
 def _brief(value: Any) -> str:

@@ -116,6 +116,16 @@ class Router:
         Raises:
             CoderError: The value is not of the stream's format, or an extracted key cannot be one.
         """
+        length = len(productions.edges)
+        try:
+            self._send(productions, stream, value, timestamp_us, key)
+        except Exception:
+            productions.truncate(length)
+            raise
+
+    def _send(
+        self, productions: Productions, stream: str, value: Any, timestamp_us: int, key: Any
+    ) -> None:
         route = self._routes[stream]
         try:
             data = route.coder.encode(value)
@@ -135,7 +145,7 @@ class Router:
             productions.timestamps.append(timestamp_us)
         for step in route.steps:
             for made, made_key in step.apply(value, key):
-                self.send(productions, step.target, made, timestamp_us, made_key)
+                self._send(productions, step.target, made, timestamp_us, made_key)
 
     @staticmethod
     def _extract(extractor: KeyExtractor, value: Any, key: Any, stream: str) -> bytes:

@@ -53,6 +53,11 @@ def last_part(data: bytes) -> bytes:
     return data[: _DIGESTED - 32] + _digest(data)
 
 
+def head(entry: bytes) -> bytes:
+    """Return what rows of entries keep of them in order; entries with one head may be out of it."""
+    return entry[: _DIGESTED - 32]
+
+
 def is_digested(part: bytes) -> bool:
     """Return whether a last part stands for something longer, which its row's value then holds."""
     return len(part) == _DIGESTED

@@ -1,0 +1,186 @@
+"""A batch is the streaming run of the same pipeline over input that has an end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import millrace as mr
+
+
+class Row(msgspec.Struct):
+    name: str
+    size: int
+
+
+class Windows(mr.Computation):
+    inputs = {"rows": mr.by("name")}
+    outputs = {"sums": int, "order": str}
+    totals = mr.MapState(int)
+    last = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        if record.value.size < 0:
+            raise ValueError("negative")
+        window = record.timestamp // 10 * 10
+        self.totals[window] = self.totals.get(window, 0) + record.value.size
+        self.set_timer(window, at=window + 10)
+        self.set_timer("end", at=self.wall_time, domain=mr.WALL_TIME)
+        if record.timestamp < self.last.get(0) or record.late:
+            self.produce("order", f"{record.timestamp} after {self.last.get()}")
+        self.last.set(record.timestamp)
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        if timer.domain == mr.WALL_TIME:
+            self.produce("order", "wall", timestamp=1)
+        else:
+            self.produce("sums", self.totals.pop(timer.tag), timestamp=timer.at - 1)
+
+
+class Tops(mr.Computation):
+    inputs = {"sums": mr.by(lambda total: total % 3)}
+    outputs = {"tops": int}
+    top = mr.CombiningState(int, max)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.top.add(record.value)
+        self.set_timer("top", at=mr.MAX_TIMESTAMP)
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        self.produce("tops", self.top.get(), timestamp=3)
+
+
+DDL = "name string, size long, at long"
+STREAMS = ("sums", "tops", "order", "rejects")
+
+
+def _pipeline(source: Any, sinks: dict[str, Any]) -> mr.Pipeline:
+    p = mr.Pipeline("batch")
+    p.inject("rows", source, timestamp="at", low_watermark=mr.BoundedDelay("1 h"), format=Row)
+    p.add(Windows)
+    p.add(Tops)
+    p.dead_letter("rejects")
+    for stream, sink in sinks.items():
+        p.sink(stream, sink)
+    return p
+
+
+def test_a_batch_gives_what_a_stream_gives(spark: SparkSession, tools: Any) -> None:
+    feed = tools.feed(DDL)
+    for turn in range(2):
+        feed.add(*((f"k{n % 23}", n, (n * 7919 + turn) % 200) for n in range(150)))
+    feed.add(("bad", -1, 5), ("k1", None, 5), ("k2", 3, None))
+    streamed = {name: tools.Kept() for name in STREAMS}
+    batched = {name: tools.Kept() for name in STREAMS}
+
+    streaming = tools.run(_pipeline(feed.stream, streamed))
+    before = {name: spark.conf.get(name) for name in ("spark.sql.adaptive.enabled", *SETTINGS)}
+    status = _pipeline(feed.bounded, batched).run_batch(spark, tasks=3)
+
+    assert {name: spark.conf.get(name) for name in before} == before
+    for name in ("sums", "tops"):
+        found, expected = tools.by_key(batched[name].rows), tools.by_key(streamed[name].rows)
+        assert {k: sorted(v) for k, v in found.items()} == {
+            k: sorted(v) for k, v in expected.items()
+        }
+        assert found
+    # Timers fire in order of time, and records come in it; nothing is late.
+    for rows in tools.by_key(batched["sums"].rows).values():
+        assert [at for _, at in rows] == sorted(at for _, at in rows)
+    assert set(batched["order"].values) == {"wall"}
+    # A name that only had a refused record has no state, and so no timer.
+    assert len(batched["order"].rows) == 23
+    reasons = sorted(letter["reason"] for letter in batched["rejects"].values)
+    assert reasons == sorted(letter["reason"] for letter in streamed["rejects"].values)
+    assert len(reasons) == 3
+    assert status.state == "drained"
+    assert status.injected == streaming.injected == {"rows": 301}
+    assert status.refused == streaming.refused == {"rows": 2}
+    for counters in (status.counters, streaming.counters):
+        assert (counters["Windows"].records, counters["Windows"].dead_letters) == (301, 1)
+    assert status.low_watermarks == {"Windows": mr.MAX_TIMESTAMP, "Tops": mr.MAX_TIMESTAMP}
+    assert status.late == 0
+
+
+SETTINGS = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.shuffle.partitions")
+
+
+def test_empty_input(spark: SparkSession, tools: Any) -> None:
+    sinks = {name: tools.Kept() for name in STREAMS}
+
+    status = _pipeline(tools.feed(DDL).bounded, sinks).run_batch(spark)
+
+    assert all(sink.rows == [] for sink in sinks.values())
+    assert (status.state, status.injected.get("rows", 0)) == ("drained", 0)
+
+
+def test_one_giant_key(spark: SparkSession, tools: Any) -> None:
+    sink = tools.Kept()
+    source = spark.range(250_000).select(
+        F.expr("if(id % 1000 = 0, concat('k', id), 'giant')").alias("name"),
+        F.lit(1).cast("long").alias("size"),
+        (F.lit(1_000_000) - F.col("id")).alias("at"),
+    )
+
+    class Count(mr.Computation):
+        inputs = {"rows": mr.by("name")}
+        outputs = {"counts": int}
+        count = mr.CombiningState(int)
+        last = mr.CombiningState(int, max)
+
+        def process_record(self, record: mr.Record) -> None:
+            assert record.timestamp >= self.last.get(0)
+            self.last.add(record.timestamp)
+            self.count.add(1)
+            self.set_timer("end", at=mr.MAX_TIMESTAMP)
+
+        def process_timer(self, timer: mr.Timer) -> None:
+            self.produce("counts", self.count.get(), timestamp=0)
+
+    p = mr.Pipeline("giant")
+    p.inject("rows", source, timestamp="at", format=Row)
+    p.add(Count)
+    p.sink("counts", sink)
+    p.run_batch(spark, tasks=5)
+
+    counts = {key: value for key, value, _ in sink.rows}
+    assert len(counts) == len(sink.rows) == 251
+    assert counts.pop("giant") == 249_750
+    assert set(counts.values()) == {1}
+
+
+def test_a_second_batch_does_not_hide_behind_the_first(
+    spark: SparkSession, tools: Any, tmp_path: Path
+) -> None:
+    """The same directory again: replaced or refused, but never silently kept."""
+    out = tmp_path / "out"
+    for size in (1, 2):
+        frame = spark.createDataFrame([("a", size, 5)], DDL)
+        try:
+            _pipeline(frame, {"sums": mr.Parquet(out)}).run_batch(spark)
+        except mr.MillraceError:
+            assert size == 2
+            return
+        assert [row.value for row in spark.read.parquet(str(out)).collect()] == [size]
+
+
+def test_the_sinks_of_a_failed_batch_have_nothing(
+    spark: SparkSession, tools: Any, tmp_path: Path
+) -> None:
+    out, kept = tmp_path / "out", tools.Kept()
+    frame = spark.createDataFrame([("a", 1, 5), ("a", -1, 6)], DDL)
+    p = _pipeline(frame, {"sums": mr.Parquet(out), "order": kept})
+    p.dead_letters = None
+    before = spark.conf.get("spark.sql.adaptive.enabled")
+
+    with pytest.raises(mr.MillraceError, match=r"(?s)ValueError: negative.*no part of it"):
+        p.run_batch(spark)
+
+    assert kept.rows == []
+    assert not list(out.glob("epoch=*"))
+    assert spark.conf.get("spark.sql.adaptive.enabled") == before

@@ -1,0 +1,127 @@
+"""What a run says of itself, and what it does when there is nothing to do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import millrace as mr
+
+SECOND = mr.SECOND
+
+
+class Remind(mr.Computation):
+    inputs = {"words": mr.by("word")}
+    outputs = {"reminders": str}
+
+    def process_record(self, record: mr.Record) -> None:
+        self.set_timer("soon", at=self.wall_time + 3600 * SECOND, domain=mr.WALL_TIME)
+        self.set_timer("window", at=record.timestamp + SECOND)
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        self.produce("reminders", str(timer.tag), timestamp=timer.at)
+
+
+def _pipeline(tools: Any, computation: Any = Remind) -> tuple[mr.Pipeline, Any, Any]:
+    feed, sink = tools.feed("word string, at long"), tools.Kept()
+    p = mr.Pipeline("reminders")
+    p.inject("words", feed.stream, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+    p.add(computation)
+    p.sink("reminders", sink)
+    return p, feed, sink
+
+
+def test_status_from_start_to_end(tools: Any) -> None:
+    p, feed, sink = _pipeline(tools)
+    run = tools.start(p)
+    status = run.status()
+    assert (status.state, status.epoch) == ("running", -1)
+    assert status.low_watermark == mr.MIN_TIMESTAMP
+    assert status.lag is None
+    tools.step(run)
+    assert run.status().epoch == 0
+
+    feed.add(("a", 10 * SECOND), ("b", 8 * SECOND))
+    tools.step(run)
+    # Without further data the low watermark follows, and fires b's timer.
+    assert sink.rows == [("b", "window", 9 * SECOND)]
+    feed.add(("a", 7 * SECOND))
+    tools.step(run)
+    status = run.status()
+    assert status.low_watermarks == {"Remind": 9 * SECOND}
+    assert status.low_watermark == 9 * SECOND
+    assert status.newest == {"words": 10 * SECOND}
+    assert status.injected == {"words": 3}
+    assert status.refused.get("words", 0) == 0
+    assert status.lag == pytest.approx(1.0)
+    counters = status.counters["Remind"]
+    assert (counters.records, counters.late, status.late) == (3, 1, 1)
+    assert counters.worst_lateness_us == 2 * SECOND
+    # The late record moved a's window timer to where it was due at once.
+    assert (counters.timers, counters.productions) == (2, 2)
+    assert status.records_per_second > 0
+    assert status.epoch_seconds > 0
+    assert (status.replayed, status.repaired) == (0, 0)
+
+    # With no data and a timer for the wall clock: it fires when the clock gets there.
+    tools.clock.now += 3600 * SECOND - 1
+    tools.step(run)
+    assert len(sink.rows) == 2
+    tools.clock.now += 1
+    tools.step(run)
+    assert sorted(sink.values) == ["soon", "soon", "window", "window"]
+
+    epoch = run.status().epoch
+    run.stop()
+    assert run.status().state == "stopped"
+    run = tools.start(p)
+    assert run.status().epoch == epoch
+    assert run.status().injected == {"words": 3}
+    status = tools.finish(run)
+    assert status.state == "drained"
+    assert status.low_watermark == mr.MAX_TIMESTAMP
+
+
+class Soon(Remind):
+    def process_record(self, record: mr.Record) -> None:
+        self.set_timer("soon", at=self.wall_time + SECOND // 2, domain=mr.WALL_TIME)
+
+
+def _until(condition: Any, seconds: float) -> bool:
+    """Wait for a condition; return whether it came to be."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        threading.Event().wait(0.05)
+    return bool(condition())
+
+
+def test_an_idle_run_wakes_for_a_timer_and_not_for_nothing(tools: Any) -> None:
+    p, feed, sink = _pipeline(tools, Soon)
+    feed.add(("a", 10 * SECOND))
+    run = tools.start(p, clock=lambda: time.time_ns() // 1000)
+    tools.step(run)
+
+    assert _until(lambda: sink.values == ["soon"], 60)
+    epoch = run.status().epoch
+    assert run.wait("4 s") is False
+    assert run.status().epoch <= epoch + 1
+
+
+@pytest.mark.parametrize("now", [0, 2**52], ids=["behind", "ahead"])
+def test_an_idle_run_on_an_injected_clock(tools: Any, now: int) -> None:
+    """The injected clock decides: it stands still, so nothing happens; it moves, so timers fire."""
+    p, feed, sink = _pipeline(tools, Soon)
+    tools.clock.now = now
+    feed.add(("a", 10 * SECOND))
+    run = tools.start(p)
+    tools.step(run)
+    epoch = run.status().epoch
+    assert run.wait("4 s") is False
+    assert run.status().epoch <= epoch + 1
+    assert sink.rows == []
+
+    tools.clock.now += SECOND
+    assert _until(lambda: sink.values == ["soon"], 20)

@@ -1,0 +1,127 @@
+"""The demo on the first weeks of 2013: killed again and again, it finds the same."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import millrace as mr
+from millrace.store import open_location
+from millrace.windmill.manifest import Completion, decode_entry
+
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """
+import sys
+from pathlib import Path
+
+from examples.zeitgeist import demo, flights
+
+everything = flights.read_scheduled
+
+def first_weeks():
+    rows = everything()
+    return rows[(rows["month"] == 1) | ((rows["month"] == 2) & (rows["day"] <= 13))]
+
+flights.read_scheduled = first_weeks
+out = Path(sys.argv[1])
+demo.run_demo(out, checkpoint=out / "checkpoint")
+"""
+
+
+class Demo:
+    """A process of the demo."""
+
+    def __init__(self, out: Path) -> None:
+        out.mkdir(exist_ok=True)
+        self._out = out
+        self._log = out / "log"
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(mr.__file__).parents[1])]),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        for name in ("SPARK_HOME", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+            environment.pop(name, None)
+        with self._log.open("a") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", SCRIPT, str(out)],
+                stdout=log, stderr=log, cwd=out, env=environment, start_new_session=True,
+            )  # fmt: skip
+
+    def entries(self) -> int:
+        return len(list((self._out / "checkpoint" / "epochs").glob("*.json")))
+
+    def wait_for_entries(self, more: int) -> None:
+        wanted, deadline = self.entries() + more, time.monotonic() + 120
+        while self.entries() < wanted and self.process.poll() is None:
+            assert time.monotonic() < deadline, self._log.read_text()
+            time.sleep(0.01)
+
+    def kill(self) -> bool:
+        """Kill it; return whether it was still at work."""
+        if self.process.poll() is not None:
+            return False
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        return True
+
+    def finish(self) -> pd.DataFrame:
+        try:
+            assert self.process.wait(280) == 0, self._log.read_text()
+        finally:
+            self.kill()
+        return pd.read_parquet(self._out / "anomalies.parquet")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
+    out = tmp_path_factory.mktemp("zeitgeist") / "undisturbed"
+    return out, Demo(out).finish()
+
+
+def test_the_storm_of_february_is_a_dip_at_all_three_airports(
+    undisturbed: tuple[Path, pd.DataFrame],
+) -> None:
+    out, anomalies = undisturbed
+    dips = anomalies[anomalies["kind"] == "dip"]
+    storm = dips[
+        (dips["start"] < pd.Timestamp("2013-02-09 18:00", tz="UTC"))
+        & (dips["end"] > pd.Timestamp("2013-02-08 18:00", tz="UTC"))
+    ]
+    assert {"EWR", "JFK", "LGA"} <= set(storm["key"])
+
+    log = open_location(str(out / "checkpoint")).epochs
+    last = decode_entry(log.read(log.last()) or b"")
+    assert isinstance(last, Completion)
+    assert last.drained
+    assert last.counters["WindowCounter"].late > 0
+    assert last.injected["flights"] > 30_000
+
+
+def test_a_demo_that_is_killed_finds_the_same(
+    undisturbed: tuple[Path, pd.DataFrame], tmp_path: Path
+) -> None:
+    draw = random.Random(20130209)
+    out = tmp_path / "killed"
+    killed = 0
+    for _ in range(3):
+        demo = Demo(out)
+        demo.wait_for_entries(draw.randrange(2, 8))
+        # Somewhere within the epoch that is under way.
+        time.sleep(draw.random() * 0.5)
+        killed += demo.kill()
+
+    anomalies = Demo(out).finish()
+
+    assert killed == 3
+    pd.testing.assert_frame_equal(anomalies, undisturbed[1])
