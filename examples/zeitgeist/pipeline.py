@@ -8,7 +8,7 @@ from typing import Any
 import millrace as mr
 
 from .computations import DipDetector, ModelCalculator, SpikeDetector, WindowCounter
-from .records import Departure, Flight
+from .records import Departure
 
 
 def build(
@@ -20,22 +20,21 @@ def build(
     """Return the pipeline.
 
     Args:
-        source: Spark DataFrame of departed flights, see `flights.SCHEMA`. None leaves the stream
-            ``"flights"`` to be fed by a `millrace.testing.Harness`.
+        source: Spark DataFrame of departures, see `flights.read_stream`. None leaves the stream
+            ``"departures"`` to be fed by a `millrace.testing.Harness`.
         anomalies: Sink of the anomalies found.
         traffic: Sink of the airports' hourly traffic, actual and expected.
     """
     p = mr.Pipeline("zeitgeist")
     p.inject(
-        "flights",
+        "departures",
         source,
         timestamp="scheduled",
         # A flight is heard of when it departs. Three hours of delay cover 99 in 100; the others
         # are late records.
         low_watermark=mr.BoundedDelay("3 h"),
-        format=Flight,
+        format=Departure,
     )
-    p.stream("flights").flat_map(departures).to("departures", format=Departure)
     p.add(WindowCounter)
     p.add(ModelCalculator)
     p.add(SpikeDetector)
@@ -45,12 +44,3 @@ def build(
     if traffic is not None:
         p.sink("traffic", traffic)
     return p
-
-
-def departures(flight: Flight) -> tuple[Departure, Departure]:
-    """Return what a flight counts for: the airport it left, and its route.
-
-    >>> departures(Flight("JFK", "LAX"))
-    (Departure(key='JFK'), Departure(key='JFK-LAX'))
-    """
-    return Departure(flight.origin), Departure(f"{flight.origin}-{flight.destination}")

@@ -3,20 +3,8 @@
 import msgspec
 
 
-class Flight(msgspec.Struct, frozen=True):
-    """A flight that has departed. Its timestamp is the scheduled departure.
-
-    Attributes:
-        origin: Airport it left, such as ``"JFK"``.
-        destination: Airport it went to, such as ``"LAX"``.
-    """
-
-    origin: str
-    destination: str
-
-
 class Departure(msgspec.Struct, frozen=True):
-    """One departure to count for one key.
+    """A flight that has departed, to be counted for one key. Its timestamp is the scheduled time.
 
     Attributes:
         key: An airport, ``"JFK"``, or a route, ``"JFK-LAX"``.

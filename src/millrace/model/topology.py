@@ -75,7 +75,7 @@ class ComputationSpec:
 
 @dataclass(frozen=True)
 class Topology:
-    """A checked pipeline. ``computations`` are ordered by level, then as they were added."""
+    """A checked pipeline. ``computations`` are ordered by level, then by name."""
 
     name: str
     streams: Mapping[str, StreamSpec]
@@ -94,8 +94,17 @@ class Topology:
         return next(spec for spec in self.computations if spec.name == name)
 
     def injected(self) -> tuple[StreamSpec, ...]:
-        """Return the injected streams, in the order they were declared."""
-        return tuple(spec for spec in self.streams.values() if spec.injection is not None)
+        """Return the injected streams, by name: their numbers and Spark's offsets go by it."""
+        found = [spec for spec in self.streams.values() if spec.injection is not None]
+        return tuple(sorted(found, key=lambda spec: spec.name))
+
+    def edge_names(self) -> list[str]:
+        """Return the subscriptions by number, as text."""
+        return [
+            f"{edge.stream} -> "
+            + (edge.computation if edge.computation is not None else f"sink {edge.sink}")
+            for edge in self.edges
+        ]
 
     def describe(self) -> dict[str, Any]:
         """Return what a checkpoint depends on, as plain data: two equal ones can share state."""
@@ -130,11 +139,12 @@ def build(pipeline: Pipeline) -> Topology:
         for name, computation in pipeline.computations.items()
     }
     levels = _levels(pipeline, senders)
-    order = sorted(pipeline.computations, key=lambda name: levels[name])
+    # Numbers are part of the ids of records, so they must not depend on the order of lines.
+    order = sorted(pipeline.computations, key=lambda name: (levels[name], name))
 
     edges: list[Edge] = []
     for name in order:
-        for stream, extractor in pipeline.computations[name].inputs.items():
+        for stream, extractor in sorted(pipeline.computations[name].inputs.items()):
             edges.append(Edge(len(edges), stream, name, None, extractor))
     for number, declaration in enumerate(pipeline.sinks):
         edges.append(Edge(len(edges), declaration.stream, None, number, None))

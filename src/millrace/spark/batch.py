@@ -28,7 +28,8 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
     """Run a pipeline over bounded input, to its end.
 
     A key's records come in order of timestamp, then both clocks go to the end of time and its
-    timers fire in order. No record is late. A sink gets everything as epoch 0.
+    timers fire in order; ``self.wall_time`` stays the time at which the batch began. No record is
+    late. A sink gets everything as epoch 0.
 
     Args:
         pipeline: With a bounded DataFrame for each injected stream.

@@ -151,7 +151,8 @@ class _Task:
         arrivals = self._inbox(builder).arrivals(rows, edges, spec)
         machine = self._runtime.machines[spec.name]
         for _, records in arrivals.by_interval(_EVERYTHING, by_time=True):
-            work = Work(1, 0, records, MIN_TIMESTAMP, MAX_TIMESTAMP, MAX_TIMESTAMP)
+            wall_us = self._manifest.wall_time_us
+            work = Work(1, 0, records, MIN_TIMESTAMP, MAX_TIMESTAMP, wall_us, MAX_TIMESTAMP)
             with MemoryCaches().open(spec.name, 0).view() as nothing:
                 outcome = machine.run(work, nothing)
             outcome.counters.productions = len(outcome.productions)

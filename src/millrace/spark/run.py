@@ -27,7 +27,7 @@ from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.source import sources_of
 from millrace.spark.status import Progress, Status
 from millrace.spark.ticks import Alarm, ticks
-from millrace.store import open_location
+from millrace.store import local_path, open_location
 from millrace.windmill.epochs import Epochs
 
 #: An epoch without data costs Spark a few tenths of a second, so an idle pipeline has one in ten
@@ -84,36 +84,52 @@ def start(
     if not sources:
         raise PipelineError(f"{pipeline!r} injects no stream, so it would never run.")
     tasks = tasks_for(spark) if tasks is None else tasks
-    state = open_location(checkpoint, pipeline=pipeline.name)
-    epochs = Epochs(topology, state, intervals=intervals or intervals_for(tasks))
+    home = local_path(checkpoint)
+    scratch = Path(tempfile.mkdtemp(prefix="millrace-"))
+    try:
+        alarm = Alarm(scratch / "alarm")
+        alarm.set(0)
+        # A tick starts an epoch and has done its work: no row of it is read.
+        nothing = ticks(spark, alarm).filter(F.col("tick") < 0).select(F.lit(None).alias("ts"))
+        state = open_location(checkpoint, pipeline=pipeline.name)
+        for sink in topology.sinks:
+            if hasattr(sink, "bind"):
+                sink.bind(state.uuid)
+        epochs = Epochs(topology, state, intervals=intervals or intervals_for(tasks))
+        _check_progress(checkpoint, epochs, home / "spark")
+        where = home / "cache" if is_local(spark) else Path(tempfile.gettempdir()) / "millrace"
+        plan = StreamPlan(topology, sources, state, cache=cache or str(where), tasks=tasks)
+        run = Run(topology, epochs, plan, policies, alarm, scratch, clock or _now_us)
+        rows = plan.rows(epochs.interval_counts())
+        run.query = (
+            rows.unionByName(nothing, allowMissingColumns=True)
+            .writeStream.queryName(f"millrace: {pipeline.name}")
+            .foreachBatch(run.epoch)
+            .option("checkpointLocation", str(home / "spark"))
+            .trigger(processingTime=trigger)
+            .start()
+        )
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    return run
+
+
+def _check_progress(checkpoint: str, epochs: Epochs, offsets: Path) -> None:
+    """Refuse a checkpoint that has ended, or whose half was lost."""
     if epochs.drained:
         raise CheckpointMismatch(
             f"the run of checkpoint {checkpoint!r} was drained: its input ended, and every low "
             "watermark is at the end of time. Its outputs are complete. Start with a new "
             "checkpoint."
         )
-    for sink in topology.sinks:
-        if hasattr(sink, "bind"):
-            sink.bind(state.uuid)
-    home = Path(checkpoint).expanduser().absolute() if is_local(spark) else None
-    where = cache or str(home / "cache" if home else Path(tempfile.gettempdir()) / "millrace")
-    plan = StreamPlan(topology, sources, state, cache=where, tasks=tasks)
-    scratch = Path(tempfile.mkdtemp(prefix="millrace-"))
-    alarm = Alarm(scratch / "alarm")
-    alarm.set(0)
-    run = Run(topology, epochs, plan, policies, alarm, scratch, clock or _now_us)
-    rows = plan.rows(epochs.interval_counts())
-    # A tick starts an epoch and has done its work: no row of it is read.
-    nothing = ticks(spark, alarm).filter(F.col("tick") < 0).select(F.lit(None).alias("ts"))
-    rows = rows.unionByName(nothing, allowMissingColumns=True)
-    run.query = (
-        rows.writeStream.queryName(f"millrace: {pipeline.name}")
-        .foreachBatch(run.epoch)
-        .option("checkpointLocation", str(Path(checkpoint).expanduser().absolute() / "spark"))
-        .trigger(processingTime=trigger)
-        .start()
-    )
-    return run
+    if epochs.completed >= 0 and not (offsets / "offsets").is_dir():
+        raise CheckpointMismatch(
+            f"checkpoint {checkpoint!r} has {epochs.completed + 1} completed epochs, but Spark's "
+            f"offsets, {str(offsets)!r}, are gone: the sources would be read again from their "
+            "beginning, and what they deliver would be taken for what was processed. Restore the "
+            "directory, or start with a new checkpoint."
+        )
 
 
 class Run:
@@ -147,6 +163,7 @@ class Run:
         self._idle = 0
         self._draining = False
         self._stopping = False
+        self._stop_sent = threading.Event()
         self._interrupted = False
         self._error: BaseException | None = None
         self._progress = Progress()
@@ -198,8 +215,8 @@ class Run:
         self._stopping = True
         finished = self._turn.acquire(timeout=duration_us(timeout) / SECOND)
         try:
-            if self.query is not None:
-                self.query.stop()
+            self._stop_sent.set()
+            self.query.stop()
         finally:
             if finished:
                 self._turn.release()
@@ -207,16 +224,13 @@ class Run:
 
     def status(self) -> Status:
         """Return where the run stands."""
-        return self._progress.status(
-            self._epochs,
-            state="drained"
-            if self._epochs.drained
-            else "failed"
-            if self._error is not None and not self._stopping
-            else "stopped"
-            if self.query is not None and not self.query.isActive
-            else "running",
-        )
+        if self._epochs.drained:
+            state = "drained"
+        elif self.query.isActive:
+            state = "running"
+        else:
+            state = "stopped" if self._stopping or self._error is None else "failed"
+        return self._progress.status(self._epochs, state=state)
 
     # -- Spark's side ------------------------------------------------------------------------------
 
@@ -234,6 +248,11 @@ class Run:
             finally:
                 with self._news:
                     self._news.notify_all()
+        if self._stopping or self._epochs.drained:
+            # Spark begins the next batch when this returns. Let the stop reach it first, or that
+            # batch has to be refused, which Spark logs at length.
+            self._stop_sent.wait(10)
+            time.sleep(0.05)
 
     def _run_epoch(self, rows: DataFrame, number: int) -> None:
         epochs = self._epochs

@@ -8,13 +8,17 @@ why a file says when, and not a variable.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+
+from millrace.model.errors import PipelineError
 
 NAME = "millrace_ticks"
 
@@ -79,6 +83,18 @@ class TickSource(DataSource):
 
 
 def ticks(spark: SparkSession, alarm: Alarm) -> DataFrame:
-    """Return the streaming DataFrame of an alarm's ticks."""
+    """Return the streaming DataFrame of an alarm's ticks.
+
+    Raises:
+        PipelineError: Spark's Python workers cannot import Millrace. Every later stage would fail
+            on it too, and say so less clearly.
+    """
     spark.dataSource.register(TickSource)
-    return spark.readStream.format(NAME).option("alarm", str(alarm.path)).load()
+    try:
+        return spark.readStream.format(NAME).option("alarm", str(alarm.path)).load()
+    except AnalysisException as error:
+        raise PipelineError(
+            "Spark's Python workers cannot run Millrace. They use another Python than this one, "
+            f"{sys.executable}: set PYSPARK_PYTHON to it before the session is made, and on a "
+            f"cluster install Millrace on the workers. Spark said: {str(error).splitlines()[-2:]}"
+        ) from error

@@ -210,7 +210,7 @@ class LocalHardState:
     True
     >>> LocalHardState.create_or_open(state.path, pipeline="other")
     Traceback (most recent call last):
-    millrace.model.errors.CheckpointMismatch: checkpoint ...: it belongs to pipeline 'zeitgeist' ...
+    millrace.model.errors.CheckpointMismatch: checkpoint ...: it belongs to pipeline 'zeitgeist'...
     """
 
     def __init__(self, path: Path, form: dict[str, Any]) -> None:

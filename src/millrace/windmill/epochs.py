@@ -92,7 +92,13 @@ class Epochs:
         self._last = self._log.last()
         earlier = self._recover()
         self.generation = 1 + (earlier.generation if earlier is not None else 0)
-        self._append(Claim(generation=self.generation, topology=topology.describe()))
+        self._append(
+            Claim(
+                generation=self.generation,
+                topology=topology.describe(),
+                edges=topology.edge_names(),
+            )
+        )
 
     def interval_counts(self) -> dict[str, int]:
         """Return the number of key intervals of each computation."""
@@ -118,7 +124,7 @@ class Epochs:
         """
         if self.open is not None and self.open.epoch == epoch:
             return self.open
-        if epoch <= self.completed:
+        if self.open is None and epoch == self.completed:
             return None
         if self.open is not None or epoch != self.completed + 1:
             raise CheckpointMismatch(
@@ -232,6 +238,13 @@ class Epochs:
                 break
         if claim is not None:
             _check_topology(claim.topology, self._topology)
+            if manifest is not None and claim.edges != self._topology.edge_names():
+                raise CheckpointMismatch(
+                    f"epoch {manifest.epoch} of this checkpoint is unfinished, and the subscribers "
+                    f"of its streams were {claim.edges}; those of the pipeline are "
+                    f"{self._topology.edge_names()}. Nothing was written. Finish the epoch with "
+                    "the sinks as they were; between epochs sinks may change."
+                )
         if completion is not None:
             self._take_up(completion)
         if manifest is not None:

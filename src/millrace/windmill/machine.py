@@ -69,6 +69,8 @@ class Work:
             behind it is late.
         low_watermark_us: Input low watermark now that they are here: it fires timers.
         wall_time_us: Wall-clock time of the epoch.
+        wall_timers_us: Up to when wall-clock timers fire: that same time, or at the end of a batch
+            the end of time.
     """
 
     number: int
@@ -77,6 +79,7 @@ class Work:
     low_watermark_before_us: int
     low_watermark_us: int
     wall_time_us: int
+    wall_timers_us: int
 
 
 @dataclass(slots=True)
@@ -128,7 +131,7 @@ class Machine:
         self._productions = Productions()
         self._counters = Counters()
         self._user.wall_time = work.wall_time_us
-        self._timers.clocks = (work.low_watermark_us, work.wall_time_us)
+        self._timers.clocks = (work.low_watermark_us, work.wall_timers_us)
 
         bundles = self._bundles(work, view)
         stored: dict[bytes, bytes] = {}
@@ -149,7 +152,7 @@ class Machine:
     ) -> list[tuple[bytes, bytes, int, int, list[Due] | None]]:
         """Return (key row, key, first record, past the last, due timers) a key, sorted by row."""
         due: dict[bytes, tuple[bytes, list[Due]]] = {}
-        for domain, clock_us in ((0, work.low_watermark_us), (1, work.wall_time_us)):
+        for domain, clock_us in ((0, work.low_watermark_us), (1, work.wall_timers_us)):
             for key_row, key, timer in due_timers(view, domain, clock_us):
                 due.setdefault(key_row, (key, []))[1].append(timer)
         records = work.records

@@ -42,10 +42,13 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
     Attributes:
         generation: 1 for the first run, one more for each that follows.
         topology: What the checkpoint depends on, as :meth:`Topology.describe` says it.
+        edges: The subscriptions in the order of their numbers, which productions in commits carry;
+            an unfinished epoch depends on them, sinks included.
     """
 
     generation: int
     topology: dict[str, Any]
+    edges: list[str]
 
 
 class Manifest(msgspec.Struct, tag="manifest", kw_only=True):

@@ -165,8 +165,9 @@ class Worker:
         """GetData and user code for one interval."""
         cache = self._caches.open(name, interval.id)
         repair = bring(cache, self._state.commits, name, interval.id, number)
+        wall_us = manifest.wall_time_us
         work = Work(
-            number + 1, manifest.epoch, records, before_us, low_watermark_us, manifest.wall_time_us
+            number + 1, manifest.epoch, records, before_us, low_watermark_us, wall_us, wall_us
         )
         with cache.view(at=number) as view:
             return self._machines[name].run(work, view), repair.deltas_applied

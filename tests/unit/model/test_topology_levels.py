@@ -63,12 +63,12 @@ def test_steps_add_no_level(p):
     assert levels(p.build()) == {"A": 1, "B": 2}
 
 
-def test_computations_are_ordered_by_level_then_as_they_were_added(p):
+def test_computations_are_ordered_by_level_then_by_name_whatever_the_order_of_lines(p):
     p.add(computation("Z", ["x"]))
     p.add(computation("Y", ["in"], "x"))
     p.add(computation("X", ["in"]))
 
-    assert [spec.name for spec in p.build().computations] == ["Y", "X", "Z"]
+    assert [spec.name for spec in p.build().computations] == ["X", "Y", "Z"]
 
 
 def test_senders_are_all_computations_and_injectors_behind_steps(p):
@@ -95,8 +95,8 @@ def test_each_subscription_is_an_edge(p):
 
     assert [(edge.stream, edge.computation, edge.sink) for edge in topology.edges] == [
         ("in", "A", None),
-        ("in", "B", None),
         ("a", "B", None),
+        ("in", "B", None),
         ("a", None, 0),
     ]
     assert [edge.number for edge in topology.edges] == [0, 1, 2, 3]

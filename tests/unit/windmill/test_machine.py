@@ -60,7 +60,9 @@ def work(number, values, low_watermark_us=mr.MIN_TIMESTAMP, wall_time_us=0):
     )
     found = [records for _, records in arrivals.by_interval(IntervalMap.uniform(1))]
     records = found[0] if found else NO_RECORDS
-    return Work(number, number, records, mr.MIN_TIMESTAMP, low_watermark_us, wall_time_us)
+    return Work(
+        number, number, records, mr.MIN_TIMESTAMP, low_watermark_us, wall_time_us, wall_time_us
+    )
 
 
 def commit(number, outcome):

@@ -77,7 +77,7 @@ def work(n, keys):
         np.arange(len(keys), dtype=np.int64),
     )
     ((_, records),) = arrivals.by_interval(IntervalMap.uniform(1))
-    return Work(n + 1, n, records, mr.MIN_TIMESTAMP, mr.MIN_TIMESTAMP, 0)
+    return Work(n + 1, n, records, mr.MIN_TIMESTAMP, mr.MIN_TIMESTAMP, 0, 0)
 
 
 def fill(m):

@@ -1,0 +1,54 @@
+"""What a checkpoint remembers of a pipeline besides its state: numbers, subscribers, offsets."""
+
+import pytest
+
+import millrace as mr
+from millrace.model.errors import CheckpointMismatch
+from millrace.store import MemoryHardState
+from millrace.windmill.epochs import Epochs, Observed
+
+
+class Counts(mr.Computation):
+    inputs = {"in": mr.by(str)}
+    outputs = {"good": str, "bad": str}
+
+    def process_record(self, record):
+        self.produce("good", record.value)
+
+
+def pipeline(*sunk):
+    p = mr.Pipeline("p")
+    p.inject("in", format=str)
+    p.add(Counts)
+    for stream in sunk:
+        p.sink(stream, print)
+    return p.build()
+
+
+def test_an_open_epoch_is_not_finished_with_other_sinks():
+    state = MemoryHardState()
+    first = Epochs(pipeline("good", "bad"), state, intervals=1)
+    first.begin(0, wall_time_us=0, injectors={})
+    written = state.epochs.last()
+
+    with pytest.raises(CheckpointMismatch, match="epoch 0 of this checkpoint is unfinished"):
+        Epochs(pipeline("bad", "good"), state, intervals=1)
+    assert state.epochs.last() == written
+
+
+def test_between_epochs_sinks_may_change():
+    state = MemoryHardState()
+    first = Epochs(pipeline("good"), state, intervals=1)
+    first.complete(first.begin(0, wall_time_us=0, injectors={}), [], Observed())
+
+    assert Epochs(pipeline("bad", "good"), state, intervals=1).completed == 0
+
+
+def test_the_last_epoch_asked_for_again_is_done_already_and_an_older_one_is_a_mismatch():
+    epochs = Epochs(pipeline(), MemoryHardState(), intervals=1)
+    for number in (0, 1):
+        epochs.complete(epochs.begin(number, wall_time_us=0, injectors={}), [], Observed())
+
+    assert epochs.begin(1, wall_time_us=0, injectors={}) is None
+    with pytest.raises(CheckpointMismatch, match="come apart"):
+        epochs.begin(0, wall_time_us=0, injectors={})
