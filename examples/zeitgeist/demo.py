@@ -103,12 +103,12 @@ def _run(
 
 
 def _write_replay(out: Path, console: Console) -> tuple[Path, int]:
-    """Write the replay; return its directory, and how many flights it has."""
+    """Write the replay; return its directory, and how many records it makes."""
     with console.status("reading the flights of 2013"):
         arrivals = flights.arrivals(flights.read_scheduled())
         directory = out / "replay"
         flights.write_replay(arrivals, directory)
-    return directory, len(arrivals)
+    return directory, 2 * len(arrivals)  # one for the airport, one for the route
 
 
 def _write_results(

@@ -33,7 +33,7 @@ class Progress:
     Args:
         run: The handle of the run.
         anomalies: Reader of the anomalies' sink.
-        total: Flights that the replay holds; None if nobody knows how many will come.
+        total: Records that the replay holds; None if nobody knows how many will come.
     """
 
     def __init__(self, run: Any, anomalies: Epochs, total: int | None) -> None:
@@ -44,10 +44,10 @@ class Progress:
     def line(self) -> str:
         """Return the state in one line."""
         status, found = self._run.status(), self._anomalies.read()
-        flights = sum(status.injected.values())
-        share = f" ({flights / self._total:.0%})" if self._total else ""
+        records = sum(status.injected.values())
+        share = f" ({records / self._total:.0%})" if self._total else ""
         return (
-            f"{flights:,} flights{share}, {status.records_per_second:,.0f}/s, "
+            f"{records:,} records{share}, {status.records_per_second:,.0f}/s, "
             f"epoch {status.epoch}, low watermark {_local(status.low_watermark)}, "
             f"{_hours(status.lag)} behind, {status.late:,} late, {len(found)} anomalies"
         )
@@ -55,12 +55,12 @@ class Progress:
     def panel(self) -> RenderableType:
         """Return the state for a terminal."""
         status, found = self._run.status(), self._anomalies.read()
-        flights = sum(status.injected.values())
+        records = sum(status.injected.values())
         numbers = Table.grid(padding=(0, 2))
         numbers.add_column(style="dim")
         numbers.add_column()
         done = f" of {self._total:,}" if self._total else ""
-        numbers.add_row("flights", f"{flights:,}{done}, {status.records_per_second:,.0f} a second")
+        numbers.add_row("records", f"{records:,}{done}, {status.records_per_second:,.0f} a second")
         numbers.add_row("epoch", f"{status.epoch}, {status.epoch_seconds:.2f} s")
         numbers.add_row(
             "low watermark",

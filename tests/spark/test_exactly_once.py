@@ -136,33 +136,30 @@ def test_a_run_that_was_stopped_in_the_middle_ends_as_an_undisturbed_one(
     tools: Any, tmp_path: Path
 ) -> None:
     feed = tools.feed("word string, at long")
+    for turn in range(6):
+        feed.add(*((f"w{n % 5}", 10 * turn + n) for n in range(10)))
     results = []
-    for disturbed in (False, True):
-        checkpoint, kept = str(tmp_path / f"checkpoint-{disturbed}"), tools.Kept()
-        p = _pipeline(tools, feed, tmp_path / f"journal-{disturbed}", kept)
-        options = {"checkpoint": checkpoint, "trigger": "10 milliseconds"}
-        if disturbed:
-            p.injections.clear()
-            source = feed.stream_one_by_one
-            p.inject("words", source, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
-            for n in range(3):
-                run = tools.start(p, **options)
-                # Stop while the epoch after some progress is under way.
-                while run.status().epoch < n:
-                    assert run.wait("20 ms") is False
-                run.stop()
-                assert run.status().state == "stopped"
-        else:
-            for turn in range(6):
-                feed.add(*((f"w{n % 5}", 10 * turn + n) for n in range(10)))
+    for stops in (0, 3):
+        kept, journal = tools.Kept(), tmp_path / f"journal-{stops}"
+        options = {"checkpoint": str(tmp_path / f"checkpoint-{stops}")}
+        p = mr.Pipeline("fickle")
+        delay = mr.BoundedDelay("1 s")
+        p.inject("words", feed.stream_one_by_one, timestamp="at", low_watermark=delay)
+        p.add(Fickle(str(journal)))
+        p.add(Tail(str(journal)))
+        p.sink("seen", kept)
+        for n in range(stops):
+            run = tools.start(p, **options)
+            # Stop while the epoch after some progress is under way.
+            while run.status().epoch < n:
+                assert run.wait("20 ms") is False
+            run.stop()
+            assert run.status().state == "stopped"
         tools.run(p, **options)
+        assert len(journal.read_text().splitlines()) == 120
+        by_key = tools.by_key(kept.rows)
         results.append(
-            {
-                key: [(value.split()[0], at) for value, at in rows]
-                for key, rows in tools.by_key(kept.rows).items()
-            }
+            {key: [(value.split()[0], at) for value, at in rows] for key, rows in by_key.items()}
         )
-        lines = (tmp_path / f"journal-{disturbed}").read_text().splitlines()
-        assert len(lines) == 120
 
     assert results[0] == results[1]

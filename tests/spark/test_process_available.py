@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
-
-import pytest
 
 import millrace as mr
 
@@ -48,18 +45,3 @@ def test_each_call_sees_what_was_added_before_it(tools: Any) -> None:
         feed.add((f"w{n}", n))
         assert run.process_available("60 s")
         assert sink.values == [f"w{m}" for m in range(n + 1)]
-
-
-@pytest.mark.timeout(120)
-def test_a_run_can_be_stopped_at_any_moment(tools: Any) -> None:
-    """Epochs follow each other without a pause, and ``stop`` falls somewhere in between."""
-    p, feed, _ = _pipeline(tools)
-    feed.add(("a", 100))
-    for n in range(6):
-        run = tools.start(p, clock=lambda: 1_000_000)
-        assert run.wait(50_000 * n) is False
-        stopper = threading.Thread(target=run.stop, daemon=True)
-        stopper.start()
-        stopper.join(60)
-        assert not stopper.is_alive(), "stop() does not return"
-        assert run.status().state == "stopped"

@@ -72,19 +72,20 @@ class Running(mr.Computation):
 class Everything(mr.Computation):
     inputs = {"running": mr.by(lambda window: window.sensor[0])}
     outputs = {"all": int}
-    latest = mr.MapState(int)
+    sums = mr.MapState(int)
 
     def process_record(self, record):
-        self.latest[record.value.sensor] = record.value.total
+        self.sums[record.timestamp] = self.sums.get(record.timestamp, 0) + record.value.total
         self.set_timer(record.timestamp, at=record.timestamp)
 
     def process_timer(self, timer):
-        self.produce("all", sum(self.latest.values()))
+        self.produce("all", self.sums.pop(timer.tag))
 
 
 spark = (
     SparkSession.builder.master("local[2]")
     .config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false")
     .config("spark.driver.host", "127.0.0.1")
     .config("spark.driver.bindAddress", "127.0.0.1")
     .config("spark.sql.session.timeZone", "UTC")
@@ -188,7 +189,7 @@ def _undisturbed(spark: SparkSession, tools: Any, root: Path) -> list[tuple[Any,
         for sensor in touched:
             running[sensor] = running.get(sensor, 0) + totals[sensor, at]
         for first in sorted({sensor[0] for sensor in touched}):
-            everything = sum(v for sensor, v in running.items() if sensor[0] == first)
+            everything = sum(running[sensor] for sensor in touched if sensor[0] == first)
             found.append((first, everything, at + 100))
     return sorted(found, key=lambda row: (row[0], row[2]))
 

@@ -1,0 +1,79 @@
+"""stop() returns, whatever Spark is about to do at that moment."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+import pytest
+
+import millrace as mr
+from millrace.spark.run import Run
+
+
+class Echo(mr.Computation):
+    inputs = {"words": mr.by("word")}
+    outputs = {"echoes": str}
+
+    def process_record(self, record: mr.Record) -> None:
+        self.produce("echoes", record.value["word"])
+
+
+class SlowToStop:
+    """A query whose stop() begins only when Spark has called for another epoch."""
+
+    def __init__(self, query: Any, called: threading.Event) -> None:
+        self._query = query
+        self._called = called
+
+    def stop(self) -> None:
+        self._called.clear()
+        self._called.wait(30)
+        self._query.stop()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._query, name)
+
+
+@pytest.mark.timeout(200)
+def test_an_epoch_that_begins_while_the_run_stops(
+    tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = threading.Event()
+    epoch = Run.epoch
+
+    def calling(self: Run, rows: Any, number: int) -> None:
+        called.set()
+        epoch(self, rows, number)
+
+    monkeypatch.setattr(Run, "epoch", calling)
+    feed, sink = tools.feed("word string, at long"), tools.Kept()
+    p = mr.Pipeline("echo")
+    p.inject("words", feed.stream, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+    p.add(Echo)
+    p.sink("echoes", sink)
+    # On a clock that is behind the machine's, epochs follow each other without a pause.
+    run = tools.start(p, clock=lambda: 1_000_000)
+    tools.step(run)
+    run.query = SlowToStop(run.query, called)
+
+    def stop() -> None:
+        # That of the rescue below.
+        with contextlib.suppress(RuntimeError):
+            run.stop()
+
+    stopper = threading.Thread(target=stop, daemon=True)
+    stopper.start()
+    stopper.join(60)
+    stopped = not stopper.is_alive()
+    if not stopped:
+        # So that a failure does not take the other tests along.
+        run._turn.release()
+        stopper.join(60)
+
+    assert stopped, "stop() waits for the epoch, and the epoch for stop()"
+    assert run.status().state == "stopped"
+    feed.add(("a", 1))
+    tools.run(p)
+    assert sink.values == ["a"]
