@@ -136,8 +136,13 @@ def _session(out: Path) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     logging = (out / "log4j2.properties").absolute()
     logging.write_text(_LOGGING)
+    java = [
+        f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        # The JVM lives for a minute or two: optimising its code further costs more than it saves.
+        "-XX:TieredStopAtLevel=1",
+    ]
     options: dict[str, Any] = {
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.driver.extraJavaOptions": " ".join(java),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

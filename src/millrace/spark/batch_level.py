@@ -24,9 +24,9 @@ from millrace.store import MemoryCaches
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.counters import Counters
-from millrace.windmill.machine import Work
 from millrace.windmill.manifest import Manifest, decode_manifest
 from millrace.windmill.record_ids import production_ids
+from millrace.windmill.work import Work
 
 _EVERYTHING = IntervalMap.uniform(1)
 

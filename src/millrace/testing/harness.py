@@ -7,13 +7,10 @@ store is memory, the shuffle is a list, and time is what the test says. Every ca
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-
-from millrace.model.coder import Coder
 from millrace.model.errors import CoderError, PipelineError, RecordRejected, WatermarkRegression
 from millrace.model.pipeline import Pipeline, SinkDeclaration
 from millrace.model.record import DeadLetter
@@ -29,13 +26,13 @@ from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.crash import Crash, CrashingState
 from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.testing.output import Output
+from millrace.testing.shuffle import Shuffle
 from millrace.watermark.authority import LowWatermarks
-from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs, Observed
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import injected_origin, production_ids
-from millrace.windmill.routing import Productions, Router, sink_key
+from millrace.windmill.routing import Productions, Router
 from millrace.windmill.worker import Result, Worker
 
 _ALL_INTERVALS = 4
@@ -97,7 +94,7 @@ class Harness:
         self._injected(stream)
         epoch = self._epochs.completed + 1
         origin = injected_origin(self._number(stream), epoch)
-        rows, seen, sequence = _Rows(), Observed(), 0
+        rows, seen, sequence = Shuffle(), Observed(), 0
         for value, instant in records:
             made = Productions()
             try:
@@ -132,7 +129,7 @@ class Harness:
         published = self._published
         self._published = published | {stream: min(to_us, MAX_TIMESTAMP)}
         try:
-            self._epoch(_Rows(), Observed())
+            self._epoch(Shuffle(), Observed())
         except Exception:
             self._published = published
             raise
@@ -147,7 +144,7 @@ class Harness:
             )
         earlier_us, self._wall_time_us = self._wall_time_us, to_us
         try:
-            self._epoch(_Rows(), Observed())
+            self._epoch(Shuffle(), Observed())
         except Exception:
             self._wall_time_us = earlier_us
             raise
@@ -227,7 +224,7 @@ class Harness:
 
     # -- one epoch ---------------------------------------------------------------------------------
 
-    def _epoch(self, rows: _Rows, observed: Observed) -> None:
+    def _epoch(self, rows: Shuffle, observed: Observed) -> None:
         before = copy.deepcopy(self._epochs.authority.low_watermarks)
         durable = self._durable.copy()
         while True:
@@ -246,7 +243,7 @@ class Harness:
         for stream, output in leaving:
             self._outputs[stream].append(output)
 
-    def _attempt(self, rows: _Rows, observed: Observed) -> list[tuple[str, Output]]:
+    def _attempt(self, rows: Shuffle, observed: Observed) -> list[tuple[str, Output]]:
         epochs = self._epochs
         manifest = epochs.begin(
             epochs.open.epoch if epochs.open is not None else epochs.completed + 1,
@@ -259,7 +256,7 @@ class Harness:
         self._last_manifest = manifest
         return [(edge.stream, out) for edge, out in rows.sunk(self._topology, self._taps)]
 
-    def _run_levels(self, manifest: Manifest, rows: _Rows) -> list[Result]:
+    def _run_levels(self, manifest: Manifest, rows: Shuffle) -> list[Result]:
         """Run the computations in order of level; their productions join the rows."""
         # The epoch's own low watermarks: what the tasks of a Spark epoch tell each other.
         soft = LowWatermarks(dict(manifest.before.inputs), dict(manifest.before.outputs))
@@ -333,73 +330,6 @@ class Harness:
 
     def _number(self, stream: str) -> int:
         return [spec.name for spec in self._topology.injected()].index(stream)
-
-
-class _Rows:
-    """All rows of one epoch: the Harness's shuffle."""
-
-    def __init__(self) -> None:
-        self._lots: list[tuple[Productions, Any, Any]] = []
-
-    def add(self, productions: Productions, origins: Any, sequences: Any) -> None:
-        """Take rows with their ids; a single origin stands for all of them."""
-        if len(productions):
-            self._lots.append((productions, origins, sequences))
-
-    def copy(self) -> _Rows:
-        """Return the same rows, to which others can be added."""
-        made = _Rows()
-        made._lots = list(self._lots)
-        return made
-
-    def arrivals(self, topology: Topology, computation: str) -> Arrivals:
-        """Return the rows on edges to a computation."""
-        edges = {edge.number: edge for edge in topology.edges if edge.computation == computation}
-        hashes: list[int] = []
-        keys: list[bytes] = []
-        values: list[Any] = []
-        times: list[int] = []
-        streams: list[str] = []
-        origins: list[int] = []
-        sequences: list[int] = []
-        for productions, origin, sequence in self._lots:
-            for n, number in enumerate(productions.edges):
-                edge = edges.get(number)
-                if edge is None:
-                    continue
-                coder: Coder = topology.streams[edge.stream].coder
-                hashes.append(productions.hashes[n])
-                keys.append(productions.keys[n])
-                values.append(coder.decode(productions.values[n]))
-                times.append(productions.timestamps[n])
-                streams.append(edge.stream)
-                origins.append(origin)
-                sequences.append(sequence[n])
-        return Arrivals(
-            np.array(hashes, dtype=np.uint64),
-            keys,
-            values,
-            np.array(times, dtype=np.int64),
-            streams,
-            np.array(origins, dtype=np.int64),
-            np.array(sequences, dtype=np.int64),
-        )
-
-    def sunk(self, topology: Topology, taps: Mapping[int, Edge]) -> Iterable[tuple[Edge, Output]]:
-        """Yield the rows on edges to the taps."""
-        for productions, _, _ in self._lots:
-            for n, number in enumerate(productions.edges):
-                edge = taps.get(number)
-                if edge is not None:
-                    coder = topology.streams[edge.stream].coder
-                    yield (
-                        edge,
-                        Output(
-                            sink_key(productions.keys[n]),
-                            coder.decode(productions.values[n]),
-                            productions.timestamps[n],
-                        ),
-                    )
 
 
 def _tapped(pipeline: Pipeline) -> tuple[Topology, dict[int, Edge]]:

@@ -12,10 +12,8 @@ Source: MillWheel, 6.1 (steps upon receipt of a record), 4.6, 6.2; Streaming Eng
 from __future__ import annotations
 
 import copy
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from millrace.model.errors import (
@@ -23,17 +21,15 @@ from millrace.model.errors import (
     InvariantViolation,
     PipelineError,
     TimerLoop,
-    UserCodeError,
 )
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.record import LOW_WATERMARK, DeadLetter, Record, TimeDomain, Timer
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
-from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP, format_timestamp
+from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP
 from millrace.model.topology import ComputationSpec, Topology
 from millrace.store import View
 from millrace.watermark.report import Report
 from millrace.windmill import rows
-from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.cells import (
     BoundBag,
     BoundCombining,
@@ -44,8 +40,10 @@ from millrace.windmill.cells import (
     Scalars,
 )
 from millrace.windmill.counters import Counters
+from millrace.windmill.failure import Failures, timer_loop
 from millrace.windmill.routing import Productions, Router
 from millrace.windmill.timers import Due, KeyTimers, due_timers, earliest_us
+from millrace.windmill.work import Work
 
 #: A hook may set timers that are already due; a chain of this many for one key in one bundle is a
 #: loop. An hourly chain over a century has 876,600.
@@ -53,33 +51,6 @@ _REARMED_MAX = 1_000_000
 
 _DOMAINS = tuple(TimeDomain)
 _NONE_POISONED: dict[Any, DeadLetter] = {}
-
-_OURS = f"{Path(__file__).parents[1]}/"
-
-
-@dataclass(slots=True)
-class Work:
-    """A bundle for one interval.
-
-    Attributes:
-        number: The number that the commit will have.
-        epoch: The epoch that it belongs to.
-        records: What arrived.
-        low_watermark_before_us: Input low watermark while the records were on their way: a record
-            behind it is late.
-        low_watermark_us: Input low watermark now that they are here: it fires timers.
-        wall_time_us: Wall-clock time of the epoch.
-        wall_timers_us: Up to when wall-clock timers fire: that same time, or at the end of a batch
-            the end of time.
-    """
-
-    number: int
-    epoch: int
-    records: KeyedRecords
-    low_watermark_before_us: int
-    low_watermark_us: int
-    wall_time_us: int
-    wall_timers_us: int
 
 
 @dataclass(slots=True)
@@ -105,6 +76,7 @@ class Machine:
         self.spec = spec
         self._router = router
         self._dead_letters = topology.dead_letters
+        self._failures = Failures(spec.name, letters=topology.dead_letters is not None)
         self._outputs = frozenset(spec.outputs)
         self._rows = KeyRows()
         self._timers = KeyTimers(self._rows)
@@ -219,7 +191,7 @@ class Machine:
             raise InvariantViolation(f"state of {self.spec.name} was verified, and refused after")
         self._counters.dead_letters += len(poisoned)
         for letter in poisoned.values():
-            at_us = work.low_watermark_us if letter.timestamp is None else letter.timestamp
+            at_us = max(EARLIEST_RECORD, min(letter.timestamp or 0, LATEST_RECORD))
             self._router.send(
                 self._productions, str(self._dead_letters), letter, at_us, decode_key(key)
             )
@@ -265,7 +237,7 @@ class Machine:
                     if self._careful:
                         self._verify()
             except Exception as error:
-                return n, self._refuse(work, current, error, records, n)
+                return n, self._failures.of_record(work, current, error, n)
             if late:
                 self._counters.late += late
                 self._counters.worst_lateness_us = max(self._counters.worst_lateness_us, worst_us)
@@ -290,12 +262,12 @@ class Machine:
             timer = Timer(decode_key(tag), at_us, _DOMAINS[domain])
             try:
                 if timers.rearmed > _REARMED_MAX:
-                    raise TimerLoop(self._loop(work, timer))
+                    raise TimerLoop(timer_loop(work, timer, _REARMED_MAX))
                 self._process_timer(timer)
                 if self._careful:
                     self._verify()
             except Exception as error:
-                return due, self._refuse_timer(work, key, error, timer)
+                return due, self._failures.of_timer(work, key, error, timer)
             fired += 1
         self._counters.timers += fired
         return None
@@ -425,73 +397,6 @@ class Machine:
     def _set_hold(self, at: int | None) -> None:
         self._hold = (None if at is None else _instant(at, "hold"),)
 
-    # -- errors ------------------------------------------------------------------------------------
-
-    def _refuse(
-        self, work: Work, key: Any, error: Exception, records: KeyedRecords, n: int
-    ) -> DeadLetter:
-        value, timestamp_us = records.values[n], records.timestamps[n]
-        stream = records.streams if isinstance(records.streams, str) else records.streams[n]
-        what = (
-            f"process_record of {self.spec.name} raised {type(error).__name__}: {error}\n"
-            f"  {_place(error)}\n"
-            f"  key {key!r}, stream {stream!r}, "
-            f"timestamp {format_timestamp(timestamp_us)}, epoch {work.epoch}\n"
-            f"  value {_brief(value)}"
-        )
-        letter = DeadLetter(
-            stream=stream,
-            computation=self.spec.name,
-            reason=f"{type(error).__name__}: {error}",
-            error=_trace(error),
-            key=repr(key),
-            value=repr(value),
-            timestamp=timestamp_us,
-            epoch=work.epoch,
-        )
-        return self._letter_or_raise(what, letter, error)
-
-    def _refuse_timer(self, work: Work, key: Any, error: Exception, timer: Timer) -> DeadLetter:
-        what = (
-            f"process_timer of {self.spec.name} raised {type(error).__name__}: {error}\n"
-            f"  {_place(error)}\n"
-            f"  key {key!r}, {timer!r} ({format_timestamp(timer.at)}), epoch {work.epoch}"
-        )
-        letter = DeadLetter(
-            stream="",
-            computation=self.spec.name,
-            reason=f"{type(error).__name__}: {error}",
-            error=_trace(error),
-            key=repr(key),
-            value=repr(timer.tag),
-            timestamp=timer.at,
-            epoch=work.epoch,
-        )
-        return self._letter_or_raise(what, letter, error)
-
-    def _letter_or_raise(self, what: str, letter: DeadLetter, error: Exception) -> DeadLetter:
-        if self._dead_letters is not None and not isinstance(error, InvariantViolation):
-            return letter
-        kind = TimerLoop if isinstance(error, TimerLoop) else UserCodeError
-        raise kind(
-            f"{what}\nNothing of this epoch was applied. Mend the code and start again from the "
-            "same checkpoint, or declare a dead-letter stream, p.dead_letter(...), to set such "
-            "records aside."
-        ) from error
-
-    def _loop(self, work: Work, timer: Timer) -> str:
-        ended = work.low_watermark_us >= MAX_TIMESTAMP
-        return (
-            f"{_REARMED_MAX:,} timers that were already due were set in one bundle, the last "
-            f"being {timer!r}. "
-            + (
-                "The input has ended: process_timer must not set the next timer of a chain when "
-                "self.low_watermark == mr.MAX_TIMESTAMP."
-                if ended
-                else "Does process_timer set a timer at or before its own time?"
-            )
-        )
-
 
 def _instant(at: Any, call: str) -> int:
     if type(at) is int and -MAX_TIMESTAMP <= at <= MAX_TIMESTAMP:
@@ -516,20 +421,3 @@ def _record_time(timestamp: Any) -> int:
             "self.low_watermark is MAX_TIMESTAMP: use a time of the data instead."
         )
     return at_us
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 400 else text[:397] + "..."
-
-
-def _place(error: Exception) -> str:
-    """Return the line of user code that raised, or called what raised in Millrace."""
-    frames = traceback.extract_tb(error.__traceback__)
-    users = [frame for frame in frames if not frame.filename.startswith(_OURS)]
-    frame = (users or frames)[-1]
-    return f"at {frame.filename}:{frame.lineno}, in {frame.name}: {frame.line or ''}"
-
-
-def _trace(error: Exception) -> str:
-    return "".join(traceback.format_exception(error))

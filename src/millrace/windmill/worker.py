@@ -21,9 +21,10 @@ from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.arrivals import NO_RECORDS, Arrivals, KeyedRecords
 from millrace.windmill.counters import Counters
-from millrace.windmill.machine import Machine, Outcome, Work
+from millrace.windmill.machine import Machine, Outcome
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.routing import Productions, Router
+from millrace.windmill.work import Work
 
 
 class _Footing(msgspec.Struct, array_like=True):

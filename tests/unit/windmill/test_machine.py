@@ -9,8 +9,9 @@ from millrace.store import Commit, MemoryCache
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import Report
 from millrace.windmill.arrivals import NO_RECORDS, Arrivals
-from millrace.windmill.machine import Machine, Work
+from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
+from millrace.windmill.work import Work
 
 
 class Everything(mr.Computation):

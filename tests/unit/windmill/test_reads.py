@@ -8,8 +8,9 @@ from millrace.model.keys import encode_key, hash_key
 from millrace.store import Commit, MemoryCache
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.arrivals import Arrivals
-from millrace.windmill.machine import Machine, Work
+from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
+from millrace.windmill.work import Work
 
 
 class SpyingView:

@@ -1,0 +1,112 @@
+"""Failures of user code: an error that names where it happened, or a dead letter.
+
+Source: design.md, "Errors".
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+from millrace.model.errors import InvariantViolation, TimerLoop, UserCodeError
+from millrace.model.record import DeadLetter, Timer
+from millrace.model.time import MAX_TIMESTAMP, format_timestamp
+from millrace.windmill.work import Work
+
+_OURS = f"{Path(__file__).parents[1]}/"
+
+
+class Failures:
+    """What becomes of the exceptions of one computation.
+
+    Args:
+        computation: Its name.
+        letters: Whether the pipeline declares a dead-letter stream.
+    """
+
+    def __init__(self, computation: str, *, letters: bool) -> None:
+        self._computation = computation
+        self._letters = letters
+
+    def of_record(self, work: Work, key: Any, error: Exception, n: int) -> DeadLetter:
+        """Return the dead letter of the n-th record of the work.
+
+        Raises:
+            UserCodeError: No stream takes dead letters.
+        """
+        records = work.records
+        value, timestamp_us = records.values[n], records.timestamps[n]
+        stream = records.streams if isinstance(records.streams, str) else records.streams[n]
+        where = (
+            f"key {key!r}, stream {stream!r}, timestamp {format_timestamp(timestamp_us)}, "
+            f"epoch {work.epoch}\n  value {_brief(value)}"
+        )
+        letter = self._letter(error, stream, key, value, timestamp_us, work)
+        return self._letter_or_raise("process_record", where, letter, error)
+
+    def of_timer(self, work: Work, key: Any, error: Exception, timer: Timer) -> DeadLetter:
+        """Return the dead letter of a timer.
+
+        Raises:
+            UserCodeError: No stream takes dead letters.
+            TimerLoop: It is about timers that set themselves without end.
+        """
+        where = f"key {key!r}, {timer!r} ({format_timestamp(timer.at)}), epoch {work.epoch}"
+        letter = self._letter(error, "", key, timer.tag, timer.at, work)
+        return self._letter_or_raise("process_timer", where, letter, error)
+
+    def _letter(
+        self, error: Exception, stream: str, key: Any, value: Any, timestamp_us: int, work: Work
+    ) -> DeadLetter:
+        return DeadLetter(
+            stream=stream,
+            computation=self._computation,
+            reason=f"{type(error).__name__}: {error}",
+            error="".join(traceback.format_exception(error)),
+            key=repr(key),
+            value=repr(value),
+            timestamp=timestamp_us,
+            epoch=work.epoch,
+        )
+
+    def _letter_or_raise(
+        self, hook: str, where: str, letter: DeadLetter, error: Exception
+    ) -> DeadLetter:
+        if self._letters and not isinstance(error, InvariantViolation):
+            return letter
+        kind = TimerLoop if isinstance(error, TimerLoop) else UserCodeError
+        raise kind(
+            f"{hook} of {self._computation} raised {letter.reason}\n  {_place(error)}\n  {where}\n"
+            "Nothing of this epoch was applied. Mend the code and start again from the same "
+            "checkpoint, or declare a dead-letter stream, p.dead_letter(...), to set such records "
+            "aside."
+        ) from error
+
+
+def timer_loop(work: Work, timer: Timer, rearmed: int) -> str:
+    """Return what to say of a hook that keeps setting timers which are due already."""
+    ended = work.low_watermark_us >= MAX_TIMESTAMP
+    return (
+        f"{rearmed:,} timers that were already due were set in one bundle, the last being "
+        f"{timer!r}. "
+        + (
+            "The input has ended: process_timer must not set the next timer of a chain when "
+            "self.low_watermark == mr.MAX_TIMESTAMP."
+            if ended
+            else "Does process_timer set a timer at or before its own time?"
+        )
+    )
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 400 else text[:397] + "..."
+
+
+def _place(error: Exception) -> str:
+    """Return the line of user code that raised, or called what raised in Millrace."""
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+    frame = (users or frames)[-1]
+    return f"at {frame.filename}:{frame.lineno}, in {frame.name}: {frame.line or ''}"

@@ -1,0 +1,35 @@
+"""Work: the bundle that GetWork hands to the machine.
+
+Source: Streaming Engine, "work item"; MillWheel 6.1 (several records in one checkpoint).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace.windmill.arrivals import KeyedRecords
+
+
+@dataclass(slots=True)
+class Work:
+    """A bundle for one interval.
+
+    Attributes:
+        number: The number that the commit will have.
+        epoch: The epoch that it belongs to.
+        records: What arrived.
+        low_watermark_before_us: Input low watermark while the records were on their way: a record
+            behind it is late.
+        low_watermark_us: Input low watermark now that they are here: it fires timers.
+        wall_time_us: Wall-clock time of the epoch.
+        wall_timers_us: Up to when wall-clock timers fire: that same time, or at the end of a batch
+            the end of time.
+    """
+
+    number: int
+    epoch: int
+    records: KeyedRecords
+    low_watermark_before_us: int
+    low_watermark_us: int
+    wall_time_us: int
+    wall_timers_us: int
