@@ -25,8 +25,13 @@ EVENTS = (
 )
 """First day, last day and name."""
 
+LEAST_SHARE = 0.25
+"""An event lends its name to an episode that it makes up this share of, at the least."""
+
 LONGEST = dt.timedelta(days=14)
 """An episode longer than this is a change of timetable, whatever happened meanwhile."""
+
+_DAY = dt.timedelta(days=1)
 
 
 def name(start: dt.datetime, end: dt.datetime) -> str:
@@ -41,8 +46,9 @@ def name(start: dt.datetime, end: dt.datetime) -> str:
     """
     if end - start > LONGEST:
         return "New timetable"
-    last = (end - dt.timedelta(microseconds=1)).date()
-    for first_day, last_day, event in EVENTS:
-        if start.date() <= last_day and first_day <= last:
+    for first, last, event in EVENTS:
+        begin = dt.datetime.combine(first, dt.time.min)
+        overlap = min(end, dt.datetime.combine(last, dt.time.min) + _DAY) - max(start, begin)
+        if overlap > dt.timedelta(0) and overlap >= LEAST_SHARE * (end - start):
             return event
     return ""

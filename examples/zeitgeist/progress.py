@@ -83,7 +83,9 @@ def shown(progress: Progress, console: Console) -> Iterator[None]:
         ):
             yield
         return
-    with _repeated(lambda: console.print(progress.line(), highlight=False), LINE_EVERY_S):
+    with _repeated(
+        lambda: console.print(progress.line(), highlight=False, soft_wrap=True), LINE_EVERY_S
+    ):
         yield
 
 

@@ -20,6 +20,9 @@ from millrace.model.pipeline import Injection, Pipeline
 from millrace.model.state import StateCell
 from millrace.model.stream import KeyExtractor, Step
 
+#: Before the name of a stream, it names the stream's injector.
+INJECTOR = "injector:"
+
 
 @dataclass(frozen=True)
 class Edge:
@@ -363,7 +366,7 @@ def injector_name(stream: str) -> str:
 
     Apart from computations' names, so that a stream and a computation may be called the same.
     """
-    return f"injector:{stream}"
+    return INJECTOR + stream
 
 
 def _levels(pipeline: Pipeline, senders: Mapping[str, frozenset[str]]) -> dict[str, int]:

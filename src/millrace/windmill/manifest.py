@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from millrace.model.topology import INJECTOR, ComputationSpec
 from millrace.watermark.authority import LowWatermarks
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.report import Report
@@ -77,6 +78,21 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
     intervals: dict[str, list[IntervalEntry]]
     numbers: dict[str, dict[int, int]]
     reports: dict[str, dict[int, Report]]
+
+    def delivery_low_watermark_us(self, spec: ComputationSpec) -> int:
+        """Return a computation's low watermark while the epoch's records are on their way to it.
+
+        It is what its senders had shown when they sent them. An injector publishes for an epoch
+        and then sends; a computation sends, and shows a new low watermark after.
+        """
+        shown = self.before.outputs
+        senders = [
+            self.injectors[stream]
+            if (stream := sender.removeprefix(INJECTOR)) != sender and not self.draining
+            else shown[sender]
+            for sender in spec.senders
+        ]
+        return max(self.before.inputs[spec.name], min(senders))
 
     def interval_map(self, computation: str) -> IntervalMap:
         """Return the interval map of a computation."""

@@ -104,7 +104,7 @@ class Worker:
         """
         name, epoch = spec.name, manifest.epoch
         numbers, reports = manifest.numbers.get(name, {}), manifest.reports.get(name, {})
-        before_us = manifest.before.inputs[name]
+        before_us = manifest.delivery_low_watermark_us(spec)
         arrived = {interval.id: records for interval, records in arrivals.by_interval(intervals)}
         results: dict[int, Result] = {}
         commits: list[Commit] = []
