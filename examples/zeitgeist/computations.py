@@ -51,8 +51,10 @@ class WindowCounter(mr.Computation):
         if record.late:
             return
         bucket = bucket_of(record.timestamp)
-        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
-        self.set_timer(bucket, at=bucket + HOUR)
+        count = self.buckets.get(bucket, 0)
+        self.buckets[bucket] = count + 1
+        if not count:
+            self.set_timer(bucket, at=bucket + HOUR)
         # Due at once, and before the other, should the bucket be closed in this bundle.
         self.set_timer(bucket, at=min(bucket, self.wall_time), domain=mr.WALL_TIME)
 
@@ -136,20 +138,24 @@ class DipDetector(mr.Computation):
 
     def process_timer(self, timer: mr.Timer) -> None:
         """Judge the closed buckets, and report an episode that is over."""
-        last = _last_closed(self, self.actual)
+        actual = dict(self.actual.items())
+        last = _last_closed(self, actual)
         evidence = self.evidence.get()
         if last is not None:
-            for bucket in _buckets(self.actual, self.predictions, last):
-                evidence = self._judge(evidence, bucket)
+            for bucket in _buckets(actual, self.predictions, last):
+                evidence = self._judge(evidence, bucket, actual.get(bucket, 0))
+        self.actual.clear()
         if evidence is not None and evidence.is_stale(self.low_watermark):
             evidence = self._close(evidence)
         self.evidence.set(evidence)
         self._set_timer_for_next(evidence)
 
-    def _judge(self, evidence: Evidence | None, bucket: int) -> Evidence | None:
+    def _judge(self, evidence: Evidence | None, bucket: int, actual: int) -> Evidence | None:
         if evidence is not None and evidence.is_stale(bucket):
             evidence = self._close(evidence)
-        actual, prediction = self.actual.pop(bucket, 0), self.predictions.pop(bucket, None)
+        prediction = self.predictions.get(bucket)
+        if prediction is not None:
+            del self.predictions[bucket]
         evidence = _weigh(DIP, evidence, bucket, actual, prediction)
         self._produce_traffic(bucket, actual, prediction, evidence)
         if evidence is not None and evidence.has_recovered:
@@ -207,19 +213,21 @@ class SpikeDetector(mr.Computation):
 
     def process_timer(self, timer: mr.Timer) -> None:
         """Weigh the buckets up to the newest one with a departure."""
-        *_, newest = self.actual
+        counts = dict(self.actual.items())
         evidence = folded = self.evidence.get()
-        for bucket in _buckets(self.actual, self.predictions, newest):
-            actual, prediction = self.actual.get(bucket, 0), self.predictions.get(bucket)
-            evidence = _weigh(SPIKE, evidence, bucket, actual, prediction)
+        for bucket in _buckets(counts, self.predictions, max(counts)):
+            prediction = self.predictions.get(bucket)
+            evidence = _weigh(SPIKE, evidence, bucket, counts.get(bucket, 0), prediction)
             if evidence is not None:
                 self._report_if_new(evidence)
                 if evidence.has_recovered:
                     evidence = NOTHING
             if bucket + HOUR <= self.low_watermark:
-                self.actual.pop(bucket, None)
-                self.predictions.pop(bucket, None)
                 folded = evidence
+                if bucket in counts:
+                    del self.actual[bucket]
+                if prediction is not None:
+                    del self.predictions[bucket]
         self.evidence.set(folded)
 
     def _report_if_new(self, evidence: Evidence) -> None:
