@@ -143,21 +143,22 @@ class DipDetector(mr.Computation):
         evidence = self.evidence.get()
         if last is not None:
             for bucket in _buckets(actual, self.predictions, last):
-                evidence = self._judge(evidence, bucket, actual.get(bucket, 0))
-        self.actual.clear()
+                evidence = self._judge(evidence, bucket, actual.get(bucket))
         if evidence is not None and evidence.is_stale(self.low_watermark):
             evidence = self._close(evidence)
         self.evidence.set(evidence)
         self._set_timer_for_next(evidence)
 
-    def _judge(self, evidence: Evidence | None, bucket: int, actual: int) -> Evidence | None:
+    def _judge(self, evidence: Evidence | None, bucket: int, actual: int | None) -> Evidence | None:
         if evidence is not None and evidence.is_stale(bucket):
             evidence = self._close(evidence)
         prediction = self.predictions.get(bucket)
         if prediction is not None:
             del self.predictions[bucket]
-        evidence = _weigh(DIP, evidence, bucket, actual, prediction)
-        self._produce_traffic(bucket, actual, prediction, evidence)
+        if actual is not None:
+            del self.actual[bucket]
+        evidence = _weigh(DIP, evidence, bucket, actual or 0, prediction)
+        self._produce_traffic(bucket, actual or 0, prediction, evidence)
         if evidence is not None and evidence.has_recovered:
             evidence = self._close(evidence)
         return evidence

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
@@ -29,7 +30,7 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
 
     A key's records come in order of timestamp, then both clocks go to the end of time and its
     timers fire in order; ``self.wall_time`` stays the time at which the batch began. No record is
-    late. A sink gets everything as epoch 0.
+    late. A sink gets everything as epoch 0; a Parquet directory that has output is refused.
 
     Args:
         pipeline: With a bounded DataFrame for each injected stream.
@@ -55,13 +56,18 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
         raise PipelineError(f"{pipeline!r} injects no stream, so it has nothing to run over.")
     if tasks is None:
         tasks = max(tasks_for(spark), int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+    plan = BatchPlan(topology, sources, tasks=tasks)
     # Only so that the plan, the manifest and the counters are those of a streaming epoch.
     state = MemoryHardState()
     epochs = Epochs(topology, state, intervals=1 << (tasks - 1).bit_length())
     manifest = epochs.begin(0, wall_time_us=time.time_ns() // 1000, injectors={}, draining=True)
     assert manifest is not None, "the first epoch of new state is not completed"
     started = time.perf_counter()
-    plan = BatchPlan(topology, sources, tasks=tasks)
+    plan.attach(None, "")
+    owner = f"batch {uuid4()}"
+    for sink in topology.sinks:
+        if hasattr(sink, "bind"):
+            sink.bind(owner)
     rows = plan.rows(epochs.interval_counts())
     try:
         with _settings(spark):

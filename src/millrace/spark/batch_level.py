@@ -95,7 +95,7 @@ class _Task:
             table = pa.Table.from_batches([batch])
             edges = table.column("edge").to_numpy()
             yield from self._pass(table, edges)
-            if self._level == 1 and (edges <= wire.REFUSED).any():
+            if self._level == 1 and (edges == wire.REFUSED).any():
                 builder = RowBuilder(self._runtime.topology, self._manifest, self._tasks)
                 self._inbox(builder).refuse_unread(table, edges)
                 yield from builder.batches()

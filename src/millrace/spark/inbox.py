@@ -102,8 +102,9 @@ class Inbox:
             refused[n] = str(time_refusal(rows.column("ts")[n].as_py(), latest_us))
         if not refused:
             return rows, read.values
-        for n, reason in refused.items():
-            self._refuse(rows, n, edge, reason, struct[n].as_py())
+        if edge == self._topology.streams[edge.stream].edges[0]:
+            for n, reason in refused.items():
+                self._refuse(rows, n, edge, reason, struct[n].as_py())
         kept = [n for n in range(len(read.values)) if n not in refused]
         accepted = rows.take(pa.array(kept, pa.int64())).combine_chunks()
         return accepted, [read.values[n] for n in kept]
@@ -128,14 +129,22 @@ class Inbox:
 
     def refuse_unread(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> None:
         """Set aside the rows that Spark itself could not give a key or a time."""
-        for n in np.flatnonzero(edges <= wire.REFUSED).tolist():
-            edge = self._topology.edges[wire.REFUSED - int(edges[n])]
-            at_us = table.column("ts")[n].as_py()
-            column = self._native(edge.stream)
-            value = table.column(column)[n].as_py() if column is not None else None
-            reason = time_refusal(at_us, self._latest_us[edge.stream]) or (
-                f"the key, {edge.extractor!r}, is null"
+        for n in np.flatnonzero(edges == wire.REFUSED).tolist():
+            source = next(
+                source
+                for source in self._runtime.blueprint.sources
+                if table.column(f"s{source.number}")[n].is_valid
             )
+            stream = self._topology.streams[source.stream]
+            at_us = table.column("ts")[n].as_py()
+            value = table.column(f"s{source.number}")[n].as_py()
+            reason = time_refusal(at_us, self._latest_us[source.stream])
+            edge = stream.edges[0]
+            if reason is None:
+                edge = next(
+                    e for e in stream.edges if e.extractor and e.extractor(value, None) is None
+                )
+                reason = f"the key, {edge.extractor!r}, is null"
             self._refuse(table, n, edge, reason, value)
 
     def _refuse(self, rows: pa.Table, n: int, edge: Edge, reason: str, value: Any) -> None:

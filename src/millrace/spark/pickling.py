@@ -1,7 +1,8 @@
 """Pickling a topology for the workers: once a run, by value where workers cannot import.
 
 cloudpickle sends classes of scripts and notebooks by value, but cannot rebuild a msgspec.Struct,
-whose metaclass makes its own slots. Those are rebuilt here by ``msgspec.defstruct``.
+whose metaclass makes its own slots. Those are rebuilt here by ``msgspec.defstruct``. And msgspec
+keeps a cache on every dataclass that it has read, which cannot be pickled and can be left out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 from millrace.model.topology import Topology
 
 _StructMeta = type(msgspec.Struct)
+_CACHE = "__msgspec_cache__"
 
 
 def pickle_topology(topology: Topology) -> bytes:
@@ -32,15 +34,24 @@ def pickle_topology(topology: Topology) -> bytes:
     travelling = dataclasses.replace(
         topology, streams=streams, sinks=tuple(None for _ in topology.sinks)
     )
+    return pickle_by_value(travelling)
+
+
+def pickle_by_value(thing: Any) -> bytes:
+    """Return anything as bytes, with the classes in it that workers cannot import."""
     buffer = io.BytesIO()
-    _Pickler(buffer).dump(travelling)
+    _Pickler(buffer).dump(thing)
     return buffer.getvalue()
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is not typed
     def reducer_override(self, obj: Any) -> Any:
-        if type(obj) is _StructMeta and not _importable(obj):
+        if not isinstance(obj, type) or _importable(obj):
+            return super().reducer_override(obj)
+        if type(obj) is _StructMeta:
             return _reduce_struct(obj)
+        if _CACHE in vars(obj):
+            delattr(obj, _CACHE)
         return super().reducer_override(obj)
 
 
@@ -62,7 +73,7 @@ def _reduce_struct(cls: Any) -> Any:
     config = cls.__struct_config__
     own = vars(cls).get("__annotations__", {})
     fields = [
-        (info.name, info.type, *_default(info))
+        (info.name, info.type, info.encode_name, *_default(info))
         for info in msgspec.structs.fields(cls)
         if info.name in own
     ]
@@ -82,20 +93,27 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-def _default(info: Any) -> tuple[Any, ...]:
+def _default(info: Any) -> tuple[str, Any]:
+    """Return a field's default as plain data: msgspec's own description of it has no pickle."""
     if info.default_factory is not msgspec.NODEFAULT:
-        return (msgspec.field(default_factory=info.default_factory, name=info.encode_name),)
+        return "default_factory", info.default_factory
     if info.default is not msgspec.NODEFAULT:
-        return (msgspec.field(default=info.default, name=info.encode_name),)
-    if info.encode_name != info.name:
-        return (msgspec.field(name=info.encode_name),)
-    return ()
+        return "default", info.default
+    return "", None
 
 
 def _struct_skeleton(
-    name: str, fields: list[Any], bases: tuple[type, ...], module: str, options: dict[str, Any]
+    name: str,
+    fields: list[tuple[str, Any, str, str, Any]],
+    bases: tuple[type, ...],
+    module: str,
+    options: dict[str, Any],
 ) -> type:
-    made = msgspec.defstruct(name, fields, bases=bases, module=module, **options)
+    described = []
+    for field, kind, encode_name, how, default in fields:
+        renamed = {"name": encode_name} if encode_name != field else {}
+        described.append((field, kind, msgspec.field(**renamed, **({how: default} if how else {}))))
+    made = msgspec.defstruct(name, described, bases=bases, module=module, **options)
     made.__qualname__ = name
     return made
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
@@ -14,13 +15,14 @@ from uuid import uuid4
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
+from millrace.model.errors import PipelineError
 from millrace.model.topology import Topology
 from millrace.spark import wire
 from millrace.spark.batch_level import BatchLevelTask
 from millrace.spark.encode import EncodeTask
 from millrace.spark.formats import Columns
 from millrace.spark.level import LevelTask
-from millrace.spark.pickling import pickle_topology
+from millrace.spark.pickling import pickle_by_value, pickle_topology
 from millrace.spark.runtime import Blueprint, SourceColumns
 from millrace.spark.source import Source, native_rows, numbered, python_rows
 from millrace.store import HardState
@@ -36,37 +38,36 @@ SETTINGS = {
 }
 
 
+_UNPICKLABLE = (TypeError, AttributeError, pickle.PicklingError)
+
+
 class Plan:
     """Builds the frame of an epoch; :class:`StreamPlan` and :class:`BatchPlan` are the two kinds.
 
     Args:
         topology: The pipeline.
         sources: Its checked sources.
-        state: The checkpoint; None for a batch.
-        cache: Directory for caches on each worker's host.
         tasks: Number of tasks a level.
+
+    Raises:
+        PipelineError: The pipeline cannot be sent to workers, or a sink's columns cannot be made.
     """
 
-    def __init__(
-        self,
-        topology: Topology,
-        sources: Sequence[Source],
-        state: HardState | None,
-        *,
-        cache: str,
-        tasks: int,
-    ) -> None:
+    def __init__(self, topology: Topology, sources: Sequence[Source], *, tasks: int) -> None:
+        if tasks < 1:
+            raise PipelineError(f"tasks={tasks}: a level needs at least one task.")
         self._topology = topology
         self._sources = sources
         self._tasks = tasks
-        pickled = pickle_topology(topology)
-        columns = tuple(
-            SourceColumns(s.number, s.stream.name, s.columns, s.native) for s in sources
-        )
-        # A topology can hold anything its computations hold, so a digest tells runs apart and not
-        # their contents: two runs never share a runtime.
-        digest = uuid4().hex
-        self._blueprint = Blueprint(digest, pickled, state, cache, tasks, columns)
+        try:
+            self._pickled = pickle_topology(topology)
+        except _UNPICKLABLE as refused:
+            raise PipelineError(
+                f"{_culprit(topology)} cannot be sent to Spark's workers: {refused}. What a "
+                "computation, a step or a key function holds must be picklable: open files and "
+                "connections where they are used."
+            ) from refused
+        self._blueprint: Blueprint
         self._out = ", ".join(
             ["edge int", "report binary"]
             + [
@@ -78,6 +79,20 @@ class Plan:
                 if edge.sink is not None
             ]
         )
+
+    def attach(self, state: HardState | None, cache: str) -> None:
+        """Say where the run keeps its state, before any frame is asked for.
+
+        Args:
+            state: The checkpoint; None for a batch.
+            cache: Directory for caches on each worker's host.
+        """
+        columns = tuple(
+            SourceColumns(s.number, s.stream.name, s.columns, s.native) for s in self._sources
+        )
+        # A topology can hold anything its computations hold, so a digest tells runs apart and not
+        # their contents: two runs never share a runtime.
+        self._blueprint = Blueprint(uuid4().hex, self._pickled, state, cache, self._tasks, columns)
 
     def rows(self, intervals: Mapping[str, int]) -> DataFrame:
         """Return all sources' rows in one frame; for a stream, its batches go to :meth:`frame`.
@@ -136,6 +151,16 @@ class Plan:
         raise NotImplementedError
 
 
+def _culprit(topology: Topology) -> str:
+    """Return the name of the part of a pipeline that cannot be pickled."""
+    for spec in topology.computations:
+        try:
+            pickle_by_value(spec.instance)
+        except _UNPICKLABLE:
+            return f"computation {spec.name!r}"
+    return f"pipeline {topology.name!r}"
+
+
 class StreamPlan(Plan):
     """Builds the frames of a streaming run's epochs."""
 
@@ -148,9 +173,6 @@ class StreamPlan(Plan):
 
 class BatchPlan(Plan):
     """Builds the frame of a batch: rows are sorted by computation and key, and stream through."""
-
-    def __init__(self, topology: Topology, sources: Sequence[Source], *, tasks: int) -> None:
-        super().__init__(topology, sources, None, cache="", tasks=tasks)
 
     def _level(
         self, shuffled: DataFrame, level: int, manifest: bytes, latest_us: dict[str, int], ddl: str

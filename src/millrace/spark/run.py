@@ -84,21 +84,25 @@ def start(
     if not sources:
         raise PipelineError(f"{pipeline!r} injects no stream, so it would never run.")
     tasks = tasks_for(spark) if tasks is None else tasks
+    intervals = intervals_for(tasks) if intervals is None else intervals
+    if intervals < 1 or intervals & (intervals - 1):
+        raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")
+    plan = StreamPlan(topology, sources, tasks=tasks)
     home = local_path(checkpoint)
     scratch = Path(tempfile.mkdtemp(prefix="millrace-"))
     try:
         alarm = Alarm(scratch / "alarm")
-        alarm.set(0)
+        alarm.ring_in(0)
         # A tick starts an epoch and has done its work: no row of it is read.
         nothing = ticks(spark, alarm).filter(F.col("tick") < 0).select(F.lit(None).alias("ts"))
         state = open_location(checkpoint, pipeline=pipeline.name)
         for sink in topology.sinks:
             if hasattr(sink, "bind"):
                 sink.bind(state.uuid)
-        epochs = Epochs(topology, state, intervals=intervals or intervals_for(tasks))
+        epochs = Epochs(topology, state, intervals=intervals)
         _check_progress(checkpoint, epochs, home / "spark")
         where = home / "cache" if is_local(spark) else Path(tempfile.gettempdir()) / "millrace"
-        plan = StreamPlan(topology, sources, state, cache=cache or str(where), tasks=tasks)
+        plan.attach(state, cache or str(where))
         run = Run(topology, epochs, plan, policies, alarm, scratch, clock or _now_us)
         rows = plan.rows(epochs.interval_counts())
         run.query = (
@@ -161,6 +165,7 @@ class Run:
         self._news = threading.Condition()
         self._begun = 0
         self._idle = 0
+        self._wanted = 0
         self._draining = False
         self._stopping = False
         self._stop_sent = threading.Event()
@@ -188,8 +193,9 @@ class Run:
             RunFailed: The run ended with an error.
         """
         with self._news:
-            wanted = self._begun + 1
-        self._alarm.set(0)
+            # An epoch that Spark has planned already may have looked at the sources before now.
+            wanted = self._wanted = self._begun + 2
+        self._alarm.ring_in(0)
         self._wait_until(lambda: self._idle >= wanted, timeout)
         return self._idle >= wanted
 
@@ -203,7 +209,7 @@ class Run:
             Whether the run ended; False if the time ran out first.
         """
         self._draining = True
-        self._alarm.set(0)
+        self._alarm.ring_in(0)
         return self._wait_until(lambda: False, timeout)
 
     def stop(self, timeout: Duration = 60 * SECOND) -> None:
@@ -236,18 +242,24 @@ class Run:
 
     def epoch(self, rows: DataFrame, number: int) -> None:
         """Run one epoch: Spark calls it for each batch, and again for one that it retries."""
-        with self._turn:
+        # Not just waiting for the turn: a stop may have it, and wait for this to end.
+        while not self._turn.acquire(timeout=0.05):
+            if self._stopping:
+                raise _Stopped
+        try:
             if self._stopping or self._epochs.drained:
                 # To return would tell Spark that the batch is done.
                 raise _Stopped
-            try:
-                self._run_epoch(rows, number)
-            except BaseException as error:
-                self._error = error
-                raise
-            finally:
-                with self._news:
-                    self._news.notify_all()
+            self._run_epoch(rows, number)
+        except _Stopped:
+            raise
+        except BaseException as error:
+            self._error = error
+            raise
+        finally:
+            self._turn.release()
+            with self._news:
+                self._news.notify_all()
         if self._stopping or self._epochs.drained:
             # Spark begins the next batch when this returns. Let the stop reach it first, or that
             # batch has to be refused, which Spark logs at length.
@@ -295,11 +307,11 @@ class Run:
         }
 
     def _set_alarm(self, settled: bool) -> None:
-        if not settled or self._draining:
-            self._alarm.set(0)
+        if not settled or self._draining or self._idle < self._wanted:
+            self._alarm.ring_in(0)
             return
-        due_us = min(self._epochs.authority.next_wall_timer_us(), self._clock() + _IDLE_US)
-        self._alarm.set(due_us)
+        timer_us = self._epochs.authority.next_wall_timer_us() - self._clock()
+        self._alarm.ring_in(max(0, min(timer_us, _IDLE_US)))
 
     # -- waiting -----------------------------------------------------------------------------------
 

@@ -68,8 +68,8 @@ class Parquet:
         if found != owner:
             raise CheckpointMismatch(
                 f"the sink {self!r} holds the output of another checkpoint (id {found}; this one "
-                f"is {owner}). Was the checkpoint deleted and its output kept? Write to another "
-                "path, or delete this one."
+                f"is {owner}). Was the checkpoint deleted and its output kept, or is it that of an "
+                "earlier batch? Write to another path, or delete this one."
             )
 
     def __call__(self, rows: Any, epoch: int) -> None:

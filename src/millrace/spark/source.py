@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
@@ -20,9 +21,17 @@ from millrace.model.stream import ByFields
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.model.topology import Edge, StreamSpec, Topology
 from millrace.spark import wire
+from millrace.spark.formats import fields_of
 from millrace.spark.values import check_format, value_columns
 
-_KEY_TYPES = (T.StringType, T.LongType, T.IntegerType, T.ShortType, T.ByteType, T.BinaryType)
+_INTEGERS = (T.LongType, T.IntegerType, T.ShortType, T.ByteType)
+_KEY_TYPES = (T.StringType, T.BinaryType, *_INTEGERS)
+#: Types of a format's field -> types of a column from which Spark makes the same key.
+_KEY_TYPES_OF: dict[Any, tuple[type, ...]] = {
+    str: (T.StringType,),
+    bytes: (T.BinaryType,),
+    int: _INTEGERS,
+}
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,9 @@ def sources_of(topology: Topology) -> list[Source]:
         _check_timestamp(spec.name, str(injection.timestamp), frame)
         check_format(spec.name, spec.coder, spec.format)
         columns = value_columns(spec.name, spec.format, frame.columns, str(injection.timestamp))
-        found.append(Source(number, spec, frame, columns, _is_native(topology, spec, frame)))
+        found.append(
+            Source(number, spec, frame, columns, _is_native(topology, spec, frame, columns))
+        )
     # One pass over the input serves all sources, so one that needs Python takes the others along.
     native = all(source.native for source in found)
     return [dataclasses.replace(source, native=native) for source in found]
@@ -104,18 +115,23 @@ def native_rows(
             (pid, edge, hash, key), else these four are columns.
     """
     time = _time(source)
-    in_range = time.between(EARLIEST_RECORD, LATEST_RECORD)  # null for a null time
+    edges = source.stream.edges
+    keys = [_key(edge, source) for edge in edges]
+    # A record is refused whole and once, whoever its consumers are: by its first edge.
+    accepted = time.between(EARLIEST_RECORD, LATEST_RECORD)  # null for a null time
+    for key in keys:
+        accepted = accepted & key.isNotNull()
     targets = [
-        _target(edge, source, in_range, tasks, intervals[str(edge.computation)])
-        for edge in source.stream.edges
+        _target(key, F.lit(edge.number), tasks, intervals[str(edge.computation)])
+        for key, edge in zip(keys, edges, strict=True)
     ]
+    first = F.when(accepted, F.lit(edges[0].number)).otherwise(F.lit(wire.REFUSED))
+    refusable = _target(keys[0], first, tasks, intervals[str(edges[0].computation)])
     value = _value(source)
     if not several:
-        return source.frame.select(*targets[0], time.alias("ts"), value)
-    # A record whose time is refused is refused once, not once a consumer.
+        return source.frame.select(*refusable, time.alias("ts"), value)
     every = F.array(*(F.struct(*target) for target in targets))
-    first = F.array(F.struct(*targets[0]))
-    to = F.when(in_range, every).otherwise(first)
+    to = F.when(accepted, every).otherwise(F.array(F.struct(*refusable)))
     return source.frame.select(to.alias("to"), time.alias("ts"), value)
 
 
@@ -144,26 +160,25 @@ def _value(source: Source) -> Column:
     return F.struct(*(F.col(f"`{name}`") for name in source.columns)).alias(source.column)
 
 
-def _target(
-    edge: Edge, source: Source, in_range: Column, tasks: int, intervals: int
-) -> list[Column]:
-    """Return where a row goes: task, edge (or the edge's refusals), the key's hash, and the key."""
+def _key(edge: Edge, source: Source) -> Column:
+    """Return a consumer's encoded key, as ``encode_key`` makes it; null for a null."""
     assert isinstance(edge.extractor, ByFields), "native sources have keys in columns"
     name = edge.extractor.fields[0]
     kind, column = source.frame.schema[name].dataType, F.col(f"`{name}`")
     if isinstance(kind, T.StringType):
-        key = F.concat(F.lit(b"s"), column.cast("binary"))
-    elif isinstance(kind, T.BinaryType):
-        key = F.concat(F.lit(b"b"), column)
-    else:
-        shifted = column.cast("long").bitwiseXOR(F.lit(-(1 << 63)))
-        key = F.concat(F.lit(b"i"), F.unhex(F.lpad(F.hex(shifted), 16, "0")))
+        return F.concat(F.lit(b"s"), column.cast("binary"))
+    if isinstance(kind, T.BinaryType):
+        return F.concat(F.lit(b"b"), column)
+    shifted = column.cast("long").bitwiseXOR(F.lit(-(1 << 63)))
+    return F.concat(F.lit(b"i"), F.unhex(F.lpad(F.hex(shifted), 16, "0")))
+
+
+def _target(key: Column, edge: Column, tasks: int, intervals: int) -> list[Column]:
+    """Return where a row goes: task, edge, the key's hash, and the key."""
     hashed = F.xxhash64(key)
-    accepted = in_range & key.isNotNull()
-    number = F.when(accepted, F.lit(edge.number)).otherwise(F.lit(wire.REFUSED - edge.number))
     return [
         _pid(hashed, tasks, intervals).alias("pid"),
-        number.alias("edge"),
+        edge.alias("edge"),
         hashed.alias("hash"),
         key.alias("key"),
     ]
@@ -177,7 +192,9 @@ def _pid(hashed: Column, tasks: int, intervals: int) -> Column:
     return F.floor(position * tasks / intervals).cast("int")
 
 
-def _is_native(topology: Topology, spec: StreamSpec, frame: DataFrame) -> bool:
+def _is_native(
+    topology: Topology, spec: StreamSpec, frame: DataFrame, columns: Sequence[str]
+) -> bool:
     if spec.steps or not spec.edges:
         return False
     for edge in spec.edges:
@@ -190,8 +207,18 @@ def _is_native(topology: Topology, spec: StreamSpec, frame: DataFrame) -> bool:
                 f"computation {edge.computation!r} takes its key from field {name!r} of stream "
                 f"{spec.name!r}, which its source does not have. The source has {frame.columns}."
             )
-        if not isinstance(frame.schema[name].dataType, _KEY_TYPES):
+        kind = frame.schema[name].dataType
+        fields = fields_of(spec.format)
+        if fields is not None and name not in fields:
+            raise PipelineError(
+                f"computation {edge.computation!r} takes its key from field {name!r} of stream "
+                f"{spec.name!r}, which its format {spec.format.__name__} does not have. It has "
+                f"{list(fields)}."
+            )
+        if not isinstance(kind, _KEY_TYPES) or name not in columns:
             return False
+        if fields is not None and not isinstance(kind, _KEY_TYPES_OF.get(fields[name], ())):
+            return False  # the key would be the column's value, and not the field's
         if topology.computation(str(edge.computation)).level > 1:
             return False
     return True

@@ -24,15 +24,18 @@ NAME = "millrace_ticks"
 
 
 class Alarm:
-    """When the next epoch is wanted at the latest, in microseconds; shared through a file."""
+    """When the next epoch is wanted at the latest; shared through a file.
+
+    It goes by the machine's clock, whatever clock the run's epochs are given.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def set(self, at_us: int) -> None:
+    def ring_in(self, delay_us: int) -> None:
         """Replace the time. A reader sees the old or the new one, never half of it."""
         scratch = self.path.with_suffix(".new")
-        scratch.write_text(str(at_us))
+        scratch.write_text(str(time.time_ns() // 1000 + delay_us))
         scratch.replace(self.path)
 
     def due(self) -> bool:

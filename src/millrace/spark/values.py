@@ -51,6 +51,13 @@ class ValueReader:
         self._format = format
         self._columns = tuple(columns)
         self._fields = fields_of(format)
+        self._encoded: dict[str, str] = {}
+        if isinstance(format, type) and issubclass(format, msgspec.Struct):
+            self._encoded = {
+                info.name: info.encode_name
+                for info in _infos(format)
+                if info.name != info.encode_name
+            }
         self._make: Callable[[list[list[Any]]], list[Any]] | None
         if isinstance(format, type) and issubclass(format, msgspec.Struct):
             positional = not any(info.required and _kw_only(format) for info in _infos(format))
@@ -67,7 +74,7 @@ class ValueReader:
             return self._structs(arrays, len(struct))
         if self._format is Any:
             names = list(arrays)
-            rows = zip(*(_to_list(array) for array in arrays.values()), strict=True)
+            rows = zip(*(_untyped(array) for array in arrays.values()), strict=True)
             return Values([dict(zip(names, row, strict=True)) for row in rows], {})
         (array,) = arrays.values()
         trusted = _TRUSTED.get(self._format)
@@ -95,6 +102,9 @@ class ValueReader:
 
     def _convert(self, plain: list[Any]) -> Values:
         values, refused = [], {}
+        if self._encoded:
+            # msgspec converts from the names that a Struct has on the wire, see its `rename=`.
+            plain = [{self._encoded.get(k, k): v for k, v in row.items()} for row in plain]
         for position, value in enumerate(plain):
             try:
                 values.append(msgspec.convert(value, self._format))
@@ -142,6 +152,15 @@ def _to_list(array: pa.Array) -> list[Any]:
     ):
         return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
     return array.to_pylist()  # type: ignore[no-any-return]
+
+
+def _untyped(array: pa.Array) -> list[Any]:
+    """Return a column's values as an untyped stream carries them: as msgpack reads them back."""
+    values = _to_list(array)
+    kind = array.type
+    if pa.types.is_date(kind) or pa.types.is_decimal(kind) or pa.types.is_nested(kind):
+        return [msgspec.to_builtins(value, builtin_types=(bytes, dt.datetime)) for value in values]
+    return values
 
 
 def _plain(array: pa.Array, field: Any) -> pa.Array:

@@ -19,8 +19,8 @@ from millrace.windmill.counters import Counters
 CONTROL: Final = -1
 #: A task's message to the driver, passed on by the levels below.
 REPORT: Final = -2
-#: A source row that was refused before it reached edge n is on edge REFUSED - n.
-REFUSED: Final = -100
+#: A row of a native source that Spark could not give a time or a key.
+REFUSED: Final = -3
 
 #: Columns between levels. ``pid`` is the task that the row goes to; ``hash`` is the key's, signed
 #: as Spark has it; ``origin`` and ``sequence`` are the record's id.
