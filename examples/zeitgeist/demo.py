@@ -118,7 +118,7 @@ def _write_results(
 ) -> pd.DataFrame:
     anomalies.to_parquet(out / "anomalies.parquet", index=False)
     console.print()
-    console.print(strongest(anomalies))
+    console.print("No anomalies so far." if anomalies.empty else strongest(anomalies))
     console.print(f"\n{out / 'anomalies.parquet'}")
     if not traffic.empty:
         report.draw(traffic, anomalies, out / "report.png")

@@ -95,7 +95,8 @@ def test_spark_gives_a_key_to_the_task_that_owns_its_interval(
     made = numbered(rows, [source]).select("pid", "edge", "hash", "key", "sequence").toArrow()
     made = made.sort_by([("edge", "ascending"), ("sequence", "ascending")])
 
-    expected = [encode_key(key[column]) for column in range(3) for key in keys]
+    columns = [names.index(str(edge.computation)) for edge in topology.edges]
+    expected = [encode_key(key[column]) for column in columns for key in keys]
     assert made.column("key").to_pylist() == expected
     hashes = made.column("hash").to_numpy().view(np.uint64)
     assert hashes.tolist() == [hash_key(key) for key in expected]

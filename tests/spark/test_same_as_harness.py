@@ -288,7 +288,19 @@ def test_spark_does_what_the_harness_does(scenario: Any, tools: Any) -> None:
 
     for stream in streams:
         assert expected[stream], f"the script gives {stream!r} nothing to compare"
-        assert tools.by_key(found[stream]) == tools.by_key(expected[stream]), stream
+        assert _comparable(tools, found[stream]) == _comparable(tools, expected[stream]), stream
+
+
+def _comparable(tools: Any, rows: list[Any]) -> Any:
+    """Return rows by key, without the epoch in dead letters: on Spark a tick makes one, too."""
+    return tools.by_key(
+        [
+            (key, {k: v for k, v in value.items() if k != "epoch"}, at)
+            if isinstance(value, dict)
+            else (key, value, at)
+            for key, value, at in rows
+        ]
+    )
 
 
 def on_harness(

@@ -46,6 +46,8 @@ def pickle_by_value(thing: Any) -> bytes:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is not typed
     def reducer_override(self, obj: Any) -> Any:
+        if obj is dataclasses.MISSING:
+            return "MISSING"  # by name: dataclasses tell it from others by identity
         if not isinstance(obj, type) or _importable(obj):
             return super().reducer_override(obj)
         if type(obj) is _StructMeta:

@@ -108,5 +108,7 @@ def _place(error: Exception) -> str:
     """Return the line of user code that raised, or called what raised in Millrace."""
     frames = traceback.extract_tb(error.__traceback__)
     users = [frame for frame in frames if not frame.filename.startswith(_OURS)]
-    frame = (users or frames)[-1]
+    if not users:
+        return "when what it had changed in place was to be stored"
+    frame = users[-1]
     return f"at {frame.filename}:{frame.lineno}, in {frame.name}: {frame.line or ''}"
