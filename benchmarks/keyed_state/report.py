@@ -1,8 +1,12 @@
-"""The table that a run prints and the JSON file that it leaves."""
+"""The table that a run prints and the JSON file that it leaves.
+
+``python -m benchmarks.keyed_state.report RESULTS.json`` prints such a file as a Markdown table.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,6 +56,27 @@ def write_results(
         "measurements": [asdict(each) for each in measurements],
     }
     path.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def read_results(path: Path) -> list[Measurement]:
+    """Return the measurements in a file that ``write_results`` made."""
+    return [Measurement(**each) for each in json.loads(path.read_text())["measurements"]]
+
+
+def markdown(measurements: list[Measurement]) -> str:
+    """Return one table of all cases, for a README."""
+    lines = [
+        "| keys | batch | contender | records/s | Millrace is | CPU s / million | peak MiB |",
+        "|---:|---:|---|---:|---:|---:|---:|",
+    ]
+    for each in measurements:
+        ours = _ours([other for other in measurements if _case(other) == _case(each)])
+        ratio = f"{ours.records_per_s / each.records_per_s:.1f} x" if ours else ""
+        lines.append(
+            f"| {each.keys:,} | {each.batch_records:,} | {each.rival} | {each.records_per_s:,.0f} "
+            f"| {ratio} | {each.cpu_s_per_million:.1f} | {each.peak_mib:,.0f} |"
+        )
+    return "\n".join(lines)
 
 
 def _case(measurement: Measurement) -> tuple[int, int]:
@@ -104,3 +129,7 @@ def _judge(measurements: list[Measurement]) -> Iterator[str]:
 
 def _ours(measurements: list[Measurement]) -> Measurement | None:
     return next((each for each in measurements if each.rival == "millrace"), None)
+
+
+if __name__ == "__main__":
+    print(markdown(read_results(Path(sys.argv[1]))))

@@ -60,7 +60,7 @@ def run_demo(
     """
     console = console or Console()
     out.mkdir(parents=True, exist_ok=True)
-    if checkpoint is None or not checkpoint.exists():
+    if checkpoint is None or not checkpoint.exists() or not any(checkpoint.iterdir()):
         _clear(out)
     found = Epochs.of_anomalies(out / "anomalies")
     traffic = Epochs.of_traffic(out / "traffic")

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MultipleLocator
 
 from . import events
 from .flights import LOCAL_ZONE
@@ -214,7 +215,7 @@ def _style(axes: Axes, days: pd.DataFrame) -> None:
     axes.set_ylim(0, _top(days))
     axes.set_xlim(days.index[0], days.index[-1] + LABEL_MARGIN)
     axes.set_xticks(days.index[days.index.day == 1])
-    axes.yaxis.set_major_locator(plt.MultipleLocator(100))
+    axes.yaxis.set_major_locator(MultipleLocator(100))
     axes.grid(axis="y", color=FAINT, linewidth=1)
     axes.set_axisbelow(True)
     axes.tick_params(colors=MUTED, length=0, labelsize=11)
