@@ -17,6 +17,9 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 
+# Each starts Spark several times; the usual bound would cut them short on a busy machine.
+pytestmark = pytest.mark.timeout(1200)
+
 FORMATS = '''
 import msgspec
 

@@ -25,6 +25,9 @@ from pathlib import Path
 
 from examples.zeitgeist import demo, flights
 
+# Each starts Spark several times; the usual bound would cut them short on a busy machine.
+pytestmark = pytest.mark.timeout(1200)
+
 everything = flights.read_scheduled
 
 def first_weeks():
