@@ -19,14 +19,14 @@ from millrace.windmill.manifest import Completion, decode_entry
 
 ROOT = Path(__file__).parents[2]
 
+# Each starts Spark several times; the usual bound would cut them short on a busy machine.
+pytestmark = pytest.mark.timeout(1200)
+
 SCRIPT = """
 import sys
 from pathlib import Path
 
 from examples.zeitgeist import demo, flights
-
-# Each starts Spark several times; the usual bound would cut them short on a busy machine.
-pytestmark = pytest.mark.timeout(1200)
 
 everything = flights.read_scheduled
 

@@ -195,7 +195,7 @@ class Run:
         with self._news:
             # An epoch that Spark has planned already may have looked at the sources before now.
             wanted = self._wanted = self._begun + 2
-        self._alarm.ring_in(0)
+            self._alarm.ring_in(0)
         self._wait_until(lambda: self._idle >= wanted, timeout)
         return self._idle >= wanted
 
@@ -208,8 +208,9 @@ class Run:
         Returns:
             Whether the run ended; False if the time ran out first.
         """
-        self._draining = True
-        self._alarm.ring_in(0)
+        with self._news:
+            self._draining = True
+            self._alarm.ring_in(0)
         return self._wait_until(lambda: False, timeout)
 
     def stop(self, timeout: Duration = 60 * SECOND) -> None:
@@ -307,11 +308,13 @@ class Run:
         }
 
     def _set_alarm(self, settled: bool) -> None:
-        if not settled or self._draining or self._idle < self._wanted:
-            self._alarm.ring_in(0)
-            return
-        timer_us = self._epochs.authority.next_wall_timer_us() - self._clock()
-        self._alarm.ring_in(max(0, min(timer_us, _IDLE_US)))
+        # Under the lock of those who ask for an epoch, so that the later word is theirs.
+        with self._news:
+            if not settled or self._draining or self._idle < self._wanted:
+                self._alarm.ring_in(0)
+                return
+            timer_us = self._epochs.authority.next_wall_timer_us() - self._clock()
+            self._alarm.ring_in(max(0, min(timer_us, _IDLE_US)))
 
     # -- waiting -----------------------------------------------------------------------------------
 

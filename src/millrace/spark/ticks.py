@@ -9,6 +9,7 @@ why a file says when, and not a variable.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,8 +34,11 @@ class Alarm:
         self.path = path
 
     def ring_in(self, delay_us: int) -> None:
-        """Replace the time. A reader sees the old or the new one, never half of it."""
-        scratch = self.path.with_suffix(".new")
+        """Replace the time. A reader sees the old or the new one, never half of it.
+
+        Any thread may call this at any time: each writes a file of its own, then renames it.
+        """
+        scratch = self.path.with_suffix(f".{threading.get_ident()}")
         scratch.write_text(str(time.time_ns() // 1000 + delay_us))
         scratch.replace(self.path)
 
