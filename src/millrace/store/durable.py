@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from millrace.model.errors import CheckpointUnwritable, DamagedStore
+from millrace.store.disk import Disk, exists, is_directory, same_file
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -42,7 +43,9 @@ _REMEDIES = {
 }
 
 
-def put_if_absent(data: bytes, slots: Sequence[Path], *, scratch: Path) -> list[bool]:
+def put_if_absent(
+    data: bytes, slots: Sequence[Path], *, scratch: Path, disk: Disk = os
+) -> list[bool]:
     """Give ``data`` every free name in ``slots`` and return which ones it got.
 
     All names in ``slots`` are durable when it returns, taken or given.
@@ -51,6 +54,7 @@ def put_if_absent(data: bytes, slots: Sequence[Path], *, scratch: Path) -> list[
         data: Content of the file.
         slots: Distinct names, on the same file system as ``scratch``, in existing directories.
         scratch: Directory for the temporary name; leftovers there mean nothing.
+        disk: What all of it is on.
 
     Raises:
         CheckpointUnwritable: an operating system error; names given before it stay given.
@@ -68,25 +72,26 @@ def put_if_absent(data: bytes, slots: Sequence[Path], *, scratch: Path) -> list[
         temporary = scratch / f"{os.getpid()}-{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
         with translated(scratch):
             try:
-                _write(temporary, data)
+                _write(temporary, data, disk)
                 try:
                     for slot in slots:
                         if slot not in given:
-                            given[slot] = _link(temporary, slot)
+                            given[slot] = _link(temporary, slot, disk)
                 except FileNotFoundError:
-                    if attempt < _ATTEMPTS and scratch.is_dir() and not temporary.exists():
+                    lost = is_directory(scratch, disk) and not exists(temporary, disk)
+                    if attempt < _ATTEMPTS and lost:
                         continue
                     raise
                 for directory in dict.fromkeys(slot.parent for slot in slots):
-                    sync_directory(directory)
+                    sync_directory(directory, disk)
             finally:
                 with contextlib.suppress(OSError):
-                    os.unlink(temporary)
+                    disk.unlink(temporary)
         break
     return [given[slot] for slot in slots]
 
 
-def make_directory(path: Path) -> None:
+def make_directory(path: Path, disk: Disk = os) -> None:
     """Make ``path`` unless it is there, and make its name durable either way.
 
     Raises:
@@ -95,34 +100,34 @@ def make_directory(path: Path) -> None:
     """
     with translated(path):
         try:
-            os.mkdir(path)
+            disk.mkdir(path)
         except FileExistsError:
-            if not path.is_dir():
+            if not is_directory(path, disk):
                 raise
-        sync_directory(path.parent)
+        sync_directory(path.parent, disk)
 
 
-def sync_directory(path: Path) -> None:
+def sync_directory(path: Path, disk: Disk = os) -> None:
     """Make the names in a directory durable; an untouched directory costs tens of microseconds.
 
     A file system that cannot (EINVAL, on some network mounts) is taken to order names itself.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    fd = disk.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
+        disk.fsync(fd)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
     finally:
-        os.close(fd)
+        disk.close(fd)
 
 
-def remove_leftovers(scratch: Path) -> int:
+def remove_leftovers(scratch: Path, disk: Disk = os) -> int:
     """Remove temporary names that dead processes left, and return how many there were."""
     removed = 0
-    for name in temporaries(os.listdir(scratch)):
+    for name in temporaries(disk.listdir(scratch)):
         with contextlib.suppress(OSError):
-            os.unlink(scratch / name)
+            disk.unlink(scratch / name)
             removed += 1
     return removed
 
@@ -160,24 +165,24 @@ def _unwritable(path: Path, error: OSError, remedy: str | None = None) -> Checkp
     return unwritable
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes, disk: Disk) -> None:
     """Write and fsync a new file. A failed fsync is never repeated: the pages may be gone."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         rest = memoryview(data)
         while rest:
-            rest = rest[os.write(fd, rest) :]
-        os.fsync(fd)
+            rest = rest[disk.write(fd, rest) :]
+        disk.fsync(fd)
     finally:
-        os.close(fd)
+        disk.close(fd)
 
 
-def _link(temporary: Path, slot: Path) -> bool:
+def _link(temporary: Path, slot: Path, disk: Disk) -> bool:
     try:
-        os.link(temporary, slot)
+        disk.link(temporary, slot)
     except FileExistsError:
         # NFS may carry a link out, lose the reply, and answer the repeated call with EEXIST.
-        return os.path.samefile(temporary, slot)
+        return same_file(temporary, slot, disk)
     except OSError as error:
         if error.errno in _NO_HARD_LINKS:
             raise _unwritable(

@@ -32,6 +32,7 @@ from millrace.model.errors import (
     InvariantViolation,
 )
 from millrace.store.commit import Commit, identities
+from millrace.store.disk import Disk, exists, is_directory, read_file, same_file
 from millrace.store.durable import (
     make_directory,
     put_if_absent,
@@ -55,9 +56,10 @@ _EPOCH_NAME = re.compile(r"(\d{10,})\.json")
 class LocalCommitLog:
     """The commit logs of a :class:`LocalHardState`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk = os) -> None:
         self._slots = path / "commits"
         self._scratch = path / "tmp"
+        self._disk = disk
         self._known: set[str] = set()
 
     def append(self, commits: Sequence[Commit]) -> list[bool]:
@@ -67,19 +69,24 @@ class LocalCommitLog:
         """
         slots = [self._slot(*name) for name in identities(commits)]
         for computation in {commit.computation for commit in commits} - self._known:
-            make_directory(self._slots / file_name(computation))
+            make_directory(self._slots / file_name(computation), self._disk)
             self._known.add(computation)
         won: list[bool] = []
         for start in range(0, len(commits), _SEGMENT_COMMITS_MAX):
             part = slice(start, start + _SEGMENT_COMMITS_MAX)
-            won += put_if_absent(encode_segment(commits[part]), slots[part], scratch=self._scratch)
+            won += put_if_absent(
+                encode_segment(commits[part]),
+                slots[part],
+                scratch=self._scratch,
+                disk=self._disk,
+            )
         return won
 
     def read(self, computation: str, interval: int, number: int) -> Commit | None:
         """See :meth:`millrace.store.CommitLog.read`."""
         slot = self._slot(computation, interval, number)
         try:
-            commit = read_commit(slot, computation, interval, number)
+            commit = read_commit(slot, computation, interval, number, disk=self._disk)
         except FileNotFoundError:
             return None
         self._settle(slot, self._slot(computation, interval, number + 1))
@@ -89,9 +96,7 @@ class LocalCommitLog:
         """See :meth:`millrace.store.CommitLog.exists`."""
         slot = self._slot(computation, interval, number)
         with translated(slot):
-            try:
-                os.stat(slot)
-            except (FileNotFoundError, NotADirectoryError):
+            if not exists(slot, self._disk):
                 return False
         self._settle(slot, self._slot(computation, interval, number + 1))
         return True
@@ -109,11 +114,11 @@ class LocalCommitLog:
         """
         with translated(slot):
             try:
-                if not os.path.samefile(slot, following):
+                if not same_file(slot, following, self._disk):
                     return
             except FileNotFoundError:
                 pass
-            sync_directory(slot.parent)
+            sync_directory(slot.parent, self._disk)
 
 
 class LocalEpochLog:
@@ -123,9 +128,10 @@ class LocalEpochLog:
     of the entry: text, and still refused when a bit of it changes.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk = os) -> None:
         self._slots = path / "epochs"
         self._scratch = path / "tmp"
+        self._disk = disk
         self._last = 0
 
     def append(self, number: int, entry: bytes) -> bool:
@@ -136,17 +142,17 @@ class LocalEpochLog:
                 f"and the last one is {self.last()}"
             )
         data = entry + b"\n" + _checksum_line(number, entry)
-        return put_if_absent(data, [self._slot(number)], scratch=self._scratch)[0]
+        return put_if_absent(data, [self._slot(number)], scratch=self._scratch, disk=self._disk)[0]
 
     def read(self, number: int) -> bytes | None:
         """See :meth:`millrace.store.EpochLog.read`."""
         slot = self._slot(number)
         with translated(slot):
             try:
-                data = slot.read_bytes()
+                data = read_file(slot, self._disk)
             except FileNotFoundError:
                 return None
-            sync_directory(slot.parent)
+            sync_directory(slot.parent, self._disk)
         cut = data.rfind(b"\n", 0, -1)
         entry, found = data[: max(cut, 0)], data[cut + 1 :]
         expected = _checksum_line(number, entry)
@@ -175,11 +181,11 @@ class LocalEpochLog:
     def _exists(self, number: int) -> bool:
         slot = self._slot(number)
         with translated(slot):
-            return slot.exists()
+            return exists(slot, self._disk)
 
     def _listed(self) -> int:
         with translated(self._slots):
-            names = os.listdir(self._slots)
+            names = self._disk.listdir(self._slots)
         numbers = {int(match[1]) for name in names if (match := _EPOCH_NAME.fullmatch(name))}
         if not numbers:
             return 0
@@ -213,15 +219,17 @@ class LocalHardState:
     millrace.model.errors.CheckpointMismatch: checkpoint ...: it belongs to pipeline 'zeitgeist'...
     """
 
-    def __init__(self, path: Path, form: dict[str, Any]) -> None:
+    def __init__(self, path: Path, form: dict[str, Any], disk: Disk = os) -> None:
         self.path = path
         self.uuid: str = form["uuid"]
         self.pipeline: str = form["pipeline"]
-        self.commits = LocalCommitLog(path)
-        self.epochs = LocalEpochLog(path)
+        self.commits = LocalCommitLog(path, disk)
+        self.epochs = LocalEpochLog(path, disk)
 
     @classmethod
-    def create_or_open(cls, path: str | os.PathLike[str], *, pipeline: str) -> LocalHardState:
+    def create_or_open(
+        cls, path: str | os.PathLike[str], *, pipeline: str, disk: Disk = os
+    ) -> LocalHardState:
         """Open the checkpoint of ``pipeline`` at ``path`` for a driver; make it if there is none.
 
         Removes what killed writers left in ``tmp/``.
@@ -233,9 +241,9 @@ class LocalHardState:
             DamagedStore: ``FORMAT`` cannot be read.
         """
         root = Path(os.path.abspath(path))
-        form = _read_form(root)
+        form = _read_form(root, disk)
         if form is None:
-            form = _create(root, pipeline)
+            form = _create(root, pipeline, disk)
         if form["pipeline"] != pipeline:
             raise CheckpointMismatch(
                 f"checkpoint {root}: it belongs to pipeline {form['pipeline']!r}, this pipeline is "
@@ -243,25 +251,28 @@ class LocalHardState:
                 f"renamed, give it its old name back."
             )
         for name in ("tmp", "epochs", "commits"):
-            make_directory(root / name)
+            make_directory(root / name, disk)
         with translated(root):
-            remove_leftovers(root / "tmp")
-        return cls(root, form)
+            remove_leftovers(root / "tmp", disk)
+        return cls(root, form, disk)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, uuid: str | None = None) -> LocalHardState:
+    def open(
+        cls, path: str | os.PathLike[str], *, uuid: str | None = None, disk: Disk = os
+    ) -> LocalHardState:
         """Open an existing checkpoint, for a worker or a tool; writes nothing.
 
         Args:
             path: The directory.
             uuid: When given, the checkpoint must have this uuid.
+            disk: What the directory is on.
 
         Raises:
             CheckpointMismatch: the uuid is another one, or the format is newer.
             DamagedStore: there is no checkpoint, or ``FORMAT`` cannot be read.
         """
         root = Path(os.path.abspath(path))
-        form = _read_form(root)
+        form = _read_form(root, disk)
         if form is None:
             raise DamagedStore(
                 f"checkpoint {root}: there is no FORMAT file on host {socket.gethostname()}. Was "
@@ -273,7 +284,7 @@ class LocalHardState:
                 f"the run was started with {uuid}. Was it replaced under a running pipeline, or is "
                 f"it a directory that the hosts of the cluster do not share?"
             )
-        return cls(root, form)
+        return cls(root, form, disk)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (str(self.path), self.uuid)
@@ -286,32 +297,32 @@ def _reopen(path: str, uuid: str) -> LocalHardState:
     return LocalHardState.open(path, uuid=uuid)
 
 
-def _create(root: Path, pipeline: str) -> dict[str, Any]:
+def _create(root: Path, pipeline: str, disk: Disk) -> dict[str, Any]:
     """Make FORMAT, unless another driver does so first, and return what it then says.
 
     Only ``tmp/`` is made before it, so what a crash leaves here is known for our own.
     """
     with translated(root):
         try:
-            names = os.listdir(root)
+            names = disk.listdir(root)
         except FileNotFoundError:
             names = []
             for directory in reversed([root, *root.parents]):
-                if not directory.exists():
-                    make_directory(directory)
+                if not exists(directory, disk):
+                    make_directory(directory, disk)
         except NotADirectoryError as error:
             raise CheckpointUnwritable(
                 f"checkpoint {root}: it is a file, expected a directory or nothing. Choose another "
                 f"checkpoint path."
             ) from error
         scratch = root / "tmp"
-        if names and (names != ["tmp"] or _foreign(scratch)):
+        if names and (names != ["tmp"] or _foreign(scratch, disk)):
             raise CheckpointMismatch(
                 f"checkpoint {root}: the directory is not empty (it holds {sorted(names)[0]!r}) "
                 f"and has no FORMAT file, so it is no checkpoint. Choose an empty or a new "
                 f"directory; if this was a checkpoint, restore FORMAT from a copy."
             )
-    make_directory(scratch)
+    make_directory(scratch, disk)
     form = {
         "format": FORMAT,
         "uuid": str(uuid.uuid4()),
@@ -319,26 +330,26 @@ def _create(root: Path, pipeline: str) -> dict[str, Any]:
         "created_by": _version(),
     }
     data = json.dumps(form, indent=2).encode() + b"\n"
-    put_if_absent(data, [root / "FORMAT"], scratch=scratch)
-    created = _read_form(root)
+    put_if_absent(data, [root / "FORMAT"], scratch=scratch, disk=disk)
+    created = _read_form(root, disk)
     if created is None:
         raise DamagedStore(f"checkpoint {root}: FORMAT has gone right after it was written")
     return created
 
 
-def _foreign(scratch: Path) -> bool:
-    if not scratch.is_dir():
+def _foreign(scratch: Path, disk: Disk) -> bool:
+    if not is_directory(scratch, disk):
         return True
-    names = os.listdir(scratch)
+    names = disk.listdir(scratch)
     return len(temporaries(names)) != len(names)
 
 
-def _read_form(root: Path) -> dict[str, Any] | None:
+def _read_form(root: Path, disk: Disk) -> dict[str, Any] | None:
     """Return FORMAT as read and checked, None when there is none."""
     path = root / "FORMAT"
     with translated(path):
         try:
-            data = path.read_bytes()
+            data = read_file(path, disk)
         except (FileNotFoundError, NotADirectoryError):
             return None
     try:

@@ -22,12 +22,14 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 import xxhash
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore, StoreError
 from millrace.store.commit import Commit, Identity, identities, identity
+from millrace.store.disk import Disk, read_range
 
 MAGIC = b"MRSG"
 FORMAT = 1
@@ -91,7 +93,12 @@ def encode_segment(commits: Sequence[Commit]) -> bytes:
 
 
 def read_commit(
-    source: bytes | str | os.PathLike[str], computation: str, interval: int, number: int
+    source: bytes | str | os.PathLike[str],
+    computation: str,
+    interval: int,
+    number: int,
+    *,
+    disk: Disk = os,
 ) -> Commit:
     """Return one commit of a segment, from its bytes or from a file.
 
@@ -100,7 +107,7 @@ def read_commit(
         DamagedStore: the file is truncated or altered, or does not hold this commit.
         CheckpointMismatch: the file is whole but of a newer format.
     """
-    with _opened(source) as segment:
+    with _opened(source, disk) as segment:
         wanted = (computation, interval, number)
         for entry in _index(segment):
             if entry.identity == wanted:
@@ -113,7 +120,7 @@ def read_commit(
         )
 
 
-def read_index(source: bytes | str | os.PathLike[str]) -> list[IndexEntry]:
+def read_index(source: bytes | str | os.PathLike[str], *, disk: Disk = os) -> list[IndexEntry]:
     """Return what a segment holds, in file order, for tools that look into a checkpoint.
 
     Raises: as :func:`read_commit`.
@@ -122,35 +129,28 @@ def read_index(source: bytes | str | os.PathLike[str]) -> list[IndexEntry]:
     >>> [entry.identity for entry in read_index(segment)]
     [('count', 4, 2)]
     """
-    with _opened(source) as segment:
+    with _opened(source, disk) as segment:
         return _index(segment)
 
 
 class _Segment:
     """Ranged reads of one segment, in a file or in memory; the tail is read once and kept."""
 
-    def __init__(self, name: str, size: int, data: bytes | None, fd: int) -> None:
+    def __init__(self, name: str, size: int, data: bytes | None, fd: int, disk: Disk) -> None:
         self.name = name
         self.size = size
         self._fd = fd
-        self._tail = data if data is not None else self._pread(max(0, size - _TAIL_BYTES), size)
+        self._disk = disk
+        if data is None:
+            data = read_range(fd, max(0, size - _TAIL_BYTES), size, disk)
+        self._tail = data
         self._tail_offset = size - len(self._tail)
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes ``[start, stop)``; fewer when the file ends before (a checksum tells)."""
         if start >= self._tail_offset:
             return self._tail[start - self._tail_offset : stop - self._tail_offset]
-        return self._pread(start, stop)
-
-    def _pread(self, start: int, stop: int) -> bytes:
-        parts: list[bytes] = []
-        while start < stop:
-            part = os.pread(self._fd, stop - start, start)
-            if not part:
-                break
-            parts.append(part)
-            start += len(part)
-        return b"".join(parts)
+        return read_range(self._fd, start, stop, self._disk)
 
     def damaged(self, what: str, offset: int, expected: object, found: object) -> DamagedStore:
         """Return the error for one failed check."""
@@ -162,16 +162,16 @@ class _Segment:
 
 
 @contextmanager
-def _opened(source: bytes | str | os.PathLike[str]) -> Iterator[_Segment]:
+def _opened(source: bytes | str | os.PathLike[str], disk: Disk) -> Iterator[_Segment]:
     if isinstance(source, bytes):
-        yield _Segment("<memory>", len(source), source, -1)
+        yield _Segment("<memory>", len(source), source, -1, disk)
         return
     try:
-        fd = os.open(source, os.O_RDONLY)
+        fd = disk.open(Path(source), os.O_RDONLY)
         try:
-            yield _Segment(os.fspath(source), os.fstat(fd).st_size, None, fd)
+            yield _Segment(os.fspath(source), disk.fstat(fd).st_size, None, fd, disk)
         finally:
-            os.close(fd)
+            disk.close(fd)
     except FileNotFoundError:
         raise
     except OSError as error:
