@@ -108,7 +108,6 @@ class Worker:
         arrived = {interval.id: records for interval, records in arrivals.by_interval(intervals)}
         results: dict[int, Result] = {}
         commits: list[Commit] = []
-        outcomes: dict[int, Outcome] = {}
         for interval in owned:
             number = numbers.get(interval.id, 0)
             report = reports.get(interval.id, NOTHING_PENDING)
@@ -135,21 +134,21 @@ class Worker:
             )  # fmt: skip
             outcome.counters.productions = len(outcome.productions)
             results[interval.id] = result
-            if outcome.mutations or len(outcome.productions):
-                result.number = number + 1
-                outcomes[interval.id] = outcome
-                commits.append(
-                    Commit(
-                        name,
-                        interval.id,
-                        number + 1,
-                        epoch,
-                        manifest.generation,
-                        list(outcome.mutations.items()),
-                        outcome.productions.pack(),
-                        _encode(_Footing(outcome.report, outcome.counters)),
-                    )
+            # Even when nothing changed: an attempt that was left behind, and whose user code saw
+            # another clock, would find the slot free, and take it from the next epoch.
+            result.number = number + 1
+            commits.append(
+                Commit(
+                    name,
+                    interval.id,
+                    number + 1,
+                    epoch,
+                    manifest.generation,
+                    list(outcome.mutations.items()),
+                    outcome.productions.pack(),
+                    _encode(_Footing(outcome.report, outcome.counters)),
                 )
+            )
         self._commit(commits, manifest, results)
         return [results[interval.id] for interval in owned]
 

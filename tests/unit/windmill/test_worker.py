@@ -196,12 +196,29 @@ def test_a_zombie_that_loses_the_race_stops(attempts):
         attempts.run(worker, *VALUES)
 
 
-def test_a_bundle_without_effect_makes_no_commit_but_is_counted(attempts):
+def test_a_bundle_without_effect_has_a_commit_too(attempts):
     results = attempts.run(attempts.worker(), *["nothing"] * 8)
 
-    assert attempts.commits() == []
-    assert [result.number for result in results] == [0, 0]
+    assert [(c.number, c.mutations, c.productions) for c in attempts.commits()] == [
+        (1, [], results[0].productions.pack())
+    ] * 2
+    assert [result.number for result in results] == [1, 1]
     assert sum(result.counters.records for result in results) == 8
+
+
+def test_a_late_attempt_cannot_take_the_slot_of_the_next_epoch(attempts):
+    """User code that draws lots: one attempt changes nothing, the attempt left behind does."""
+    attempts.epochs.complete(
+        attempts.manifest, attempts.run(attempts.worker(), *["nothing"] * 8), Observed()
+    )
+    late = attempts.run(attempts.worker(), *VALUES)
+    assert all(result.replayed for result in late)
+    assert sum(len(result.productions) for result in late) == 0
+
+    attempts.begin()
+    results = attempts.run(attempts.worker(), *VALUES)
+    assert [result.number for result in results] == [2, 2]
+    assert sum(len(result.productions) for result in results) == len(VALUES)
 
 
 def test_an_interval_with_nothing_to_do_reports_as_before(attempts):
