@@ -6,7 +6,14 @@ from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, Pic
 from millrace.model.computation import Computation
 from millrace.model.errors import MillraceError
 from millrace.model.pipeline import Pipeline
-from millrace.model.record import LOW_WATERMARK, WALL_TIME, DeadLetter, Record, Timer
+from millrace.model.record import (
+    LOW_WATERMARK,
+    WALL_TIME,
+    DeadLetter,
+    LateRecord,
+    Record,
+    Timer,
+)
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
 from millrace.model.stream import by, by_key
 from millrace.model.time import (
@@ -18,6 +25,7 @@ from millrace.model.time import (
     MIN_TIMESTAMP,
     MINUTE,
     SECOND,
+    UNBOUNDED_PAST,
 )
 from millrace.spark.sinks import Console, Memory, Parquet
 
@@ -31,6 +39,7 @@ __all__ = [
     "MINUTE",
     "MIN_TIMESTAMP",
     "SECOND",
+    "UNBOUNDED_PAST",
     "WALL_TIME",
     "BagState",
     "BoundedDelay",
@@ -41,6 +50,7 @@ __all__ = [
     "Console",
     "DeadLetter",
     "JsonCoder",
+    "LateRecord",
     "MapState",
     "Memory",
     "MillraceError",

@@ -12,7 +12,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK, Record, TimeDomain, Timer
 from millrace.model.state import StateCell
 from millrace.model.stream import KeyExtractor
-from millrace.model.time import MIN_TIMESTAMP
+from millrace.model.time import MIN_TIMESTAMP, Duration
 
 
 class Computation:
@@ -35,6 +35,9 @@ class Computation:
     Attributes:
         inputs: Stream name -> key extractor, chosen by this consumer (:func:`millrace.by`).
         outputs: Stream name -> record format, a type or a Coder.
+        may_produce_late: How far behind the low watermark that it has shown its consumers this
+            computation may produce: a duration such as ``"10 min"``, or ``mr.UNBOUNDED_PAST``.
+            Such records reach consumers late, and are counted there. By default it is an error.
         key: The current key.
         low_watermark: Low watermark of this computation's input in microseconds: no record that
             arrives from now on should be older. ``MAX_TIMESTAMP`` once the input has ended.
@@ -43,6 +46,7 @@ class Computation:
 
     inputs: ClassVar[Mapping[str, KeyExtractor]] = {}
     outputs: ClassVar[Mapping[str, Any]] = {}
+    may_produce_late: Duration = 0
 
     key: Any = None
     low_watermark: int = MIN_TIMESTAMP
@@ -74,17 +78,42 @@ class Computation:
         Args:
             stream: A key of ``outputs``.
             value: Of that stream's record format.
-            timestamp: Event time in microseconds; by default that of the record or timer at hand.
+            timestamp: Event time in microseconds; by default that of the record at hand, or of the
+                timer at hand: its ``hold`` if it has one, else its ``at``.
             key: The record's key as sinks and ``by_key()`` consumers see it; by default the current
                 key. Other consumers extract their own.
+
+        Raises:
+            LateProduction: The timestamp is behind the low watermark that this computation has
+                shown its consumers, and it is not the answer to a late record: it is also before
+                the record or timer at hand, and before every late record of the key in this
+                bundle. ``may_produce_late`` allows it.
+
+        Source: MillWheel 4.5: "it is up to the user to pick a timestamp no smaller than any of the
+        source records".
         """
         self._outside("produce")
 
-    def set_timer(self, tag: Any, at: int, domain: TimeDomain = LOW_WATERMARK) -> None:
+    def set_timer(
+        self,
+        tag: Any,
+        at: int,
+        domain: TimeDomain = LOW_WATERMARK,
+        *,
+        hold: int | None = None,
+    ) -> None:
         """Have ``process_timer`` called when the domain's clock reaches ``at``.
 
-        The tag names the timer within key and domain: setting it again moves it. A timer in the
-        past fires in this same bundle, after the records, still in order of time.
+        The tag names the timer within key and domain: setting it again replaces it, time and hold.
+        A timer in the past fires in this same bundle, after the records, still in order of time.
+
+        Args:
+            tag: Anything that can be a key: text, a number, bytes, a tuple of them.
+            at: When, in microseconds since 1970. The clock may have passed it.
+            domain: ``mr.LOW_WATERMARK`` or ``mr.WALL_TIME``.
+            hold: As long as the timer is pending, the low watermark that consumers see is held
+                here (microseconds), so that ``process_timer`` may produce with this timestamp. A
+                pending low-watermark timer holds it at its own ``at`` anyway.
         """
         self._outside("set_timer")
 

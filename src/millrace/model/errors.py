@@ -6,7 +6,8 @@ Every message says what was given, what was expected, where it happened and what
 
     MillraceError
     ├── PipelineError            the pipeline as written cannot run; raised when it is built
-    │   └── CoderError           a value or a key its coder cannot encode or decode
+    │   ├── CoderError           a value or a key its coder cannot encode or decode
+    │   └── LateProduction       a production behind what its computation has shown consumers
     ├── RecordRejected           a record that its injector or record format refuses
     ├── UserCodeError            an exception in a computation's own code, with where it happened
     │   └── TimerLoop            a computation re-arms a due timer without end
@@ -33,6 +34,10 @@ class PipelineError(MillraceError, ValueError):
 
 class CoderError(PipelineError):
     """A value or a key that its coder cannot encode or decode."""
+
+
+class LateProduction(PipelineError):
+    """A production behind the low watermark that its computation has shown its consumers."""
 
 
 class RecordRejected(MillraceError):

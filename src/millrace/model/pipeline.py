@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.model.computation import Computation
 from millrace.model.errors import PipelineError
-from millrace.model.record import DeadLetter
+from millrace.model.record import DeadLetter, LateRecord
 from millrace.model.stream import Step, Stream
 from millrace.model.time import DAY, Duration, duration_us
 
@@ -80,6 +80,7 @@ class Pipeline:
         self.formats: dict[str, Any] = {}
         self.sinks: list[SinkDeclaration] = []
         self.dead_letters: str | None = None
+        self.late: str | None = None
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r})"
@@ -197,6 +198,20 @@ class Pipeline:
             raise PipelineError(f"{self!r} has a dead-letter stream: {self.dead_letters!r}.")
         self.dead_letters = stream
         self.formats[stream] = DeadLetter
+        return Stream(self, stream)
+
+    def late_records(self, stream: str) -> Stream:
+        """Declare a stream that is told of every late record, in whatever computation.
+
+        Its format is :class:`~millrace.LateRecord`. The record itself is delivered as ever, with
+        ``record.late`` set; with or without this stream it is counted. Records that the stream
+        receives are as old as the late records are.
+        """
+        _check_name(stream, "stream")
+        if self.late is not None:
+            raise PipelineError(f"{self!r} has a stream of late records: {self.late!r}.")
+        self.late = stream
+        self.formats[stream] = LateRecord
         return Stream(self, stream)
 
     def build(self) -> Topology:

@@ -52,21 +52,48 @@ class Record(msgspec.Struct, gc=False):
         return struct.pack(">qq", self.origin, self.sequence)
 
 
-class Timer(msgspec.Struct, frozen=True):
+class Timer(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """A per-key hook that fires when its clock reaches ``at``.
 
     Attributes:
         tag: Names the timer within its key and domain; setting a tag again moves the timer.
         at: Microseconds since the Unix epoch, UTC.
         domain: ``LOW_WATERMARK`` or ``WALL_TIME``.
+        hold: Where it held the low watermark that its computation shows, in microseconds; None if
+            it was set without.
 
     >>> Timer("flush", at=10)
-    Timer(tag='flush', at=10, domain=<TimeDomain.LOW_WATERMARK: 0>)
+    Timer(tag='flush', at=10)
     """
 
     tag: Any
     at: int
     domain: TimeDomain = LOW_WATERMARK
+    hold: int | None = None
+
+
+class LateRecord(msgspec.Struct, frozen=True):
+    """A record that came behind the low watermark: the format of a stream of late records.
+
+    Attributes:
+        computation: Who it was late for; another consumer may have had it in time.
+        stream: The stream it came by.
+        key: The key, as text.
+        value: The value, as text.
+        timestamp: Event time in microseconds.
+        low_watermark: Of the computation's input when it was delivered, in microseconds.
+        wall_time: Clock of the epoch in which it was delivered, in microseconds.
+        epoch: That epoch.
+    """
+
+    computation: str
+    stream: str
+    key: str
+    value: str
+    timestamp: int
+    low_watermark: int
+    wall_time: int
+    epoch: int
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

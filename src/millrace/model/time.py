@@ -26,6 +26,9 @@ MIN_TIMESTAMP: Final = -(1 << 62)
 #: The end of time: a low watermark that has reached it says that no record will ever come again.
 MAX_TIMESTAMP: Final = 1 << 62
 
+#: As a computation's ``may_produce_late``: however old. It is the span of all time.
+UNBOUNDED_PAST: Final = MAX_TIMESTAMP
+
 #: Record timestamps lie in ``[EARLIEST_RECORD, LATEST_RECORD]``: from 1970 to the end of what
 #: 64-bit nanoseconds (pandas, Parquet's INT96 readers, many sinks) can say, in the year 2262.
 EARLIEST_RECORD: Final = 0

@@ -17,8 +17,10 @@ from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation, state_cells
 from millrace.model.errors import CoderError, PipelineError
 from millrace.model.pipeline import Injection, Pipeline
+from millrace.model.record import DeadLetter, LateRecord
 from millrace.model.state import StateCell
 from millrace.model.stream import KeyExtractor, Step
+from millrace.model.time import duration_us
 
 #: Before the name of a stream, it names the stream's injector.
 INJECTOR = "injector:"
@@ -64,6 +66,7 @@ class ComputationSpec:
         number: Position in ``Topology.computations``; part of the ids of its productions.
         level: 1 for computations fed by injectors only.
         senders: Names of computations, and of injected streams, that feed it, steps included.
+        may_produce_late_us: How far behind what it has shown its consumers it may produce.
     """
 
     name: str
@@ -74,6 +77,7 @@ class ComputationSpec:
     outputs: tuple[str, ...]
     senders: frozenset[str]
     cells: Mapping[str, StateCell]
+    may_produce_late_us: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ class Topology:
     edges: tuple[Edge, ...]
     sinks: tuple[Any, ...]
     dead_letters: str | None
+    late_records: str | None = None
     depth: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -174,6 +179,7 @@ def build(pipeline: Pipeline) -> Topology:
             outputs=tuple(pipeline.computations[name].outputs),
             senders=senders[name],
             cells=state_cells(pipeline.computations[name]),
+            may_produce_late_us=_late_bound_us(name, pipeline.computations[name]),
         )
         for number, name in enumerate(order)
     )
@@ -184,7 +190,18 @@ def build(pipeline: Pipeline) -> Topology:
         edges=tuple(edges),
         sinks=tuple(declaration.sink for declaration in pipeline.sinks),
         dead_letters=pipeline.dead_letters,
+        late_records=pipeline.late,
     )
+
+
+def _late_bound_us(name: str, computation: Computation) -> int:
+    try:
+        return duration_us(computation.may_produce_late)
+    except PipelineError as refused:
+        raise PipelineError(
+            f"computation {name!r}, may_produce_late = {computation.may_produce_late!r}: {refused} "
+            "mr.UNBOUNDED_PAST allows any lateness."
+        ) from None
 
 
 def _check_steps(pipeline: Pipeline) -> None:
@@ -213,7 +230,10 @@ _INHERITED: Any = object()
 
 @dataclass(frozen=True)
 class _Publisher:
-    """Who feeds a stream: an injector, a computation, a step, or the dead-letter declaration."""
+    """Who feeds a stream: an injector, a computation, a step, or the declaration of one of letters.
+
+    Letters are dead letters and late records: they come from everywhere in the pipeline.
+    """
 
     kind: str
     name: str
@@ -233,11 +253,12 @@ def _publishers(pipeline: Pipeline) -> dict[str, list[_Publisher]]:
         if format is Any and step.keeps_values:
             format = _INHERITED
         found.setdefault(step.target, []).append(_Publisher("step", step.source, format))
-    if pipeline.dead_letters is not None:
-        format = pipeline.formats[pipeline.dead_letters]
-        found.setdefault(pipeline.dead_letters, []).append(
-            _Publisher("dead letters", pipeline.dead_letters, format)
-        )
+    for kind, letters, format in (
+        ("dead letters", pipeline.dead_letters, DeadLetter),
+        ("late records", pipeline.late, LateRecord),
+    ):
+        if letters is not None:
+            found.setdefault(letters, []).append(_Publisher(kind, letters, format))
     return found
 
 
@@ -278,10 +299,10 @@ def _check_subscriptions(
                     f'{extractor!r}). Write {{"{stream}": mr.by("field")}}, '
                     "mr.by(lambda value: ...), or mr.by_key() to keep the producer's key."
                 )
-            elif stream in publishers and _takes_dead_letters(stream, publishers):
+            elif stream in publishers and (letters := _letters_on(stream, publishers)):
                 problems.append(
-                    f"computation {name!r} subscribes to {stream!r}, which carries dead letters. "
-                    "Only stateless steps and sinks can: a computation's own dead letters would "
+                    f"computation {name!r} subscribes to {stream!r}, which carries {letters}. "
+                    f"Only stateless steps and sinks can: a computation's own {letters} would "
                     "come back to it."
                 )
     for declaration in pipeline.sinks:
@@ -307,11 +328,16 @@ def _inherited(
     return next((format for format in found if format is not Any), Any)
 
 
-def _takes_dead_letters(stream: str, publishers: Mapping[str, list[_Publisher]]) -> bool:
-    return any(
-        who.kind == "dead letters"
-        for name in _upstream(stream, publishers)
-        for who in publishers[name]
+def _letters_on(stream: str, publishers: Mapping[str, list[_Publisher]]) -> str:
+    """Return what kind of letters a stream carries; empty if none."""
+    return next(
+        (
+            who.kind
+            for name in _upstream(stream, publishers)
+            for who in publishers[name]
+            if who.kind in ("dead letters", "late records")
+        ),
+        "",
     )
 
 

@@ -5,16 +5,13 @@ After dask distributed's ``validate``: a violated invariant names what was found
 
 from __future__ import annotations
 
-import msgspec
-
 from millrace.model.errors import InvariantViolation
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import Caches, HardState, MemoryCaches, bring
 from millrace.watermark.authority import LowWatermarks
 from millrace.watermark.report import Report
 from millrace.windmill import rows
-
-_decode_timer = msgspec.msgpack.Decoder(tuple[bytes, bytes]).decode
+from millrace.windmill.timers import decode_timer_row
 
 
 def check_low_watermarks(before: LowWatermarks, after: LowWatermarks) -> None:
@@ -53,31 +50,33 @@ def check_interval(
         with cache.view() as view:
             _hold(dict(view.scan(b"A", b"[")) == stored, f"{where}: the cache differs from the log")
 
-    by_time: set[tuple[bytes, int]] = set()
+    by_time: set[tuple[bytes, bytes]] = set()
+    holds: set[bytes] = set()
     earliest = [MAX_TIMESTAMP, MAX_TIMESTAMP]
     for row, value in stored.items():
         if row.startswith(rows.TIMERS):
             domain, at_us = row[1], rows.time_of(row[2:10])
-            key, tag = _decode_timer(value)
-            by_tag = (
-                rows.TIMER_BY_TAG
-                + rows.key_row(row[10:18], key)
-                + bytes([domain])
-                + rows.last_part(tag)
+            timer = decode_timer_row(value)
+            named = (
+                rows.key_row(row[10:18], timer.key) + bytes([domain]) + rows.last_part(timer.tag)
             )
-            by_time.add((by_tag, at_us))
+            setting = rows.time8(at_us)
+            if timer.hold_us is not None:
+                setting += rows.time8(timer.hold_us)
+                holds.add(rows.HOLDS + rows.time8(timer.hold_us) + named)
+            by_time.add((rows.TIMER_BY_TAG + named, setting))
             earliest[domain] = min(earliest[domain], at_us)
-    found = {
-        (row, rows.time_of(value))
-        for row, value in stored.items()
-        if row.startswith(rows.TIMER_BY_TAG)
-    }
+        elif row.startswith(rows.HOLD_BY_KEY):
+            holds.add(rows.HOLDS + value + row[1:])
+    found = {(row, value) for row, value in stored.items() if row.startswith(rows.TIMER_BY_TAG)}
     _hold(by_time == found, f"{where}: timers by time and by tag differ: {by_time ^ found}")
     _hold(
         earliest[0] > low_watermark_us or earliest[0] == MAX_TIMESTAMP,
         f"{where}: a timer for {earliest[0]} is pending at low watermark {low_watermark_us}",
     )
-    held = [rows.time_of(row[1:9]) for row in stored if row.startswith(rows.HOLDS)]
+    kept = {row for row in stored if row.startswith(rows.HOLDS)}
+    _hold(kept == holds, f"{where}: holds by time and by owner differ: {kept ^ holds}")
+    held = [rows.time_of(row[1:9]) for row in holds]
     truth = Report(earliest[0], earliest[1], min(held, default=MAX_TIMESTAMP))
     _hold(report == truth, f"{where}: reported {report}, the store says {truth}")
 

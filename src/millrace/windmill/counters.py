@@ -5,6 +5,24 @@ from __future__ import annotations
 import msgspec
 
 
+class FirstLate(msgspec.Struct, array_like=True, frozen=True):
+    """The first late record that a computation met.
+
+    Attributes:
+        key: Its key, as text.
+        stream: The stream it came by.
+        timestamp_us: Its event time.
+        low_watermark_us: The low watermark that it was behind.
+        epoch: When it was delivered.
+    """
+
+    key: str
+    stream: str
+    timestamp_us: int
+    low_watermark_us: int
+    epoch: int
+
+
 class Counters(msgspec.Struct, array_like=True):
     """What happened in a bundle, an epoch, or since the beginning.
 
@@ -16,6 +34,7 @@ class Counters(msgspec.Struct, array_like=True):
         keys: Bundles of one key.
         productions: Rows sent to consumers.
         dead_letters: Records and timers that user code failed on and that were set aside.
+        first_late: The first record behind the low watermark; None if there was none.
     """
 
     records: int = 0
@@ -25,6 +44,7 @@ class Counters(msgspec.Struct, array_like=True):
     keys: int = 0
     productions: int = 0
     dead_letters: int = 0
+    first_late: FirstLate | None = None
 
     def add(self, other: Counters) -> None:
         """Add another's counts to these."""
@@ -35,3 +55,4 @@ class Counters(msgspec.Struct, array_like=True):
         self.keys += other.keys
         self.productions += other.productions
         self.dead_letters += other.dead_letters
+        self.first_late = self.first_late or other.first_late

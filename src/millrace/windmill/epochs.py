@@ -9,17 +9,18 @@ Source: design.md, "The commit protocol"; MillWheel 7.2 (the authority journals 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore, ZombieWriter
-from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
 from millrace.model.topology import Topology, injector_name
 from millrace.store import HardState
 from millrace.watermark.authority import Authority, LowWatermarks
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import Report
-from millrace.windmill.counters import Counters
+from millrace.windmill.counters import Counters, FirstLate
 from millrace.windmill.manifest import (
     Claim,
     Completion,
@@ -30,6 +31,8 @@ from millrace.windmill.manifest import (
     encode_entry,
 )
 from millrace.windmill.worker import Result
+
+_log = logging.getLogger("millrace")
 
 
 @dataclass
@@ -181,7 +184,10 @@ class Epochs:
             reports.setdefault(result.computation, {})[result.interval] = result.report
             if result.number:
                 self._numbers[result.computation][result.interval] = result.number
-            self.counters[result.computation].add(result.counters)
+            counters = self.counters[result.computation]
+            if counters.first_late is None and result.counters.first_late is not None:
+                _log_first_late(result.computation, result.counters.first_late)
+            counters.add(result.counters)
         self.observed.add(observed)
         after = self.authority.advance(manifest.injectors, reports)
         completion = Completion(
@@ -262,6 +268,19 @@ class Epochs:
             self._numbers[name] = dict(numbers)
         self.counters.update(completion.counters)
         self.observed = Observed(completion.newest, completion.injected, completion.refused)
+
+
+def _log_first_late(computation: str, late: FirstLate) -> None:
+    _log.warning(
+        "%s: the first late record: key %s, stream %r, timestamp %s, low watermark %s, epoch %d. "
+        "It was delivered with record.late set. Later ones are only counted.",
+        computation,
+        late.key,
+        late.stream,
+        format_timestamp(late.timestamp_us),
+        format_timestamp(late.low_watermark_us),
+        late.epoch,
+    )
 
 
 def _check_topology(stored: dict[str, object], topology: Topology) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from millrace.model.errors import InvariantViolation, TimerLoop, UserCodeError
 from millrace.model.record import DeadLetter, Timer
-from millrace.model.time import MAX_TIMESTAMP, format_timestamp
+from millrace.model.time import MAX_TIMESTAMP, SECOND, format_timestamp
 from millrace.windmill.work import Work
 
 _OURS = f"{Path(__file__).parents[1]}/"
@@ -82,6 +82,20 @@ class Failures:
             "checkpoint, or declare a dead-letter stream, p.dead_letter(...), to set such records "
             "aside."
         ) from error
+
+
+def late_production(computation: str, stream: str, at_us: int, shown_us: int, bound_us: int) -> str:
+    """Return what to say of a production behind what its computation has shown."""
+    behind = f"{(shown_us - at_us) / SECOND:,.6f}".rstrip("0").rstrip(".")
+    allowed = f", and may produce {bound_us / SECOND:,.6g} s late" if bound_us else ""
+    return (
+        f"{computation} produced to stream {stream!r} with timestamp {at_us} us "
+        f"({format_timestamp(at_us)}), {behind} s behind the low watermark {shown_us} us "
+        f"({format_timestamp(shown_us)}) that it has shown its consumers{allowed}. They were "
+        "promised that nothing so old would come. Hold the low watermark while such work is "
+        "pending, self.hold(timestamp) or set_timer(..., hold=timestamp); or let the records be "
+        'late: may_produce_late = "10 min", or mr.UNBOUNDED_PAST, in the class.'
+    )
 
 
 def timer_loop(work: Work, timer: Timer, rearmed: int) -> str:

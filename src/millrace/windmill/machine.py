@@ -19,13 +19,21 @@ from typing import Any
 from millrace.model.errors import (
     CoderError,
     InvariantViolation,
+    LateProduction,
     PipelineError,
     TimerLoop,
 )
 from millrace.model.keys import decode_key, encode_key
-from millrace.model.record import LOW_WATERMARK, DeadLetter, Record, TimeDomain, Timer
+from millrace.model.record import (
+    LOW_WATERMARK,
+    DeadLetter,
+    LateRecord,
+    Record,
+    TimeDomain,
+    Timer,
+)
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
-from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP
+from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.model.topology import ComputationSpec, Topology
 from millrace.store import View
 from millrace.watermark.report import Report
@@ -39,10 +47,10 @@ from millrace.windmill.cells import (
     Scalar,
     Scalars,
 )
-from millrace.windmill.counters import Counters
-from millrace.windmill.failure import Failures, timer_loop
+from millrace.windmill.counters import Counters, FirstLate
+from millrace.windmill.failure import Failures, late_production, timer_loop
 from millrace.windmill.routing import Productions, Router
-from millrace.windmill.timers import Due, KeyTimers, due_timers, earliest_us
+from millrace.windmill.timers import DueTimers, KeyTimers, due_timers, earliest_us
 from millrace.windmill.work import Work
 
 #: A hook may set timers that are already due; a chain of this many for one key in one bundle is a
@@ -76,6 +84,7 @@ class Machine:
         self.spec = spec
         self._router = router
         self._dead_letters = topology.dead_letters
+        self._late_records = topology.late_records
         self._failures = Failures(spec.name, letters=topology.dead_letters is not None)
         self._outputs = frozenset(spec.outputs)
         self._rows = KeyRows()
@@ -85,6 +94,9 @@ class Machine:
         self._bind_hooks()
         self._hold: tuple[int | None] | None = None
         self._at_hand_us = 0
+        self._shown_us = MIN_TIMESTAMP
+        self._floor_us = MIN_TIMESTAMP
+        self._earliest_late_us = MAX_TIMESTAMP
         self._careful = False
         self._productions = Productions()
         self._counters = Counters()
@@ -104,6 +116,8 @@ class Machine:
         self._counters = Counters()
         self._user.wall_time = work.wall_time_us
         self._timers.clocks = (work.low_watermark_us, work.wall_timers_us)
+        self._shown_us = work.shown_us
+        self._floor_us = max(MIN_TIMESTAMP, work.shown_us - self.spec.may_produce_late_us)
 
         bundles = self._bundles(work, view)
         stored: dict[bytes, bytes] = {}
@@ -121,12 +135,12 @@ class Machine:
 
     def _bundles(
         self, work: Work, view: View
-    ) -> list[tuple[bytes, bytes, int, int, list[Due] | None]]:
+    ) -> list[tuple[bytes, bytes, int, int, DueTimers | None]]:
         """Return (key row, key, first record, past the last, due timers) a key, sorted by row."""
-        due: dict[bytes, tuple[bytes, list[Due]]] = {}
+        due: dict[bytes, tuple[bytes, DueTimers]] = {}
         for domain, clock_us in ((0, work.low_watermark_us), (1, work.wall_timers_us)):
-            for key_row, key, timer in due_timers(view, domain, clock_us):
-                due.setdefault(key_row, (key, []))[1].append(timer)
+            for key_row, key, timer, hold_us in due_timers(view, domain, clock_us):
+                due.setdefault(key_row, (key, {}))[1][timer] = hold_us
         records = work.records
         hash8s, keys, cuts = records.hash8s, records.keys, records.cuts
         bundles = []
@@ -149,14 +163,15 @@ class Machine:
         raw: bytes | None,
         start: int,
         stop: int,
-        due: list[Due] | None,
+        due: DueTimers | None,
     ) -> None:
         """Run a key's bundle."""
         length = len(self._productions.edges)
+        late, fired = self._counters.late, self._counters.timers
         self._begin(raw, due)
         failed = self._attempt(work, key, start, stop, _NONE_POISONED)
         if failed is not None or not self._flush(key):
-            self._run_again(work, key, raw, start, stop, due, length)
+            self._run_again(work, key, raw, start, stop, due, (length, late, fired))
 
     def _run_again(
         self,
@@ -165,8 +180,8 @@ class Machine:
         raw: bytes | None,
         start: int,
         stop: int,
-        due: list[Due] | None,
-        length: int,
+        due: DueTimers | None,
+        before: tuple[int, int, int],
     ) -> None:
         """Run a key's bundle again without what fails in it, which becomes dead letters.
 
@@ -174,11 +189,13 @@ class Machine:
         state is verified after every hook, so that a value changed in place to something that
         cannot be stored is laid to the record that did it.
         """
+        length, late, fired = before
         poisoned: dict[Any, DeadLetter] = {}
         self._careful = True
         try:
             while True:
                 self._productions.truncate(length)
+                self._counters.late, self._counters.timers = late, fired
                 self._begin(raw, due)
                 failed = self._attempt(work, key, start, stop, poisoned)
                 if failed is None:
@@ -202,7 +219,9 @@ class Machine:
         """Run a key's records and timers; return what failed, if dead letters take it."""
         user = self._user
         user.key = current = decode_key(key)
-        late = worst_us = 0
+        late = 0
+        first_late: FirstLate | None = None
+        earliest_us = self._earliest_late_us = MAX_TIMESTAMP
         if start != stop:
             records = work.records
             before_us = user.low_watermark = work.low_watermark_before_us
@@ -220,7 +239,13 @@ class Machine:
                     self._at_hand_us = timestamp_us = timestamps[n]
                     if is_late := timestamp_us < before_us:
                         late += 1
-                        worst_us = max(worst_us, before_us - timestamp_us)
+                        earliest_us = self._earliest_late_us = min(earliest_us, timestamp_us)
+                        by = stream if streams is None else streams[n]
+                        first_late = first_late or FirstLate(
+                            repr(current), by, timestamp_us, before_us, work.epoch
+                        )
+                        if self._late_records is not None:
+                            self._tell_late(work, n, by)
                     if poisoned and n in poisoned:
                         continue
                     process_record(
@@ -239,27 +264,44 @@ class Machine:
             except Exception as error:
                 return n, self._failures.of_record(work, current, error, n)
             if late:
-                self._counters.late += late
-                self._counters.worst_lateness_us = max(self._counters.worst_lateness_us, worst_us)
+                counters = self._counters
+                counters.late += late
+                counters.worst_lateness_us = max(
+                    counters.worst_lateness_us, work.low_watermark_before_us - earliest_us
+                )
+                counters.first_late = counters.first_late or first_late
         if self._timers.heap:
             user.low_watermark = work.low_watermark_us
-            failed = self._fire(work, current, poisoned)
-            if failed is not None:
-                self._counters.late -= late
-                return failed
+            return self._fire(work, current, poisoned)
         return None
+
+    def _tell_late(self, work: Work, n: int, stream: str) -> None:
+        """Send the n-th record of the work to the stream of late records."""
+        key, timestamp_us = self._user.key, work.records.timestamps[n]
+        letter = LateRecord(
+            computation=self.spec.name,
+            stream=stream,
+            key=repr(key),
+            value=repr(work.records.values[n]),
+            timestamp=timestamp_us,
+            low_watermark=work.low_watermark_before_us,
+            wall_time=work.wall_time_us,
+            epoch=work.epoch,
+        )
+        self._router.send(self._productions, str(self._late_records), letter, timestamp_us, key)
 
     def _fire(
         self, work: Work, key: Any, poisoned: dict[Any, DeadLetter]
     ) -> tuple[Any, DeadLetter] | None:
         """Fire a key's due timers in order; return what failed, if dead letters take it."""
         timers, fired = self._timers, 0
-        while (due := timers.pop_due()) is not None:
+        while (popped := timers.pop_due()) is not None:
+            due, hold_us = popped
             if poisoned and due in poisoned:
                 continue
             at_us, domain, tag = due
-            self._at_hand_us = at_us
-            timer = Timer(decode_key(tag), at_us, _DOMAINS[domain])
+            self._at_hand_us = at_us if hold_us is None else hold_us
+            timer = Timer(decode_key(tag), at_us, _DOMAINS[domain], hold_us)
             try:
                 if timers.rearmed > _REARMED_MAX:
                     raise TimerLoop(timer_loop(work, timer, _REARMED_MAX))
@@ -272,7 +314,7 @@ class Machine:
         self._counters.timers += fired
         return None
 
-    def _begin(self, raw: bytes | None, due: list[Due] | None) -> None:
+    def _begin(self, raw: bytes | None, due: DueTimers | None) -> None:
         if self._scalars is not None:
             self._scalars.begin(raw)
         if self._collections:
@@ -375,21 +417,36 @@ class Machine:
                 f'Declare it, outputs = {{"{stream}": <format>}}, or use one of: '
                 f"{', '.join(sorted(self._outputs)) or 'none declared'}."
             )
+        if timestamp is None:
+            at_us = self._at_hand_us
+        else:
+            at_us = _record_time(timestamp)
+            # The answer to what was late itself may be as old as that.
+            if at_us < self._floor_us and at_us < min(self._at_hand_us, self._earliest_late_us):
+                raise LateProduction(
+                    late_production(
+                        self.spec.name, stream, at_us, self._shown_us, self.spec.may_produce_late_us
+                    )
+                )
         self._router.send(
-            self._productions,
-            stream,
-            value,
-            self._at_hand_us if timestamp is None else _record_time(timestamp),
-            self._user.key if key is None else key,
+            self._productions, stream, value, at_us, self._user.key if key is None else key
         )
 
-    def _set_timer(self, tag: Any, at: int, domain: TimeDomain = LOW_WATERMARK) -> None:
+    def _set_timer(
+        self,
+        tag: Any,
+        at: int,
+        domain: TimeDomain = LOW_WATERMARK,
+        *,
+        hold: int | None = None,
+    ) -> None:
         at_us = _instant(at, "set_timer")
+        hold_us = None if hold is None else _instant(hold, "set_timer, hold")
         if domain not in _DOMAINS:
             raise PipelineError(
                 f"set_timer({tag!r}, domain={domain!r}): expected LOW_WATERMARK or WALL_TIME."
             )
-        self._timers.set(encode_key(tag), at_us, int(domain))
+        self._timers.set(encode_key(tag), int(domain), (at_us, hold_us))
 
     def _delete_timer(self, tag: Any, domain: TimeDomain = LOW_WATERMARK) -> None:
         self._timers.delete(encode_key(tag), int(domain))

@@ -6,9 +6,10 @@
     M hash key cell entry               one map entry
     B hash key cell commit-number       the items added to a bag by one commit
     T domain time hash key tag          a pending timer, in the order in which timers fire
-    U hash key domain tag               the same timer, found by its tag
-    H time hash key                     a hold, oldest first
-    G hash key                          the same hold, found by its key
+    U hash key domain tag               the same timer, found by its tag: its time, and its hold
+    H time hash key                     a key's hold, oldest first
+    H time hash key domain tag          a timer's hold, among the keys'
+    G hash key                          a key's hold, found by its key
 
 A key in the middle of a row is length-prefixed, so no row of one key is inside the range of
 another. Rows stay below LMDB's limit of 511 bytes: of a key, tag or entry that is too long, the row

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millrace.model.time import MIN_TIMESTAMP
 from millrace.windmill.arrivals import KeyedRecords
 
 
@@ -24,6 +25,8 @@ class Work:
         wall_time_us: Wall-clock time of the epoch.
         wall_timers_us: Up to when wall-clock timers fire: that same time, or at the end of a batch
             the end of time.
+        shown_us: Low watermark that the computation had shown its consumers before: what it
+            produces behind it reaches them late.
     """
 
     number: int
@@ -33,3 +36,4 @@ class Work:
     low_watermark_us: int
     wall_time_us: int
     wall_timers_us: int
+    shown_us: int = MIN_TIMESTAMP

@@ -167,8 +167,9 @@ class Worker:
         repair = bring(cache, self._state.commits, name, interval.id, number)
         wall_us = manifest.wall_time_us
         work = Work(
-            number + 1, manifest.epoch, records, before_us, low_watermark_us, wall_us, wall_us
-        )
+            number + 1, manifest.epoch, records, before_us, low_watermark_us, wall_us, wall_us,
+            shown_us=manifest.before.outputs[name],
+        )  # fmt: skip
         with cache.view(at=number) as view:
             return self._machines[name].run(work, view), repair.deltas_applied
 

@@ -154,3 +154,34 @@ def test_once_all_is_undone_no_row_is_left(machine):
     with cache.view() as view:
         assert list(view.scan(b"\x01", b"\xff")) == []
     assert outcome.report == Report()
+
+
+def test_timers_of_both_domains_that_become_due_at_once_fire_in_order_of_time():
+    class Order(mr.Computation):
+        inputs = {"events": mr.by_key()}
+        outputs = {"fired": int}
+
+        def process_record(self, record):
+            for at in (5, 10):
+                self.set_timer(at, at=at)
+            for at in (3, 7):
+                self.set_timer(at, at=at, domain=mr.WALL_TIME)
+
+        def process_timer(self, timer):
+            self.produce("fired", timer.at, timestamp=0)
+
+    p = mr.Pipeline("p")
+    p.inject("events")
+    p.add(Order)
+    p.sink("fired", print)
+    topology = p.build()
+    machine = Machine(topology, topology.computations[0], Router(topology))
+    cache = MemoryCache("Order", 0)
+    with cache.view() as view:
+        first = machine.run(work(1, [1]), view)
+    cache.apply(Commit("Order", 0, 1, 1, 1, list(first.mutations.items())))
+    with cache.view() as view:
+        outcome = machine.run(work(2, [], 100, 100), view)
+
+    decode = topology.streams["fired"].coder.decode
+    assert [decode(value) for value in outcome.productions.values] == [3, 5, 7, 10]
