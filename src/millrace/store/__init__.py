@@ -8,7 +8,7 @@ from millrace.store.commit import Commit, Identity, payload_bytes
 from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
 from millrace.store.local import LocalHardState
 from millrace.store.location import local_path, open_location
-from millrace.store.log import CommitLog, EpochLog, HardState
+from millrace.store.log import CommitLog, EpochLog, HardState, Snapshots
 from millrace.store.memory import MemoryHardState
 from millrace.store.memory_cache import MemoryCache, MemoryCaches
 from millrace.store.repair import Repair, bring
@@ -31,6 +31,7 @@ __all__ = [
     "MemoryCaches",
     "MemoryHardState",
     "Repair",
+    "Snapshots",
     "View",
     "bring",
     "encode_segment",

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from millrace.model.errors import CheckpointUnwritable, DamagedStore
+from millrace.model.errors import CheckpointUnwritable, DamagedStore, StoreError
 from millrace.store.disk import Disk, exists, is_directory, same_file
 
 TEMPORARY_SUFFIX = ".tmp"
@@ -44,14 +44,14 @@ _REMEDIES = {
 
 
 def put_if_absent(
-    data: bytes, slots: Sequence[Path], *, scratch: Path, disk: Disk = os
+    data: bytes | Iterable[bytes], slots: Sequence[Path], *, scratch: Path, disk: Disk = os
 ) -> list[bool]:
     """Give ``data`` every free name in ``slots`` and return which ones it got.
 
     All names in ``slots`` are durable when it returns, taken or given.
 
     Args:
-        data: Content of the file.
+        data: Content of the file, or the parts of it, which are written as they come.
         slots: Distinct names, on the same file system as ``scratch``, in existing directories.
         scratch: Directory for the temporary name; leftovers there mean nothing.
         disk: What all of it is on.
@@ -68,18 +68,20 @@ def put_if_absent(
     [False, True]
     """
     given: dict[Path, bool] = {}
-    for attempt in range(1, _ATTEMPTS + 1):
+    # Parts that came one by one cannot be written again.
+    attempts = _ATTEMPTS if isinstance(data, bytes) else 1
+    for attempt in range(1, attempts + 1):
         temporary = scratch / f"{os.getpid()}-{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
         with translated(scratch):
             try:
-                _write(temporary, data, disk)
+                _write(temporary, [data] if isinstance(data, bytes) else data, disk)
                 try:
                     for slot in slots:
                         if slot not in given:
                             given[slot] = _link(temporary, slot, disk)
                 except FileNotFoundError:
                     lost = is_directory(scratch, disk) and not exists(temporary, disk)
-                    if attempt < _ATTEMPTS and lost:
+                    if attempt < attempts and lost:
                         continue
                     raise
                 for directory in dict.fromkeys(slot.parent for slot in slots):
@@ -89,6 +91,17 @@ def put_if_absent(
                     disk.unlink(temporary)
         break
     return [given[slot] for slot in slots]
+
+
+def remove(paths: Iterable[Path], disk: Disk = os) -> None:
+    """Remove names, in order; one that has gone is passed over.
+
+    Raises:
+        CheckpointUnwritable: an operating system error; that name and all after it are still there.
+    """
+    for path in paths:
+        with translated(path), contextlib.suppress(FileNotFoundError):
+            disk.unlink(path)
 
 
 def make_directory(path: Path, disk: Disk = os) -> None:
@@ -154,6 +167,14 @@ def translated(path: Path) -> Iterator[None]:
         raise _unwritable(path, error) from error
 
 
+def unreadable(path: Path, error: OSError) -> StoreError:
+    """Return the error for a file that is there and cannot be read."""
+    return StoreError(
+        f"checkpoint {path}: cannot be read: {error.strerror}. Check the disk and the permissions "
+        f"of the checkpoint, then start again with the same checkpoint."
+    )
+
+
 def _unwritable(path: Path, error: OSError, remedy: str | None = None) -> CheckpointUnwritable:
     where = error.filename2 or error.filename or path
     remedy = remedy or _REMEDIES.get(error.errno or 0, "Make the location writable")
@@ -165,13 +186,14 @@ def _unwritable(path: Path, error: OSError, remedy: str | None = None) -> Checkp
     return unwritable
 
 
-def _write(path: Path, data: bytes, disk: Disk) -> None:
+def _write(path: Path, parts: Iterable[bytes], disk: Disk) -> None:
     """Write and fsync a new file. A failed fsync is never repeated: the pages may be gone."""
     fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[disk.write(fd, rest) :]
+        for part in parts:
+            rest = memoryview(part)
+            while rest:
+                rest = rest[disk.write(fd, rest) :]
         disk.fsync(fd)
     finally:
         disk.close(fd)

@@ -4,7 +4,9 @@
 
     <path>/FORMAT                                   JSON: format, uuid, pipeline, created_by
     <path>/epochs/<number, 10 digits>.json          one line or more of JSON, then a checksum line
+    <path>/epochs/COLLECTED                         there once the first entry has been removed
     <path>/commits/<computation>/<interval>-<number>  hexadecimal; a hard link to a segment
+    <path>/snapshots/<computation>/<interval>-<number>  hexadecimal; a snapshot
     <path>/tmp/                                     files being written; leftovers mean nothing
 
 All the commits of one ``append`` share one segment file, which is linked under the slot of each:
@@ -19,7 +21,7 @@ import os
 import re
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +38,14 @@ from millrace.store.disk import Disk, exists, is_directory, read_file, same_file
 from millrace.store.durable import (
     make_directory,
     put_if_absent,
+    remove,
     remove_leftovers,
     sync_directory,
     temporaries,
     translated,
+    unreadable,
 )
+from millrace.store.log import check_removal
 from millrace.store.names import file_name
 from millrace.store.segment import encode_segment, read_commit
 
@@ -50,6 +55,10 @@ FORMAT = 1
 # written as several segments.
 _SEGMENT_COMMITS_MAX = 1000
 
+# Large enough that calls do not count, small beside the memory of a worker.
+_CHUNK_BYTES = 1 << 20
+
+_SLOT_NAME = re.compile(r"([0-9a-f]{8,})-([0-9a-f]{12,})")
 _EPOCH_NAME = re.compile(r"(\d{10,})\.json")
 
 
@@ -101,8 +110,16 @@ class LocalCommitLog:
         self._settle(slot, self._slot(computation, interval, number + 1))
         return True
 
+    def numbers(self, computation: str) -> dict[int, list[int]]:
+        """See :meth:`millrace.store.CommitLog.numbers`."""
+        return _numbers(self._slots / file_name(computation), self._disk)
+
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+        """See :meth:`millrace.store.CommitLog.remove`."""
+        remove((self._slot(computation, interval, number) for number in numbers), self._disk)
+
     def _slot(self, computation: str, interval: int, number: int) -> Path:
-        return self._slots / file_name(computation) / f"{interval:08x}-{number:012x}"
+        return _slot(self._slots, computation, interval, number)
 
     def _settle(self, slot: Path, following: Path) -> None:
         """Make a name that was found durable before anybody acts on it.
@@ -121,6 +138,43 @@ class LocalCommitLog:
             sync_directory(slot.parent, self._disk)
 
 
+class LocalSnapshots:
+    """The snapshots of a :class:`LocalHardState`."""
+
+    def __init__(self, path: Path, disk: Disk = os) -> None:
+        self._slots = path / "snapshots"
+        self._scratch = path / "tmp"
+        self._disk = disk
+
+    def put(self, computation: str, interval: int, number: int, chunks: Iterable[bytes]) -> bool:
+        """See :meth:`millrace.store.Snapshots.put`. Cost: one fsync of data and two of names."""
+        slot = _slot(self._slots, computation, interval, number)
+        make_directory(slot.parent, self._disk)
+        if exists(slot, self._disk):
+            return False
+        return put_if_absent(chunks, [slot], scratch=self._scratch, disk=self._disk)[0]
+
+    def read(self, computation: str, interval: int, number: int) -> Iterator[bytes] | None:
+        """See :meth:`millrace.store.Snapshots.read`."""
+        slot = _slot(self._slots, computation, interval, number)
+        try:
+            fd = self._disk.open(slot, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unreadable(slot, error) from error
+        return _chunks(slot, fd, self._disk)
+
+    def numbers(self, computation: str) -> dict[int, list[int]]:
+        """See :meth:`millrace.store.Snapshots.numbers`."""
+        return _numbers(self._slots / file_name(computation), self._disk)
+
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+        """See :meth:`millrace.store.Snapshots.remove`."""
+        names = (_slot(self._slots, computation, interval, number) for number in numbers)
+        remove(names, self._disk)
+
+
 class LocalEpochLog:
     """The epoch log of a :class:`LocalHardState`.
 
@@ -130,19 +184,28 @@ class LocalEpochLog:
 
     def __init__(self, path: Path, disk: Disk = os) -> None:
         self._slots = path / "epochs"
+        self._collected = path / "epochs" / "COLLECTED"
         self._scratch = path / "tmp"
         self._disk = disk
         self._last = 0
 
     def append(self, number: int, entry: bytes) -> bool:
         """See :meth:`millrace.store.EpochLog.append`. Cost: two fsyncs."""
-        if number < 1 or (number > 1 and not self._exists(number - 1)):
+        if number < 1 or (number > 1 and not self.exists(number - 1)):
+            if 1 <= number <= self.last():
+                return False
             raise InvariantViolation(
                 f"epoch log {self._slots}: entry {number} would leave a gap; numbers start at 1 "
                 f"and the last one is {self.last()}"
             )
         data = entry + b"\n" + _checksum_line(number, entry)
-        return put_if_absent(data, [self._slot(number)], scratch=self._scratch, disk=self._disk)[0]
+        slot = self._slot(number)
+        if not put_if_absent(data, [slot], scratch=self._scratch, disk=self._disk)[0]:
+            return False
+        if self._was_collected(number):
+            remove([slot], self._disk)
+            return False
+        return True
 
     def read(self, number: int) -> bytes | None:
         """See :meth:`millrace.store.EpochLog.read`."""
@@ -164,39 +227,51 @@ class LocalEpochLog:
             )
         return entry
 
-    def last(self) -> int:
-        """See :meth:`millrace.store.EpochLog.last`.
-
-        The first call lists the directory; later ones only look for what came after.
-
-        Raises:
-            DamagedStore: a number between the first and the last is missing.
-        """
-        if self._last == 0:
-            self._last = self._listed()
-        while self._exists(self._last + 1):
-            self._last += 1
-        return self._last
-
-    def _exists(self, number: int) -> bool:
+    def exists(self, number: int) -> bool:
+        """See :meth:`millrace.store.EpochLog.exists`."""
         slot = self._slot(number)
         with translated(slot):
             return exists(slot, self._disk)
 
-    def _listed(self) -> int:
+    def first(self) -> int:
+        """See :meth:`millrace.store.EpochLog.first`."""
+        first = 0
+        for number in reversed(self._listed()):
+            if first and number != first - 1:
+                break
+            first = number
+        return first
+
+    def last(self) -> int:
+        """See :meth:`millrace.store.EpochLog.last`.
+
+        The first call lists the directory; later ones only look for what came after.
+        """
+        if not self._last or not self.exists(self._last):
+            self._last = max(self._listed(), default=0)
+        while self.exists(self._last + 1):
+            self._last += 1
+        return self._last
+
+    def remove_before(self, number: int) -> int:
+        """See :meth:`millrace.store.EpochLog.remove_before`."""
+        check_removal(str(self._slots), number, self.last())
+        old = [self._slot(known) for known in self._listed() if known < number]
+        if old:
+            put_if_absent(b"", [self._collected], scratch=self._scratch, disk=self._disk)
+        remove(old, self._disk)
+        return len(old)
+
+    def _was_collected(self, number: int) -> bool:
+        """Return whether the slot just put was free only because its entry had been removed."""
+        if number > 1:
+            return not self.exists(number - 1)
+        return exists(self._collected, self._disk)
+
+    def _listed(self) -> list[int]:
         with translated(self._slots):
             names = self._disk.listdir(self._slots)
-        numbers = {int(match[1]) for name in names if (match := _EPOCH_NAME.fullmatch(name))}
-        if not numbers:
-            return 0
-        missing = set(range(min(numbers), max(numbers))) - numbers
-        if missing:
-            raise DamagedStore(
-                f"epoch log {self._slots}: entry {min(missing)} is missing, though entry "
-                f"{max(numbers)} is there. Restore it from a copy of the checkpoint; which inputs "
-                f"that epoch had is not known without it."
-            )
-        return max(numbers)
+        return sorted(int(match[1]) for name in names if (match := _EPOCH_NAME.fullmatch(name)))
 
     def _slot(self, number: int) -> Path:
         return self._slots / f"{number:010d}.json"
@@ -224,6 +299,7 @@ class LocalHardState:
         self.uuid: str = form["uuid"]
         self.pipeline: str = form["pipeline"]
         self.commits = LocalCommitLog(path, disk)
+        self.snapshots = LocalSnapshots(path, disk)
         self.epochs = LocalEpochLog(path, disk)
 
     @classmethod
@@ -250,7 +326,7 @@ class LocalHardState:
                 f"{pipeline!r}. Give each pipeline a checkpoint of its own; if this one was "
                 f"renamed, give it its old name back."
             )
-        for name in ("tmp", "epochs", "commits"):
+        for name in ("tmp", "epochs", "commits", "snapshots"):
             make_directory(root / name, disk)
         with translated(root):
             remove_leftovers(root / "tmp", disk)
@@ -370,6 +446,36 @@ def _read_form(root: Path, disk: Disk) -> dict[str, Any] | None:
             f"{data[:80]!r}. Restore the file from a copy of the checkpoint."
         )
     return dict(form)
+
+
+def _slot(folder: Path, computation: str, interval: int, number: int) -> Path:
+    return folder / file_name(computation) / f"{interval:08x}-{number:012x}"
+
+
+def _numbers(folder: Path, disk: Disk) -> dict[int, list[int]]:
+    """Return interval -> numbers of the slots in a computation's folder, ascending."""
+    with translated(folder):
+        try:
+            names = disk.listdir(folder)
+        except FileNotFoundError:
+            return {}
+    found: dict[int, list[int]] = {}
+    for name in names:
+        if match := _SLOT_NAME.fullmatch(name):
+            found.setdefault(int(match[1], 16), []).append(int(match[2], 16))
+    return {interval: sorted(found[interval]) for interval in sorted(found)}
+
+
+def _chunks(slot: Path, fd: int, disk: Disk) -> Iterator[bytes]:
+    offset = 0
+    try:
+        while chunk := disk.pread(fd, _CHUNK_BYTES, offset):
+            yield chunk
+            offset += len(chunk)
+    except OSError as error:
+        raise unreadable(slot, error) from error
+    finally:
+        disk.close(fd)
 
 
 def _checksum_line(number: int, entry: bytes) -> bytes:

@@ -1,15 +1,20 @@
-"""What hard state is: a commit log for each key interval, and one epoch log for the run.
+"""What hard state is: for each key interval a commit log and snapshots, and one epoch log.
 
-Both are put-if-absent at a number. That one primitive is the whole concurrency control: the
+All are put-if-absent at a number. That one primitive is the whole concurrency control: the
 numbered slot is MillWheel's sequencer (section 6.2 "State Manipulation"), so that a writer that has
 been superseded finds its slot taken instead of overwriting its successor's work.
+
+What is not needed any more is removed (:mod:`millrace.store.collection`), always from the lowest
+number up. A slot that is free because it was collected looks like one that was never taken, so
+whoever puts looks again afterwards: the epoch log does it itself, for a commit the worker does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from millrace.model.errors import InvariantViolation
 from millrace.store.commit import Commit
 
 
@@ -43,6 +48,21 @@ class CommitLog(Protocol):
         """Return whether a slot is taken; if so the commit in it is durable."""
         ...
 
+    def numbers(self, computation: str) -> Mapping[int, Sequence[int]]:
+        """Return interval id -> numbers of the commits that are there, ascending.
+
+        Called by collection and by tools, never by a task: it lists.
+        """
+        ...
+
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+        """Remove commits, in the order given; pass over those that are not there.
+
+        Raises:
+            StoreError: what could not be removed, and all after it, is still there.
+        """
+        ...
+
 
 class EpochLog(Protocol):
     """One totally ordered list of entries: run claims, epoch manifests, epoch completions.
@@ -53,13 +73,18 @@ class EpochLog(Protocol):
     def append(self, number: int, entry: bytes) -> bool:
         """Put ``entry`` at ``number`` if that is free; True when this call put it. Durable.
 
+        A number that was taken once counts as taken for ever, also when its entry has been
+        removed: after its put the log looks whether ``number - 1`` is still there, and takes the
+        entry back if not. That is enough since the last entry stays and removal goes upwards. For
+        number 1, which has none before it, a mark is left before anything is removed.
+
         Args:
             number: ``last() + 1`` as the caller knows it; numbers start at 1 and have no gaps.
             entry: UTF-8 JSON, so that a checkpoint can be read without Millrace.
 
         Raises:
             CheckpointUnwritable: nothing was written; entries made before are safe.
-            InvariantViolation: ``number - 1`` is not there.
+            InvariantViolation: ``number`` is beyond ``last() + 1``.
         """
         ...
 
@@ -71,8 +96,67 @@ class EpochLog(Protocol):
         """
         ...
 
+    def exists(self, number: int) -> bool:
+        """Return whether an entry is at ``number``."""
+        ...
+
+    def first(self) -> int:
+        """Return the lowest number from which on there is no gap, 0 when the log is empty."""
+        ...
+
     def last(self) -> int:
         """Return the highest number, 0 when the log is empty."""
+        ...
+
+    def remove_before(self, number: int) -> int:
+        """Remove the entries before ``number``, from the lowest up; return how many there were.
+
+        Args:
+            number: At most ``last()``: the last entry always stays.
+
+        Raises:
+            InvariantViolation: ``number`` is beyond ``last()``.
+            StoreError: what could not be removed, and all after it, is still there.
+        """
+        ...
+
+
+class Snapshots(Protocol):
+    """Objects of any size by ``(computation, interval, number)``, as :mod:`.snapshot` encodes them.
+
+    A snapshot holds the rows of an interval after commit ``number``. It is a shortcut, never the
+    only copy before the commits that it stands for are collected.
+    """
+
+    def put(self, computation: str, interval: int, number: int, chunks: Iterable[bytes]) -> bool:
+        """Write a snapshot unless there is one; True when this call put it. Durable, or absent.
+
+        Args:
+            computation: Name of the computation.
+            interval: Id of the key interval.
+            number: Of the last commit that it covers.
+            chunks: Its bytes in order; taken one by one, so that all need not fit into memory. An
+                exception that they raise leaves nothing behind.
+
+        Raises:
+            CheckpointUnwritable: nothing was written.
+        """
+        ...
+
+    def read(self, computation: str, interval: int, number: int) -> Iterator[bytes] | None:
+        """Return a snapshot's bytes in chunks of any size, or None when there is none.
+
+        Raises:
+            StoreError: also while iterating; a collected snapshot may vanish in mid-read.
+        """
+        ...
+
+    def numbers(self, computation: str) -> Mapping[int, Sequence[int]]:
+        """Return interval id -> numbers of the snapshots that are there, ascending."""
+        ...
+
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+        """Remove snapshots, in the order given; pass over those that are not there."""
         ...
 
 
@@ -85,6 +169,11 @@ class HardState(Protocol):
         ...
 
     @property
+    def snapshots(self) -> Snapshots:
+        """The snapshots of all key intervals."""
+        ...
+
+    @property
     def epochs(self) -> EpochLog:
         """The log of the run."""
         ...
@@ -93,3 +182,12 @@ class HardState(Protocol):
     def uuid(self) -> str:
         """Made when the location was; caches carry it, so that one is never used for another."""
         ...
+
+
+def check_removal(where: str, number: int, last: int) -> None:
+    """Raise InvariantViolation unless removing all before ``number`` leaves the last entry."""
+    if number > last:
+        raise InvariantViolation(
+            f"epoch log {where}: asked to remove the entries before {number}, but the last one is "
+            f"{last}, and it stays: what comes after it is numbered by it"
+        )

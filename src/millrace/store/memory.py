@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from millrace.model.errors import InvariantViolation
 from millrace.store.commit import Commit, Identity, identities
+from millrace.store.log import check_removal
 from millrace.store.segment import encode_segment, read_commit
 
 
@@ -41,9 +42,50 @@ class MemoryCommitLog:
         """See :meth:`millrace.store.CommitLog.exists`."""
         return (computation, interval, number) in self._slots
 
+    def numbers(self, computation: str) -> dict[int, list[int]]:
+        """See :meth:`millrace.store.CommitLog.numbers`."""
+        return _numbers(self._slots, computation)
+
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+        """See :meth:`millrace.store.CommitLog.remove`."""
+        for number in numbers:
+            self._slots.pop((computation, interval, number), None)
+
     def copy(self) -> MemoryCommitLog:
         """Return a copy of the log."""
         made = MemoryCommitLog(encoded=self._encoded)
+        made._slots = dict(self._slots)
+        return made
+
+
+class MemorySnapshots:
+    """The snapshots of a :class:`MemoryHardState`."""
+
+    def __init__(self) -> None:
+        self._slots: dict[Identity, bytes] = {}
+
+    def put(self, computation: str, interval: int, number: int, chunks: Iterable[bytes]) -> bool:
+        """See :meth:`millrace.store.Snapshots.put`."""
+        mine = b"".join(chunks)
+        return self._slots.setdefault((computation, interval, number), mine) is mine
+
+    def read(self, computation: str, interval: int, number: int) -> Iterator[bytes] | None:
+        """See :meth:`millrace.store.Snapshots.read`."""
+        data = self._slots.get((computation, interval, number))
+        return None if data is None else iter((data,))
+
+    def numbers(self, computation: str) -> dict[int, list[int]]:
+        """See :meth:`millrace.store.Snapshots.numbers`."""
+        return _numbers(self._slots, computation)
+
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+        """See :meth:`millrace.store.Snapshots.remove`."""
+        for number in numbers:
+            self._slots.pop((computation, interval, number), None)
+
+    def copy(self) -> MemorySnapshots:
+        """Return a copy of the snapshots."""
+        made = MemorySnapshots()
         made._slots = dict(self._slots)
         return made
 
@@ -52,32 +94,50 @@ class MemoryEpochLog:
     """The epoch log of a :class:`MemoryHardState`."""
 
     def __init__(self) -> None:
-        self._entries: list[bytes] = []
+        self._entries: dict[int, bytes] = {}
+        self._last = 0
 
     def append(self, number: int, entry: bytes) -> bool:
         """See :meth:`millrace.store.EpochLog.append`."""
-        if not 1 <= number <= self.last() + 1:
+        if not 1 <= number <= self._last + 1:
             raise InvariantViolation(
                 f"epoch log in memory: entry {number} would leave a gap; numbers start at 1 and "
-                f"the last one is {self.last()}"
+                f"the last one is {self._last}"
             )
-        if number <= self.last():
+        if number <= self._last:
             return False
-        self._entries.append(entry)
+        self._entries[number] = entry
+        self._last = number
         return True
 
     def read(self, number: int) -> bytes | None:
         """See :meth:`millrace.store.EpochLog.read`."""
-        return self._entries[number - 1] if 1 <= number <= self.last() else None
+        return self._entries.get(number)
+
+    def exists(self, number: int) -> bool:
+        """See :meth:`millrace.store.EpochLog.exists`."""
+        return number in self._entries
+
+    def first(self) -> int:
+        """See :meth:`millrace.store.EpochLog.first`."""
+        return min(self._entries, default=0)
 
     def last(self) -> int:
         """See :meth:`millrace.store.EpochLog.last`."""
-        return len(self._entries)
+        return self._last
+
+    def remove_before(self, number: int) -> int:
+        """See :meth:`millrace.store.EpochLog.remove_before`."""
+        check_removal("in memory", number, self._last)
+        old = [known for known in sorted(self._entries) if known < number]
+        for known in old:
+            del self._entries[known]
+        return len(old)
 
     def copy(self) -> MemoryEpochLog:
         """Return a copy of the log."""
         made = MemoryEpochLog()
-        made._entries = list(self._entries)
+        made._entries, made._last = dict(self._entries), self._last
         return made
 
 
@@ -101,13 +161,23 @@ class MemoryHardState:
     def __init__(self, *, encoded: bool = True, uuid: str = "memory") -> None:
         self.uuid = uuid
         self.commits = MemoryCommitLog(encoded=encoded)
+        self.snapshots = MemorySnapshots()
         self.epochs = MemoryEpochLog()
 
     def copy(self) -> MemoryHardState:
         """Return a copy that later appends to either one leave alone."""
         made = MemoryHardState(uuid=self.uuid)
-        made.commits, made.epochs = self.commits.copy(), self.epochs.copy()
+        made.commits, made.snapshots = self.commits.copy(), self.snapshots.copy()
+        made.epochs = self.epochs.copy()
         return made
 
     def __repr__(self) -> str:
         return "MemoryHardState()"
+
+
+def _numbers(slots: Iterable[Identity], computation: str) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for name, interval, number in sorted(slots):
+        if name == computation:
+            found.setdefault(interval, []).append(number)
+    return found

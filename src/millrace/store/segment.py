@@ -27,9 +27,10 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from millrace.model.errors import CheckpointMismatch, DamagedStore, StoreError
+from millrace.model.errors import CheckpointMismatch, DamagedStore
 from millrace.store.commit import Commit, Identity, identities, identity
 from millrace.store.disk import Disk, read_range
+from millrace.store.durable import unreadable
 
 MAGIC = b"MRSG"
 FORMAT = 1
@@ -175,10 +176,7 @@ def _opened(source: bytes | str | os.PathLike[str], disk: Disk) -> Iterator[_Seg
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise StoreError(
-            f"segment {os.fspath(source)}: cannot be read: {error.strerror}. Check the disk and "
-            f"the permissions of the checkpoint, then start again with the same checkpoint."
-        ) from error
+        raise unreadable(Path(source), error) from error
 
 
 def _index(segment: _Segment) -> list[IndexEntry]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from millrace.store import Commit, CommitLog, EpochLog, HardState
+from millrace.store import Commit, CommitLog, EpochLog, HardState, Snapshots
 
 
 class Crash(BaseException):
@@ -22,6 +22,7 @@ class CrashingState:
     def __init__(self, state: HardState, writes: int | None = None) -> None:
         self.writes = writes
         self.commits: CommitLog = _Commits(state.commits, self)
+        self.snapshots: Snapshots = _Snapshots(state.snapshots, self)
         self.epochs: EpochLog = _Epochs(state.epochs, self)
         self.uuid = state.uuid
 
@@ -40,6 +41,7 @@ class _Commits:
         self._owner = owner
         self.read = log.read
         self.exists = log.exists
+        self.numbers = log.numbers
 
     def append(self, commits: Sequence[Commit]) -> list[bool]:
         """Write each commit on its own, so that a crash can fall between two intervals."""
@@ -49,14 +51,47 @@ class _Commits:
             won += self._log.append([commit])
         return won
 
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+        """Remove each commit on its own, so that a crash can fall between two."""
+        for number in numbers:
+            self._owner.step()
+            self._log.remove(computation, interval, [number])
+
+
+class _Snapshots:
+    def __init__(self, snapshots: Snapshots, owner: CrashingState) -> None:
+        self._snapshots = snapshots
+        self._owner = owner
+        self.read = snapshots.read
+        self.numbers = snapshots.numbers
+
+    def put(self, computation: str, interval: int, number: int, chunks: Iterable[bytes]) -> bool:
+        self._owner.step()
+        return self._snapshots.put(computation, interval, number, chunks)
+
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._owner.step()
+            self._snapshots.remove(computation, interval, [number])
+
 
 class _Epochs:
     def __init__(self, log: EpochLog, owner: CrashingState) -> None:
         self._log = log
         self._owner = owner
         self.read = log.read
+        self.exists = log.exists
+        self.first = log.first
         self.last = log.last
 
     def append(self, number: int, entry: bytes) -> bool:
         self._owner.step()
         return self._log.append(number, entry)
+
+    def remove_before(self, number: int) -> int:
+        """Remove each entry on its own, so that a crash can fall between two."""
+        removed = 0
+        for known in range(max(1, self.first()), number):
+            self._owner.step()
+            removed += self._log.remove_before(known + 1)
+        return removed

@@ -40,6 +40,7 @@ def test_layout(root: Path, commit: Make) -> None:
         "commits/count/000000ff-000000000012",
         "epochs",
         "epochs/0000000001.json",
+        "snapshots",
         "tmp",
     ]
     form = json.loads((root / "FORMAT").read_text())
@@ -129,7 +130,7 @@ def test_what_a_crash_before_format_left_is_taken(root: Path) -> None:
     (root / "tmp").mkdir(parents=True)
     (root / "tmp" / "1-2.tmp").write_text("{")
     LocalHardState.create_or_open(root, pipeline="p")
-    assert listing(root) == ["FORMAT", "commits", "epochs", "tmp"]
+    assert listing(root) == ["FORMAT", "commits", "epochs", "snapshots", "tmp"]
 
 
 def test_a_newer_format_is_refused(root: Path) -> None:
