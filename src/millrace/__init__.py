@@ -5,6 +5,7 @@ from millrace.injectors.policy import BoundedDelay
 from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
 from millrace.model.computation import Computation
 from millrace.model.errors import MillraceError
+from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
 from millrace.model.pipeline import Pipeline
 from millrace.model.record import (
     LOW_WATERMARK,
@@ -30,7 +31,9 @@ from millrace.model.time import (
 from millrace.spark.sinks import Console, Memory, Parquet
 
 __all__ = [
+    "AT_LEAST_ONCE",
     "DAY",
+    "EXACTLY_ONCE",
     "HOUR",
     "LOW_WATERMARK",
     "MAX_TIMESTAMP",
@@ -40,7 +43,9 @@ __all__ = [
     "MIN_TIMESTAMP",
     "SECOND",
     "UNBOUNDED_PAST",
+    "STRONG",
     "WALL_TIME",
+    "WEAK",
     "BagState",
     "BoundedDelay",
     "BytesCoder",

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn
 
 from millrace.model.errors import PipelineError
+from millrace.model.guarantees import EXACTLY_ONCE, STRONG, DeliveryMode, ProductionMode
 from millrace.model.record import LOW_WATERMARK, Record, TimeDomain, Timer
 from millrace.model.state import StateCell
 from millrace.model.stream import KeyExtractor
@@ -38,6 +39,10 @@ class Computation:
         may_produce_late: How far behind the low watermark that it has shown its consumers this
             computation may produce: a duration such as ``"10 min"``, or ``mr.UNBOUNDED_PAST``.
             Such records reach consumers late, and are counted there. By default it is an error.
+        productions: ``STRONG`` (checkpointed with the commit) or ``WEAK`` (made again by user code
+            when they are asked for again; see :class:`~millrace.model.guarantees.ProductionMode`).
+        delivery: ``EXACTLY_ONCE``, or ``AT_LEAST_ONCE``: no deduplication of what injectors deliver
+            twice (see :class:`~millrace.model.guarantees.DeliveryMode`).
         key: The current key.
         low_watermark: Low watermark of this computation's input in microseconds: no record that
             arrives from now on should be older. ``MAX_TIMESTAMP`` once the input has ended.
@@ -47,6 +52,8 @@ class Computation:
     inputs: ClassVar[Mapping[str, KeyExtractor]] = {}
     outputs: ClassVar[Mapping[str, Any]] = {}
     may_produce_late: Duration = 0
+    productions: ClassVar[ProductionMode] = STRONG
+    delivery: ClassVar[DeliveryMode] = EXACTLY_ONCE
 
     key: Any = None
     low_watermark: int = MIN_TIMESTAMP

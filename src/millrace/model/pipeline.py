@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.model.computation import Computation
 from millrace.model.errors import PipelineError
+from millrace.model.guarantees import DeliveryMode, Guarantees, ProductionMode
 from millrace.model.record import DeadLetter, LateRecord
 from millrace.model.stream import Step, Stream
 from millrace.model.time import DAY, Duration, duration_us
@@ -76,6 +77,7 @@ class Pipeline:
         self.name = name
         self.injections: dict[str, Injection] = {}
         self.computations: dict[str, Computation] = {}
+        self.guarantees: dict[str, Guarantees] = {}
         self.steps: list[Step] = []
         self.formats: dict[str, Any] = {}
         self.sinks: list[SinkDeclaration] = []
@@ -136,12 +138,24 @@ class Pipeline:
         )
         return Stream(self, stream)
 
-    def add(self, computation: type[Computation] | Computation, *, name: str | None = None) -> None:
+    def add(
+        self,
+        computation: type[Computation] | Computation,
+        *,
+        name: str | None = None,
+        productions: ProductionMode | None = None,
+        delivery: DeliveryMode | None = None,
+    ) -> None:
         """Add a computation: a class, or an instance with parameters of its own.
 
         Args:
             computation: A subclass of Computation, or an instance of one.
             name: Its name in this pipeline and its checkpoint; by default the class's name.
+            productions: ``mr.STRONG`` or ``mr.WEAK``; by default what the class says.
+            delivery: ``mr.EXACTLY_ONCE`` or ``mr.AT_LEAST_ONCE``; by default what the class says.
+
+        Raises:
+            PipelineError: It is no computation, its name is taken, or an option is not one.
         """
         instance = computation
         if inspect.isclass(computation) and issubclass(computation, Computation):
@@ -164,7 +178,13 @@ class Pipeline:
                 f"two computations are named {name!r} in {self!r}. State is kept under the name, "
                 f'so it must be unique: p.add({type(instance).__name__}, name="...").'
             )
+        guarantees = Guarantees.of(
+            name,
+            instance.productions if productions is None else productions,
+            instance.delivery if delivery is None else delivery,
+        )
         self.computations[name] = instance
+        self.guarantees[name] = guarantees
 
     def stream(self, name: str) -> Stream:
         """Return a stream by name, to add stateless steps to it. It may be declared later."""

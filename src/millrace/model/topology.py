@@ -16,6 +16,7 @@ from typing import Any
 from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation, state_cells
 from millrace.model.errors import CoderError, PipelineError
+from millrace.model.guarantees import Guarantees
 from millrace.model.pipeline import Injection, Pipeline
 from millrace.model.record import DeadLetter, LateRecord
 from millrace.model.state import StateCell
@@ -66,6 +67,8 @@ class ComputationSpec:
         number: Position in ``Topology.computations``; part of the ids of its productions.
         level: 1 for computations fed by injectors only.
         senders: Names of computations, and of injected streams, that feed it, steps included.
+        guarantees: Of its productions and deliveries. They are no part of what a checkpoint depends
+            on: every commit says whether it holds productions.
         may_produce_late_us: How far behind what it has shown its consumers it may produce.
     """
 
@@ -77,6 +80,7 @@ class ComputationSpec:
     outputs: tuple[str, ...]
     senders: frozenset[str]
     cells: Mapping[str, StateCell]
+    guarantees: Guarantees
     may_produce_late_us: int = 0
 
 
@@ -180,6 +184,7 @@ def build(pipeline: Pipeline) -> Topology:
             senders=senders[name],
             cells=state_cells(pipeline.computations[name]),
             may_produce_late_us=_late_bound_us(name, pipeline.computations[name]),
+            guarantees=pipeline.guarantees[name],
         )
         for number, name in enumerate(order)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 from millrace.model.keys import decode_key
 from millrace.spark import wire
 from millrace.spark.runtime import Runtime
+from millrace.windmill.record_ids import record_id
 
 
 class Outlet:
@@ -52,7 +52,7 @@ class Outlet:
                         [key_text(key) for key in rows.column("key").to_pylist()],
                         rows.column("ts"),
                         [
-                            struct.pack(">qq", origin, sequence)
+                            record_id(origin, sequence)
                             for origin, sequence in zip(origins, sequences, strict=True)
                         ],
                     )

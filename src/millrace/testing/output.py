@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -15,9 +15,12 @@ class Output:
         value: The value.
         timestamp: Event time in microseconds.
         pane: What a window's trigger emitted it as; None outside of windows.
+        id: What a sink would have got as ``_id``: 16 bytes, unique, the same on every attempt. Two
+            outputs that differ in nothing else are equal.
     """
 
     key: Any
     value: Any
     timestamp: int
     pane: Any = None
+    id: bytes = field(default=b"", compare=False, repr=False)

@@ -11,6 +11,7 @@ from millrace.model.coder import Coder
 from millrace.model.topology import Edge, Topology
 from millrace.testing.output import Output
 from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.record_ids import record_id
 from millrace.windmill.routing import Productions, sink_key
 
 
@@ -66,7 +67,7 @@ class Shuffle:
 
     def sunk(self, topology: Topology, taps: Mapping[int, Edge]) -> Iterable[tuple[Edge, Output]]:
         """Yield the rows on edges to the taps."""
-        for productions, _, _ in self._lots:
+        for productions, origin, sequence in self._lots:
             for n, number in enumerate(productions.edges):
                 edge = taps.get(number)
                 if edge is not None:
@@ -77,5 +78,6 @@ class Shuffle:
                             sink_key(productions.keys[n]),
                             coder.decode(productions.values[n]),
                             productions.timestamps[n],
+                            id=record_id(origin, int(sequence[n])),
                         ),
                     )

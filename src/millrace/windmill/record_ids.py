@@ -14,12 +14,18 @@ Source: MillWheel 6.1.1: the system assigns unique ids to all records at product
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 _INJECTED = 1 << 14
+
+
+def record_id(origin: int, sequence: int) -> bytes:
+    """Return an id's two halves as the 16 bytes that user code and sinks get."""
+    return struct.pack(">qq", origin, sequence)
 
 
 def injected_origin(stream: int, epoch: int) -> int:

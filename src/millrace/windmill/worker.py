@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from millrace.model.errors import ZombieWriter
+from millrace.model.guarantees import WEAK
 from millrace.model.topology import ComputationSpec, Topology
 from millrace.store import Caches, Commit, HardState, bring
 from millrace.watermark.intervals import IntervalMap, KeyInterval
@@ -28,10 +29,15 @@ from millrace.windmill.work import Work
 
 
 class _Footing(msgspec.Struct, array_like=True):
-    """What a commit carries besides state and productions, so that a replay reports the same."""
+    """What a commit carries besides state and productions, so that a replay reports the same.
+
+    ``weak`` says that the productions are not in the commit. It stands in the commit, and is not
+    taken from the pipeline, as that may have changed since.
+    """
 
     report: Report
     counters: Counters
+    weak: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -49,7 +55,8 @@ class Result:
         report: What pins its low watermark.
         counters: What happened in the epoch.
         productions: What leaves for consumers.
-        replayed: Whether an earlier attempt had committed, and no user code ran.
+        replayed: Whether an earlier attempt had committed. Then no user code ran, or, where the
+            commit holds no productions, only to make those again.
         repaired: How many commits its cache had to be brought forward by.
     """
 
@@ -103,6 +110,7 @@ class Worker:
             ZombieWriter: Another epoch has committed where this one must.
         """
         name, epoch = spec.name, manifest.epoch
+        weak = spec.guarantees.productions is WEAK
         numbers, reports = manifest.numbers.get(name, {}), manifest.reports.get(name, {})
         before_us = manifest.delivery_low_watermark_us(spec)
         arrived = {interval.id: records for interval, records in arrivals.by_interval(intervals)}
@@ -122,12 +130,15 @@ class Worker:
                 )
                 continue
             committed = self._state.commits.read(name, interval.id, number + 1)
-            if committed is not None:
-                results[interval.id] = self._replay(committed, manifest)
+            if committed is not None and self._holds_productions(committed, manifest):
+                results[interval.id] = self._replay(committed, manifest, Productions())
                 continue
             outcome, repaired = self._execute(
-                name, interval, number, records, manifest, before_us, low_watermark_us
+                spec, interval, number, records, manifest, before_us, low_watermark_us
             )
+            if committed is not None:
+                results[interval.id] = self._replay(committed, manifest, outcome.productions)
+                continue
             result = Result(
                 name, interval.id, number, outcome.report, outcome.counters, outcome.productions,
                 repaired=repaired,
@@ -145,16 +156,16 @@ class Worker:
                     epoch,
                     manifest.generation,
                     list(outcome.mutations.items()),
-                    outcome.productions.pack(),
-                    _encode(_Footing(outcome.report, outcome.counters)),
+                    b"" if weak else outcome.productions.pack(),
+                    _encode(_Footing(outcome.report, outcome.counters, weak)),
                 )
             )
-        self._commit(commits, manifest, results)
+        self._commit(spec, commits, manifest, results)
         return [results[interval.id] for interval in owned]
 
     def _execute(
         self,
-        name: str,
+        spec: ComputationSpec,
         interval: KeyInterval,
         number: int,
         records: KeyedRecords,
@@ -163,40 +174,76 @@ class Worker:
         low_watermark_us: int,
     ) -> tuple[Outcome, int]:
         """GetData and user code for one interval."""
-        cache = self._caches.open(name, interval.id)
-        repair = bring(cache, self._state.commits, name, interval.id, number)
+        cache = self._caches.open(spec.name, interval.id)
+        repair = bring(cache, self._state.commits, spec.name, interval.id, number)
+        repaired = repair.deltas_applied
+        if spec.guarantees.productions is WEAK:
+            repaired = max(0, repaired - 1)  # its cache is a commit behind, see _commit
         wall_us = manifest.wall_time_us
         work = Work(
             number + 1, manifest.epoch, records, before_us, low_watermark_us, wall_us, wall_us,
-            shown_us=manifest.before.outputs[name],
+            shown_us=manifest.before.outputs[spec.name],
         )  # fmt: skip
         with cache.view(at=number) as view:
-            return self._machines[name].run(work, view), repair.deltas_applied
+            return self._machines[spec.name].run(work, view), repaired
 
     def _commit(
-        self, commits: list[Commit], manifest: Manifest, results: dict[int, Result]
+        self,
+        spec: ComputationSpec,
+        commits: list[Commit],
+        manifest: Manifest,
+        results: dict[int, Result],
     ) -> None:
-        """CommitWork: one durable write for all intervals; a slot that is taken was won before."""
+        """CommitWork: one durable write for all intervals; a slot that is taken was won before.
+
+        Where productions are weak, the cache stays a commit behind until the next epoch: to make
+        productions again, user code needs the state from before.
+        """
         if not commits:
             return
         for commit, won in zip(commits, self._state.commits.append(commits), strict=True):
             if won:
-                self._caches.open(commit.computation, commit.interval).apply(commit)
+                if spec.guarantees.productions is not WEAK:
+                    self._caches.open(commit.computation, commit.interval).apply(commit)
                 continue
             winner = self._state.commits.read(commit.computation, commit.interval, commit.number)
             assert winner is not None, "a slot that is taken can be read"
-            results[commit.interval] = self._replay(winner, manifest)
+            mine = results[commit.interval].productions
+            results[commit.interval] = self._replay(winner, manifest, mine)
 
-    def _replay(self, commit: Commit, manifest: Manifest) -> Result:
-        """Return what an earlier attempt at this epoch committed, without running user code."""
-        if commit.epoch != manifest.epoch:
+    def _holds_productions(self, commit: Commit, manifest: Manifest) -> bool:
+        """Return whether a commit can be replayed from what is in it.
+
+        Raises:
+            ZombieWriter: The commit is another epoch's; or its productions would have to be made
+                again, and its epoch is over: the cache is not rebuilt for an attempt that was left
+                behind.
+        """
+        _refuse_zombie(commit, manifest)
+        if not _decode_footing(commit.report).weak:
+            return True
+        following = commit.number + 1
+        if self._state.commits.exists(commit.computation, commit.interval, following):
             raise ZombieWriter(
                 f"zombie writer: epoch {manifest.epoch} (generation {manifest.generation}) wants "
-                f"to write commit {commit.number} of {commit.computation!r}, interval "
-                f"{commit.interval}, but epoch {commit.epoch} (generation {commit.generation}) "
-                "has written it. A newer run has taken this checkpoint over; this one must stop. "
-                "Nothing was lost."
+                f"the weak productions of commit {commit.number} of {commit.computation!r}, "
+                f"interval {commit.interval}, but commit {following} has been made since, so that "
+                "epoch is over. This attempt was left behind, and must stop. Nothing was lost."
             )
+        return False
+
+    def _replay(self, commit: Commit, manifest: Manifest, weak: Productions) -> Result:
+        """Return what an earlier attempt at this epoch committed.
+
+        Args:
+            commit: The earlier attempt's.
+            manifest: Of the epoch.
+            weak: What this attempt made; sent on if the commit holds no productions.
+
+        Raises:
+            ZombieWriter: The commit is another epoch's.
+        """
+        _refuse_zombie(commit, manifest)
         footing = _decode_footing(commit.report)
         return Result(
             commit.computation,
@@ -204,6 +251,18 @@ class Worker:
             commit.number,
             footing.report,
             footing.counters,
-            Productions.unpack(commit.productions),
+            weak if footing.weak else Productions.unpack(commit.productions),
             replayed=True,
+        )
+
+
+def _refuse_zombie(commit: Commit, manifest: Manifest) -> None:
+    """Raise ZombieWriter if a slot was taken by another epoch than that of the manifest."""
+    if commit.epoch != manifest.epoch:
+        raise ZombieWriter(
+            f"zombie writer: epoch {manifest.epoch} (generation {manifest.generation}) wants "
+            f"to write commit {commit.number} of {commit.computation!r}, interval "
+            f"{commit.interval}, but epoch {commit.epoch} (generation {commit.generation}) "
+            "has written it. A newer run has taken this checkpoint over; this one must stop. "
+            "Nothing was lost."
         )

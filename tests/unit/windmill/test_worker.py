@@ -1,5 +1,6 @@
 """The worker: the commit protocol step by step, with two attempts at one epoch."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -35,16 +36,19 @@ class Count(mr.Computation):
 class Attempts:
     """One epoch after the other on one checkpoint, by as many workers as a test wants."""
 
-    def __init__(self):
+    def __init__(self, productions=mr.STRONG):
         self.calls = []
-        p = mr.Pipeline("p")
-        p.inject("events")
-        p.add(Count(self.calls))
-        p.sink("out", print)
-        self.topology = p.build()
+        self.declare(productions)
         self.state = MemoryHardState()
         self.epochs = Epochs(self.topology, self.state, intervals=2)
         self.begin()
+
+    def declare(self, productions):
+        p = mr.Pipeline("p")
+        p.inject("events")
+        p.add(Count(self.calls), productions=productions)
+        p.sink("out", print)
+        self.topology = p.build()
 
     def begin(self):
         self.manifest = self.epochs.begin(
@@ -237,3 +241,73 @@ def test_a_result_comes_for_each_owned_interval_in_their_order(attempts):
     results = attempts.run(attempts.worker())
 
     assert [result.interval for result in results] == [0, 1]
+
+
+class TestWeakProductions:
+    @pytest.fixture
+    def attempts(self):
+        return Attempts(productions=mr.WEAK)
+
+    def test_a_commit_holds_state_and_no_productions(self, attempts):
+        results = attempts.run(attempts.worker(), *VALUES)
+        assert sum(len(result.productions) for result in results) == len(VALUES)
+        assert [(bool(c.mutations), c.productions) for c in attempts.commits()] == [(True, b"")] * 2
+
+    def test_an_attempt_after_the_commit_makes_them_again_over_the_state_from_before(
+        self, attempts
+    ):
+        first = attempts.run(attempts.worker(), *VALUES)
+        commits = attempts.commits()
+        again = attempts.run(attempts.worker(), *VALUES)
+
+        assert len(attempts.calls) == 2 * len(VALUES), "user code ran again"
+        assert attempts.commits() == commits, "and what it changed was dropped"
+        assert all(result.replayed for result in again)
+        assert [(r.number, r.report, r.counters) for r in again] == [
+            (r.number, r.report, r.counters) for r in first
+        ]
+        assert [decoded(r)[0] for r in again] == [decoded(r)[0] for r in first], "the same counts"
+        assert [decoded(r)[1] for r in again] != [decoded(r)[1] for r in first], "another call"
+
+    def test_the_same_worker_can_make_them_again_without_rebuilding_its_cache(self, attempts):
+        worker = attempts.worker()
+        for _ in range(2):
+            attempts.epochs.complete(attempts.manifest, attempts.run(worker, *VALUES), Observed())
+            attempts.begin()
+        attempts.run(worker, *VALUES)
+        again = attempts.run(worker, *VALUES)
+        assert [decoded(r)[0] for r in again] == [[3] * len(r.productions) for r in again]
+        assert [r.repaired for r in again] == [0, 0]
+
+    def test_the_loser_of_a_race_sends_its_own_productions_and_the_winners_footing(self, attempts):
+        race = RacingState(attempts.state, lambda: attempts.run(attempts.worker(), *VALUES))
+        results = attempts.run(attempts.worker(race), *VALUES)
+        assert all(result.replayed for result in results)
+        assert sum(len(result.productions) for result in results) == len(VALUES)
+        assert len(attempts.commits()) == 2
+
+    def test_an_attempt_whose_epoch_is_over_stops(self, attempts):
+        manifest = attempts.manifest
+        for _ in range(2):
+            attempts.epochs.complete(
+                attempts.manifest, attempts.run(attempts.worker(), *VALUES), Observed()
+            )
+            attempts.begin()
+        attempts.manifest = manifest
+        with pytest.raises(ZombieWriter, match="wants the weak productions of commit 1 of 'Count'"):
+            attempts.run(attempts.worker(), *VALUES)
+
+    @pytest.mark.parametrize(("first", "then"), [(mr.STRONG, mr.WEAK), (mr.WEAK, mr.STRONG)])
+    def test_a_commit_is_replayed_as_it_was_made_whatever_the_pipeline_says_now(self, first, then):
+        attempts = Attempts(productions=first)
+        made = [decoded(result) for result in attempts.run(attempts.worker(), *VALUES)]
+        attempts.declare(then)
+        again = [decoded(result) for result in attempts.run(attempts.worker(), *VALUES)]
+        assert [counts for counts, _ in again] == [counts for counts, _ in made]
+        assert (again == made) is (first is mr.STRONG)
+
+
+def decoded(result):
+    """Return the counts, and the calls, that an interval's productions carry."""
+    values = [msgspec.msgpack.decode(value) for value in result.productions.values]
+    return [count for count, _ in values], [call for _, call in values]
