@@ -6,8 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.model.keys import decode_key
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.rows import key_row
 
 #: Few hashes, so that different keys often share one; at the edges of intervals, where it matters.
 hashes = st.sampled_from([0, 1, 2**62 - 1, 2**62, 2**63, 2**64 - 1])
@@ -32,11 +34,14 @@ def test_records_are_cut_by_interval_and_key_without_loss(records, count):
 
     found = {}
     for interval, given_to in arrived.by_interval(IntervalMap.uniform(count)):
-        for start, stop in itertools.pairwise(given_to.cuts):
-            hash = int.from_bytes(given_to.hash8s[8 * start : 8 * start + 8], "big")
+        assert given_to.keys == [decode_key(key) for key in given_to.encoded]
+        named = zip(given_to.key_rows, given_to.encoded, strict=True)
+        for (row, key), (start, stop) in zip(named, itertools.pairwise(given_to.cuts), strict=True):
+            hash = int.from_bytes(row[:8], "big")
             assert interval.start <= hash < interval.end
-            assert (hash, given_to.keys[start]) not in found, "a key's records are in one bundle"
-            found[hash, given_to.keys[start]] = [
+            assert row == key_row(row[:8], key)
+            assert (hash, key) not in found, "a key's records are in one bundle"
+            found[hash, key] = [
                 (given_to.origins[n], given_to.sequences[n], given_to.values[n])
                 for n in range(start, stop)
             ]

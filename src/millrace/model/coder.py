@@ -13,6 +13,7 @@ import inspect
 import pickle
 import types
 import typing
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -77,6 +78,13 @@ class MsgpackCoder:
     def decode(self, data: bytes) -> Any:
         """Return the value from msgpack."""
         return self._decode(data)
+
+    def quick(self) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+        """Return msgspec's own functions: ``encode`` without the check, and ``decode``.
+
+        For values that :meth:`encode` has accepted before.
+        """
+        return self._encode, self._decode
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MsgpackCoder) and other.type == self.type

@@ -18,7 +18,7 @@ from millrace.spark import wire
 from millrace.spark.refusal import refuse, time_refusal
 from millrace.spark.rows import RowBuilder
 from millrace.spark.runtime import Runtime
-from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.arrivals import Arrivals, arrival_order
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import injected_origin
 from millrace.windmill.routing import Productions
@@ -66,7 +66,7 @@ class Inbox:
             if not count:
                 continue
             rows = table if count == len(edges) else table.filter(pa.array(chosen))
-            parts.append(self._read(rows.combine_chunks(), edge))
+            parts.append(self._read(_ordered(rows.combine_chunks()), edge))
         return Arrivals.together(parts)
 
     def _read(self, rows: pa.Table, edge: Edge) -> Arrivals:
@@ -172,3 +172,17 @@ class Inbox:
         sequence = rows.column("sequence")[n].as_py()
         origin = self._origin(edge.stream)
         self._builder.add(made, origin, np.full(len(made), sequence, dtype=np.int64))
+
+
+def _ordered(rows: pa.Table) -> pa.Table:
+    """Return the rows in the order in which they are worked on.
+
+    Sorting columns is cheap; sorting the Python objects that they become is not, and objects that
+    were made in another order lie scattered in memory.
+    """
+    hashes = rows.column("hash").to_numpy().view(np.uint64)
+    # Rows of a native source have one origin, and no column for it.
+    one = "origin" not in rows.column_names
+    origins = np.zeros(len(hashes), np.int64) if one else rows.column("origin").to_numpy()
+    order = arrival_order(hashes, origins, rows.column("sequence").to_numpy())
+    return rows.take(pa.array(order)).combine_chunks()

@@ -32,8 +32,8 @@ class View(Protocol):
         """Return the value of a row, None when there is none."""
         ...
 
-    def get_many(self, rows: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the values of those of ``rows`` (sorted, distinct) that are present."""
+    def get_many(self, rows: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each of ``rows`` (sorted, distinct), None where there is none."""
         ...
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:

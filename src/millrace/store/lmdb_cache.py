@@ -87,7 +87,7 @@ class LmdbCache:
     >>> cache.apply(Commit("count", 0, 1, epoch=1, generation=1, mutations=[(b"Sk", b"1")]))
     >>> with cache.view(at=1) as view:
     ...     view.get_many([b"Sj", b"Sk"])
-    {b'Sk': b'1'}
+    [None, b'1']
     """
 
     def __init__(
@@ -346,11 +346,10 @@ class _LmdbView:
         except lmdb.Error as error:
             raise self._failed(error) from error
 
-    def get_many(self, rows: Sequence[bytes]) -> dict[bytes, bytes]:
+    def get_many(self, rows: Sequence[bytes]) -> list[bytes | None]:
         # Faster than Cursor.getmulti, which copies every key.
-        get = self._txn.get
         try:
-            return {row: value for row in rows if (value := get(row)) is not None}
+            return list(map(self._txn.get, rows))
         except lmdb.Error as error:
             raise self._failed(error) from error
 

@@ -92,9 +92,8 @@ class _MemoryView:
     def get(self, row: bytes) -> bytes | None:
         return self._rows.get(row)
 
-    def get_many(self, rows: Sequence[bytes]) -> dict[bytes, bytes]:
-        present = self._rows
-        return {row: present[row] for row in rows if row in present}
+    def get_many(self, rows: Sequence[bytes]) -> list[bytes | None]:
+        return list(map(self._rows.get, rows))
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         rows = self._rows

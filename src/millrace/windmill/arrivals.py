@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from millrace.model.keys import decode_keys
 from millrace.watermark.intervals import IntervalMap, KeyInterval
+from millrace.windmill import rows
 
 Column = npt.NDArray[Any]
 
@@ -76,6 +78,19 @@ class Arrivals:
         """Return the stream of each record."""
         return [self.streams] * len(self) if isinstance(self.streams, str) else self.streams
 
+    def take(self, order: npt.NDArray[np.intp]) -> Arrivals:
+        """Return the records in another order."""
+        positions = order.tolist()
+        return Arrivals(
+            self.hashes[order],
+            [self.keys[n] for n in positions],
+            [self.values[n] for n in positions],
+            self.timestamps[order],
+            self.streams if isinstance(self.streams, str) else [self.streams[n] for n in positions],
+            self.origins[order],
+            self.sequences[order],
+        )
+
     def by_interval(
         self, intervals: IntervalMap, *, by_time: bool = False
     ) -> Iterator[tuple[KeyInterval, KeyedRecords]]:
@@ -91,25 +106,31 @@ class Arrivals:
         """
         if not len(self):
             return
+        arrived = self
         if by_time:
-            order = np.lexsort((self.sequences, self.origins, self.timestamps, self.hashes))
-        else:
-            order = _order(self.hashes, self.origins, self.sequences)
-        hashes = self.hashes[order]
-        positions = order.tolist()
-        keys = [self.keys[n] for n in positions]
-        _separate_collisions(hashes, keys, positions)
+            arrived = arrived.take(
+                np.lexsort((self.sequences, self.origins, self.timestamps, self.hashes))
+            )
+        elif not _in_order(self.hashes, self.origins, self.sequences):
+            arrived = arrived.take(arrival_order(self.hashes, self.origins, self.sequences))
+        apart = _collisions_apart(arrived.hashes, arrived.keys)
+        if apart is not None:
+            arrived = arrived.take(apart)
+        cuts = _cuts(arrived.hashes, arrived.keys)
+        hashes = arrived.hashes[cuts[:-1]]
+        keys = [arrived.keys[n] for n in cuts[:-1]]
         records = KeyedRecords(
-            hashes.astype(">u8").tobytes(),
+            rows.key_rows(hashes.astype(">u8").tobytes(), keys),
             keys,
-            [self.values[n] for n in positions],
-            self.timestamps[positions].tolist(),
-            self.streams if isinstance(self.streams, str) else [self.streams[n] for n in positions],
-            self.origins[positions].tolist(),
-            self.sequences[positions].tolist(),
-            _cuts(hashes, keys),
+            decode_keys(keys),
+            arrived.values,
+            arrived.timestamps.tolist(),
+            arrived.streams,
+            arrived.origins.tolist(),
+            arrived.sequences.tolist(),
+            cuts,
         )
-        where = intervals.locate(hashes[records.cuts[:-1]])
+        where = intervals.locate(hashes)
         firsts = [0, *(np.flatnonzero(np.diff(where)) + 1).tolist(), len(where)]
         for first, last in itertools.pairwise(firsts):
             yield intervals.intervals[where[first]], records.of_keys(first, last)
@@ -119,27 +140,33 @@ class KeyedRecords:
     """Records of one interval, sorted by key; the records of key k lie in cuts[k]:cuts[k + 1].
 
     Attributes:
-        hash8s: The hashes, 8 bytes each, big-endian.
+        key_rows: The part of a row that names each key (:mod:`millrace.windmill.rows`).
+        encoded: The keys, encoded.
+        keys: The keys as user code has them.
+        values: The records' values; the next columns are by record, too.
         streams: The stream of each record; or one, of all of them.
         cuts: Where keys begin; one more than there are keys.
     """
 
     __slots__ = (
-        "cuts", "hash8s", "keys", "origins", "sequences", "streams", "timestamps", "values",
+        "cuts", "encoded", "key_rows", "keys", "origins", "sequences", "streams", "timestamps",
+        "values",
     )  # fmt: skip
 
     def __init__(
         self,
-        hash8s: bytes,
-        keys: list[bytes],
-        values: list[Any],
+        key_rows: list[bytes],
+        encoded: list[bytes],
+        keys: list[Any],
+        values: Sequence[Any],
         timestamps: list[int],
-        streams: list[str] | str,
+        streams: Sequence[str] | str,
         origins: list[int],
         sequences: list[int],
         cuts: list[int],
     ) -> None:
-        self.hash8s = hash8s
+        self.key_rows = key_rows
+        self.encoded = encoded
         self.keys = keys
         self.values = values
         self.timestamps = timestamps
@@ -149,10 +176,11 @@ class KeyedRecords:
         self.cuts = cuts
 
     def of_keys(self, first: int, last: int) -> KeyedRecords:
-        """Return the same records with only the cuts of some keys: nothing is copied but those."""
+        """Return the same records with only the cuts of some keys: no record is copied."""
         return KeyedRecords(
-            self.hash8s,
-            self.keys,
+            self.key_rows[first:last],
+            self.encoded[first:last],
+            self.keys[first:last],
             self.values,
             self.timestamps,
             self.streams,
@@ -161,11 +189,16 @@ class KeyedRecords:
             self.cuts[first : last + 1],
         )
 
+    def stream_of(self, n: int) -> str:
+        """Return the stream of the n-th record."""
+        return self.streams if isinstance(self.streams, str) else self.streams[n]
 
-NO_RECORDS = KeyedRecords(b"", [], [], [], "", [], [], [0])
+
+NO_RECORDS = KeyedRecords([], [], [], [], [], "", [], [], [0])
 
 
-def _order(hashes: Column, origins: Column, sequences: Column) -> npt.NDArray[np.intp]:
+def arrival_order(hashes: Column, origins: Column, sequences: Column) -> npt.NDArray[np.intp]:
+    """Return the positions of records by hash, and those of one hash by id."""
     # A shuffle mostly fetches blocks in the senders' order, and then ids already ascend: one stable
     # sort by hash does. The full sort costs about three times as much.
     steps = np.diff(origins)
@@ -175,23 +208,23 @@ def _order(hashes: Column, origins: Column, sequences: Column) -> npt.NDArray[np
     return np.lexsort((sequences, origins, hashes))
 
 
-def _separate_collisions(hashes: Column, keys: list[bytes], positions: list[int]) -> None:
-    """Where two keys share a hash, put the records of each together, in place."""
+def _in_order(hashes: Column, origins: Column, sequences: Column) -> bool:
+    same = hashes[1:] == hashes[:-1]
+    steps = np.diff(origins)
+    ascending = (steps > 0) | ((steps == 0) & (np.diff(sequences) >= 0))
+    return bool(np.where(same, ascending, hashes[1:] > hashes[:-1]).all())
+
+
+def _collisions_apart(hashes: Column, keys: Sequence[bytes]) -> npt.NDArray[np.intp] | None:
+    """Return an order in which keys that share a hash do not mix; None if none do."""
     same = np.flatnonzero(hashes[1:] == hashes[:-1])
     if not any(keys[n] != keys[n + 1] for n in same.tolist()):
-        return
-    start = 0
-    for stop in [*(np.flatnonzero(hashes[1:] != hashes[:-1]) + 1).tolist(), len(keys)]:
-        if len(set(keys[start:stop])) > 1:
-            pairs = sorted(
-                zip(keys[start:stop], positions[start:stop], strict=True), key=lambda pair: pair[0]
-            )
-            keys[start:stop] = [key for key, _ in pairs]
-            positions[start:stop] = [position for _, position in pairs]
-        start = stop
+        return None
+    order = sorted(range(len(keys)), key=lambda n: (hashes[n], keys[n]))
+    return np.array(order, dtype=np.intp)
 
 
-def _cuts(hashes: Column, keys: list[bytes]) -> list[int]:
+def _cuts(hashes: Column, keys: Sequence[bytes]) -> list[int]:
     changes = np.flatnonzero(hashes[1:] != hashes[:-1]) + 1
     cuts = [0, *changes.tolist(), len(keys)]
     # Keys with one hash are next to each other, but are not one key.

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
+from millrace.model.coder import MsgpackCoder
 from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.state import BagState, CombiningState, MapState, StateCell, ValueState
@@ -61,7 +62,13 @@ class _BoundScalar(_Bound):
 
     def _bind(self, cell: StateCell) -> None:
         self.__dict__.update(cell.__dict__)
-        self._decode = cell.coder.decode
+        self._encode: Callable[[Any], bytes] = cell.coder.encode
+        self._decode: Callable[[bytes], Any] = cell.coder.decode
+        if isinstance(cell.coder, MsgpackCoder):
+            encode, self._decode = cell.coder.quick()
+            if cell.coder.scalar is not None:
+                # Checked by its type when it was set, and the same since.
+                self._encode = encode
         self.raw: bytes | None = None
         self.old: bytes | None = None
         self.value: Any = None
@@ -89,7 +96,12 @@ class _BoundScalar(_Bound):
         """Return the bytes to store for this key."""
         if not self.dirty:
             return self.old
-        return None if self.value is None else self._encoded(self.value)
+        if self.value is None:
+            return None
+        try:
+            return self._encode(self.value)
+        except (CoderError, TypeError, OverflowError, UnicodeError):
+            return self._encoded(self.value)
 
     def verify(self) -> None:
         """Raise if the value cannot be stored."""

@@ -12,8 +12,10 @@ Source: MillWheel, 6.1 (steps upon receipt of a record), 4.6, 6.2; Streaming Eng
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import repeat
+from operator import itemgetter
 from typing import Any
 
 from millrace.model.errors import (
@@ -52,6 +54,10 @@ from millrace.windmill.failure import Failures, late_production, timer_loop
 from millrace.windmill.routing import Productions, Router
 from millrace.windmill.timers import DueTimers, KeyTimers, due_timers, earliest_us
 from millrace.windmill.work import Work
+
+#: What one key has to do: its row, its key encoded and as it is, its first record and past its
+#: last, its due timers.
+_Bundle = tuple[bytes, bytes, Any, int, int, DueTimers | None]
 
 #: A hook may set timers that are already due; a chain of this many for one key in one bundle is a
 #: loop. An hourly chain over a century has 876,600.
@@ -120,137 +126,80 @@ class Machine:
         self._floor_us = max(MIN_TIMESTAMP, work.shown_us - self.spec.may_produce_late_us)
 
         bundles = self._bundles(work, view)
-        stored: dict[bytes, bytes] = {}
-        if self._scalars is not None and bundles:
-            stored = view.get_many([b"V" + bundle[0] for bundle in bundles])
-        run_key, nothing = self._run_key, not stored
-        for key_row, key, start, stop, due in bundles:
-            key_rows.key_row = key_row
-            run_key(work, key, None if nothing else stored.get(b"V" + key_row), start, stop, due)
+        stored: Iterable[bytes | None] = repeat(None, len(bundles))
+        if self._scalars is not None:
+            stored = view.get_many([rows.VALUES + bundle[0] for bundle in bundles])
+        self._run_keys(work, bundles, stored)
 
         counters = self._counters
         counters.keys = len(bundles)
         counters.records = work.records.cuts[-1] - work.records.cuts[0]
         return Outcome(key_rows.mutations, self._productions, self._report(), counters)
 
-    def _bundles(
-        self, work: Work, view: View
-    ) -> list[tuple[bytes, bytes, int, int, DueTimers | None]]:
-        """Return (key row, key, first record, past the last, due timers) a key, sorted by row."""
+    def _bundles(self, work: Work, view: View) -> list[_Bundle]:
+        """Return what each key has to do, sorted by row."""
         due: dict[bytes, tuple[bytes, DueTimers]] = {}
         for domain, clock_us in ((0, work.low_watermark_us), (1, work.wall_timers_us)):
             for key_row, key, timer, hold_us in due_timers(view, domain, clock_us):
                 due.setdefault(key_row, (key, {}))[1][timer] = hold_us
         records = work.records
-        hash8s, keys, cuts = records.hash8s, records.keys, records.cuts
-        bundles = []
-        key_row_of = rows.key_row
-        for n in range(len(cuts) - 1):
-            start = cuts[n]
-            key = keys[start]
-            key_row = key_row_of(hash8s[8 * start : 8 * start + 8], key)
-            timers = due.pop(key_row)[1] if due and key_row in due else None
-            bundles.append((key_row, key, start, cuts[n + 1], timers))
+        cuts = records.cuts
+        timers: Iterable[DueTimers | None] = repeat(None, len(records.keys))
         if due:
-            bundles += [(key_row, key, 0, 0, timers) for key_row, (key, timers) in due.items()]
-            bundles.sort(key=lambda bundle: bundle[0])
+            nothing: tuple[bytes, None] = (b"", None)
+            timers = [due.pop(key_row, nothing)[1] for key_row in records.key_rows]
+        bundles: list[_Bundle] = list(
+            zip(
+                records.key_rows, records.encoded, records.keys, cuts[:-1], cuts[1:], timers,
+                strict=True,
+            )
+        )  # fmt: skip
+        if due:
+            bundles += [
+                (key_row, encoded, decode_key(encoded), 0, 0, alone)
+                for key_row, (encoded, alone) in due.items()
+            ]
+            bundles.sort(key=itemgetter(0))
         return bundles
 
-    def _run_key(
-        self,
-        work: Work,
-        key: bytes,
-        raw: bytes | None,
-        start: int,
-        stop: int,
-        due: DueTimers | None,
-    ) -> None:
-        """Run a key's bundle."""
-        length = len(self._productions.edges)
-        late, fired = self._counters.late, self._counters.timers
-        self._begin(raw, due)
-        failed = self._attempt(work, key, start, stop, _NONE_POISONED)
-        if failed is not None or not self._flush(key):
-            self._run_again(work, key, raw, start, stop, due, (length, late, fired))
+    def _run_keys(self, work: Work, bundles: list[_Bundle], stored: Iterable[bytes | None]) -> None:
+        """Run every key's bundle.
 
-    def _run_again(
-        self,
-        work: Work,
-        key: bytes,
-        raw: bytes | None,
-        start: int,
-        stop: int,
-        due: DueTimers | None,
-        before: tuple[int, int, int],
-    ) -> None:
-        """Run a key's bundle again without what fails in it, which becomes dead letters.
-
-        Nothing of a key is written before its bundle ends, so taking it back is free. This time
-        state is verified after every hook, so that a value changed in place to something that
-        cannot be stored is laid to the record that did it.
+        Nearly all the time that Millrace takes goes by here, so what does not change from key to
+        key is at hand, and what a computation does not use is not called.
         """
-        length, late, fired = before
-        poisoned: dict[Any, DeadLetter] = {}
-        self._careful = True
-        try:
-            while True:
-                self._productions.truncate(length)
-                self._counters.late, self._counters.timers = late, fired
-                self._begin(raw, due)
-                failed = self._attempt(work, key, start, stop, poisoned)
-                if failed is None:
-                    break
-                name, letter = failed
-                poisoned[name] = letter
-        finally:
-            self._careful = False
-        if not self._flush(key):
-            raise InvariantViolation(f"state of {self.spec.name} was verified, and refused after")
-        self._counters.dead_letters += len(poisoned)
-        for letter in poisoned.values():
-            at_us = max(EARLIEST_RECORD, min(letter.timestamp or 0, LATEST_RECORD))
-            self._router.send(
-                self._productions, str(self._dead_letters), letter, at_us, decode_key(key)
-            )
-
-    def _attempt(
-        self, work: Work, key: bytes, start: int, stop: int, poisoned: dict[Any, DeadLetter]
-    ) -> tuple[Any, DeadLetter] | None:
-        """Run a key's records and timers; return what failed, if dead letters take it."""
-        user = self._user
-        user.key = current = decode_key(key)
-        late = 0
-        first_late: FirstLate | None = None
-        earliest_us = self._earliest_late_us = MAX_TIMESTAMP
-        if start != stop:
-            records = work.records
-            before_us = user.low_watermark = work.low_watermark_before_us
-            values, timestamps = records.values, records.timestamps
-            origins, sequences = records.origins, records.sequences
-            stream, streams = (
-                (records.streams, None)
-                if isinstance(records.streams, str)
-                else ("", records.streams)
-            )
-            process_record = self._process_record
-            n = start
+        key_rows, user, timers = self._rows, self._user, self._timers
+        counters, edges = self._counters, self._productions.edges
+        begin = None if self._scalars is None else self._scalars.begin
+        collections, process_record, flush = self._collections, self._process_record, self._flush
+        records = work.records
+        values, timestamps = records.values, records.timestamps
+        origins, sequences = records.origins, records.sequences
+        stream, streams = (
+            (records.streams, None) if isinstance(records.streams, str) else ("", records.streams)
+        )
+        before_us = user.low_watermark = work.low_watermark_before_us
+        n = 0
+        for bundle, raw in zip(bundles, stored, strict=True):
+            key_rows.key_row, encoded, user.key, start, stop, due = bundle
+            if begin is not None:
+                begin(raw)
+            for collection in collections:
+                collection.begin()
+            if due is not None or timers.touched:
+                timers.begin(due)
+            self._hold = None
+            self._earliest_late_us = MAX_TIMESTAMP
+            before = (len(edges), counters.late, counters.timers)
+            key = user.key
             try:
                 for n in range(start, stop):
                     self._at_hand_us = timestamp_us = timestamps[n]
                     if is_late := timestamp_us < before_us:
-                        late += 1
-                        earliest_us = self._earliest_late_us = min(earliest_us, timestamp_us)
-                        by = stream if streams is None else streams[n]
-                        first_late = first_late or FirstLate(
-                            repr(current), by, timestamp_us, before_us, work.epoch
-                        )
-                        if self._late_records is not None:
-                            self._tell_late(work, n, by)
-                    if poisoned and n in poisoned:
-                        continue
+                        self._note_late(work, n)
                     process_record(
                         Record(
-                            current,
+                            key,
                             values[n],
                             timestamp_us,
                             stream if streams is None else streams[n],
@@ -259,21 +208,88 @@ class Machine:
                             sequences[n],
                         )
                     )
-                    if self._careful:
-                        self._verify()
             except Exception as error:
-                return n, self._failures.of_record(work, current, error, n)
-            if late:
-                counters = self._counters
-                counters.late += late
-                counters.worst_lateness_us = max(
-                    counters.worst_lateness_us, work.low_watermark_before_us - earliest_us
+                self._failures.of_record(work, key, error, n)
+                failed = True
+            else:
+                failed = bool(timers.heap) and self._fire(work, _NONE_POISONED) is not None
+            if failed or not flush(encoded):
+                self._run_again(work, bundle, raw, before)
+
+    def _run_again(
+        self, work: Work, bundle: _Bundle, raw: bytes | None, before: tuple[int, int, int]
+    ) -> None:
+        """Run a key's bundle again without what fails in it, which becomes dead letters.
+
+        Nothing of a key is written before its bundle ends, so taking it back is free. This time
+        state is verified after every hook, so that a value changed in place to something that
+        cannot be stored is laid to the record that did it.
+        """
+        _, encoded, key, start, stop, due = bundle
+        length, late, fired = before
+        poisoned: dict[Any, DeadLetter] = {}
+        self._careful = True
+        try:
+            while True:
+                self._productions.truncate(length)
+                self._counters.late, self._counters.timers = late, fired
+                self._begin(raw, due)
+                failed = self._attempt(work, start, stop, poisoned)
+                if failed is None:
+                    break
+                name, letter = failed
+                poisoned[name] = letter
+        finally:
+            self._careful = False
+        if not self._flush(encoded):
+            raise InvariantViolation(f"state of {self.spec.name} was verified, and refused after")
+        self._counters.dead_letters += len(poisoned)
+        for letter in poisoned.values():
+            at_us = max(EARLIEST_RECORD, min(letter.timestamp or 0, LATEST_RECORD))
+            self._router.send(self._productions, str(self._dead_letters), letter, at_us, key)
+
+    def _attempt(
+        self, work: Work, start: int, stop: int, poisoned: dict[Any, DeadLetter]
+    ) -> tuple[Any, DeadLetter] | None:
+        """Run a key's records and timers, save the poisoned ones; return what fails besides."""
+        records, key, before_us = work.records, self._user.key, work.low_watermark_before_us
+        self._earliest_late_us = MAX_TIMESTAMP
+        for n in range(start, stop):
+            self._at_hand_us = timestamp_us = records.timestamps[n]
+            if is_late := timestamp_us < before_us:
+                self._note_late(work, n)
+            if n in poisoned:
+                continue
+            try:
+                self._process_record(
+                    Record(
+                        key,
+                        records.values[n],
+                        timestamp_us,
+                        records.stream_of(n),
+                        is_late,
+                        records.origins[n],
+                        records.sequences[n],
+                    )
                 )
-                counters.first_late = counters.first_late or first_late
-        if self._timers.heap:
-            user.low_watermark = work.low_watermark_us
-            return self._fire(work, current, poisoned)
-        return None
+                self._verify()
+            except Exception as error:
+                return n, self._failures.of_record(work, key, error, n)
+        return self._fire(work, poisoned) if self._timers.heap else None
+
+    def _note_late(self, work: Work, n: int) -> None:
+        """Count the n-th record of the work, which is late, and tell of it where that is wanted."""
+        records, before_us = work.records, work.low_watermark_before_us
+        timestamp_us, counters = records.timestamps[n], self._counters
+        self._earliest_late_us = min(self._earliest_late_us, timestamp_us)
+        counters.late += 1
+        counters.worst_lateness_us = max(counters.worst_lateness_us, before_us - timestamp_us)
+        if counters.first_late is None:
+            counters.first_late = FirstLate(
+                repr(self._user.key), records.stream_of(n), timestamp_us, before_us, work.epoch
+            )
+        if self._late_records is not None:
+            self._tell_late(work, n, records.stream_of(n))
 
     def _tell_late(self, work: Work, n: int, stream: str) -> None:
         """Send the n-th record of the work to the stream of late records."""
@@ -290,10 +306,18 @@ class Machine:
         )
         self._router.send(self._productions, str(self._late_records), letter, timestamp_us, key)
 
-    def _fire(
-        self, work: Work, key: Any, poisoned: dict[Any, DeadLetter]
-    ) -> tuple[Any, DeadLetter] | None:
+    def _fire(self, work: Work, poisoned: dict[Any, DeadLetter]) -> tuple[Any, DeadLetter] | None:
         """Fire a key's due timers in order; return what failed, if dead letters take it."""
+        user = self._user
+        user.low_watermark = work.low_watermark_us
+        try:
+            return self._fire_due(work, poisoned)
+        finally:
+            user.low_watermark = work.low_watermark_before_us
+
+    def _fire_due(
+        self, work: Work, poisoned: dict[Any, DeadLetter]
+    ) -> tuple[Any, DeadLetter] | None:
         timers, fired = self._timers, 0
         while (popped := timers.pop_due()) is not None:
             due, hold_us = popped
@@ -309,7 +333,7 @@ class Machine:
                 if self._careful:
                     self._verify()
             except Exception as error:
-                return due, self._failures.of_timer(work, key, error, timer)
+                return due, self._failures.of_timer(work, self._user.key, error, timer)
             fired += 1
         self._counters.timers += fired
         return None

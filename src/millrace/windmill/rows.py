@@ -19,6 +19,8 @@ holds a 256-bit digest, and the value holds the whole.
 from __future__ import annotations
 
 import hashlib
+import struct
+from collections.abc import Sequence
 from typing import Final
 
 VALUES: Final = b"V"
@@ -34,6 +36,7 @@ HOLD_BY_KEY: Final = b"G"
 _WHOLE: Final = 159
 _DIGESTED: Final = 160
 _SIGN: Final = 1 << 63
+_LENGTHS: Final = [length.to_bytes(2, "big") for length in range(_WHOLE + 1)]
 
 
 def key_row(hash8: bytes, key: bytes) -> bytes:
@@ -43,8 +46,22 @@ def key_row(hash8: bytes, key: bytes) -> bytes:
     '00000000000000000004734a464b'
     """
     if len(key) <= _WHOLE:
-        return hash8 + len(key).to_bytes(2, "big") + key
+        return hash8 + _LENGTHS[len(key)] + key
     return hash8 + b"\xff\xff" + _digest(key)
+
+
+def key_rows(hash8s: bytes, keys: Sequence[bytes]) -> list[bytes]:
+    """Return :func:`key_row` of many keys, whose hashes lie one after another.
+
+    >>> key_rows(bytes(16), [b"sJFK", b"sEWR"]) == [
+    ...     key_row(bytes(8), k) for k in (b"sJFK", b"sEWR")
+    ... ]
+    True
+    """
+    return [
+        hash8 + _LENGTHS[len(key)] + key if len(key) <= _WHOLE else key_row(hash8, key)
+        for (hash8,), key in zip(struct.iter_unpack("8s", hash8s), keys, strict=True)
+    ]
 
 
 def last_part(data: bytes) -> bytes:

@@ -25,8 +25,10 @@ def cut(arrived, intervals=1):
     """Return interval id -> [(key, its values in order)]."""
     return {
         interval.id: [
-            (records.keys[start], records.values[start:stop])
-            for start, stop in zip(records.cuts, records.cuts[1:], strict=False)
+            (key, records.values[start:stop])
+            for key, start, stop in zip(
+                records.encoded, records.cuts, records.cuts[1:], strict=False
+            )
         ]
         for interval, records in arrived.by_interval(IntervalMap.uniform(intervals))
     }
@@ -78,11 +80,13 @@ def test_columns_stay_together_through_a_collision():
     arrived = arrivals((5, b"sb", 7, 0), (5, b"sa", 8, 1), (5, b"sb", 6, 2))
     ((_, records),) = arrived.by_interval(IntervalMap.uniform(1))
 
+    assert records.encoded == [b"sa", b"sb"]
+    assert records.cuts == [0, 1, 3]
     rows = zip(
-        records.keys, records.values, records.timestamps, records.origins, records.sequences,
+        records.values, records.timestamps, records.origins, records.sequences,
         strict=True,
     )  # fmt: skip
-    assert list(rows) == [(b"sa", 1, 1, 8, 1), (b"sb", 2, 2, 6, 2), (b"sb", 0, 0, 7, 0)]
+    assert list(rows) == [(1, 1, 8, 1), (2, 2, 6, 2), (0, 0, 7, 0)]
 
 
 def test_each_record_lands_in_the_interval_of_its_hash():
