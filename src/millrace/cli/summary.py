@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
@@ -11,7 +10,7 @@ import msgspec
 from millrace.model.errors import CheckpointMismatch, DamagedStore, StoreError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.model.topology import injector_name
-from millrace.store import EpochLog, local_path, open_location
+from millrace.store import EpochLog, decode_form, local_path, open_location
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.counters import Counters
 from millrace.windmill.manifest import Claim, Completion, Manifest, decode_entry
@@ -112,13 +111,13 @@ def read(location: str) -> Summary:
             'p.start(spark, checkpoint="...").'
         )
     state = open_location(location)
-    form = json.loads((path / "FORMAT").read_bytes())
+    form = decode_form((path / "FORMAT").read_bytes(), location)
     claim, completion, manifest = _latest(state.epochs, location)
     return Summary(
         location=str(path),
-        format=form["format"],
-        created_by=form.get("created_by", "unknown"),
-        pipeline=form["pipeline"],
+        format=form.format,
+        created_by=form.created_by,
+        pipeline=form.pipeline,
         uuid=state.uuid,
         generation=claim.generation if claim is not None else 0,
         epoch=completion.epoch if completion is not None else -1,

@@ -5,6 +5,7 @@ Byte formats: ``docs/design/2026-11-20-store-format.md``.
 
 from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, View
 from millrace.store.commit import Commit, Identity, payload_bytes
+from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
 from millrace.store.local import LocalHardState
 from millrace.store.location import local_path, open_location
@@ -21,6 +22,7 @@ __all__ = [
     "Commit",
     "CommitLog",
     "EpochLog",
+    "Form",
     "HardState",
     "Identity",
     "IndexEntry",
@@ -34,8 +36,12 @@ __all__ = [
     "Snapshots",
     "View",
     "bring",
+    "check_pipeline",
+    "decode_form",
+    "encode_form",
     "encode_segment",
     "local_path",
+    "new_form",
     "open_location",
     "payload_bytes",
     "read_commit",

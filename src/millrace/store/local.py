@@ -15,8 +15,6 @@ one fsync of data for many intervals, and put-if-absent for every one of them on
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 import os
 import re
 import socket
@@ -45,11 +43,10 @@ from millrace.store.durable import (
     translated,
     unreadable,
 )
+from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.log import check_removal
 from millrace.store.names import file_name
 from millrace.store.segment import encode_segment, read_commit
-
-FORMAT = 1
 
 # The links a file may have: 1,023 on NTFS, 65,000 on ext4, more elsewhere. A larger append is
 # written as several segments.
@@ -294,10 +291,10 @@ class LocalHardState:
     millrace.model.errors.CheckpointMismatch: checkpoint ...: it belongs to pipeline 'zeitgeist'...
     """
 
-    def __init__(self, path: Path, form: dict[str, Any], disk: Disk = os) -> None:
+    def __init__(self, path: Path, form: Form, disk: Disk = os) -> None:
         self.path = path
-        self.uuid: str = form["uuid"]
-        self.pipeline: str = form["pipeline"]
+        self.form = form
+        self.uuid = form.uuid
         self.commits = LocalCommitLog(path, disk)
         self.snapshots = LocalSnapshots(path, disk)
         self.epochs = LocalEpochLog(path, disk)
@@ -320,12 +317,7 @@ class LocalHardState:
         form = _read_form(root, disk)
         if form is None:
             form = _create(root, pipeline, disk)
-        if form["pipeline"] != pipeline:
-            raise CheckpointMismatch(
-                f"checkpoint {root}: it belongs to pipeline {form['pipeline']!r}, this pipeline is "
-                f"{pipeline!r}. Give each pipeline a checkpoint of its own; if this one was "
-                f"renamed, give it its old name back."
-            )
+        check_pipeline(form, pipeline, str(root))
         for name in ("tmp", "epochs", "commits", "snapshots"):
             make_directory(root / name, disk)
         with translated(root):
@@ -354,9 +346,9 @@ class LocalHardState:
                 f"checkpoint {root}: there is no FORMAT file on host {socket.gethostname()}. Was "
                 f"it removed, or is it a directory that the hosts of the cluster do not share?"
             )
-        if uuid is not None and form["uuid"] != uuid:
+        if uuid is not None and form.uuid != uuid:
             raise CheckpointMismatch(
-                f"checkpoint {root}: its uuid on host {socket.gethostname()} is {form['uuid']}, "
+                f"checkpoint {root}: its uuid on host {socket.gethostname()} is {form.uuid}, "
                 f"the run was started with {uuid}. Was it replaced under a running pipeline, or is "
                 f"it a directory that the hosts of the cluster do not share?"
             )
@@ -373,7 +365,7 @@ def _reopen(path: str, uuid: str) -> LocalHardState:
     return LocalHardState.open(path, uuid=uuid)
 
 
-def _create(root: Path, pipeline: str, disk: Disk) -> dict[str, Any]:
+def _create(root: Path, pipeline: str, disk: Disk) -> Form:
     """Make FORMAT, unless another driver does so first, and return what it then says.
 
     Only ``tmp/`` is made before it, so what a crash leaves here is known for our own.
@@ -399,13 +391,7 @@ def _create(root: Path, pipeline: str, disk: Disk) -> dict[str, Any]:
                 f"directory; if this was a checkpoint, restore FORMAT from a copy."
             )
     make_directory(scratch, disk)
-    form = {
-        "format": FORMAT,
-        "uuid": str(uuid.uuid4()),
-        "pipeline": pipeline,
-        "created_by": _version(),
-    }
-    data = json.dumps(form, indent=2).encode() + b"\n"
+    data = encode_form(new_form(pipeline, str(uuid.uuid4())))
     put_if_absent(data, [root / "FORMAT"], scratch=scratch, disk=disk)
     created = _read_form(root, disk)
     if created is None:
@@ -420,7 +406,7 @@ def _foreign(scratch: Path, disk: Disk) -> bool:
     return len(temporaries(names)) != len(names)
 
 
-def _read_form(root: Path, disk: Disk) -> dict[str, Any] | None:
+def _read_form(root: Path, disk: Disk) -> Form | None:
     """Return FORMAT as read and checked, None when there is none."""
     path = root / "FORMAT"
     with translated(path):
@@ -428,24 +414,7 @@ def _read_form(root: Path, disk: Disk) -> dict[str, Any] | None:
             data = read_file(path, disk)
         except (FileNotFoundError, NotADirectoryError):
             return None
-    try:
-        form = json.loads(data)
-        version = form["format"]
-    except (ValueError, KeyError, TypeError):
-        form, version = {}, None
-    if isinstance(version, int) and version > FORMAT:
-        raise CheckpointMismatch(
-            f"checkpoint {root}: format {version}, written by Millrace "
-            f"{form.get('created_by', 'of a later version')}; this version reads format {FORMAT}. "
-            f"Start the run with that version or a later one."
-        )
-    known = all(isinstance(form.get(key), str) for key in ("uuid", "pipeline"))
-    if version != FORMAT or not known:
-        raise DamagedStore(
-            f"checkpoint {path}: expected JSON with format, uuid and pipeline, found "
-            f"{data[:80]!r}. Restore the file from a copy of the checkpoint."
-        )
-    return dict(form)
+    return decode_form(data, str(root))
 
 
 def _slot(folder: Path, computation: str, interval: int, number: int) -> Path:
@@ -480,10 +449,3 @@ def _chunks(slot: Path, fd: int, disk: Disk) -> Iterator[bytes]:
 
 def _checksum_line(number: int, entry: bytes) -> bytes:
     return b'{"number":%d,"xxh3_64":"%016x"}\n' % (number, xxhash.xxh3_64_intdigest(entry))
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("millrace")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

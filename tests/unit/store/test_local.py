@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -49,6 +50,7 @@ def test_layout(root: Path, commit: Make) -> None:
         "uuid": state.uuid,
         "pipeline": "zeitgeist",
         "created_by": form["created_by"],
+        "xxh3_64": form["xxh3_64"],
     }
 
 
@@ -151,6 +153,19 @@ def test_a_damaged_format_is_refused(root: Path, data: bytes) -> None:
     LocalHardState.create_or_open(root, pipeline="p")
     (root / "FORMAT").write_bytes(data)
     refused(root, DamagedStore, "expected JSON with format, uuid and pipeline")
+
+
+def test_every_damaged_bit_of_format_is_refused(root: Path) -> None:
+    form = LocalHardState.create_or_open(root, pipeline="p").form
+    path = root / "FORMAT"
+    whole = path.read_bytes()
+    for offset in range(len(whole)):
+        for bit in range(8):
+            copy = bytearray(whole)
+            copy[offset] ^= 1 << bit
+            path.write_bytes(copy)
+            with contextlib.suppress(DamagedStore, CheckpointMismatch):
+                assert LocalHardState.open(root).form == form, "at most white space was altered"
 
 
 def test_a_file_in_the_place_of_the_directory(root: Path) -> None:

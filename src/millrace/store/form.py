@@ -1,0 +1,113 @@
+"""Form: what a checkpoint says of itself, in one small JSON object named ``FORMAT``.
+
+It is compared before anything is written, so a checkpoint of another pipeline, or of a newer
+version, is left as it is. ``xxh3_64`` is the checksum of the object without that member, as JSON
+with sorted keys and no spaces.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from typing import Any
+
+import msgspec
+import xxhash
+
+from millrace.model.errors import CheckpointMismatch, DamagedStore
+
+FORMAT = 1
+"""The version of everything in a checkpoint; docs/checkpoint-format.md describes it."""
+
+_CHECKSUM = "xxh3_64"
+
+
+class Form(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``FORMAT`` says.
+
+    Args:
+        format: Version of the layout.
+        uuid: Made when the checkpoint was; caches and sinks know it by that.
+        pipeline: Name of the pipeline that it is of.
+        created_by: The version of Millrace that made it.
+    """
+
+    format: int = FORMAT
+    uuid: str
+    pipeline: str
+    created_by: str
+
+
+def new_form(pipeline: str, uuid: str) -> Form:
+    """Return the form of a checkpoint made now, by this version."""
+    return Form(uuid=uuid, pipeline=pipeline, created_by=version())
+
+
+def encode_form(form: Form) -> bytes:
+    """Return the content of ``FORMAT``.
+
+    >>> decode_form(encode_form(new_form("zeitgeist", "u-1")), "c").pipeline
+    'zeitgeist'
+    """
+    plain = msgspec.to_builtins(form)
+    return json.dumps(plain | {_CHECKSUM: _checksum(plain)}, indent=2).encode() + b"\n"
+
+
+def decode_form(data: bytes, where: str) -> Form:
+    """Return what ``FORMAT`` says, checked.
+
+    Args:
+        data: Its content.
+        where: The checkpoint, for messages.
+
+    Raises:
+        CheckpointMismatch: It was written in another format, most likely a newer one.
+        DamagedStore: It is not what was written.
+    """
+    try:
+        plain: dict[str, Any] = json.loads(data)
+        found = plain["format"]
+    except (ValueError, KeyError, TypeError):
+        plain, found = {}, None
+    # Before the checksum, which a newer version may make in another way.
+    if isinstance(found, int) and found > FORMAT:
+        raise CheckpointMismatch(
+            f"checkpoint {where}: format {found}, written by Millrace "
+            f"{plain.get('created_by', 'of a later version')}; this version reads format {FORMAT}. "
+            f"Nothing was written. Start the run with that version or a later one."
+        )
+    checksum = plain.pop(_CHECKSUM, None)
+    try:
+        form = msgspec.convert(plain, Form)
+    except msgspec.ValidationError:
+        form = None
+    if form is None or form.format != FORMAT or checksum != _checksum(plain):
+        raise DamagedStore(
+            f"checkpoint {where}: FORMAT is damaged: expected JSON with format, uuid and pipeline "
+            f"and their checksum, found {data[:80]!r}. Restore the file from a copy of the "
+            f"checkpoint; the rest of the checkpoint may be whole."
+        )
+    return form
+
+
+def check_pipeline(form: Form, pipeline: str, where: str) -> None:
+    """Raise CheckpointMismatch unless the checkpoint is ``pipeline``'s."""
+    if form.pipeline != pipeline:
+        raise CheckpointMismatch(
+            f"checkpoint {where}: it belongs to pipeline {form.pipeline!r}, this pipeline is "
+            f"{pipeline!r}. Give each pipeline a checkpoint of its own; if this one was "
+            f"renamed, give it its old name back."
+        )
+
+
+def version() -> str:
+    """Return the version of Millrace, ``unknown`` in a checkout that is not installed."""
+    try:
+        return importlib.metadata.version("millrace")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _checksum(plain: dict[str, Any]) -> str:
+    canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return f"{xxhash.xxh3_64_intdigest(canonical.encode()):016x}"
