@@ -1,7 +1,7 @@
 """Millrace: MillWheel's programming model on Apache Spark."""
 
 from millrace import testing
-from millrace.injectors.policy import BoundedDelay
+from millrace.injectors.policy import ArrivalTime, BoundedDelay, WatermarkColumn
 from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
 from millrace.model.computation import Computation
 from millrace.model.errors import MillraceError
@@ -46,6 +46,7 @@ __all__ = [
     "STRONG",
     "WALL_TIME",
     "WEAK",
+    "ArrivalTime",
     "BagState",
     "BoundedDelay",
     "BytesCoder",
@@ -66,6 +67,7 @@ __all__ = [
     "Record",
     "Timer",
     "ValueState",
+    "WatermarkColumn",
     "by",
     "by_key",
     "testing",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,9 @@ class Injection:
         low_watermark: Policy that publishes the injector's low watermark.
         format: Record format of the values: a type or a Coder.
         ahead_us: How far past the wall clock a timestamp may lie, in microseconds.
+        process: Column that names the process of the injector that a record came by.
+        expected: Names of the processes that must be heard of.
+        idle_us: How long a process may be silent before it is left out; None: forever.
     """
 
     stream: str
@@ -41,6 +44,9 @@ class Injection:
     low_watermark: Any
     format: Any
     ahead_us: int
+    process: str | None = None
+    expected: tuple[str, ...] = ()
+    idle_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,9 @@ class Pipeline:
         id: str | None = None,
         format: Any = Any,
         ahead: Duration = DAY,
+        process: str | None = None,
+        expected: Iterable[str] = (),
+        idle: Duration | None = None,
     ) -> Stream:
         """Feed a stream from outside.
 
@@ -113,6 +122,13 @@ class Pipeline:
             ahead: How far past the wall clock a timestamp may lie before its record is refused. A
                 single timestamp far in the future would otherwise carry the low watermark with it
                 and make everything after it late.
+            process: Column that names the process, or source partition, that a record came by. The
+                injector's low watermark is the minimum over its processes. They are remembered, so
+                there must not be more than 10,000.
+            expected: Names of processes that must be heard of before the injector publishes
+                anything. Others join when they are first heard of.
+            idle: How long a process may be silent, by the wall clock, before it no longer holds the
+                low watermark; what it sends after that may be late. By default it holds it forever.
 
         Raises:
             PipelineError: The stream is injected already, or an argument is missing.
@@ -133,8 +149,22 @@ class Pipeline:
                 f"inject({stream!r}) has a source but no event time. "
                 'Name the column that holds it: timestamp="time".'
             )
+        expected = (expected,) if isinstance(expected, str) else tuple(expected)
+        if expected and process is None:
+            raise PipelineError(
+                f"inject({stream!r}, expected={expected!r}) expects processes, but no column says "
+                'which one a record came by. Name it: process="partition".'
+            )
         self.injections[stream] = Injection(
-            stream, source, timestamp, low_watermark, format, duration_us(ahead)
+            stream,
+            source,
+            timestamp,
+            low_watermark,
+            format,
+            duration_us(ahead),
+            process,
+            tuple(str(name) for name in expected),
+            None if idle is None else duration_us(idle),
         )
         return Stream(self, stream)
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
+from millrace.injectors.publisher import Publisher
 from millrace.model.errors import MillraceError, PipelineError, RunFailed
 from millrace.model.pipeline import Pipeline
 from millrace.spark.failure import explain
@@ -79,7 +80,7 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
     epochs.complete(manifest, outcome.results, outcome.observed)
     progress = Progress()
     progress.add(outcome, time.perf_counter() - started)
-    return progress.status(epochs, state="drained")
+    return progress.status(epochs, Publisher({}), state="drained")
 
 
 @contextmanager

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
-from millrace.spark import wire
+from millrace.spark import processes, wire
 from millrace.spark.refusal import refuse, time_refusal
 from millrace.spark.rows import RowBuilder, messages_table
 from millrace.spark.runtime import Blueprint, Runtime, SourceColumns, runtime_of
@@ -57,6 +58,10 @@ class EncodeTask:
                     continue
                 rows = batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))
                 builder = RowBuilder(runtime.topology, manifest, self.blueprint.tasks)
+                if source.names_processes:
+                    rows = self._punctuation(rows, source, report)
+                    if not rows.num_rows:
+                        continue
                 self._encode(runtime, source, rows, builder, manifest.epoch, report)
                 yield from builder.batches()
         report.seconds = time.perf_counter() - started
@@ -77,7 +82,7 @@ class EncodeTask:
         origin = injected_origin(source.number, epoch)
         latest_us = self.latest_us[stream]
         productions = Productions()
-        newest_us, accepted = MIN_TIMESTAMP, 0
+        newest_us, accepted = MIN_TIMESTAMP, list[int]()
         send = runtime.router.send
         for n, value in enumerate(values.values):
             at_us = timestamps[n]
@@ -87,7 +92,7 @@ class EncodeTask:
             if reason is None:
                 try:
                     send(productions, stream, value, at_us, None)
-                    accepted += 1
+                    accepted.append(n)
                     newest_us = max(newest_us, at_us)
                 except Exception as error:
                     productions.truncate(length)
@@ -105,9 +110,20 @@ class EncodeTask:
                     None,
                 )
         builder.add(productions, origin, self._sequences(rows, len(productions)))
-        report.injected[stream] = report.injected.get(stream, 0) + accepted
+        report.injected[stream] = report.injected.get(stream, 0) + len(accepted)
         if accepted:
             report.newest[stream] = max(report.newest.get(stream, MIN_TIMESTAMP), newest_us)
+            if source.names_processes:
+                processes.note(report, stream, _told(rows.take(pa.array(accepted))), latest_us)
+
+    def _punctuation(
+        self, rows: pa.RecordBatch, source: SourceColumns, report: wire.TaskReport
+    ) -> pa.RecordBatch:
+        """Take the low watermarks that come in rows of their own; return the others."""
+        flags = rows.column("punctuation")
+        told = _told(rows.filter(flags))
+        processes.note(report, source.stream, told, self.latest_us[source.stream])
+        return rows.filter(pc.invert(flags))
 
     def _sequences(self, rows: pa.RecordBatch, count: int) -> npt.NDArray[np.int64]:
         """Return the next places in the source partition: a row may have become several records."""
@@ -115,3 +131,8 @@ class EncodeTask:
         first = place(partition, self._sent)
         self._sent += count
         return np.arange(first, first + count, dtype=np.int64)
+
+
+def _told(rows: pa.RecordBatch) -> pa.Table:
+    """Return the columns that tell of processes."""
+    return pa.Table.from_batches([rows.select(["ts", *processes.COLUMNS])])

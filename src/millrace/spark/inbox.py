@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.model.topology import ComputationSpec, Edge
-from millrace.spark import wire
+from millrace.spark import processes, wire
 from millrace.spark.refusal import refuse, time_refusal
 from millrace.spark.rows import RowBuilder
 from millrace.spark.runtime import Runtime
@@ -75,7 +75,7 @@ class Inbox:
         if native is not None:
             rows, values = self._read_native(rows, edge, native)
             timestamps = rows.column("ts").to_numpy()
-            self._saw(edge, timestamps)
+            self._saw(edge, rows, timestamps)
             origins = np.full(len(values), self._origin(edge.stream), dtype=np.int64)
         else:
             decode = stream.coder.decode
@@ -119,13 +119,30 @@ class Inbox:
                 return f"s{source.number}"
         return None
 
-    def _saw(self, edge: Edge, timestamps: npt.NDArray[np.int64]) -> None:
+    def _saw(self, edge: Edge, rows: pa.Table, timestamps: npt.NDArray[np.int64]) -> None:
         if not len(timestamps):
             return
         report, newest_us = self._report, int(timestamps.max())
         report.newest[edge.stream] = max(report.newest.get(edge.stream, MIN_TIMESTAMP), newest_us)
         if edge == self._topology.streams[edge.stream].edges[0]:
             report.injected[edge.stream] = report.injected.get(edge.stream, 0) + len(timestamps)
+            if self._names_processes(edge.stream):
+                processes.note(report, edge.stream, rows, self._latest_us[edge.stream])
+
+    def read_punctuation(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> None:
+        """Take the low watermarks that come in rows of their own."""
+        chosen = edges == wire.PUNCTUATION
+        if not chosen.any():
+            return
+        rows = table.filter(pa.array(chosen))
+        for source in self._runtime.blueprint.sources:
+            if source.names_processes:
+                mine = rows.filter(rows.column(f"s{source.number}").is_valid())
+                latest_us = self._latest_us[source.stream]
+                processes.note(self._report, source.stream, mine, latest_us)
+
+    def _names_processes(self, stream: str) -> bool:
+        return any(s.names_processes for s in self._runtime.blueprint.sources if s.stream == stream)
 
     def refuse_unread(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> None:
         """Set aside the rows that Spark itself could not give a key or a time."""

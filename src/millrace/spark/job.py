@@ -74,7 +74,7 @@ def _outcome(reports: list[wire.TaskReport]) -> Outcome:
     observed = Observed()
     results = []
     for report in reports:
-        observed.add(Observed(report.newest, report.injected, report.refused))
+        observed.add(Observed(report.newest, report.injected, report.refused, report.processes))
         results += [
             Result(
                 one.computation,

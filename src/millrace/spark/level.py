@@ -93,6 +93,7 @@ class _Task:
         low_watermarks = self._low_watermarks(table, edges)
         if self._stage.level == 1:
             self._inbox.refuse_unread(table, edges)
+            self._inbox.read_punctuation(table, edges)
         for spec in specs:
             input_us = max(
                 self._manifest.before.inputs[spec.name],

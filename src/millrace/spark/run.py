@@ -15,10 +15,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
-from millrace.injectors.policy import LowWatermarkPolicy
+from millrace.injectors.publisher import Publisher
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError, RunFailed
 from millrace.model.pipeline import Pipeline
-from millrace.model.time import MIN_TIMESTAMP, SECOND, Duration, duration_us
+from millrace.model.time import SECOND, Duration, duration_us
 from millrace.model.topology import Topology, injector_name
 from millrace.spark.failure import explain
 from millrace.spark.job import run_job
@@ -74,7 +74,7 @@ def start(
     """
     topology = pipeline.build()
     sources = sources_of(topology)
-    policies = _policies(topology)
+    publisher = Publisher.of(topology)
     bounded = [source.stream.name for source in sources if not source.frame.isStreaming]
     if bounded:
         raise PipelineError(
@@ -103,7 +103,7 @@ def start(
         _check_progress(checkpoint, epochs, home / "spark")
         where = home / "cache" if is_local(spark) else Path(tempfile.gettempdir()) / "millrace"
         plan.attach(state, cache or str(where))
-        run = Run(topology, epochs, plan, policies, alarm, scratch, clock or _now_us)
+        run = Run(topology, epochs, plan, publisher, alarm, scratch, clock or _now_us)
         rows = plan.rows(epochs.interval_counts())
         run.query = (
             rows.unionByName(nothing, allowMissingColumns=True)
@@ -148,7 +148,7 @@ class Run:
         topology: Topology,
         epochs: Epochs,
         plan: StreamPlan,
-        policies: dict[str, LowWatermarkPolicy],
+        publisher: Publisher,
         alarm: Alarm,
         scratch: Path,
         clock: Callable[[], int],
@@ -157,7 +157,7 @@ class Run:
         self._topology = topology
         self._epochs = epochs
         self._plan = plan
-        self._policies = policies
+        self._publisher = publisher
         self._alarm = alarm
         self._scratch = scratch
         self._clock = clock
@@ -237,7 +237,7 @@ class Run:
             state = "running"
         else:
             state = "stopped" if self._stopping or self._error is None else "failed"
-        return self._progress.status(self._epochs, state=state)
+        return self._progress.status(self._epochs, self._publisher, state=state)
 
     # -- Spark's side ------------------------------------------------------------------------------
 
@@ -287,6 +287,9 @@ class Run:
             return
         outcome = run_job(self._plan, rows, manifest, self._topology.sinks)
         observed = outcome.observed
+        observed.processes = self._publisher.heard(
+            observed.by_process(), epochs.observed.processes, manifest.wall_time_us
+        )
         epochs.complete(manifest, outcome.results, observed)
         self._progress.add(outcome, time.perf_counter() - started)
         quiet = not any(observed.injected.values()) and not any(observed.refused.values())
@@ -297,15 +300,14 @@ class Run:
 
     def _published(self) -> dict[str, int]:
         """Return what the injectors publish now: by their policies, never below what they did."""
-        newest = self._epochs.observed.newest
         outputs = self._epochs.authority.low_watermarks.outputs
-        return {
-            stream: max(
-                policy.published_us(newest.get(stream, MIN_TIMESTAMP)),
-                outputs[injector_name(stream)],
-            )
-            for stream, policy in self._policies.items()
-        }
+        return self._publisher.published(
+            self._epochs.observed.processes,
+            wall_time_us=self._clock(),
+            before={
+                spec.name: outputs[injector_name(spec.name)] for spec in self._topology.injected()
+            },
+        )
 
     def _set_alarm(self, settled: bool) -> None:
         # Under the lock of those who ask for an epoch, so that the later word is theirs.
@@ -313,8 +315,8 @@ class Run:
             if not settled or self._draining or self._idle < self._wanted:
                 self._alarm.ring_in(0)
                 return
-            timer_us = self._epochs.authority.next_wall_timer_us() - self._clock()
-            self._alarm.ring_in(max(0, min(timer_us, _IDLE_US)))
+            next_us = min(self._epochs.authority.next_wall_timer_us(), self._publisher.changes_us())
+            self._alarm.ring_in(max(0, min(next_us - self._clock(), _IDLE_US)))
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -371,19 +373,6 @@ class Run:
 
 class _Stopped(Exception):
     """Tells Spark to give up a batch that a stopped run does not want to begin."""
-
-
-def _policies(topology: Topology) -> dict[str, LowWatermarkPolicy]:
-    policies: dict[str, LowWatermarkPolicy] = {}
-    for spec in topology.injected():
-        policy = spec.injection.low_watermark if spec.injection is not None else None
-        if not isinstance(policy, LowWatermarkPolicy):
-            raise PipelineError(
-                f"stream {spec.name!r} has no low-watermark policy (it has {policy!r}). Say how "
-                'late its records may come: low_watermark=mr.BoundedDelay("5 s").'
-            )
-        policies[spec.name] = policy
-    return policies
 
 
 def _now_us() -> int:

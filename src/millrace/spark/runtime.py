@@ -29,6 +29,7 @@ class SourceColumns:
     stream: str
     columns: tuple[str, ...]
     native: bool
+    names_processes: bool
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 from pyspark.sql import types as T
 
+from millrace.injectors.policy import WatermarkColumn
 from millrace.model.errors import PipelineError
+from millrace.model.pipeline import Injection
 from millrace.model.stream import ByFields
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.model.topology import Edge, StreamSpec, Topology
-from millrace.spark import wire
+from millrace.spark import processes, wire
 from millrace.spark.formats import fields_of
 from millrace.spark.values import check_format, value_columns
 
@@ -45,6 +47,8 @@ class Source:
         columns: The columns that make a value.
         column: Name of the struct column that holds them on the wire.
         native: Whether Spark encodes its keys; otherwise Python does. The same for all sources.
+        claims: Column in which its processes publish their own low watermark; None if they do not.
+        punctuation: Boolean column: whether a row is no record but only carries such a claim.
     """
 
     number: int
@@ -52,6 +56,19 @@ class Source:
     frame: DataFrame
     columns: tuple[str, ...]
     native: bool
+    claims: str | None = None
+    punctuation: str | None = None
+
+    @property
+    def names_processes(self) -> bool:
+        """Return whether its rows tell more of their processes than the time of a record."""
+        return self.claims is not None or self.injection.process is not None
+
+    @property
+    def injection(self) -> Injection:
+        """Return how the stream is injected."""
+        assert self.stream.injection is not None, "only injected streams have sources"
+        return self.stream.injection
 
     @property
     def column(self) -> str:
@@ -83,10 +100,19 @@ def sources_of(topology: Topology) -> list[Source]:
             )
         _check_timestamp(spec.name, str(injection.timestamp), frame)
         check_format(spec.name, spec.coder, spec.format)
-        columns = value_columns(spec.name, spec.format, frame.columns, str(injection.timestamp))
-        found.append(
-            Source(number, spec, frame, columns, _is_native(topology, spec, frame, columns))
+        policy = injection.low_watermark
+        own = policy if isinstance(policy, WatermarkColumn) else None
+        claims, punctuation = (own.column, own.punctuation) if own is not None else (None, None)
+        _check_processes(spec.name, frame, injection.process, claims, punctuation)
+        columns = value_columns(
+            spec.name,
+            spec.format,
+            frame.columns,
+            str(injection.timestamp),
+            (injection.process, claims, punctuation),
         )
+        native = _is_native(topology, spec, frame, columns)
+        found.append(Source(number, spec, frame, columns, native, claims, punctuation))
     # One pass over the input serves all sources, so one that needs Python takes the others along.
     native = all(source.native for source in found)
     return [dataclasses.replace(source, native=native) for source in found]
@@ -95,7 +121,11 @@ def sources_of(topology: Topology) -> list[Source]:
 def python_rows(source: Source) -> DataFrame:
     """Return a source as (stream, ts, struct of the value's columns), for the encode stage."""
     return source.frame.select(
-        F.lit(source.number).alias("stream"), _time(source).alias("ts"), _value(source)
+        F.lit(source.number).alias("stream"),
+        _time(source).alias("ts"),
+        _value(source),
+        *_process(source),
+        *([_is_punctuation(source).alias("punctuation")] if source.names_processes else []),
     )
 
 
@@ -126,13 +156,16 @@ def native_rows(
         for key, edge in zip(keys, edges, strict=True)
     ]
     first = F.when(accepted, F.lit(edges[0].number)).otherwise(F.lit(wire.REFUSED))
+    if source.punctuation is not None:
+        first = F.when(_is_punctuation(source), F.lit(wire.PUNCTUATION)).otherwise(first)
+        accepted = accepted & ~_is_punctuation(source)
     refusable = _target(keys[0], first, tasks, intervals[str(edges[0].computation)])
     value = _value(source)
     if not several:
-        return source.frame.select(*refusable, time.alias("ts"), value)
+        return source.frame.select(*refusable, time.alias("ts"), value, *_process(source))
     every = F.array(*(F.struct(*target) for target in targets))
     to = F.when(accepted, every).otherwise(F.array(F.struct(*refusable)))
-    return source.frame.select(to.alias("to"), time.alias("ts"), value)
+    return source.frame.select(to.alias("to"), time.alias("ts"), value, *_process(source))
 
 
 def numbered(rows: DataFrame, sources: Sequence[Source]) -> DataFrame:
@@ -143,17 +176,36 @@ def numbered(rows: DataFrame, sources: Sequence[Source]) -> DataFrame:
     rows = rows.withColumn("sequence", F.monotonically_increasing_id())
     if "to" not in rows.columns:
         return rows
-    return rows.select(F.inline("to"), "ts", "sequence", *(s.column for s in sources))
+    told = [name for name in processes.COLUMNS if name in rows.columns]
+    return rows.select(F.inline("to"), "ts", "sequence", *(s.column for s in sources), *told)
 
 
 def _time(source: Source) -> Column:
-    injection = source.stream.injection
-    assert injection is not None, "only injected streams have sources"
-    name = str(injection.timestamp)
+    at = _micros(source.frame, str(source.injection.timestamp))
+    return at if source.punctuation is None else F.when(~_is_punctuation(source), at)
+
+
+def _micros(frame: DataFrame, name: str) -> Column:
     at = F.col(f"`{name}`")
-    if isinstance(source.frame.schema[name].dataType, T.TimestampType):
+    if isinstance(frame.schema[name].dataType, T.TimestampType):
         at = F.unix_micros(at)
     return at.cast("long")
+
+
+def _process(source: Source) -> list[Column]:
+    """Return the columns that tell of the process a row came by, if the source has them."""
+    if not source.names_processes:
+        return []
+    name, claims = source.injection.process, source.claims
+    process = F.lit(None) if name is None else F.col(f"`{name}`")
+    claimed = F.lit(None) if claims is None else _micros(source.frame, claims)
+    return [process.cast("string").alias("process"), claimed.cast("long").alias("claimed")]
+
+
+def _is_punctuation(source: Source) -> Column:
+    if source.punctuation is None:
+        return F.lit(False)
+    return F.coalesce(F.col(f"`{source.punctuation}`"), F.lit(False))
 
 
 def _value(source: Source) -> Column:
@@ -222,6 +274,34 @@ def _is_native(
         if topology.computation(str(edge.computation)).level > 1:
             return False
     return True
+
+
+def _check_processes(
+    stream: str,
+    frame: DataFrame,
+    process: str | None,
+    claims: str | None,
+    punctuation: str | None,
+) -> None:
+    for name, what in (
+        (process, "inject(process=)"),
+        (claims, "WatermarkColumn(column)"),
+        (punctuation, "WatermarkColumn(punctuation=)"),
+    ):
+        if name is not None and name not in frame.columns:
+            raise PipelineError(
+                f"stream {stream!r}: its source has no column {name!r}, which {what} names. It has "
+                f"{frame.columns}."
+            )
+    if claims is not None:
+        _check_timestamp(stream, claims, frame)
+    if punctuation is not None:
+        kind = frame.schema[punctuation].dataType
+        if not isinstance(kind, T.BooleanType):
+            raise PipelineError(
+                f"stream {stream!r}: column {punctuation!r}, which says whether a row is "
+                f"punctuation, is {kind.simpleString()}. Expected a boolean."
+            )
 
 
 def _check_timestamp(stream: str, name: str, frame: DataFrame) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from millrace.injectors.publisher import Publisher
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.spark.job import Outcome
 from millrace.windmill.counters import Counters
@@ -22,6 +23,8 @@ class Status:
         newest: Injected stream -> latest timestamp read.
         injected: Injected stream -> records read since the beginning.
         refused: Injected stream -> records refused since the beginning.
+        idle: Injected stream -> processes of its injector that are left out, for they are silent.
+        missing: Injected stream -> expected processes that were never heard of.
         counters: Computation -> what it did since the beginning.
         records_per_second: Records read, over the last epochs of this process.
         epoch_seconds: How long the last epoch took.
@@ -35,6 +38,8 @@ class Status:
     newest: dict[str, int]
     injected: dict[str, int]
     refused: dict[str, int]
+    idle: dict[str, list[str]]
+    missing: dict[str, list[str]]
     counters: dict[str, Counters]
     records_per_second: float
     epoch_seconds: float
@@ -81,7 +86,7 @@ class Progress:
         self._replayed += sum(result.replayed for result in outcome.results)
         self._repaired += sum(result.repaired for result in outcome.results)
 
-    def status(self, epochs: Epochs, *, state: str) -> Status:
+    def status(self, epochs: Epochs, publisher: Publisher, *, state: str) -> Status:
         """Return the status of a run."""
         seconds = sum(spent for _, spent in self._recent)
         counters = {}
@@ -95,6 +100,8 @@ class Progress:
             newest=dict(epochs.observed.newest),
             injected=dict(epochs.observed.injected),
             refused=dict(epochs.observed.refused),
+            idle=publisher.idle(),
+            missing=publisher.missing(),
             counters=counters,
             records_per_second=sum(n for n, _ in self._recent) / seconds if seconds else 0.0,
             epoch_seconds=self._seconds,

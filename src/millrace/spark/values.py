@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,9 +115,20 @@ class ValueReader:
 
 
 def value_columns(
-    stream: str, format: Any, available: Sequence[str], timestamp: str
+    stream: str,
+    format: Any,
+    available: Sequence[str],
+    timestamp: str,
+    apart: Collection[str | None] = (),
 ) -> tuple[str, ...]:
     """Return the source's columns that make a value of a format.
+
+    Args:
+        stream: The stream's name, for messages.
+        format: Its record format.
+        available: The source's columns.
+        timestamp: The one with the event time: of a value only where its format names it.
+        apart: Those that say which way a record came: the same.
 
     Raises:
         PipelineError: The format needs a column that the source has not.
@@ -134,8 +145,8 @@ def value_columns(
         return tuple(name for name in fields if name in available)
     if format is Any:
         # The time is in record.timestamp; as a datetime it would cost more than all else here.
-        return tuple(name for name in available if name != timestamp)
-    rest = [name for name in available if name != timestamp]
+        return tuple(name for name in available if name not in {timestamp, *apart})
+    rest = [name for name in available if name not in {timestamp, *apart}]
     if len(rest) == 1:
         return (rest[0],)
     if not rest:

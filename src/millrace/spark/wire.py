@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from millrace.watermark.process import Process
 from millrace.watermark.report import Report
 from millrace.windmill.counters import Counters
 
@@ -21,6 +22,8 @@ CONTROL: Final = -1
 REPORT: Final = -2
 #: A row of a native source that Spark could not give a time or a key.
 REFUSED: Final = -3
+#: A row of a source that is no record: it carries a low watermark.
+PUNCTUATION: Final = -4
 
 #: Columns between levels. ``pid`` is the task that the row goes to; ``hash`` is the key's, signed
 #: as Spark has it; ``origin`` and ``sequence`` are the record's id.
@@ -65,6 +68,7 @@ class TaskReport(msgspec.Struct, array_like=True):
         injected: Injected stream -> records that it saw.
         refused: Injected stream -> records that it refused.
         seconds: How long it ran Python code.
+        processes: Injected stream -> process of its injector -> what it saw of it.
     """
 
     level: int
@@ -74,6 +78,7 @@ class TaskReport(msgspec.Struct, array_like=True):
     injected: dict[str, int]
     refused: dict[str, int]
     seconds: float
+    processes: dict[str, dict[str, Process]] = {}
 
 
 encode = msgspec.msgpack.Encoder().encode

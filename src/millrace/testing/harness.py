@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
+from millrace.injectors.publisher import Publisher
 from millrace.model.errors import CoderError, PipelineError, RecordRejected, WatermarkRegression
 from millrace.model.pipeline import Pipeline, SinkDeclaration
 from millrace.model.record import DeadLetter
@@ -18,6 +19,7 @@ from millrace.model.time import (
     EARLIEST_RECORD,
     LATEST_RECORD,
     MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
     Instant,
     timestamp_us,
 )
@@ -28,6 +30,7 @@ from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.testing.output import Output
 from millrace.testing.shuffle import Shuffle
 from millrace.watermark.authority import LowWatermarks
+from millrace.watermark.process import ONLY, Process
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs, Observed
 from millrace.windmill.manifest import Manifest
@@ -44,6 +47,8 @@ class Harness:
     Args:
         pipeline: Any pipeline; its Spark sources and sinks are left alone.
         intervals: Key intervals a computation, a power of two.
+        publish: Whether injectors publish low watermarks by their policies, as on Spark, besides
+            what :meth:`advance_watermark` says.
 
     Every stream's records can be read with :meth:`outputs`, whether it has a sink or not. Use it as
     a context manager, or call :meth:`close`, to have the invariants checked at the end; ``crash``
@@ -68,10 +73,13 @@ class Harness:
     [False, True]
     """
 
-    def __init__(self, pipeline: Pipeline, *, intervals: int = _ALL_INTERVALS) -> None:
+    def __init__(
+        self, pipeline: Pipeline, *, intervals: int = _ALL_INTERVALS, publish: bool = False
+    ) -> None:
         self._topology, self._taps = _tapped(pipeline)
         self._router = Router(self._topology)
         self._intervals = intervals
+        self._publish = publish
         self._durable = MemoryHardState()
         self._wall_time_us = 0
         self._published: dict[str, int] = {}
@@ -81,12 +89,21 @@ class Harness:
 
     # -- driving -----------------------------------------------------------------------------------
 
-    def inject(self, stream: str, records: Iterable[tuple[Any, Instant]]) -> None:
+    def inject(
+        self,
+        stream: str,
+        records: Iterable[tuple[Any, Instant]],
+        *,
+        process: str = ONLY,
+        low_watermark: Instant | None = None,
+    ) -> None:
         """Deliver records to an injected stream, in order, as one epoch.
 
         Args:
             stream: An injected stream.
             records: (value, timestamp) pairs; the timestamp in microseconds or as a datetime.
+            process: The process of the injector that they came by.
+            low_watermark: What the process says of itself; see :class:`~millrace.WatermarkColumn`.
 
         Raises:
             RecordRejected: A value or timestamp is refused, and there is no dead-letter stream.
@@ -109,6 +126,10 @@ class Harness:
                 seen.add(Observed({stream: at_us}, {stream: 1}))
             rows.add(made, origin, range(sequence, sequence + len(made)))
             sequence += len(made)
+        if low_watermark is not None or stream in seen.newest:
+            claimed_us = MIN_TIMESTAMP if low_watermark is None else timestamp_us(low_watermark)
+            newest_us = seen.newest.get(stream, MIN_TIMESTAMP)
+            seen.processes[stream] = {process: Process(newest_us, claimed_us)}
         self._epoch(rows, seen)
 
     def advance_watermark(self, stream: str, to: Instant) -> None:
@@ -242,16 +263,40 @@ class Harness:
         check_low_watermarks(before, self._epochs.authority.low_watermarks)
         for stream, output in leaving:
             self._outputs[stream].append(output)
+        published = self._last_manifest.injectors if self._last_manifest is not None else {}
+        if self._publish and (
+            self._injected_low_watermarks() != published
+            or self._publisher.changes_us() <= self._wall_time_us
+        ):
+            self._epoch(Shuffle(), Observed())  # on Spark, the alarm rings at once
+
+    def _injected_low_watermarks(self) -> dict[str, int]:
+        """Return what the injectors publish now, by hand or by policy."""
+        outputs = self._epochs.authority.low_watermarks.outputs
+        before = {
+            spec.name: max(
+                outputs[injector_name(spec.name)], self._published.get(spec.name, MIN_TIMESTAMP)
+            )
+            for spec in self._topology.injected()
+        }
+        if not self._publish:
+            return before
+        processes = self._epochs.observed.processes
+        return self._publisher.published(processes, wall_time_us=self._wall_time_us, before=before)
 
     def _attempt(self, rows: Shuffle, observed: Observed) -> list[tuple[str, Output]]:
         epochs = self._epochs
         manifest = epochs.begin(
             epochs.open.epoch if epochs.open is not None else epochs.completed + 1,
             wall_time_us=self._wall_time_us,
-            injectors=self._published,
+            injectors=self._injected_low_watermarks(),
         )
         assert manifest is not None, "the epoch after the last completed one is not completed"
         results = self._run_levels(manifest, rows)
+        if self._publish:
+            observed.processes = self._publisher.heard(
+                observed.by_process(), epochs.observed.processes, manifest.wall_time_us
+            )
         epochs.complete(manifest, results, observed)
         self._last_manifest = manifest
         return [(edge.stream, out) for edge, out in rows.sunk(self._topology, self._taps)]
@@ -290,6 +335,7 @@ class Harness:
 
     def _recover(self) -> None:
         self._state = CrashingState(self._durable)
+        self._publisher = Publisher.of(self._topology) if self._publish else Publisher({})
         self._caches = MemoryCaches()
         self._epochs = Epochs(self._topology, self._state, intervals=self._intervals)
         self._worker = Worker(self._topology, self._state, self._caches)

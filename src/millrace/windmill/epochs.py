@@ -19,6 +19,7 @@ from millrace.model.topology import Topology, injector_name
 from millrace.store import HardState
 from millrace.watermark.authority import Authority, LowWatermarks
 from millrace.watermark.intervals import IntervalMap
+from millrace.watermark.process import ONLY, Process
 from millrace.watermark.report import Report
 from millrace.windmill.counters import Counters, FirstLate
 from millrace.windmill.manifest import (
@@ -43,11 +44,18 @@ class Observed:
         newest: Injected stream -> latest timestamp.
         injected: Injected stream -> records.
         refused: Injected stream -> records refused.
+        processes: Injected stream -> process of its injector -> what was seen of it.
     """
 
     newest: dict[str, int] = field(default_factory=dict)
     injected: dict[str, int] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
+    processes: dict[str, dict[str, Process]] = field(default_factory=dict)
+
+    def by_process(self) -> dict[str, dict[str, Process]]:
+        """Return what was seen of each process; an injector that names none has one."""
+        only = {stream: {ONLY: Process(us)} for stream, us in self.newest.items()}
+        return only | self.processes
 
     def add(self, other: Observed) -> None:
         """Add what another task saw."""
@@ -56,6 +64,10 @@ class Observed:
         for mine, theirs in ((self.injected, other.injected), (self.refused, other.refused)):
             for stream, count in theirs.items():
                 mine[stream] = mine.get(stream, 0) + count
+        for stream, seen in other.processes.items():
+            known = self.processes.setdefault(stream, {})
+            for name, process in seen.items():
+                known[name] = known.get(name, Process()).merged(process)
 
 
 class Epochs:
@@ -203,6 +215,7 @@ class Epochs:
             counters=self.counters,
             injected=self.observed.injected,
             refused=self.observed.refused,
+            processes=self.observed.processes,
         )
         self._append(completion)
         self.completed = manifest.epoch
@@ -267,7 +280,9 @@ class Epochs:
         for name, numbers in completion.numbers.items():
             self._numbers[name] = dict(numbers)
         self.counters.update(completion.counters)
-        self.observed = Observed(completion.newest, completion.injected, completion.refused)
+        self.observed = Observed(
+            completion.newest, completion.injected, completion.refused, completion.processes
+        )
 
 
 def _log_first_late(computation: str, late: FirstLate) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from millrace.model.topology import INJECTOR, ComputationSpec
 from millrace.watermark.authority import LowWatermarks
 from millrace.watermark.intervals import IntervalMap, KeyInterval
+from millrace.watermark.process import Process
 from millrace.watermark.report import Report
 from millrace.windmill.counters import Counters
 
@@ -115,6 +116,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
         counters: Computation -> counts since the beginning.
         injected: Injected stream -> records since the beginning.
         refused: Injected stream -> records refused since the beginning.
+        processes: Injected stream -> process of its injector -> what was seen of it so far.
     """
 
     epoch: int
@@ -129,6 +131,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     counters: dict[str, Counters]
     injected: dict[str, int]
     refused: dict[str, int]
+    processes: dict[str, dict[str, Process]] = {}
 
 
 Entry = Claim | Manifest | Completion

@@ -1,0 +1,245 @@
+"""The publisher: the low watermark of every injector, as the minimum over its processes.
+
+Like a policy it is pure: what it is told of processes and clock decides what it says. It holds on
+to the clocks of the last two epochs, and, for the sake of its log, to who was idle and missed when
+it last looked.
+
+Source: MillWheel, "Injector and Low Watermark API" (5.2): the user can specify an expected set of
+injector processes, making this metric robust against process failures and network outages.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millrace.injectors.policy import LowWatermarkPolicy
+from millrace.model.errors import PipelineError
+from millrace.model.time import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    MINUTE,
+    SECOND,
+    format_timestamp,
+)
+from millrace.model.topology import Topology
+from millrace.watermark.process import ONLY, Process
+
+#: Says when processes become idle, come back, and are missed.
+log = logging.getLogger("millrace.injectors")
+
+#: How long an expected process may be unheard of before the log says so. Long enough for a process
+#: to start; the low watermark stands still all the while, so not longer.
+_MISSING_US = MINUTE
+
+#: What is known of processes is in every manifest and every report. Source partitions are thousands
+#: at the most; a column with more values than this was meant to be something else, say a user id.
+PROCESSES_MAX = 10_000
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What an injector publishes and who takes part.
+
+    Attributes:
+        low_watermark_us: The minimum over those that take part; MIN_TIMESTAMP if none does.
+        changes_us: Wall clock from which on it is another without news; MAX_TIMESTAMP if never.
+        idle: Processes that are left out, for they have been silent for the time-out.
+        missing: Expected processes that were never heard of.
+    """
+
+    low_watermark_us: int
+    changes_us: int
+    idle: frozenset[str]
+    missing: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """How the processes of one injected stream are put together.
+
+    Attributes:
+        policy: What each of them publishes.
+        expected: Names of those that must be heard of before anything is published.
+        idle_us: Time-out after which a silent one is left out; None: never.
+    """
+
+    policy: LowWatermarkPolicy
+    expected: tuple[str, ...] = (ONLY,)
+    idle_us: int | None = None
+
+    def publication(
+        self, processes: Mapping[str, Process], wall_time_us: int, read_until_us: int
+    ) -> Publication:
+        """Return what to publish.
+
+        Args:
+            processes: All that were heard of, or that are expected and have been waited for.
+            wall_time_us: What time it is.
+            read_until_us: See :meth:`LowWatermarkPolicy.published_us`.
+        """
+        published_us, changes_us = MAX_TIMESTAMP, MAX_TIMESTAMP
+        idle, missing = [], []
+        for name in {*self.expected, *processes}:
+            process = processes.get(name, Process())
+            if process.newest_us == process.claimed_us == MIN_TIMESTAMP:
+                missing.append(name)
+            if self.idle_us is not None and process.heard_us != MIN_TIMESTAMP:
+                leaves_us = process.heard_us + self.idle_us
+                if leaves_us <= wall_time_us:
+                    idle.append(name)
+                    continue
+                changes_us = min(changes_us, leaves_us)
+            published_us = min(published_us, self.policy.published_us(process, read_until_us))
+            changes_us = min(changes_us, self.policy.changes_us(process, read_until_us))
+        if len(idle) == len({*self.expected, *processes}):
+            published_us = MIN_TIMESTAMP  # nobody is left to say anything: it stays what it was
+        expected = frozenset(missing).intersection(self.expected)
+        return Publication(published_us, changes_us, frozenset(idle), expected)
+
+
+class Publisher:
+    """The injectors of a pipeline.
+
+    Args:
+        injectors: By injected stream.
+    """
+
+    def __init__(self, injectors: Mapping[str, Aggregate]) -> None:
+        self._injectors = injectors
+        self._last: dict[str, Publication] = {}
+        self._clocks: deque[int] = deque([MIN_TIMESTAMP, MIN_TIMESTAMP], maxlen=2)
+        self._missed: set[tuple[str, str]] = set()
+
+    @classmethod
+    def of(cls, topology: Topology) -> Publisher:
+        """Return the publisher of a pipeline's injectors.
+
+        Raises:
+            PipelineError: An injected stream has no low-watermark policy.
+        """
+        found = {}
+        for spec in topology.injected():
+            injection = spec.injection
+            policy = injection.low_watermark if injection is not None else None
+            if injection is None or not isinstance(policy, LowWatermarkPolicy):
+                raise PipelineError(
+                    f"stream {spec.name!r} has no low-watermark policy (it has {policy!r}). Say "
+                    'how late its records may come: low_watermark=mr.BoundedDelay("5 s").'
+                )
+            expected = injection.expected
+            if not expected and injection.process is None:
+                expected = (ONLY,)
+            found[spec.name] = Aggregate(policy, expected, injection.idle_us)
+        return cls(found)
+
+    def published(
+        self,
+        processes: Mapping[str, Mapping[str, Process]],
+        *,
+        wall_time_us: int,
+        before: Mapping[str, int],
+    ) -> dict[str, int]:
+        """Return injected stream -> low watermark to publish with the next epoch; log what changed.
+
+        Args:
+            processes: Injected stream -> process -> what is known of it.
+            wall_time_us: What time it is.
+            before: Injected stream -> what was published before; nothing goes below it.
+        """
+        # What is read in an epoch was decided before its clock was taken. So what had arrived by
+        # the clock of one epoch is sure to have been read by the end of the next, not before.
+        read_until_us = self._clocks[0]
+        found = {}
+        for stream, injector in self._injectors.items():
+            known = processes.get(stream, {})
+            publication = injector.publication(known, wall_time_us, read_until_us)
+            self._tell(stream, injector, publication, known, wall_time_us)
+            self._last[stream] = publication
+            found[stream] = max(before[stream], publication.low_watermark_us)
+        return found
+
+    def changes_us(self) -> int:
+        """Return from when on another value would be published without news, as of last time."""
+        return min((last.changes_us for last in self._last.values()), default=MAX_TIMESTAMP)
+
+    def idle(self) -> dict[str, list[str]]:
+        """Return injected stream -> processes left out as idle, as of last time."""
+        return {stream: sorted(last.idle) for stream, last in self._last.items() if last.idle}
+
+    def missing(self) -> dict[str, list[str]]:
+        """Return injected stream -> expected processes never heard of, as of last time."""
+        return {stream: sorted(last.missing) for stream, last in self._last.items() if last.missing}
+
+    def heard(
+        self,
+        seen: Mapping[str, Mapping[str, Process]],
+        known: Mapping[str, Mapping[str, Process]],
+        wall_time_us: int,
+    ) -> dict[str, dict[str, Process]]:
+        """Return what to remember of the processes seen in an epoch, when it is over.
+
+        They were heard now. Expected ones that nobody knows yet are waited for from now on.
+
+        Args:
+            seen: Injected stream -> process -> what an epoch saw of it.
+            known: The same, of all epochs before.
+            wall_time_us: The epoch's clock.
+
+        Raises:
+            PipelineError: There are too many.
+        """
+        self._clocks.append(wall_time_us)
+        found: dict[str, dict[str, Process]] = {}
+        for stream, injector in self._injectors.items():
+            earlier = known.get(stream, {})
+            now = Process(heard_us=wall_time_us)
+            fresh = {name: one.merged(now) for name, one in seen.get(stream, {}).items()}
+            for name in injector.expected:
+                if name not in earlier:
+                    fresh.setdefault(name, now)
+            if len({*earlier, *fresh}) > PROCESSES_MAX:
+                raise PipelineError(
+                    f"stream {stream!r} has more than {PROCESSES_MAX:,} processes (the last are "
+                    f"{sorted(fresh)[-3:]}). Each is remembered forever, so inject(process=) must "
+                    "name something bounded, such as a source partition. Is it a key by mistake?"
+                )
+            found[stream] = fresh
+        return found
+
+    def _tell(
+        self,
+        stream: str,
+        injector: Aggregate,
+        now: Publication,
+        known: Mapping[str, Process],
+        wall_time_us: int,
+    ) -> None:
+        last = self._last.get(stream)
+        was_idle = last.idle if last is not None else frozenset[str]()
+        for name in sorted(now.idle - was_idle):
+            log.warning(
+                "stream %r: process %r has been silent for %g s, its time-out: it is idle, and no "
+                "longer holds the low watermark. What it sends now may be late.",
+                stream,
+                name,
+                (injector.idle_us or 0) / SECOND,
+            )
+        for name in sorted(was_idle - now.idle):
+            log.warning("stream %r: process %r is not idle any more.", stream, name)
+        for name in sorted(now.missing - now.idle):
+            process = known.get(name)
+            if name == ONLY or process is None or (stream, name) in self._missed:
+                continue
+            if wall_time_us >= process.heard_us + _MISSING_US:
+                self._missed.add((stream, name))
+                log.warning(
+                    "stream %r: expected process %r has not been heard of since %s, so the low "
+                    "watermark of the stream stands still. Start it, take it off "
+                    "inject(expected=), or give inject(idle=).",
+                    stream,
+                    name,
+                    format_timestamp(process.heard_us),
+                )

@@ -1,0 +1,59 @@
+"""What rows tell of the processes of their injector: who sent them, and what it claims of itself.
+
+Rows of a source that names its processes, or publishes its own low watermark, carry it in the
+columns ``process`` and ``claimed``; others have nulls there, or no such columns.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.spark import wire
+from millrace.watermark.process import ONLY, Process
+
+#: The columns, besides those of the record.
+COLUMNS: Final = ("process", "claimed")
+
+
+def note(report: wire.TaskReport, stream: str, rows: pa.Table, latest_us: int) -> None:
+    """Add to a task's report what accepted records, or punctuation, tell of their processes.
+
+    A claim after ``latest_us``, and not at the end of time, is refused and counted: a broken clock
+    would make everything late that follows.
+
+    Args:
+        report: Of the task.
+        stream: The injected stream.
+        rows: With the columns ``ts``, null in punctuation, ``process`` and ``claimed``.
+        latest_us: Of the stream.
+    """
+    if not rows.num_rows:
+        return
+    claimed = rows.column("claimed")
+    valid = pc.fill_null(
+        pc.or_(pc.less_equal(claimed, latest_us), pc.greater_equal(claimed, MAX_TIMESTAMP)), True
+    )
+    wrong = rows.num_rows - int(np.count_nonzero(valid.to_numpy()))
+    if wrong:
+        claimed = pc.if_else(valid, claimed, pa.scalar(None, pa.int64()))
+        report.refused[stream] = report.refused.get(stream, 0) + wrong
+    table = pa.table(
+        {
+            "process": pc.fill_null(rows.column("process"), ONLY),
+            "ts": rows.column("ts"),
+            "claimed": claimed,
+        }
+    )
+    grouped = table.group_by("process").aggregate([("ts", "max"), ("claimed", "max")])
+    known = report.processes.setdefault(stream, {})
+    for row in grouped.to_pylist():
+        newest_us, claimed_us = (
+            MIN_TIMESTAMP if us is None else us for us in (row["ts_max"], row["claimed_max"])
+        )
+        process = Process(newest_us, min(claimed_us, MAX_TIMESTAMP))
+        known[row["process"]] = known.get(row["process"], Process()).merged(process)

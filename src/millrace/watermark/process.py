@@ -1,0 +1,41 @@
+"""Process: what is known of one process, or source partition, of an injector.
+
+Source: MillWheel, "Injector and Low Watermark API" (5.2): an injector can be distributed across
+multiple processes; the aggregate low watermark of those processes is the injector low watermark.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from millrace.model.time import MIN_TIMESTAMP
+
+
+class Process(msgspec.Struct, array_like=True, frozen=True):
+    """One process of an injector, as far as it was heard of. All in microseconds.
+
+    Attributes:
+        newest_us: Latest record timestamp read from it; MIN_TIMESTAMP if none was.
+        claimed_us: Latest low watermark that it published itself; MIN_TIMESTAMP if it does not.
+        heard_us: Wall clock when it last delivered anything, or else was first expected.
+    """
+
+    newest_us: int = MIN_TIMESTAMP
+    claimed_us: int = MIN_TIMESTAMP
+    heard_us: int = MIN_TIMESTAMP
+
+    def merged(self, other: Process) -> Process:
+        """Return what is known from two observations; the order does not matter.
+
+        >>> Process(newest_us=5, heard_us=1).merged(Process(newest_us=3, claimed_us=2, heard_us=4))
+        Process(newest_us=5, claimed_us=2, heard_us=4)
+        """
+        return Process(
+            max(self.newest_us, other.newest_us),
+            max(self.claimed_us, other.claimed_us),
+            max(self.heard_us, other.heard_us),
+        )
+
+
+#: The name of the only process of an injector that does not say which it has.
+ONLY = ""

@@ -1,0 +1,86 @@
+"""A Harness whose injectors publish by their policies, as they do on Spark."""
+
+import pytest
+
+import millrace as mr
+
+
+class Late(mr.Computation):
+    inputs = {"events": mr.by(lambda value: value % 3)}
+    outputs = {"late": bool, "ends": int}
+
+    def process_record(self, record):
+        self.produce("late", record.late)
+        self.set_timer(record.timestamp, at=record.timestamp + 100)
+
+    def process_timer(self, timer):
+        self.produce("ends", timer.at)
+
+
+def harness(**options):
+    p = mr.Pipeline("injected")
+    p.inject("events", format=int, **options)
+    p.add(Late)
+    return mr.testing.Harness(p, publish=True)
+
+
+def test_by_itself_the_low_watermark_follows_the_slowest_process():
+    with harness(low_watermark=mr.BoundedDelay(10), process="who", expected=["a", "b"]) as h:
+        h.inject("events", [(1, 1000)], process="a")
+        assert h.low_watermark("Late") == mr.MIN_TIMESTAMP
+        h.inject("events", [(2, 500)], process="b")
+        assert h.low_watermark("Late") == 490
+        h.inject("events", [(2, 490), (2, 489)], process="b")
+        assert [out.value for out in h.outputs("late")] == [False, False, False, True]
+        h.crash()
+        h.inject("events", [(2, 1200)], process="b")
+        assert h.low_watermark("Late") == 990
+
+
+def test_a_clock_that_advances_makes_a_process_idle_and_fires_what_waited():
+    with harness(
+        low_watermark=mr.BoundedDelay(0), process="who", expected=["a", "b"], idle="1 min"
+    ) as h:
+        h.inject("events", [(1, 1000)], process="a")
+        h.inject("events", [(2, 2000)], process="b")
+        h.advance_clock(59 * mr.SECOND)
+        h.inject("events", [(2, 3000)], process="b")
+        assert h.low_watermark("Late") == 1000
+        h.advance_clock(mr.MINUTE)
+        assert h.low_watermark("Late") == 3000
+        assert sorted(out.value for out in h.outputs("ends")) == [1100, 2100]
+        h.inject("events", [(1, 1500)], process="a")
+        assert h.outputs("late")[-1].value is True
+        assert h.low_watermark("Late") == 3000
+
+
+def test_arrival_time_goes_on_while_nothing_arrives():
+    with harness(low_watermark=mr.ArrivalTime("1 s", every="1 s")) as h:
+        h.inject("events", [(1, 4 * mr.SECOND)])
+        h.advance_clock(5 * mr.SECOND)
+        assert h.low_watermark("Late") == 4 * mr.SECOND
+        h.advance_clock(7 * mr.SECOND)
+        assert [out.value for out in h.outputs("ends")] == [4 * mr.SECOND + 100]
+
+
+def test_punctuation_carries_a_low_watermark_and_no_record():
+    with harness(low_watermark=mr.WatermarkColumn("complete_until")) as h:
+        h.inject("events", [(1, 50)], low_watermark=40)
+        h.inject("events", [], low_watermark=150)
+        assert h.low_watermark("Late") == 150
+        assert [out.value for out in h.outputs("ends")] == [150]
+
+
+@pytest.mark.parametrize("writes", range(6))
+def test_a_crash_changes_nothing_of_what_is_published(writes):
+    def run(crash):
+        with harness(low_watermark=mr.BoundedDelay(5), process="who", idle=1000) as h:
+            h.inject("events", [(1, 1000), (2, 1300)], process="a")
+            if crash:
+                h.crash_in_next_epoch(writes)
+            h.inject("events", [(1, 900), (2, 1400)], process="b")
+            h.advance_clock(2000)
+            h.inject("events", [(1, 1500)], process="a")
+            return h.outputs("late"), h.outputs("ends"), h.low_watermark("Late")
+
+    assert run(crash=True) == run(crash=False)
