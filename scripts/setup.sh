@@ -4,8 +4,8 @@
 #   sh scripts/setup.sh          .venv        from requirements/dev.lock
 #   sh scripts/setup.sh bench    .venv-bench  from requirements/bench.lock
 #
-# It needs Python 3.11 or newer with its venv module, and a Java runtime 17 or newer (Spark runs on
-# it). As root on Debian or Ubuntu it installs what is missing; otherwise it ends with one line that
+# It needs Python 3.11 or newer with its venv module, a Java runtime 17 or newer (Spark runs on it),
+# and for the tests a PostgreSQL server (it is not started, tests start their own). As root on Debian or Ubuntu it installs what is missing; otherwise it ends with one line that
 # says what to install. PYTHON names the interpreter to use, JAVA_HOME the Java runtime.
 #
 # It does nothing when nothing changed. A venv counts only once its stamp is written, so one left
@@ -86,6 +86,14 @@ find_java() {
     java_ok java
 }
 
+postgres_ok() {
+    command -v initdb >/dev/null 2>&1 && return 0
+    for program in /usr/lib/postgresql/*/bin/initdb; do
+        [ -x "$program" ] && return 0
+    done
+    return 1
+}
+
 look() { # sets $missing (words for people) and $packages (names for apt-get)
     missing= packages=
     find_python
@@ -99,6 +107,10 @@ look() { # sets $missing (words for people) and $packages (names for apt-get)
     if ! find_java; then
         missing="${missing:+$missing and }a Java runtime $java_min or newer"
         packages="${packages:+$packages }openjdk-$java_min-jre-headless"
+    fi
+    if [ "$venv" = .venv ] && ! postgres_ok; then
+        missing="${missing:+$missing and }a PostgreSQL server (initdb, pg_ctl)"
+        packages="${packages:+$packages }postgresql"
     fi
 }
 

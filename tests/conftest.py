@@ -1,7 +1,16 @@
 """Tiers as markers, and the Hypothesis profiles. tests/README.md says what each tier is for."""
 
 import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,3 +40,123 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 "see tests/README.md."
             )
         item.add_marker(tier)
+
+
+class PostgresServer:
+    """A PostgreSQL server of its own: a directory under /tmp, a free port, a password."""
+
+    user = "millrace"
+
+    def __init__(self) -> None:
+        self._bin = _postgres_programs()
+        self._home = Path(tempfile.mkdtemp(prefix="millrace-postgres-"))
+        self.password = secrets.token_hex(8)
+        # The server refuses to run as root.
+        self._as: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []}
+        if os.getuid() != 0:
+            self._as = {}
+        else:
+            shutil.chown(self._home, "nobody", "nogroup")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        word = self._home / "password"
+        word.write_text(self.password)
+        word.chmod(0o644)
+        self._run(
+            "initdb", "--pgdata", self._data, "--username", self.user, "--pwfile", str(word),
+            "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-sync",
+        )  # fmt: skip
+        self.start()
+
+    @property
+    def conninfo(self) -> str:
+        """How to connect; the password is in the environment."""
+        return f"host=127.0.0.1 port={self.port} user={self.user} dbname=postgres"
+
+    @property
+    def passfile(self) -> Path:
+        """A password file, for processes whose environment is fixed already."""
+        file = self._home / "pgpass"
+        if not file.exists():
+            file.touch(0o600)
+            file.write_text(f"127.0.0.1:{self.port}:*:{self.user}:{self.password}\n")
+        return file
+
+    @property
+    def _data(self) -> str:
+        return str(self._home / "data")
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        options = (
+            f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._home} "
+            "-c fsync=off -c max_connections=50 -c shared_buffers=16MB -c log_min_messages=fatal"
+        )
+        log = str(self._home / "log")
+        self._run("pg_ctl", "start", "-D", self._data, "-w", "-t", "60", "-l", log, "-o", options)
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it; in mode ``immediate`` it does not finish its work, as after a crash."""
+        self._run("pg_ctl", "stop", "-D", self._data, "-m", mode, "-w", "-t", "60")
+
+    def query(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows."""
+        import psycopg
+
+        with psycopg.connect(self.conninfo, password=self.password, autocommit=True) as connection:
+            cursor = connection.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def close(self) -> None:
+        """Stop it and leave nothing."""
+        pid = Path(self._data, "postmaster.pid")
+        if pid.exists():
+            try:
+                self.stop("immediate")
+            except subprocess.CalledProcessError:
+                os.kill(int(pid.read_text().split()[0]), signal.SIGKILL)
+                time.sleep(1)
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        with (self._home / "programs").open("a") as log:
+            subprocess.run(
+                [str(self._bin / program), *arguments],
+                check=True, cwd=self._home, stdout=log, stderr=log, **self._as,
+            )  # fmt: skip
+
+
+def _postgres_programs() -> Path:
+    """Return the directory of initdb and pg_ctl."""
+    on_path = shutil.which("initdb")
+    found = [Path(on_path).resolve().parent] if on_path else []
+    found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    for directory in found:
+        if (directory / "pg_ctl").exists() and (directory / "postgres").exists():
+            return directory
+    raise RuntimeError(
+        "no PostgreSQL server on this machine: initdb and pg_ctl are neither on PATH nor under "
+        "/usr/lib/postgresql. `make setup` says how to install it."
+    )
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """The server of the test session."""
+    server = PostgresServer()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def postgres(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[PostgresServer]:
+    """The server, empty, and its password in the environment."""
+    monkeypatch.setenv("PGPASSWORD", postgres_server.password)
+    yield postgres_server
+    postgres_server.query("DROP SCHEMA public CASCADE")
+    postgres_server.query("CREATE SCHEMA public")

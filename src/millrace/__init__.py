@@ -28,6 +28,7 @@ from millrace.model.time import (
     SECOND,
     UNBOUNDED_PAST,
 )
+from millrace.spark.postgres import PostgreSQL
 from millrace.spark.sinks import Console, Memory, Parquet
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "Parquet",
     "PickleCoder",
     "Pipeline",
+    "PostgreSQL",
     "Record",
     "Timer",
     "ValueState",

@@ -17,6 +17,7 @@ Every message says what was given, what was expected, where it happened and what
     │   ├── CheckpointMismatch   the checkpoint belongs to another pipeline, topology or version
     │   ├── DamagedStore         stored bytes fail their checksum, or a needed object is gone
     │   └── ZombieWriter         a newer run, or another attempt, owns what this one tried to write
+    ├── SinkError                what stands behind a sink cannot be reached, or refuses records
     ├── RunFailed                a run on Spark ended with an error (its cause is attached)
     └── InvariantViolation       the kernel broke one of its own rules: a bug in Millrace
 """
@@ -74,6 +75,10 @@ class DamagedStore(StoreError):
 
 class ZombieWriter(StoreError):
     """A newer run, or another attempt, owns what this writer tried to write."""
+
+
+class SinkError(MillraceError):
+    """What stands behind a sink cannot be reached, or refuses an epoch's records."""
 
 
 class RunFailed(MillraceError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from millrace.spark.postgres import PostgreSQL
 from millrace.spark.sinks import Console, Memory, Parquet
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from millrace.spark.run import Run
     from millrace.spark.status import Status
 
-__all__ = ["Console", "Memory", "Parquet", "run_batch", "start"]
+__all__ = ["Console", "Memory", "Parquet", "PostgreSQL", "run_batch", "start"]
 
 
 def start(pipeline: Pipeline, spark: Any, *, checkpoint: str, **options: Any) -> Run:

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from millrace.injectors.publisher import Publisher
 from millrace.model.errors import MillraceError, PipelineError, RunFailed
 from millrace.model.pipeline import Pipeline
+from millrace.spark.binding import bind_sinks, claim_sinks
 from millrace.spark.failure import explain
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import tasks_for
@@ -65,10 +66,8 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
     assert manifest is not None, "the first epoch of new state is not completed"
     started = time.perf_counter()
     plan.attach(None, "")
-    owner = f"batch {uuid4()}"
-    for sink in topology.sinks:
-        if hasattr(sink, "bind"):
-            sink.bind(owner)
+    bind_sinks(topology, f"batch {uuid4()}")
+    claim_sinks(topology, epochs)
     rows = plan.rows(epochs.interval_counts())
     try:
         with _settings(spark):

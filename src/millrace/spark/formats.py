@@ -35,6 +35,7 @@ class Columns:
     Attributes:
         arrow: The struct type of a record.
         ddl: The same for Spark.
+        json: Names of the columns whose text is JSON.
     """
 
     def __init__(self, format: Any, coder: Coder) -> None:
@@ -42,7 +43,7 @@ class Columns:
         fields = fields_of(format)
         self._flat = fields is not None
         named = fields if fields is not None else {"value": format}
-        self._json = {name for name, kind in named.items() if _types(kind) is _JSON}
+        self.json = {name for name, kind in named.items() if _types(kind) is _JSON}
         parts = [(name, *_types(kind)) for name, kind in named.items()]
         for reserved in ("_key", "_timestamp", "_id"):
             if reserved in named:
@@ -83,7 +84,7 @@ class Columns:
         for position, name in enumerate(self.names):
             kind = self.arrow.field(position).type
             column = columns[position]
-            if name in self._json:
+            if name in self.json:
                 column = [None if v is None else msgspec.json.encode(v).decode() for v in column]
             elif pa.types.is_nested(kind):
                 column = [

@@ -20,6 +20,7 @@ from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineErr
 from millrace.model.pipeline import Pipeline
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.model.topology import Topology, injector_name
+from millrace.spark.binding import bind_sinks, claim_sinks
 from millrace.spark.failure import explain
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import intervals_for, is_local, tasks_for
@@ -96,11 +97,10 @@ def start(
         # A tick starts an epoch and has done its work: no row of it is read.
         nothing = ticks(spark, alarm).filter(F.col("tick") < 0).select(F.lit(None).alias("ts"))
         state = open_location(checkpoint, pipeline=pipeline.name)
-        for sink in topology.sinks:
-            if hasattr(sink, "bind"):
-                sink.bind(state.uuid)
+        bind_sinks(topology, state.uuid)
         epochs = Epochs(topology, state, intervals=intervals)
         _check_progress(checkpoint, epochs, home / "spark")
+        claim_sinks(topology, epochs)
         where = home / "cache" if is_local(spark) else Path(tempfile.gettempdir()) / "millrace"
         plan.attach(state, cache or str(where))
         run = Run(topology, epochs, plan, publisher, alarm, scratch, clock or _now_us)

@@ -9,15 +9,22 @@ producer's key as text), ``_timestamp`` and ``_id`` (16 bytes, unique, the same 
 
 from __future__ import annotations
 
+import errno
+import re
 import shutil
+import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable, PipelineError
 from millrace.store import local_path
 
+if TYPE_CHECKING:
+    from millrace.spark.binding import Binding
+
 #: Spark and its readers pass over names that begin with an underscore.
 _STAGING = "_staging"
+_ATTEMPT = re.compile(r"epoch=(\d+)")
 _OWNER = "_millrace"
 
 
@@ -43,8 +50,8 @@ class Parquet:
         remote = "://" in self.path and not self.path.startswith("file://")
         self._local = None if remote else local_path(self.path)
 
-    def bind(self, owner: str) -> None:
-        """Claim the directory for a checkpoint; called once, before a run writes anything.
+    def bind(self, binding: Binding) -> str:
+        """Claim the directory for a checkpoint, and return it; before a run writes anything.
 
         Epochs of two checkpoints in one directory would hide each other.
 
@@ -53,7 +60,8 @@ class Parquet:
             CheckpointUnwritable: The directory cannot be written.
         """
         if self._local is None:
-            return
+            return repr(self)
+        owner = binding.owner
         mark = self._local / _OWNER
         try:
             self._local.mkdir(parents=True, exist_ok=True)
@@ -71,6 +79,7 @@ class Parquet:
                 f"is {owner}). Was the checkpoint deleted and its output kept, or is it that of an "
                 "earlier batch? Write to another path, or delete this one."
             )
+        return f"Parquet({str(self._local.absolute())!r})"
 
     def __call__(self, rows: Any, epoch: int) -> None:
         """Write the records of an epoch."""
@@ -79,15 +88,18 @@ class Parquet:
         if local is None:
             rows.write.mode("overwrite").parquet(f"{self.path.rstrip('/')}/{name}")
             return
-        staged, final = local / _STAGING / name, local / name
+        # Every attempt has a directory of its own: a driver that was superseded in this epoch, and
+        # woke up, may still be writing the same rows.
+        staging = local / _STAGING
+        staged, final = staging / f"{name}-{uuid.uuid4().hex}", local / name
         rows.write.mode("overwrite").parquet(str(staged.absolute()))
-        if final.exists():
-            # A retry of an epoch whose sink had finished: the same rows, so either copy will do.
-            shutil.rmtree(staged)
-        elif _has_rows(staged):
-            staged.rename(final)
-        else:
-            shutil.rmtree(staged)
+        if _has_rows(staged):
+            _rename(staged, final)
+        # What attempts at this epoch and earlier ones left; this one's outcome is decided.
+        for left in staging.iterdir():
+            found = _ATTEMPT.match(left.name)
+            if found is not None and int(found[1]) <= epoch:
+                shutil.rmtree(left, ignore_errors=True)
 
     def __repr__(self) -> str:
         return f"Parquet({self.path!r})"
@@ -133,6 +145,15 @@ class Console:
 
     def __repr__(self) -> str:
         return f"Console({self.most})"
+
+
+def _rename(staged: Path, final: Path) -> None:
+    """Give a directory its name, unless another attempt at the epoch has it: the same rows."""
+    try:
+        staged.rename(final)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
 
 
 def _has_rows(directory: Path) -> bool:

@@ -1,0 +1,278 @@
+"""The driver's transactions: who may write, which epochs are written, and the rows of one more.
+
+The row of a sink in ``millrace_epochs`` is the lock, the fence and the memory. Every transaction
+takes it first, so two drivers come one after the other, and the later sees what the earlier did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from millrace.model.errors import CheckpointMismatch, SinkError, ZombieWriter
+from millrace.spark.postgres.connection import Away, connect, said
+from millrace.spark.postgres.tables import ID, TASK, Tables, identifier
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg import sql
+
+#: How long clearing or dropping a staging table may wait for those who write there. What it holds
+#: is never read again, so a later epoch, or a later run, does it as well.
+_LOCK_WAIT = "100ms"
+
+
+class Ledger:
+    """The epochs that one sink has written.
+
+    Args:
+        name: The sink, for messages.
+        conninfo: How to connect.
+        tables: Of the sink.
+        pipeline: Name of the pipeline.
+        owner: Id of the checkpoint.
+
+    Attributes:
+        generation: Of the run, once it has claimed the sink.
+    """
+
+    def __init__(self, name: str, conninfo: str, tables: Tables, pipeline: str, owner: str) -> None:
+        self._name = name
+        self._conninfo = conninfo
+        self._tables = tables
+        self._pipeline = pipeline
+        self._owner = owner
+        self.generation = 0
+
+    def staging(self) -> sql.Identifier:
+        """Return this run's staging table."""
+        return identifier(
+            self._tables.workspace, self._tables.staging(self._owner, self.generation)
+        )
+
+    def check_owner(self, connection: psycopg.Connection[Any]) -> None:
+        """Refuse a sink that holds the output of another checkpoint.
+
+        Raises:
+            CheckpointMismatch: It does.
+        """
+        recorded = self._recorded(connection)
+        if recorded is not None and recorded[0] != self._owner:
+            raise self._of_another(recorded[0])
+
+    def claim(self, generation: int, completed: int) -> None:
+        """Take the sink over for a run, and make its staging table.
+
+        Args:
+            generation: Of the run.
+            completed: Its last completed epoch.
+
+        Raises:
+            ZombieWriter: A newer run has claimed the sink.
+            CheckpointMismatch: The sink is ahead of the checkpoint.
+        """
+        self.generation = generation
+        with connect(self._conninfo) as connection:
+            with connection.transaction():
+                self._execute(
+                    connection,
+                    "INSERT INTO {} (pipeline, sink, checkpoint, generation, epoch) "
+                    "VALUES (%s, %s, %s, %s, -1) ON CONFLICT DO NOTHING",
+                    self._pipeline,
+                    self._tables.sink,
+                    self._owner,
+                    generation,
+                )
+                epoch = self._fenced(connection)
+                if epoch > completed + 1:
+                    raise CheckpointMismatch(
+                        f"{self._name} has recorded epoch {epoch}, but the checkpoint's last one "
+                        f"is {completed}. Was the checkpoint restored from an older copy? What the "
+                        "table took since would be taken for done. Restore the database of the "
+                        "same time, or write to another table from a new checkpoint."
+                    )
+                self._execute(
+                    connection,
+                    "UPDATE {} SET generation = %s WHERE pipeline = %s AND sink = %s",
+                    generation,
+                    self._pipeline,
+                    self._tables.sink,
+                )
+            self._stage(connection)
+
+    def merge(self, epoch: int, staged: dict[int, int]) -> None:
+        """Move staged rows into the table and record the epoch, unless it is recorded.
+
+        Args:
+            epoch: The epoch.
+            staged: Task attempts that count -> how many rows they staged.
+
+        Raises:
+            Away: The server broke off, or lost the staged rows: stage them again.
+            SinkError: The table refuses the rows.
+            ZombieWriter: A newer run has claimed the sink.
+        """
+        import psycopg
+
+        where = f"{self._name}, epoch {epoch}"
+        with connect(self._conninfo) as connection:
+            try:
+                with connection.transaction():
+                    # A server that loses its last transactions in a crash would have forgotten an
+                    # epoch that the checkpoint counts as written.
+                    connection.execute(
+                        "SELECT set_config('synchronous_commit', 'on', true) "
+                        "WHERE current_setting('synchronous_commit') = 'off'"
+                    )
+                    if self._fenced(connection) >= epoch:
+                        return
+                    self._move(connection, where, staged)
+                    self._execute(
+                        connection,
+                        "UPDATE {} SET epoch = %s, written_at = now() "
+                        "WHERE pipeline = %s AND sink = %s",
+                        epoch,
+                        self._pipeline,
+                        self._tables.sink,
+                    )
+                self.clear(connection)
+            except psycopg.OperationalError as error:
+                # Also when the answer to COMMIT got lost: the next attempt finds it recorded.
+                raise Away(f"{where}: {said(error)}") from None
+            except psycopg.Error as error:
+                raise SinkError(
+                    f"{where}: the table refuses the epoch: {said(error)} Nothing of the epoch was "
+                    "written. Mend the computation that produced it, or change the table, and "
+                    "start again."
+                ) from error
+
+    def clear(self, connection: psycopg.Connection[Any]) -> None:
+        """Empty the staging table, unless somebody still copies there."""
+        from psycopg import errors, sql
+
+        try:
+            with connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_WAIT}'")
+                connection.execute(sql.SQL("TRUNCATE {}").format(self.staging()))
+        except errors.LockNotAvailable:
+            # A task attempt that was given up, or that is paused.
+            return
+
+    def _move(
+        self, connection: psycopg.Connection[Any], where: str, staged: dict[int, int]
+    ) -> None:
+        from psycopg import sql
+
+        here = sql.SQL("FROM {} WHERE {} = ANY(%s)").format(self.staging(), sql.Identifier(TASK))
+        found = connection.execute(sql.SQL("SELECT count(*) ") + here, [list(staged)])
+        (count,) = found.fetchone() or (0,)
+        if count != sum(staged.values()):
+            # The staging table is unlogged: a server that crashed comes back with it empty.
+            raise Away(
+                f"{where}: {count} of {sum(staged.values())} staged rows were found. Did the "
+                "server restart?"
+            )
+        connection.execute(self._insert(here), [list(staged)])
+
+    def _insert(self, here: sql.Composed) -> sql.Composed:
+        from psycopg import sql
+
+        def listed(names: Sequence[sql.Composable]) -> sql.Composed:
+            return sql.SQL(", ").join(names)
+
+        columns = [sql.Identifier(column.name) for column in self._tables.columns]
+        key = [sql.Identifier(name) for name in self._tables.key]
+        into = sql.SQL("INSERT INTO {} ({}) ").format(self._tables.target(), listed(columns))
+        if not key:
+            return sql.Composed([into, sql.SQL("SELECT {} ").format(listed(columns)), here])
+        # Ids sort as their producer produced, so the last one is the newest.
+        newest = sql.SQL("SELECT DISTINCT ON ({}) {} ").format(listed(key), listed(columns))
+        order = sql.SQL(" ORDER BY {}, {} DESC ").format(listed(key), sql.Identifier(ID))
+        replaced = [
+            sql.SQL("{} = EXCLUDED.{}").format(column, column)
+            for column in columns
+            if column not in key
+        ]
+        action = sql.SQL("DO UPDATE SET ") + listed(replaced) if replaced else sql.SQL("DO NOTHING")
+        conflict = sql.SQL("ON CONFLICT ({}) ").format(listed(key))
+        return sql.Composed([into, newest, here, order, conflict, action])
+
+    def _fenced(self, connection: psycopg.Connection[Any]) -> int:
+        """Lock the sink's row and return the last epoch, or refuse a run that was superseded."""
+        recorded = self._recorded(connection, " FOR UPDATE")
+        if recorded is None:
+            raise SinkError(
+                f"{self._name}: the row of sink {self._tables.sink!r} is gone from "
+                "millrace_epochs, and with it the knowledge of which epochs are written. Stop the "
+                "run, restore the row or empty the table, and start again."
+            )
+        checkpoint, generation, epoch = recorded
+        if checkpoint != self._owner:
+            raise self._of_another(checkpoint)
+        if generation > self.generation:
+            raise ZombieWriter(
+                f"zombie writer: {self._name} was claimed by generation {generation} of this "
+                f"pipeline, and this run has generation {self.generation}. A newer run has taken "
+                "over; this one must stop. Nothing was lost."
+            )
+        return epoch
+
+    def _recorded(
+        self, connection: psycopg.Connection[Any], lock: str = ""
+    ) -> tuple[str, int, int] | None:
+        found: tuple[str, int, int] | None = self._execute(
+            connection,
+            "SELECT checkpoint, generation, epoch FROM {} WHERE pipeline = %s AND sink = %s" + lock,
+            self._pipeline,
+            self._tables.sink,
+        ).fetchone()
+        return found
+
+    def _execute(
+        self, connection: psycopg.Connection[Any], statement: str, *values: Any
+    ) -> psycopg.Cursor[Any]:
+        """Run a statement on the table of epochs."""
+        from psycopg import sql
+
+        return connection.execute(sql.SQL(statement).format(self._tables.epochs()), values)
+
+    def _of_another(self, checkpoint: str) -> CheckpointMismatch:
+        return CheckpointMismatch(
+            f"the sink {self._name} holds the output of another checkpoint of pipeline "
+            f"{self._pipeline!r} (id {checkpoint}; this one is {self._owner}). Was the checkpoint "
+            "deleted and its output kept? Write to another table; or empty this one and DELETE "
+            f"FROM {self._tables.workspace}.millrace_epochs WHERE pipeline = '{self._pipeline}' "
+            f"AND sink = '{self._tables.sink}'."
+        )
+
+    def _stage(self, connection: psycopg.Connection[Any]) -> None:
+        """Make this run's staging table, and drop those of earlier runs."""
+        from psycopg import errors, sql
+
+        own = sql.SQL("{} bigint, {} bytea").format(sql.Identifier(TASK), sql.Identifier(ID))
+        written = [
+            sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type))
+            for column in self._tables.columns
+        ]
+        connection.execute(
+            sql.SQL("CREATE UNLOGGED TABLE IF NOT EXISTS {} ({})").format(
+                self.staging(), sql.SQL(", ").join([own, *written])
+            )
+        )
+        earlier = connection.execute(
+            "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = %s AND starts_with(c.relname, %s) AND c.relname <> %s",
+            [
+                self._tables.workspace,
+                self._tables.staging_prefix(),
+                self._tables.staging(self._owner, self.generation),
+            ],
+        ).fetchall()
+        for (name,) in earlier:
+            table = identifier(self._tables.workspace, name)
+            try:
+                with connection.transaction():
+                    connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_WAIT}'")
+                    connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
+            except errors.LockNotAvailable:
+                continue

@@ -1,0 +1,189 @@
+"""Preparing a sink's tables: make what is missing, check that the user's fits the records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millrace.model.errors import PipelineError
+from millrace.spark.formats import Columns
+from millrace.spark.postgres.tables import EPOCHS, Column, Tables, identifier
+
+if TYPE_CHECKING:
+    import psycopg
+
+#: A record's columns besides those of its format. A table has them or not.
+EXTRAS = ("_key", "_timestamp", "_id")
+
+_TYPES = {
+    pa.bool_(): "boolean",
+    pa.int32(): "integer",
+    pa.int64(): "bigint",
+    pa.float64(): "double precision",
+    pa.string(): "text",
+    pa.binary(): "bytea",
+    pa.timestamp("us", tz="UTC"): "timestamptz",
+    pa.date32(): "date",
+}
+
+
+def prepare(
+    connection: psycopg.Connection[Any],
+    table: str,
+    key: Sequence[str],
+    workspace: str | None,
+    stream: str,
+    record: Columns,
+) -> Tables:
+    """Make the tables that are missing, check the user's, and return them.
+
+    Raises:
+        PipelineError: The table does not fit the stream's records.
+    """
+    from psycopg import sql
+
+    with connection.transaction():
+        # Two runs that start at once would both make the tables.
+        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('millrace', 0))")
+        schema, name = _resolve(connection, table)
+        workspace = workspace or schema
+        if not _exists(connection, workspace, EPOCHS):
+            connection.execute(
+                sql.SQL(
+                    "CREATE TABLE {} (pipeline text NOT NULL, sink text NOT NULL, "
+                    "checkpoint text NOT NULL, generation bigint NOT NULL, epoch bigint NOT NULL, "
+                    "written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (pipeline, sink))"
+                ).format(identifier(workspace, EPOCHS))
+            )
+        if not _exists(connection, schema, name):
+            _create(connection, schema, name, key, record)
+        columns = _columns(connection, schema, name, stream, record)
+        if key:
+            _check_key(connection, schema, name, key, columns)
+    return Tables(schema, name, workspace, f"{stream} -> {schema}.{name}", columns, tuple(key))
+
+
+def _resolve(connection: psycopg.Connection[Any], table: str) -> tuple[str, str]:
+    schema, _, name = table.rpartition(".")
+    if schema:
+        return schema, name
+    found = connection.execute(
+        "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass(%s)",
+        [_quoted(name)],
+    ).fetchone()
+    if found is None:
+        found = connection.execute("SELECT current_schema()").fetchone()
+    if found is None or found[0] is None:
+        raise PipelineError(
+            f"PostgreSQL table {table!r}: the search_path names no schema that exists. Name one: "
+            f"table='public.{table}'."
+        )
+    return found[0].strip('"'), name
+
+
+def _exists(connection: psycopg.Connection[Any], schema: str, name: str) -> bool:
+    found = connection.execute("SELECT to_regclass(%s)", [f"{_quoted(schema)}.{_quoted(name)}"])
+    (oid,) = found.fetchone() or (None,)
+    return oid is not None
+
+
+def _create(
+    connection: psycopg.Connection[Any],
+    schema: str,
+    name: str,
+    key: Sequence[str],
+    record: Columns,
+) -> None:
+    from psycopg import sql
+
+    declared = [
+        sql.SQL("{} {}").format(
+            sql.Identifier(field.name),
+            sql.SQL("jsonb" if field.name in record.json else column_type(field.type)),
+        )
+        for field in record.arrow
+    ]
+    if key and set(key) <= {field.name for field in record.arrow}:
+        declared.append(
+            sql.SQL("PRIMARY KEY ({})").format(sql.SQL(", ").join(map(sql.Identifier, key)))
+        )
+    connection.execute(
+        sql.SQL("CREATE TABLE {} ({})").format(
+            identifier(schema, name), sql.SQL(", ").join(declared)
+        )
+    )
+
+
+def column_type(kind: pa.DataType) -> str:
+    """Return the PostgreSQL type of a record's column; what has none of its own is JSON.
+
+    >>> column_type(pa.int64()), column_type(pa.list_(pa.string())), column_type(pa.struct([]))
+    ('bigint', 'text[]', 'jsonb')
+    """
+    if pa.types.is_list(kind) and kind.value_type in _TYPES:
+        return f"{_TYPES[kind.value_type]}[]"
+    return _TYPES.get(kind, "jsonb")
+
+
+def _columns(
+    connection: psycopg.Connection[Any], schema: str, name: str, stream: str, record: Columns
+) -> tuple[Column, ...]:
+    found = connection.execute(
+        "SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typcategory = 'A', "
+        "a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' "
+        "FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+        "WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
+        "ORDER BY a.attnum",
+        [f"{_quoted(schema)}.{_quoted(name)}"],
+    ).fetchall()
+    where = f"PostgreSQL table '{schema}.{name}', stream {stream!r}"
+    has = {column: (kind, array) for column, kind, array, _, computed in found if not computed}
+    given = [field.name for field in record.arrow]
+    lacking = [column for column in given if column not in has and column not in EXTRAS]
+    if lacking:
+        raise PipelineError(
+            f"{where}: the records have fields {lacking}, for which the table has no column (it "
+            f"has {sorted(has)}). Add the columns, or produce another format."
+        )
+    needed = [column for column, _, _, needs, _ in found if needs and column not in given]
+    if needed:
+        raise PipelineError(
+            f"{where}: the columns {needed} are NOT NULL without a default, and the records have "
+            f"no such fields (they have {given}). Give them a default, or add the fields."
+        )
+    return tuple(Column(column, *has[column]) for column in given if column in has)
+
+
+def _check_key(
+    connection: psycopg.Connection[Any],
+    schema: str,
+    name: str,
+    key: Sequence[str],
+    columns: Sequence[Column],
+) -> None:
+    written = [column.name for column in columns]
+    unknown = [column for column in key if column not in written]
+    if unknown:
+        raise PipelineError(
+            f"PostgreSQL table '{schema}.{name}': key={list(key)} names {unknown}, which the sink "
+            f"does not write. It writes {written}."
+        )
+    unique = connection.execute(
+        "SELECT array_agg(a.attname::text) FROM pg_index i "
+        "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
+        "WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indimmediate AND i.indisvalid "
+        "AND i.indpred IS NULL AND i.indexprs IS NULL GROUP BY i.indexrelid",
+        [f"{_quoted(schema)}.{_quoted(name)}"],
+    ).fetchall()
+    if not any(set(found) == set(key) for (found,) in unique):
+        raise PipelineError(
+            f"PostgreSQL table '{schema}.{name}': rows are to be replaced by {list(key)}, and the "
+            "table has no primary key or unique index on exactly these columns. Make one: CREATE "
+            f"UNIQUE INDEX ON {schema}.{name} ({', '.join(key)})."
+        )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

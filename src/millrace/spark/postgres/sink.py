@@ -1,0 +1,163 @@
+"""PostgreSQL: rows of a table, exactly once, with the epoch recorded in the same transaction.
+
+Tasks copy their rows into a staging table, side by side. Then the driver, in one transaction: locks
+the sink's row of ``millrace_epochs``, looks whether a newer run has claimed it or this epoch is
+recorded there, moves the rows of the attempts that count into the table, and records the epoch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from millrace.model.errors import PipelineError, SinkError
+from millrace.model.time import SECOND, Duration, duration_us
+from millrace.spark.postgres.connection import Away, checked, connect, said
+from millrace.spark.postgres.ledger import Ledger
+from millrace.spark.postgres.tables import Tables
+
+if TYPE_CHECKING:
+    from millrace.spark.binding import Binding
+
+#: Between attempts while the server is away, in seconds: twice as long each time.
+_PAUSE, _PAUSE_MAX = 0.1, 5.0
+
+
+class PostgreSQL:
+    """Rows of a PostgreSQL table: appended, or replaced by key.
+
+    The table's columns are the fields of the record format (or ``value``), and any of ``_key``
+    (text), ``_timestamp`` (timestamptz) and ``_id`` (bytea, unique) that it has. A table that does
+    not exist is made. Every epoch is one transaction, which also records the epoch in the table
+    ``millrace_epochs``; an epoch that is retried after it was recorded writes nothing.
+
+    Args:
+        conninfo: ``"postgresql://user@host/database"`` or ``"host=... dbname=..."``. Passwords
+            come from the environment (``PGPASSWORD``) or a password file (``PGPASSFILE``,
+            ``~/.pgpass``), of the driver and of every worker.
+        table: Its name, with or without a schema.
+        key: Columns with a primary key or unique index: a record replaces the row with the same
+            key. Of several in one epoch the one that was produced last counts. None: append.
+        workspace: Schema for Millrace's own tables; by default the table's. The user needs the
+            CREATE privilege there.
+        retry: How long an epoch waits for a server that is away before the run fails.
+
+    Raises:
+        PipelineError: The connection string is malformed or holds a password, or psycopg is not
+            installed.
+    """
+
+    #: Tells the runner that this sink runs its DataFrame before it returns, once if all goes well.
+    single_pass = True
+
+    def __init__(
+        self,
+        conninfo: str,
+        table: str,
+        *,
+        key: str | Sequence[str] = (),
+        workspace: str | None = None,
+        retry: Duration = 60 * SECOND,
+    ) -> None:
+        self.conninfo = checked(conninfo)
+        self.table = table
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.workspace = workspace
+        self.retry_us = duration_us(retry)
+        if not all(table.split(".")) or table.count(".") > 1:
+            raise PipelineError(
+                f"mr.PostgreSQL(table={table!r}): expected 'table' or 'schema.table'."
+            )
+        self._stream = ""
+        self._tables: Tables
+        self._ledger: Ledger
+
+    def bind(self, binding: Binding) -> str:
+        """Check table and columns, make what is missing, and return what the sink writes to.
+
+        Raises:
+            PipelineError: The table does not fit the records.
+            CheckpointMismatch: The table holds the output of another checkpoint.
+            SinkError: The server cannot be reached, or refuses.
+        """
+        import psycopg
+
+        from millrace.spark.postgres.preparing import prepare
+
+        if self._stream not in ("", binding.stream):
+            raise PipelineError(
+                f"one {self!r} is the sink of two streams, {self._stream!r} and "
+                f"{binding.stream!r}. Make one for each."
+            )
+        self._stream = binding.stream
+        with connect(self.conninfo) as connection:
+            try:
+                self._tables = tables = prepare(
+                    connection,
+                    self.table,
+                    self.key,
+                    self.workspace,
+                    binding.stream,
+                    binding.columns,
+                )
+                self._ledger = Ledger(
+                    repr(self), self.conninfo, tables, binding.pipeline, binding.owner
+                )
+                self._ledger.check_owner(connection)
+            except psycopg.Error as error:
+                raise SinkError(
+                    f"{self!r} cannot be prepared: {said(error)} Nothing was written. The user "
+                    "needs CREATE on the schema of Millrace's own tables (workspace=...), and "
+                    "INSERT, SELECT and UPDATE on the table."
+                ) from error
+        return f"PostgreSQL {tables.sink}"
+
+    def claim(self, generation: int, completed: int) -> None:
+        """Take the table over for a run, so that an older run's transactions are refused.
+
+        Args:
+            generation: Of the run.
+            completed: Its last completed epoch.
+
+        Raises:
+            ZombieWriter: A newer run has claimed the table.
+            CheckpointMismatch: The table is ahead of the checkpoint.
+        """
+        self._ledger.claim(generation, completed)
+
+    def __call__(self, rows: Any, epoch: int) -> None:
+        """Write the records of an epoch.
+
+        Raises:
+            SinkError: The table refuses a record, or the server was away for too long.
+            ZombieWriter: A newer run has claimed the table.
+        """
+        from millrace.spark.postgres.copying import REPORT_DDL, CopyTask
+
+        where = f"{self!r}, epoch {epoch}"
+        task: Any = CopyTask(self.conninfo, self._ledger.staging(), self._tables.columns, where)
+        deadline = time.monotonic() + self.retry_us / SECOND
+        pause = _PAUSE
+        while True:
+            reports = rows.mapInArrow(task, REPORT_DDL).collect()
+            gone = next((report["away"] for report in reports if report["away"]), None)
+            staged = {report["task"]: report["rows"] for report in reports}
+            if not staged:
+                return
+            try:
+                if gone is None:
+                    self._ledger.merge(epoch, staged)
+                    return
+            except Away as away:
+                gone = str(away)
+            if time.monotonic() + pause > deadline:
+                raise SinkError(
+                    f"{gone} This was tried for {self.retry_us / SECOND:g} s (retry=...); "
+                    f"epoch {epoch} is written when the run is started again."
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSE_MAX)
+
+    def __repr__(self) -> str:
+        return f"PostgreSQL({self.table!r})"

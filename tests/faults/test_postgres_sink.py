@@ -1,0 +1,396 @@
+"""The PostgreSQL sink against a real server: retries, zombies, crashes, bad rows. Without a JVM."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import struct
+import threading
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+import millrace as mr
+from millrace.model.coder import MsgpackCoder
+from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError, ZombieWriter
+from millrace.spark.binding import Binding
+from millrace.spark.formats import Columns
+
+
+class Total(msgspec.Struct):
+    team: str
+    points: int
+
+
+class Frame:
+    """Stands for Spark's DataFrame: runs the copying function over each partition."""
+
+    def __init__(self, *partitions: pa.RecordBatch, between: Any = None) -> None:
+        self.partitions = partitions
+        self.between = between
+        self.runs = 0
+        self.lost: list[int] = []
+
+    def mapInArrow(self, task: Any, ddl: str) -> Frame:
+        self.task = task
+        return self
+
+    def collect(self) -> list[dict[str, Any]]:
+        self.runs += 1
+        for lost in self.lost:
+            # An attempt that copied its rows and was not heard of again.
+            list(self.task(iter([self.partitions[lost]])))
+        reports = [
+            report
+            for partition in self.partitions
+            for batch in self.task(iter([partition]))
+            for report in batch.to_pylist()
+        ]
+        if self.between is not None:
+            self.between, between = None, self.between
+            between()
+        return reports
+
+
+def columns_of(format: Any) -> Columns:
+    return Columns(format, MsgpackCoder(format))
+
+
+def rows(format: Any, *values: Any, first: int = 0) -> pa.RecordBatch:
+    """Return records as the outlet makes them, ids in order."""
+    columns, coder = columns_of(format), MsgpackCoder(format)
+    array = columns.array(
+        [coder.encode(value) for value in values],
+        [f"key {n}" for n in range(len(values))],
+        pa.array([1_000_000 * n for n in range(len(values))], pa.int64()),
+        [struct.pack(">qq", 1, first + n) for n in range(len(values))],
+    )
+    return pa.RecordBatch.from_struct_array(array)
+
+
+def bound(
+    sink: mr.PostgreSQL,
+    format: Any = Total,
+    *,
+    owner: str = "uuid-1",
+    generation: int = 1,
+    completed: int = -1,
+    stream: str = "totals",
+) -> mr.PostgreSQL:
+    sink.bind(Binding("league", stream, owner, columns_of(format)))
+    sink.claim(generation, completed)
+    return sink
+
+
+def sink_of(server: Any, **options: Any) -> mr.PostgreSQL:
+    return mr.PostgreSQL(server.conninfo, "totals", **options)
+
+
+def totals(server: Any) -> list[tuple[str, int]]:
+    return server.query("SELECT team, points FROM totals ORDER BY 1, 2")
+
+
+def test_an_epoch_is_appended_once_however_often_it_is_retried(postgres: Any) -> None:
+    sink = bound(sink_of(postgres))
+    frame = Frame(rows(Total, Total("a", 1), Total("b", 2)), rows(Total, Total("c", 3), first=2))
+    frame.lost = [0]
+    sink(frame, 0)
+    sink(frame, 0)
+    again = bound(sink_of(postgres), generation=2)
+    again(frame, 0)
+    again(Frame(rows(Total, Total("a", 1))), 1)
+
+    assert totals(postgres) == [("a", 1), ("a", 1), ("b", 2), ("c", 3)]
+    recorded = "SELECT pipeline, sink, checkpoint, generation, epoch FROM millrace_epochs"
+    assert postgres.query(recorded) == [("league", "totals -> public.totals", "uuid-1", 2, 1)]
+    staging = "SELECT relname FROM pg_class WHERE relname LIKE 'millrace_stage%'"
+    ((table,),) = postgres.query(staging)
+    assert table.endswith("_2")
+    assert postgres.query(f"SELECT count(*) FROM {table}") == [(0,)]
+    ids = postgres.query("SELECT _id, _key, _timestamp FROM totals WHERE team = 'c'")
+    assert ids == [(struct.pack(">qq", 1, 2), "key 0", dt.datetime(1970, 1, 1, tzinfo=dt.UTC))]
+
+
+def test_an_upsert_takes_the_record_produced_last(postgres: Any) -> None:
+    sink = bound(sink_of(postgres, key="team"))
+    sink(
+        Frame(
+            rows(Total, Total("a", 7), Total("b", 5), first=10),
+            rows(Total, Total("a", 9), Total("b", 1), first=2),
+        ),
+        0,
+    )
+    assert totals(postgres) == [("a", 7), ("b", 5)]
+    sink(Frame(rows(Total, Total("a", 1))), 3)
+    assert totals(postgres) == [("a", 1), ("b", 5)]
+
+
+def test_an_epoch_without_rows_touches_nothing(postgres: Any) -> None:
+    sink = bound(sink_of(postgres))
+    sink(Frame(rows(Total)), 5)
+    assert postgres.query("SELECT epoch FROM millrace_epochs") == [(-1,)]
+
+
+def test_a_zombie_is_refused_before_and_after_its_rows_are_staged(postgres: Any) -> None:
+    old = bound(sink_of(postgres, key="team"))
+    new = sink_of(postgres, key="team")
+
+    # It paused after its tasks had copied; meanwhile the newer run wrote this epoch and the next.
+    def replaced() -> None:
+        bound(new, generation=2)
+        new(Frame(rows(Total, Total("a", 1))), 0)
+        new(Frame(rows(Total, Total("a", 2))), 1)
+
+    with pytest.raises(ZombieWriter, match=r"generation 2 of this pipeline.*generation 1"):
+        old(Frame(rows(Total, Total("a", 1)), between=replaced), 0)
+    # Its tasks have nowhere to copy to.
+    with pytest.raises(ZombieWriter, match="staging table of this run is gone"):
+        old(Frame(rows(Total, Total("a", 1))), 0)
+    with pytest.raises(ZombieWriter):
+        old.claim(1, 0)
+    assert totals(postgres) == [("a", 2)]
+
+
+def test_a_paused_copy_of_an_older_run_holds_nobody_up(postgres: Any) -> None:
+    import psycopg
+
+    bound(sink_of(postgres))
+    ((staging,),) = postgres.query(
+        "SELECT relname FROM pg_class WHERE relname LIKE 'millrace_stage%'"
+    )
+    with psycopg.connect(postgres.conninfo) as paused:
+        paused.execute(f"LOCK {staging} IN ROW EXCLUSIVE MODE")
+        new = bound(sink_of(postgres), generation=2)
+        new(Frame(rows(Total, Total("a", 1))), 0)
+    assert totals(postgres) == [("a", 1)]
+    bound(sink_of(postgres), generation=3, completed=0)
+    left = postgres.query("SELECT relname FROM pg_class WHERE relname LIKE 'millrace_stage%'")
+    assert [name.rpartition("_")[2] for (name,) in left] == ["3"]
+
+
+def test_two_drivers_in_one_epoch_write_it_once(postgres: Any) -> None:
+    """Both get the row lock one after the other, in the same epoch and of the same generation."""
+    sinks = [bound(sink_of(postgres)) for _ in range(4)]
+    together = threading.Barrier(4)
+    frames = [Frame(rows(Total, Total("a", 1)), between=together.wait) for _ in sinks]
+    threads = [
+        threading.Thread(target=sink, args=(frame, 0))
+        for sink, frame in zip(sinks, frames, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert totals(postgres) == [("a", 1)]
+
+
+def test_a_server_that_crashes_after_the_copy_loses_no_row(postgres: Any) -> None:
+    sink = bound(sink_of(postgres))
+
+    def crash() -> None:
+        postgres.stop("immediate")
+        postgres.start()
+
+    # Both an unlogged table that comes back empty, and connections that are gone.
+    frame = Frame(rows(Total, Total("a", 1), Total("b", 2)), between=crash)
+    sink(frame, 0)
+    assert frame.runs == 2
+    assert totals(postgres) == [("a", 1), ("b", 2)]
+
+
+def test_a_server_that_stays_away_is_told(postgres: Any) -> None:
+    sink = bound(sink_of(postgres, retry="300 ms"))
+    postgres.stop()
+    try:
+        frame = Frame(rows(Total, Total("a", 1)))
+        with pytest.raises(SinkError, match=r"cannot be reached.*tried for 0.3 s.*epoch 0 is"):
+            sink(frame, 0)
+        assert frame.runs > 1
+        with pytest.raises(SinkError, match="Is the server up"):
+            bound(sink_of(postgres), generation=2)
+    finally:
+        postgres.start()
+    sink(frame, 0)
+    assert totals(postgres) == [("a", 1)]
+
+
+def test_an_answer_to_commit_that_gets_lost(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import psycopg
+
+    sink = bound(sink_of(postgres))
+    clear, lost = sink._ledger.clear, []
+
+    def cut_off(connection: Any) -> None:
+        if not lost:
+            lost.append(True)
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+        clear(connection)
+
+    monkeypatch.setattr(sink._ledger, "clear", cut_off)
+    frame = Frame(rows(Total, Total("a", 1)))
+    sink(frame, 0)
+    assert frame.runs == 2
+    assert totals(postgres) == [("a", 1)]
+
+
+class Everything(msgspec.Struct):
+    flag: bool
+    ratio: float
+    data: bytes
+    when: dt.datetime
+    day: dt.date
+    maybe: int | None
+    text: str | None
+    numbers: list[int]
+    names: list[str | None]
+    pairs: list[list[int]]
+    inner: Total
+    inners: list[Total]
+    anything: dict[str, Any]
+
+
+EVERYTHING = Everything(
+    True, float("inf"), b"\x00\xff", dt.datetime(2013, 2, 8, 1, 2, 3, 4, tzinfo=dt.UTC),
+    dt.date(2013, 2, 8), None, "", [1, 2], ['a "b\\', None, "", "NULL", "{,}"], [[1], [2, 3]],
+    Total("ä\n\\.\n", 1), [Total("b", 2)], {"k": [1, None]},
+)  # fmt: skip
+EXPECTED = (
+    True, float("inf"), b"\x00\xff", EVERYTHING.when, EVERYTHING.day, None, "", [1, 2],
+    ['a "b\\', None, "", "NULL", "{,}"], [[1], [2, 3]], {"team": "ä\n\\.\n", "points": 1},
+    [{"team": "b", "points": 2}], {"k": [1, None]},
+)  # fmt: skip
+
+
+def test_types_of_a_table_that_is_made(postgres: Any) -> None:
+    sink = bound(mr.PostgreSQL(postgres.conninfo, "public.things"), Everything)
+    sink(Frame(rows(Everything, EVERYTHING)), 0)
+    names = ", ".join(f'"{field.name}"' for field in msgspec.structs.fields(Everything))
+    assert postgres.query(f"SELECT {names} FROM public.things") == [EXPECTED]
+    kinds = postgres.query(
+        "SELECT string_agg(format_type(atttypid, atttypmod), ' ' ORDER BY attnum) FROM pg_attribute"
+        " WHERE attrelid = 'public.things'::regclass AND attnum > 0"
+    )
+    assert kinds == [
+        (
+            "boolean double precision bytea timestamp with time zone date bigint text bigint[] "
+            "text[] jsonb jsonb jsonb jsonb text timestamp with time zone bytea",
+        )
+    ]
+
+
+def test_a_table_with_types_of_its_own(postgres: Any) -> None:
+    """PostgreSQL converts text to whatever the column is; columns with defaults are left to it."""
+    postgres.query("CREATE SCHEMA shop")
+    postgres.query(
+        'CREATE TABLE shop."Über" (n bigserial PRIMARY KEY, value uuid, _timestamp timestamptz, '
+        "at timestamptz NOT NULL DEFAULT now(), "
+        "year int GENERATED ALWAYS AS (date_part('year', _timestamp AT TIME ZONE 'UTC')) STORED)"
+    )
+    sink = bound(mr.PostgreSQL(postgres.conninfo, "shop.Über", workspace="public"), str)
+    word = "6f1c2c52-9d57-4f7a-9d3b-0c6d1f5b7a10"
+    sink(Frame(rows(str, word)), 0)
+    assert postgres.query('SELECT n, value::text, year, at IS NOT NULL FROM shop."Über"') == [
+        (1, word, 1970, True)
+    ]
+    with pytest.raises(SinkError) as refused:
+        sink(Frame(rows(str, word, "a\nb", word)), 1)
+    message = str(refused.value)
+    assert re.search(
+        r"PostgreSQL\('shop.Über'\), epoch 1: the table refuses the record of key 'key 1', "
+        r"timestamp 1970-01-01T00:00:01\+00:00, id 0+10+1: invalid input syntax for type uuid",
+        message,
+    )
+    assert "Nothing of the epoch was written" in message
+    with pytest.raises(SinkError, match="invalid byte sequence"):
+        sink(Frame(rows(str, "\x00")), 1)
+    assert postgres.query('SELECT count(*) FROM shop."Über"') == [(1,)]
+
+
+def test_a_row_that_breaks_a_constraint(postgres: Any) -> None:
+    postgres.query("CREATE TABLE totals (team text PRIMARY KEY, points int CHECK (points > 0))")
+    sink = bound(sink_of(postgres))
+    with pytest.raises(SinkError, match=r"check constraint.*Failing row contains \(b, -1\)"):
+        sink(Frame(rows(Total, Total("a", 1), Total("b", -1))), 0)
+    sink(Frame(rows(Total, Total("a", 1))), 0)
+    with pytest.raises(SinkError, match=r"duplicate key.*already exists"):
+        sink(Frame(rows(Total, Total("a", 1))), 1)
+    assert totals(postgres) == [("a", 1)]
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "message"),
+    [
+        ("team text", {}, r"fields \['points'\], for which the table has no column"),
+        ("team text, points int, season int NOT NULL", {}, r"\['season'\] are NOT NULL"),
+        ("team text, points int", {"key": "team"}, "CREATE UNIQUE INDEX ON public.totals"),
+        ("team text PRIMARY KEY, points int", {"key": "_key"}, r"names \['_key'\]"),
+        (
+            "team text PRIMARY KEY, points int",
+            {"key": ("team", "points")},
+            "no primary key or unique index on exactly",
+        ),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_before_the_run(
+    postgres: Any, table: str, options: dict[str, Any], message: str
+) -> None:
+    postgres.query(f"CREATE TABLE totals ({table})")
+    with pytest.raises(PipelineError, match=message):
+        bound(sink_of(postgres, **options))
+    assert postgres.query("SELECT relname FROM pg_class WHERE relname LIKE 'millrace%'") == []
+
+
+def test_another_checkpoint_and_an_older_copy_of_it_are_refused(postgres: Any) -> None:
+    sink = bound(sink_of(postgres))
+    sink(Frame(rows(Total, Total("a", 1))), 6)
+    with pytest.raises(CheckpointMismatch, match=r"another checkpoint.*uuid-1; this one is uuid-2"):
+        bound(sink_of(postgres), owner="uuid-2")
+    with pytest.raises(CheckpointMismatch, match="recorded epoch 6, but the checkpoint's last"):
+        bound(sink_of(postgres), generation=2, completed=4)
+    bound(sink_of(postgres), generation=3, completed=5)
+
+
+def test_two_streams_into_one_table(postgres: Any) -> None:
+    first = bound(sink_of(postgres), stream="home")
+    second = bound(sink_of(postgres), stream="away")
+    first(Frame(rows(Total, Total("a", 1))), 0)
+    second(Frame(rows(Total, Total("b", 1))), 0)
+    assert totals(postgres) == [("a", 1), ("b", 1)]
+    with pytest.raises(PipelineError, match="sink of two streams, 'home' and 'guests'"):
+        bound(first, stream="guests")
+
+
+def test_a_password_stays_out_of_messages(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for conninfo in (
+        "postgresql://me:s3cret@127.0.0.1/db",
+        "host=127.0.0.1 password=s3cret",
+        "host=127.0.0.1 password='s3cret",
+    ):
+        with pytest.raises(PipelineError) as refused:
+            mr.PostgreSQL(conninfo, "t")
+        assert "s3cret" not in str(refused.value)
+        assert refused.value.__cause__ is None
+    monkeypatch.setenv("PGPASSWORD", "s3cret")
+    with pytest.raises(SinkError, match="password authentication failed") as failed:
+        bound(sink_of(postgres))
+    assert "s3cret" not in str(failed.value)
+    assert "s3cret" not in repr(vars(sink_of(postgres)))
+
+
+def test_a_password_file_will_do(
+    postgres: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    file = tmp_path / "pgpass"
+    file.write_text(f"127.0.0.1:{postgres.port}:*:{postgres.user}:{postgres.password}\n")
+    file.chmod(0o600)
+    monkeypatch.delenv("PGPASSWORD")
+    monkeypatch.setenv("PGPASSFILE", str(file))
+    bound(sink_of(postgres))
+
+
+@pytest.mark.parametrize("table", ["", "a.b.c", ".t"])
+def test_table_names(table: str) -> None:
+    with pytest.raises(PipelineError, match=r"expected 'table' or 'schema.table'"):
+        mr.PostgreSQL("dbname=x", table)
