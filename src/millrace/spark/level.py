@@ -22,6 +22,7 @@ from millrace.spark.inbox import Inbox
 from millrace.spark.outlet import Outlet
 from millrace.spark.rows import RowBuilder
 from millrace.spark.runtime import Blueprint, Runtime, runtime_of
+from millrace.watermark.report import output_low_watermark
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.manifest import Manifest, decode_manifest
 from millrace.windmill.record_ids import production_ids
@@ -103,7 +104,7 @@ class _Task:
             results = self._run(spec, arrivals, input_us)
             low_watermarks[spec.name] = max(
                 self._manifest.before.outputs[spec.name],
-                min([input_us, *(result.report.oldest_work_us() for result in results)]),
+                output_low_watermark(input_us, (result.report for result in results)),
             )
         yield from self._builder.batches()
         # Rows of a native source are all for this level, and lack the columns of those that pass.

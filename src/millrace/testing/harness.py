@@ -31,6 +31,7 @@ from millrace.testing.output import Output
 from millrace.testing.shuffle import Shuffle
 from millrace.watermark.authority import LowWatermarks
 from millrace.watermark.process import ONLY, Process
+from millrace.watermark.report import output_low_watermark
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs, Observed
 from millrace.windmill.manifest import Manifest
@@ -323,7 +324,7 @@ class Harness:
             )
             soft.outputs[spec.name] = max(
                 soft.outputs[spec.name],
-                min([input_us, *(result.report.oldest_work_us() for result in ran)]),
+                output_low_watermark(input_us, (result.report for result in ran)),
             )
             for result in ran:
                 origins, sequences = production_ids(

@@ -10,13 +10,14 @@ journals them; workers subscribe to their senders' and compute the minimum thems
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.model.topology import Topology, injector_name
-from millrace.watermark.report import NOTHING_PENDING, Report, output_low_watermark
+from millrace.watermark.bulletin import Bulletin, Sequencer
+from millrace.watermark.report import Report
 
 
 class LowWatermarks(msgspec.Struct):
@@ -32,32 +33,51 @@ class LowWatermarks(msgspec.Struct):
 
 
 class Authority:
-    """Puts reports together into low watermarks that never move back."""
+    """Puts reports together into low watermarks that never move back.
+
+    Args:
+        topology: The pipeline.
+
+    Attributes:
+        bulletins: Computation -> the reports of its intervals.
+        low_watermarks: What follows from them.
+    """
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self.reports: dict[str, dict[int, Report]] = {
-            spec.name: {} for spec in topology.computations
-        }
+        self.bulletins = {spec.name: Bulletin(spec.name) for spec in topology.computations}
         self.low_watermarks = LowWatermarks(
             inputs={spec.name: MIN_TIMESTAMP for spec in topology.computations},
             outputs={spec.name: MIN_TIMESTAMP for spec in topology.computations}
             | {injector_name(spec.name): MIN_TIMESTAMP for spec in topology.injected()},
         )
 
+    @property
+    def reports(self) -> dict[str, dict[int, Report]]:
+        """Computation -> interval id -> its last report."""
+        return {name: bulletin.reports for name, bulletin in self.bulletins.items()}
+
+    def cover(self, computation: str, intervals: Iterable[int]) -> None:
+        """Take a computation's interval map: until all of it has reported, nothing new is shown."""
+        self.bulletins[computation].cover(intervals)
+
     def restore(
-        self, low_watermarks: LowWatermarks, reports: Mapping[str, Mapping[int, Report]]
+        self,
+        low_watermarks: LowWatermarks,
+        reports: Mapping[str, Mapping[int, Report]],
+        sequencer: Sequencer,
     ) -> None:
-        """Take up what an earlier run knew; a computation it did not know starts afresh."""
+        """Take up what an earlier run journaled, and when; what it did not know starts afresh."""
         self.low_watermarks.inputs.update(low_watermarks.inputs)
         self.low_watermarks.outputs.update(low_watermarks.outputs)
         for computation, known in reports.items():
-            self.reports[computation] = dict(known)
+            self.bulletins[computation].restore(known, sequencer)
 
     def advance(
         self,
         injectors: Mapping[str, int],
         reports: Mapping[str, Mapping[int, Report]],
+        sequencer: Sequencer,
     ) -> LowWatermarks:
         """Record one epoch and return the low watermarks after it.
 
@@ -65,31 +85,34 @@ class Authority:
             injectors: Injected stream -> low watermark it published for the epoch.
             reports: Computation -> interval id -> report. An interval that did not report keeps
                 its last one.
+            sequencer: Generation and epoch of who reports.
 
         Returns:
             The new low watermarks; none is below its predecessor.
+
+        Raises:
+            ZombieWriter: A newer owner has reported for one of the intervals.
         """
+        for computation, reported in reports.items():
+            self.bulletins[computation].record(reported, sequencer)
         inputs, outputs = self.low_watermarks.inputs, self.low_watermarks.outputs
         for stream, published_us in injectors.items():
             name = injector_name(stream)
             outputs[name] = max(outputs[name], published_us)
         for spec in self._topology.computations:
-            known = self.reports[spec.name]
-            known.update(reports.get(spec.name, {}))
             input_us = min((outputs[sender] for sender in spec.senders), default=MAX_TIMESTAMP)
             inputs[spec.name] = max(inputs[spec.name], input_us)
-            outputs[spec.name] = max(
-                outputs[spec.name], output_low_watermark(inputs[spec.name], known.values())
-            )
+            shown_us = min(inputs[spec.name], self.bulletins[spec.name].oldest_work_us)
+            outputs[spec.name] = max(outputs[spec.name], shown_us)
         return self.low_watermarks
 
     def next_wall_timer_us(self) -> int:
         """Return when the earliest wall-clock timer is due; MAX_TIMESTAMP if there is none."""
         return min(
-            (report.wall_timer_us for known in self.reports.values() for report in known.values()),
+            (bulletin.next_wall_timer_us for bulletin in self.bulletins.values()),
             default=MAX_TIMESTAMP,
         )
 
     def report(self, computation: str, interval: int) -> Report:
         """Return an interval's last report."""
-        return self.reports[computation].get(interval, NOTHING_PENDING)
+        return self.bulletins[computation].report(interval)

@@ -13,7 +13,7 @@ import msgspec
 from millrace.model.time import MAX_TIMESTAMP
 
 
-class Report(msgspec.Struct, array_like=True, frozen=True):
+class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The oldest pending work of an interval after a commit. All in microseconds.
 
     Records and productions do not appear: an epoch ends with none unfinished or undelivered.

@@ -20,7 +20,7 @@ from millrace.store import HardState
 from millrace.watermark.authority import Authority, LowWatermarks
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.process import ONLY, Process
-from millrace.watermark.report import Report
+from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.counters import Counters, FirstLate
 from millrace.windmill.manifest import (
     Claim,
@@ -94,7 +94,6 @@ class Epochs:
     def __init__(self, topology: Topology, state: HardState, *, intervals: int) -> None:
         self._topology = topology
         self._log = state.epochs
-        self.authority = Authority(topology)
         self.completed = -1
         self.drained = False
         self.open: Manifest | None = None
@@ -102,10 +101,13 @@ class Epochs:
         self.observed = Observed()
         self._numbers: dict[str, dict[int, int]] = {spec.name: {} for spec in topology.computations}
         uniform = [IntervalEntry.of(entry) for entry in IntervalMap.uniform(intervals).intervals]
-        self._intervals = {spec.name: uniform for spec in topology.computations}
+        self._intervals: dict[str, list[IntervalEntry]] = {}
+        self.authority = Authority(topology)
+        self._cover({spec.name: uniform for spec in topology.computations})
         self._wall_time_us = 0
         self._last = self._log.last()
         earlier = self._recover()
+        self._report_fresh()
         self.generation = 1 + (earlier.generation if earlier is not None else 0)
         self._append(
             Claim(
@@ -201,7 +203,9 @@ class Epochs:
                 _log_first_late(result.computation, result.counters.first_late)
             counters.add(result.counters)
         self.observed.add(observed)
-        after = self.authority.advance(manifest.injectors, reports)
+        after = self.authority.advance(
+            manifest.injectors, reports, (self.generation, manifest.epoch)
+        )
         completion = Completion(
             epoch=manifest.epoch,
             generation=self.generation,
@@ -268,15 +272,29 @@ class Epochs:
             self._take_up(completion)
         if manifest is not None:
             self.open = manifest
-            self._intervals = self._intervals | manifest.intervals
+            self._cover(manifest.intervals)
         return claim
+
+    def _cover(self, intervals: Mapping[str, list[IntervalEntry]]) -> None:
+        self._intervals = {**self._intervals, **intervals}
+        for name, entries in intervals.items():
+            self.authority.cover(name, [entry.id for entry in entries])
+
+    def _report_fresh(self) -> None:
+        """Report for the intervals that never had a commit: they have nothing, so nothing waits."""
+        for name, entries in self._intervals.items():
+            known = self._numbers[name]
+            fresh = {entry.id: NOTHING_PENDING for entry in entries if not known.get(entry.id)}
+            self.authority.bulletins[name].restore(fresh)
 
     def _take_up(self, completion: Completion) -> None:
         self.completed = completion.epoch
         self.drained = completion.drained
         self._wall_time_us = completion.wall_time_us
-        self._intervals = self._intervals | completion.intervals
-        self.authority.restore(completion.after, completion.reports)
+        self._cover(completion.intervals)
+        self.authority.restore(
+            completion.after, completion.reports, (completion.generation, completion.epoch)
+        )
         for name, numbers in completion.numbers.items():
             self._numbers[name] = dict(numbers)
         self.counters.update(completion.counters)
