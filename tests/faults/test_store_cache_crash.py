@@ -80,7 +80,7 @@ def test_a_kill_inside_the_write_transaction_does_not_block_others(tmp_path: Pat
     if pid == 0:
         try:
             mine = LmdbCache(tmp_path, "count", 0, "uuid")
-            mine._put_position = (  # type: ignore[method-assign]
+            mine._put_standing = (  # type: ignore[method-assign]
                 lambda *_: os.kill(os.getpid(), signal.SIGKILL)
             )
             mine.apply(commit(2))
@@ -108,19 +108,19 @@ def test_views_of_killed_processes_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_a_kill_while_repairing_is_repaired(tmp_path: Path) -> None:
-    log = MemoryHardState().commits
-    log.append([commit(number) for number in range(1, 31)])
+    state = MemoryHardState()
+    state.commits.append([commit(number) for number in range(1, 31)])
     for stop in range(1, 31, 4):
         pid = os.fork()
         if pid == 0:
             try:
-                bring(LmdbCache(tmp_path, "count", 0, "uuid"), log, "count", 0, stop)
+                bring(LmdbCache(tmp_path, "count", 0, "uuid"), state, "count", 0, stop)
                 os.kill(os.getpid(), signal.SIGKILL)
             finally:
                 os._exit(0)
         os.waitpid(pid, 0)
     cache = LmdbCache(tmp_path, "count", 0, "uuid")
     assert cache.position == 29
-    assert bring(cache, log, "count", 0, 30).deltas_applied == 1
+    assert bring(cache, state, "count", 0, 30).deltas_applied == 1
     with cache.view(at=30) as view:
         assert dict(view.scan(b"A", b"z")) == rows_at(30)

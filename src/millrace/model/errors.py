@@ -16,6 +16,7 @@ Every message says what was given, what was expected, where it happened and what
     │   ├── CheckpointUnwritable the checkpoint location refuses writes, or is full
     │   ├── CheckpointMismatch   the checkpoint belongs to another pipeline, topology or version
     │   ├── DamagedStore         stored bytes fail their checksum, or a needed object is gone
+    │   │   └── DamagedCache     so do those of a cache, which can be built again
     │   └── ZombieWriter         a newer run, or another attempt, owns what this one tried to write
     ├── SinkError                what stands behind a sink cannot be reached, or refuses records
     ├── RunFailed                a run on Spark ended with an error (its cause is attached)
@@ -71,6 +72,10 @@ class CheckpointMismatch(StoreError):
 
 class DamagedStore(StoreError):
     """Stored bytes fail their checksum, or an object that must be there is gone."""
+
+
+class DamagedCache(DamagedStore):
+    """A cache is not what was written, or of another history. Nothing is lost: build it again."""
 
 
 class ZombieWriter(StoreError):

@@ -20,7 +20,7 @@ from millrace.spark.inbox import Inbox
 from millrace.spark.outlet import Outlet
 from millrace.spark.rows import RowBuilder
 from millrace.spark.runtime import Blueprint, runtime_of
-from millrace.store import MemoryCaches
+from millrace.store import NOTHING, MemoryCaches
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.counters import Counters
@@ -110,7 +110,7 @@ class _Task:
             yield from self._process(held)
         for name, counters in self._counters.items():
             self._report.intervals.append(
-                wire.IntervalReport(name, 0, 0, NOTHING_PENDING, counters, False, 0)
+                wire.IntervalReport(name, 0, 0, NOTHING_PENDING, counters, False, 0, NOTHING)
             )
         self._report.seconds = time.perf_counter() - started
         yield wire.report_row(self._report)

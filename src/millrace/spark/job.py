@@ -84,7 +84,8 @@ def _outcome(reports: list[wire.TaskReport]) -> Outcome:
                 one.counters,
                 Productions(),
                 one.replayed,
-                one.repaired,
+                one.chain,
+                one.repair,
             )
             for one in report.intervals
         ]

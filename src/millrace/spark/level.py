@@ -161,7 +161,8 @@ class _Task:
                     result.report,
                     result.counters,
                     result.replayed,
-                    result.repaired,
+                    result.chain,
+                    result.repair,
                 )
             )
         return results

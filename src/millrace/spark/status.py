@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from millrace.injectors.publisher import Publisher
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.spark.job import Outcome
+from millrace.store import Repair
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs
 
@@ -30,6 +31,9 @@ class Status:
         epoch_seconds: How long the last epoch took.
         replayed: Commits that this process found made by an earlier attempt.
         repaired: Commits by which caches had to be brought forward.
+        rebuilt: Caches that were lost, damaged or of no use, and were built again.
+        recovered_bytes: What was read for both, of snapshots and commits.
+        damaged: Damaged or missing snapshots, commits and caches met on the way; each is logged.
     """
 
     state: str
@@ -45,6 +49,9 @@ class Status:
     epoch_seconds: float
     replayed: int
     repaired: int
+    rebuilt: int
+    recovered_bytes: int
+    damaged: int
 
     @property
     def low_watermark(self) -> int:
@@ -67,6 +74,21 @@ class Status:
         return sum(counters.late for counters in self.counters.values())
 
 
+class Repairs:
+    """Sums of what it took to bring caches forward."""
+
+    def __init__(self) -> None:
+        self.deltas_applied = self.rebuilt = self.bytes_read = self.damaged = 0
+
+    def add(self, repair: Repair) -> None:
+        """Add one."""
+        self.deltas_applied += repair.deltas_applied
+        # Where nothing had been committed yet, there was nothing to lose.
+        self.rebuilt += repair.rebuilt and bool(repair.deltas_applied or repair.snapshot)
+        self.bytes_read += repair.bytes_read
+        self.damaged += repair.damaged
+
+
 class Progress:
     """What this process saw of its own epochs."""
 
@@ -75,7 +97,7 @@ class Progress:
         self._recent: deque[tuple[int, float]] = deque(maxlen=20)
         self._seconds = 0.0
         self._replayed = 0
-        self._repaired = 0
+        self._repairs = Repairs()
 
     def add(self, outcome: Outcome, seconds: float) -> None:
         """Take one epoch and how long it took."""
@@ -84,7 +106,8 @@ class Progress:
         if records:
             self._recent.append((records, seconds))
         self._replayed += sum(result.replayed for result in outcome.results)
-        self._repaired += sum(result.repaired for result in outcome.results)
+        for result in outcome.results:
+            self._repairs.add(result.repair)
 
     def status(self, epochs: Epochs, publisher: Publisher, *, state: str) -> Status:
         """Return the status of a run."""
@@ -106,5 +129,8 @@ class Progress:
             records_per_second=sum(n for n, _ in self._recent) / seconds if seconds else 0.0,
             epoch_seconds=self._seconds,
             replayed=self._replayed,
-            repaired=self._repaired,
+            repaired=self._repairs.deltas_applied,
+            rebuilt=self._repairs.rebuilt,
+            recovered_bytes=self._repairs.bytes_read,
+            damaged=self._repairs.damaged,
         )

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from millrace.store import Repair
 from millrace.watermark.process import Process
 from millrace.watermark.report import Report
 from millrace.windmill.counters import Counters
@@ -54,7 +55,8 @@ class IntervalReport(msgspec.Struct, array_like=True):
     report: Report
     counters: Counters
     replayed: bool
-    repaired: int
+    chain: int
+    repair: Repair
 
 
 class TaskReport(msgspec.Struct, array_like=True):

@@ -3,8 +3,8 @@
 Byte formats: ``docs/design/2026-11-20-store-format.md``.
 """
 
-from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, View
-from millrace.store.commit import Commit, Identity, payload_bytes
+from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Standing, View, replay_cost
+from millrace.store.commit import Commit, Identity, chain_of, payload_bytes
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
 from millrace.store.local import LocalHardState
@@ -12,10 +12,12 @@ from millrace.store.location import local_path, open_location
 from millrace.store.log import CommitLog, EpochLog, HardState, Snapshots
 from millrace.store.memory import MemoryHardState
 from millrace.store.memory_cache import MemoryCache, MemoryCaches
-from millrace.store.repair import Repair, bring
+from millrace.store.repair import NOTHING, Repair, bring
 from millrace.store.segment import IndexEntry, encode_segment, read_commit, read_index
+from millrace.store.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 
 __all__ = [
+    "NOTHING",
     "ROW_BYTES_MAX",
     "Cache",
     "Caches",
@@ -33,17 +35,23 @@ __all__ = [
     "MemoryCaches",
     "MemoryHardState",
     "Repair",
+    "SnapshotHead",
     "Snapshots",
+    "Standing",
     "View",
     "bring",
+    "chain_of",
     "check_pipeline",
     "decode_form",
+    "decode_snapshot",
     "encode_form",
     "encode_segment",
+    "encode_snapshot",
     "local_path",
     "new_form",
     "open_location",
     "payload_bytes",
     "read_commit",
     "read_index",
+    "replay_cost",
 ]

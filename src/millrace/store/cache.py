@@ -9,23 +9,65 @@ by the sequencer, is what makes it right to read back what was written without a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from millrace.model.errors import InvariantViolation, StoreError
-from millrace.store.commit import Commit
+from millrace.model.errors import DamagedCache, InvariantViolation, StoreError
+from millrace.store.commit import Commit, payload_bytes
+from millrace.store.snapshot import Rows
 
 # LMDB's limit is 511 bytes, less room for a prefix of its own that a store may want.
 ROW_BYTES_MAX = 480
 
 
+class Standing(NamedTuple):
+    """Where a cache stands.
+
+    Attributes:
+        position: Number of the last commit applied; 0 when the cache is empty.
+        chain: That commit's, see :func:`~millrace.store.chain_of`.
+        debt: What it would cost to read again the commits since the last snapshot, in bytes;
+            see :func:`~millrace.store.replay_cost`.
+    """
+
+    position: int = 0
+    chain: int = 0
+    debt: int = 0
+
+    def after(self, commit: Commit) -> Standing:
+        """Return where the cache stands when ``commit`` is applied."""
+        return Standing(commit.number, commit.chain, self.debt + replay_cost(commit))
+
+
+# What it takes to read one commit, however small: a request to an object store, or the opening of
+# a file, in bytes that could be read in that time.
+_COMMIT_BYTES = 1 << 16
+
+
+def replay_cost(commit: Commit) -> int:
+    """Return what reading and applying a commit costs, in bytes: its own, and 64 KiB to get it.
+
+    >>> replay_cost(Commit("count", 0, 1, 1, 1, [(b"Sk", b"123")]))
+    65541
+    """
+    return _COMMIT_BYTES + payload_bytes(commit)
+
+
 class View(Protocol):
-    """The rows of one interval at one commit; later commits do not show."""
+    """The rows of one interval at one commit; later commits do not show.
+
+    Reading raises DamagedCache when a row was altered.
+    """
 
     @property
     def position(self) -> int:
         """Number of the commit that the view shows, 0 for none."""
+        ...
+
+    @property
+    def standing(self) -> Standing:
+        """Where the cache stood when the view was opened."""
         ...
 
     def get(self, row: bytes) -> bytes | None:
@@ -40,6 +82,16 @@ class View(Protocol):
         """Yield the rows in ``[start, stop)``, ascending; only inside the ``with`` of the view."""
         ...
 
+    def everything(self) -> Iterator[Rows]:
+        """Yield all rows, ascending, in parts of about :data:`~.snapshot.FRAME_BYTES`.
+
+        Called for a snapshot, beside the tasks.
+
+        Raises:
+            DamagedCache: a row was altered, or one is missing.
+        """
+        ...
+
 
 class Cache(Protocol):
     """The cache of ONE ``(computation, interval)``; other processes may share what is behind it."""
@@ -47,6 +99,16 @@ class Cache(Protocol):
     @property
     def position(self) -> int:
         """Number of the last commit applied; 0 when the cache is empty or was unusable."""
+        ...
+
+    @property
+    def standing(self) -> Standing:
+        """Where the cache stands; all zero when it is empty or was unusable."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes its rows take."""
         ...
 
     def view(self, at: int | None = None) -> AbstractContextManager[View]:
@@ -67,8 +129,20 @@ class Cache(Protocol):
 
         Raises:
             StoreError: a commit between ``position`` and this one is missing, or there is no room.
+            DamagedCache: the commit does not follow from what the cache holds.
             InvariantViolation: the commit is of another interval, or a row is malformed.
         """
+        ...
+
+    def load(self, position: int, chain: int, parts: Iterable[Rows]) -> None:
+        """Replace everything by the rows of a snapshot, once the last of them has come.
+
+        If ``parts`` raises, the cache is as it was.
+        """
+        ...
+
+    def settle(self, debt: int) -> None:
+        """Say that a snapshot has been written, when the debt was ``debt``."""
         ...
 
     def clear(self) -> None:
@@ -117,6 +191,17 @@ def check_owner(computation: str, interval: int, commit: Commit) -> None:
             f"commit {commit.number} of interval {commit.interval} of computation "
             f"{commit.computation!r} was given to the cache of interval {interval} of computation "
             f"{computation!r}"
+        )
+
+
+def check_chain(standing: Standing, commit: Commit) -> None:
+    """Raise DamagedCache unless ``commit`` follows the one that the cache stands at."""
+    if commit.previous != standing.chain:
+        raise DamagedCache(
+            f"cache of interval {commit.interval} of computation {commit.computation!r}: at commit "
+            f"{standing.position} with chain {standing.chain}, but commit {commit.number} follows "
+            f"chain {commit.previous}. The cache is of another history: was the checkpoint "
+            f"restored from a copy? Nothing is lost: the cache is built again."
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+import xxhash
 
 from millrace.model.errors import InvariantViolation
 
@@ -26,6 +27,8 @@ class Commit(msgspec.Struct, array_like=True, gc=False):
             later mutation of the same row wins. Blind writes: nothing is read to apply them.
         productions: What is sent on once the commit is durable; opaque to the store.
         report: What the driver's authority is told; opaque to the store.
+        previous: ``chain`` of the commit before; 0 for the first.
+        chain: What this commit and all before it did, in 53 bits: see :func:`chain_of`.
 
     It travels as a msgpack array in this order of fields, so a new field is only ever appended.
 
@@ -41,6 +44,26 @@ class Commit(msgspec.Struct, array_like=True, gc=False):
     mutations: list[tuple[bytes, bytes | None]]
     productions: bytes = b""
     report: bytes = b""
+    previous: int = 0
+    chain: int = 0
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def chain_of(previous: int, mutations: list[tuple[bytes, bytes | None]]) -> int:
+    """Return the chain of a commit: a digest of all mutations from the first commit to this one.
+
+    Two histories of an interval that differ have different chains from there on. That tells a
+    cache of the checkpoint as it was before it was restored from a copy, or a commit that a
+    superseded attempt put into a collected slot, from what belongs here.
+
+    53 bits, so that readers of JSON in any language have it exactly.
+
+    >>> chain_of(0, [(b"Sk", b"1")]), chain_of(7, [(b"Sk", b"1")])
+    (3156548935807636, 6868365723805117)
+    """
+    return xxhash.xxh3_64_intdigest(_encode(mutations), previous) >> 11
 
 
 Identity = tuple[str, int, int]

@@ -169,7 +169,8 @@ def translated(path: Path) -> Iterator[None]:
 
 def unreadable(path: Path, error: OSError) -> StoreError:
     """Return the error for a file that is there and cannot be read."""
-    return StoreError(
+    kind = DamagedStore if error.errno == errno.EIO else StoreError
+    return kind(
         f"checkpoint {path}: cannot be read: {error.strerror}. Check the disk and the permissions "
         f"of the checkpoint, then start again with the same checkpoint."
     )

@@ -24,21 +24,24 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import compress
 from pathlib import Path
+from zlib import crc32
 
 import lmdb
 import msgspec
 
-from millrace.model.errors import DamagedStore, InvariantViolation, StoreError
+from millrace.model.errors import DamagedCache, InvariantViolation, StoreError
 from millrace.store import lmdb_environments
-from millrace.store.cache import View, changes, check_owner, gap, moved
+from millrace.store.cache import Standing, View, changes, check_chain, check_owner, gap, moved
 from millrace.store.commit import Commit
 from millrace.store.lmdb_environments import Damaged, Environment
 from millrace.store.names import file_name
+from millrace.store.snapshot import Rows, parts_of
 
-FORMAT = 1
+FORMAT = 2
 
 # Address space, not memory or disk: the file is as large as the rows. 2,000 intervals of this size
 # fit into what a 64-bit process can address.
@@ -47,6 +50,7 @@ MAP_SIZE_BYTES = 1 << 36
 # Kernel rows begin with a letter and `changes` refuses a zero byte, so no scan meets this key.
 _META = b"\x00"
 _FIRST_ROW = b"\x01"
+_AFTER_ROWS = b"\xff" * 512
 
 # What is wrong is the host or a setting, not the pages: to build the cache again would not help.
 # EIO is among them as LMDB reports a write cut short by a full disk so.
@@ -64,6 +68,15 @@ class _Meta(msgspec.Struct, array_like=True, frozen=True, gc=False):
     format: int
     uuid: str
     position: int
+    chain: int
+    debt: int
+
+
+# A value is stored with the CRC-32 of row and value behind it. Over all of it the CRC is then this
+# constant, whatever the value: one call in C checks a row, and `map` checks a bundle's.
+_RESIDUE = 0x2144DF1C
+_CRC_BYTES = 4
+_ALTERED = "a row was altered after it was written"
 
 
 _encode_meta = msgspec.msgpack.Encoder().encode
@@ -112,14 +125,33 @@ class LmdbCache:
     @property
     def position(self) -> int:
         """See :attr:`millrace.store.Cache.position`."""
+        return self.standing.position
+
+    @property
+    def standing(self) -> Standing:
+        """See :attr:`millrace.store.Cache.standing`."""
         opened = self._acquire()
         try:
             with opened.env.begin() as txn:
-                return self._position(txn)
+                return self._standing(txn)
         except (lmdb.Error, Damaged) as error:
             self._refuse_capacity(error)
             self._wipe(opened)
-            return 0
+            return Standing()
+        finally:
+            lmdb_environments.release(opened)
+
+    @property
+    def size_bytes(self) -> int:
+        """See :attr:`millrace.store.Cache.size_bytes`."""
+        opened = self._acquire()
+        try:
+            with opened.env.begin() as txn:
+                stat = txn.stat()
+                pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+                return int(pages * stat["psize"])
+        except lmdb.Error as error:
+            raise self._damaged(error, opened) from error
         finally:
             lmdb_environments.release(opened)
 
@@ -133,6 +165,8 @@ class LmdbCache:
                 if at is not None and at != view.position:
                     raise moved(self._computation, self._interval, view.position, at)
                 yield view
+                if view.failure is not None:
+                    raise view.failure  # User code may have caught it where it read its state.
             finally:
                 view.close()
         finally:
@@ -145,17 +179,18 @@ class LmdbCache:
         opened = self._acquire()
         try:
             with opened.env.begin(write=True) as txn:
-                position = self._position(txn)
-                if commit.number <= position:
+                standing = self._standing(txn)
+                if commit.number <= standing.position:
                     return
-                if commit.number > position + 1:
-                    raise gap(position, commit)
+                if commit.number > standing.position + 1:
+                    raise gap(standing.position, commit)
+                check_chain(standing, commit)
                 for row in deletes:
                     txn.delete(row)
                 if puts:
                     with txn.cursor() as cursor:
-                        cursor.putmulti(puts)
-                self._put_position(txn, commit.number)
+                        cursor.putmulti(_sealed(puts))
+                self._put_standing(txn, standing.after(commit))
         except (lmdb.Error, Damaged) as error:
             raise self._damaged(error, opened) from error
         finally:
@@ -168,10 +203,47 @@ class LmdbCache:
             rows = opened.env.open_db()
             with opened.env.begin(write=True) as txn:
                 txn.drop(rows, delete=False)
-                self._put_position(txn, 0)
+                self._put_standing(txn, Standing())
         except lmdb.Error as error:
             self._refuse_capacity(error)
             self._wipe(opened)
+        finally:
+            lmdb_environments.release(opened)
+
+    def load(self, position: int, chain: int, parts: Iterable[Rows]) -> None:
+        """See :meth:`millrace.store.Cache.load`.
+
+        The rows go into an environment aside, page after page, which then takes the place of the
+        one that is there: no long write transaction, and never half a cache.
+        """
+        _remove_earlier_boots(self._home)
+        try:
+            with lmdb_environments.aside(self._path) as directory:
+                env = lmdb_environments.open_aside(directory, self._map_size_bytes, _sync())
+                try:
+                    for part in parts:
+                        with env.begin(write=True) as txn, txn.cursor() as cursor:
+                            cursor.putmulti(_sealed(part), append=True)
+                    with env.begin(write=True) as txn:
+                        self._put_standing(txn, Standing(position, chain))
+                finally:
+                    env.close()
+                lmdb_environments.install(self._path, directory)
+        except (lmdb.Error, OSError) as error:
+            if isinstance(error, StoreError):
+                raise
+            self._refuse_capacity(error)
+            raise self._unusable(error, "Choose another cache directory") from error
+
+    def settle(self, debt: int) -> None:
+        """See :meth:`millrace.store.Cache.settle`."""
+        opened = self._acquire()
+        try:
+            with opened.env.begin(write=True) as txn:
+                now = self._standing(txn)
+                self._put_standing(txn, now._replace(debt=max(0, now.debt - debt)))
+        except (lmdb.Error, Damaged) as error:
+            raise self._damaged(error, opened) from error
         finally:
             lmdb_environments.release(opened)
 
@@ -182,7 +254,7 @@ class LmdbCache:
         try:
             txn = opened.env.begin()
             try:
-                return _LmdbView(self, opened, txn, self._position(txn))
+                return _LmdbView(self, opened, txn, self._standing(txn))
             except BaseException:
                 txn.abort()
                 raise
@@ -203,29 +275,31 @@ class LmdbCache:
             raise self._unusable(error, "Choose another cache directory") from error
 
     def _open(self) -> Environment:
-        sync = _boot_id() == _BOOT_UNKNOWN
-        return lmdb_environments.acquire(self._path, self._map_size_bytes, sync, self._check)
+        return lmdb_environments.acquire(self._path, self._map_size_bytes, _sync(), self._check)
 
     def _check(self, env: lmdb.Environment) -> None:
         with env.begin() as txn:
             if txn.get(_META) is None and txn.stat()["entries"]:
                 raise Damaged(f"{self._path}: rows without a position")
-            self._position(txn)
+            self._standing(txn)
 
-    def _position(self, txn: lmdb.Transaction[bytes]) -> int:
+    def _standing(self, txn: lmdb.Transaction[bytes]) -> Standing:
         data = txn.get(_META)
         if data is None:
-            return 0
+            return Standing()
         try:
-            meta = _decode_meta(data)
+            if crc32(data, crc32(_META)) != _RESIDUE:
+                raise Damaged(f"{self._path}: position altered")
+            meta = _decode_meta(data[:-_CRC_BYTES])
         except msgspec.DecodeError as error:
             raise Damaged(f"{self._path}: position unreadable: {error}") from error
         if (meta.format, meta.uuid) != (FORMAT, self._uuid):
             raise Damaged(f"{self._path}: format {meta.format} of {meta.uuid}, not {self._uuid}")
-        return meta.position
+        return Standing(meta.position, meta.chain, meta.debt)
 
-    def _put_position(self, txn: lmdb.Transaction[bytes], number: int) -> None:
-        txn.put(_META, _encode_meta(_Meta(FORMAT, self._uuid, number)))
+    def _put_standing(self, txn: lmdb.Transaction[bytes], standing: Standing) -> None:
+        [(row, value)] = _sealed([(_META, _encode_meta(_Meta(FORMAT, self._uuid, *standing)))])
+        txn.put(row, value)
 
     def _wipe(self, opened: Environment | None) -> None:
         self.wiped += 1
@@ -235,7 +309,7 @@ class LmdbCache:
         """Remove the environment and return the error that makes the task start over."""
         self._refuse_capacity(error)
         self._wipe(opened)
-        return DamagedStore(
+        return DamagedCache(
             f"cache {self._path} of interval {self._interval} of computation "
             f"{self._computation!r}: {error}. Nothing is lost: it has been removed, and is built "
             f"again from the commit log when the task is tried again."
@@ -332,49 +406,88 @@ class _LmdbView:
         cache: LmdbCache,
         opened: Environment,
         txn: lmdb.Transaction[bytes],
-        position: int,
+        standing: Standing,
     ) -> None:
-        self.position = position
+        self.standing = standing
+        self.position = standing.position
         self._cache = cache
         self._opened = opened
         self._txn = txn
         self._closed = False
+        self.failure: StoreError | None = None
 
     def get(self, row: bytes) -> bytes | None:
         try:
-            return self._txn.get(row)
-        except lmdb.Error as error:
+            data = self._txn.get(row)
+            if data is None:
+                return None
+            if crc32(data, crc32(row)) != _RESIDUE:
+                raise Damaged(_ALTERED)
+        except (lmdb.Error, Damaged) as error:
             raise self._failed(error) from error
+        return data[:-_CRC_BYTES]
 
     def get_many(self, rows: Sequence[bytes]) -> list[bytes | None]:
         # Faster than Cursor.getmulti, which copies every key.
         try:
-            return list(map(self._txn.get, rows))
-        except lmdb.Error as error:
+            found = list(map(self._txn.get, rows))
+            crcs = set(map(crc32, filter(None, found), map(crc32, compress(rows, found))))
+            if crcs - {_RESIDUE} or b"" in found:
+                raise Damaged(_ALTERED)
+        except (lmdb.Error, Damaged) as error:
             raise self._failed(error) from error
+        return [None if data is None else data[:-_CRC_BYTES] for data in found]
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         try:
             with self._txn.cursor() as cursor:
                 if not cursor.set_range(max(start, _FIRST_ROW)):
                     return
-                for row, value in cursor.iternext():
+                for row, data in cursor.iternext():
                     if row >= stop:
                         return
-                    yield row, value
+                    if crc32(data, crc32(row)) != _RESIDUE:
+                        raise Damaged(_ALTERED)
+                    yield row, data[:-_CRC_BYTES]
+        except (lmdb.Error, Damaged) as error:
+            raise self._failed(error) from error
+
+    def everything(self) -> Iterator[Rows]:
+        count = 0
+        try:
+            # The position is an entry as well.
+            expected = max(0, self._txn.stat()["entries"] - 1)
         except lmdb.Error as error:
             raise self._failed(error) from error
+        for part in parts_of(self.scan(_FIRST_ROW, _AFTER_ROWS)):
+            count += len(part)
+            yield part
+        if count != expected:
+            raise self._failed(Damaged(f"{count} rows are found where {expected} were written"))
 
     def close(self) -> None:
         self._closed = True
         self._txn.abort()
 
-    def _failed(self, error: lmdb.Error) -> Exception:
+    def _failed(self, error: lmdb.Error | Damaged) -> Exception:
         if self._closed:
             return InvariantViolation("a view of a cache was read after its `with` block ended")
         if isinstance(error, lmdb.BadValsizeError):
             return InvariantViolation(f"a row is read with an impossible key: {error}")
-        return self._cache._damaged(error, self._opened)
+        self.failure = self._cache._damaged(error, self._opened)
+        return self.failure
+
+
+def _sealed(rows: Rows) -> list[tuple[bytes, bytes]]:
+    """Return rows with their CRC behind the value, see ``_RESIDUE``."""
+    return [
+        (row, value + crc32(value, crc32(row)).to_bytes(_CRC_BYTES, "little"))
+        for row, value in rows
+    ]
+
+
+def _sync() -> bool:
+    return _boot_id() == _BOOT_UNKNOWN
 
 
 def _errno(error: Exception) -> int | None:

@@ -113,6 +113,57 @@ def retire(path: str, inode: int | None) -> None:
         shutil.rmtree(trash, ignore_errors=True)
 
 
+def open_aside(path: str, map_size_bytes: int, sync: bool) -> lmdb.Environment:
+    """Open an environment outside the registry; the caller closes it, and nobody else has it."""
+    return lmdb.open(
+        path,
+        map_size=map_size_bytes,
+        sync=sync,
+        metasync=sync,
+        readahead=False,  # Rows of a bundle lie all over the file.
+        meminit=False,
+        max_readers=_READERS_MAX,
+        max_spare_txns=2,
+    )
+
+
+@contextlib.contextmanager
+def aside(path: str) -> Iterator[str]:
+    """Make a directory beside ``path`` for an environment to :func:`install`, and remove it after.
+
+    Those that killed processes left are removed; one in use is told by a lock on it.
+    """
+    for left in Path(path).parent.glob(f"{Path(path).name}.*.aside"):
+        with contextlib.suppress(OSError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            shutil.rmtree(left, ignore_errors=True)
+    directory = Path(f"{path}.{uuid.uuid4().hex}.aside")
+    os.makedirs(directory)
+    try:
+        with _locked(directory, fcntl.LOCK_EX):
+            yield str(directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def install(path: str, directory: str) -> None:
+    """Replace the environment at ``path`` by the closed one at ``directory``.
+
+    A process that has the old one open goes on with it undisturbed, see above.
+    """
+    with _lock:
+        opened = _open.pop(path, None)
+        if opened is not None:
+            opened.retired = True
+            if not opened.users:
+                opened.env.close()
+    trash = f"{path}.{uuid.uuid4().hex}.trash"
+    with _guarded(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path, trash)
+        os.rename(directory, path)
+    shutil.rmtree(trash, ignore_errors=True)
+
+
 def close_all() -> None:
     """Close every idle environment of this process, for tests and for an orderly exit."""
     with _lock:
@@ -135,16 +186,7 @@ def _opened(
         inode = os.stat(path).st_ino
         if any((kept.path, kept.inode) == (path, inode) for kept in _kept_by_parent):
             raise Damaged(f"{path}: in use by the parent process since before the fork")
-        env = lmdb.open(
-            path,
-            map_size=map_size_bytes,
-            sync=sync,
-            metasync=sync,
-            readahead=False,  # Rows of a bundle lie all over the file.
-            meminit=False,
-            max_readers=_READERS_MAX,
-            max_spare_txns=2,
-        )
+        env = open_aside(path, map_size_bytes, sync)
         try:
             needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
             found = (Path(path) / "data.mdb").stat().st_size
@@ -162,9 +204,15 @@ def _opened(
 
 @contextlib.contextmanager
 def _guarded(path: str) -> Iterator[None]:
-    fd = os.open(f"{path}.guard", os.O_RDWR | os.O_CREAT, 0o666)
+    with _locked(Path(f"{path}.guard"), fcntl.LOCK_EX, os.O_RDWR | os.O_CREAT):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(path: Path, how: int, flags: int = os.O_RDONLY) -> Iterator[None]:
+    fd = os.open(path, flags, 0o666)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        fcntl.flock(fd, how)
         yield
     finally:
         os.close(fd)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from sortedcontainers import SortedDict
 
-from millrace.store.cache import View, changes, check_owner, gap, moved
+from millrace.store.cache import Standing, View, changes, check_chain, check_owner, gap, moved
 from millrace.store.commit import Commit
+from millrace.store.snapshot import Rows, parts_of
 
 
 class MemoryCache:
@@ -24,23 +25,33 @@ class MemoryCache:
     def __init__(self, computation: str, interval: int) -> None:
         self._computation = computation
         self._interval = interval
-        self._position = 0
+        self._standing = Standing()
         self._rows: SortedDict[bytes, bytes] = SortedDict()
         self._views = 0
 
     @property
     def position(self) -> int:
         """See :attr:`millrace.store.Cache.position`."""
-        return self._position
+        return self._standing.position
+
+    @property
+    def standing(self) -> Standing:
+        """See :attr:`millrace.store.Cache.standing`."""
+        return self._standing
+
+    @property
+    def size_bytes(self) -> int:
+        """See :attr:`millrace.store.Cache.size_bytes`."""
+        return sum(len(row) + len(value) for row, value in self._rows.items())
 
     @contextmanager
     def view(self, at: int | None = None) -> Iterator[View]:
         """See :meth:`millrace.store.Cache.view`."""
-        if at is not None and at != self._position:
-            raise moved(self._computation, self._interval, self._position, at)
+        if at is not None and at != self.position:
+            raise moved(self._computation, self._interval, self.position, at)
         self._views += 1
         try:
-            yield _MemoryView(self._rows, self._position)
+            yield _MemoryView(self._rows, self._standing)
         finally:
             self._views -= 1
 
@@ -48,21 +59,32 @@ class MemoryCache:
         """See :meth:`millrace.store.Cache.apply`."""
         check_owner(self._computation, self._interval, commit)
         puts, deletes = changes(commit)
-        if commit.number <= self._position:
+        if commit.number <= self.position:
             return
-        if commit.number > self._position + 1:
-            raise gap(self._position, commit)
+        if commit.number > self.position + 1:
+            raise gap(self.position, commit)
+        check_chain(self._standing, commit)
         if self._views:  # They keep the rows they have, as LMDB's readers do.
             self._rows = self._rows.copy()
         for row in deletes:
             self._rows.pop(row, None)
         self._rows.update(puts)
-        self._position = commit.number
+        self._standing = self._standing.after(commit)
+
+    def load(self, position: int, chain: int, parts: Iterable[Rows]) -> None:
+        """See :meth:`millrace.store.Cache.load`."""
+        self._rows = SortedDict(row for part in parts for row in part)
+        self._standing = Standing(position, chain)
+
+    def settle(self, debt: int) -> None:
+        """See :meth:`millrace.store.Cache.settle`."""
+        now = self._standing
+        self._standing = now._replace(debt=max(0, now.debt - debt))
 
     def clear(self) -> None:
         """See :meth:`millrace.store.Cache.clear`."""
         self._rows = SortedDict()
-        self._position = 0
+        self._standing = Standing()
 
 
 class MemoryCaches:
@@ -85,9 +107,10 @@ class MemoryCaches:
 
 
 class _MemoryView:
-    def __init__(self, rows: SortedDict[bytes, bytes], position: int) -> None:
+    def __init__(self, rows: SortedDict[bytes, bytes], standing: Standing) -> None:
         self._rows = rows
-        self.position = position
+        self.standing = standing
+        self.position = standing.position
 
     def get(self, row: bytes) -> bytes | None:
         return self._rows.get(row)
@@ -99,3 +122,6 @@ class _MemoryView:
         rows = self._rows
         for row in rows.irange(start, stop, inclusive=(True, False)):
             yield row, rows[row]
+
+    def everything(self) -> Iterator[Rows]:
+        yield from parts_of(iter(self._rows.items()))

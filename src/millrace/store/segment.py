@@ -77,7 +77,7 @@ def encode_segment(commits: Sequence[Commit]) -> bytes:
     1
     >>> read_commit(segment[:-1], "count", 0, 1)
     Traceback (most recent call last):
-    millrace.model.errors.DamagedStore: segment <memory>: trailer damaged at offset 44: ...
+    millrace.model.errors.DamagedStore: segment <memory>: trailer damaged at offset 46: ...
     """
     parts = [_HEADER.pack(MAGIC, FORMAT, FORMAT ^ _COMPLEMENT)]
     offset = _HEADER.size

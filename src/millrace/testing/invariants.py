@@ -40,13 +40,13 @@ def check_interval(
     while state.commits.exists(computation, interval, number + 1):
         number += 1
     fresh = MemoryCaches().open(computation, interval)
-    bring(fresh, state.commits, computation, interval, number)
+    bring(fresh, state, computation, interval, number)
     with fresh.view() as view:
         stored = dict(view.scan(b"A", b"["))
     cache = caches.open(computation, interval)
     if cache.position:
         _hold(cache.position <= number, f"{where}: cache at {cache.position}, log at {number}")
-        bring(cache, state.commits, computation, interval, number)
+        bring(cache, state, computation, interval, number)
         with cache.view() as view:
             _hold(dict(view.scan(b"A", b"[")) == stored, f"{where}: the cache differs from the log")
 

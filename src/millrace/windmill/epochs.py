@@ -100,6 +100,7 @@ class Epochs:
         self.counters = {spec.name: Counters() for spec in topology.computations}
         self.observed = Observed()
         self._numbers: dict[str, dict[int, int]] = {spec.name: {} for spec in topology.computations}
+        self._chains: dict[str, dict[int, int]] = {spec.name: {} for spec in topology.computations}
         uniform = [IntervalEntry.of(entry) for entry in IntervalMap.uniform(intervals).intervals]
         self._intervals: dict[str, list[IntervalEntry]] = {}
         self.authority = Authority(topology)
@@ -173,6 +174,8 @@ class Epochs:
             ),
             intervals=self._intervals,
             numbers={name: dict(known) for name, known in self._numbers.items()},
+            chains={name: dict(known) for name, known in self._chains.items()},
+            entry=self._last + 1,
             reports={name: dict(known) for name, known in self.authority.reports.items()},
         )
         self._append(self.open)
@@ -198,6 +201,7 @@ class Epochs:
             reports.setdefault(result.computation, {})[result.interval] = result.report
             if result.number:
                 self._numbers[result.computation][result.interval] = result.number
+                self._chains[result.computation][result.interval] = result.chain
             counters = self.counters[result.computation]
             if counters.first_late is None and result.counters.first_late is not None:
                 _log_first_late(result.computation, result.counters.first_late)
@@ -214,6 +218,7 @@ class Epochs:
             after=after,
             intervals=manifest.intervals,
             numbers=self._numbers,
+            chains=self._chains,
             reports=self.authority.reports,
             newest=self.observed.newest,
             counters=self.counters,
@@ -297,6 +302,7 @@ class Epochs:
         )
         for name, numbers in completion.numbers.items():
             self._numbers[name] = dict(numbers)
+            self._chains[name] = dict(completion.chains.get(name, {}))
         self.counters.update(completion.counters)
         self.observed = Observed(
             completion.newest, completion.injected, completion.refused, completion.processes

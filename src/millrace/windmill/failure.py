@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from millrace.model.errors import InvariantViolation, TimerLoop, UserCodeError
+from millrace.model.errors import InvariantViolation, StoreError, TimerLoop, UserCodeError
 from millrace.model.record import DeadLetter, Timer
 from millrace.model.time import MAX_TIMESTAMP, SECOND, format_timestamp
 from millrace.windmill.work import Work
@@ -73,6 +73,8 @@ class Failures:
     def _letter_or_raise(
         self, hook: str, where: str, letter: DeadLetter, error: Exception
     ) -> DeadLetter:
+        if isinstance(error, StoreError):
+            raise error  # Of the store, met by user code as it read state: not the record's fault.
         if self._letters and not isinstance(error, InvariantViolation):
             return letter
         kind = TimerLoop if isinstance(error, TimerLoop) else UserCodeError

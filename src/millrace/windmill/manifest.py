@@ -67,6 +67,9 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
         before: Low watermarks when the epoch began.
         intervals: Computation -> key intervals.
         numbers: Computation -> interval id -> number of its last commit; 0 is left out.
+        chains: Computation -> interval id -> that commit's chain, by which a cache or a snapshot
+            of another history is told.
+        entry: The manifest's own number in the epoch log.
         reports: Computation -> interval id -> its last report.
     """
 
@@ -78,6 +81,8 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
     before: LowWatermarks
     intervals: dict[str, list[IntervalEntry]]
     numbers: dict[str, dict[int, int]]
+    chains: dict[str, dict[int, int]]
+    entry: int
     reports: dict[str, dict[int, Report]]
 
     def delivery_low_watermark_us(self, spec: ComputationSpec) -> int:
@@ -111,6 +116,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
         after: Low watermarks after it.
         intervals: As in the manifest.
         numbers: As in the manifest, after the epoch.
+        chains: As in the manifest, after the epoch.
         reports: As in the manifest, after the epoch.
         newest: Injected stream -> latest timestamp seen so far.
         counters: Computation -> counts since the beginning.
@@ -126,6 +132,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     after: LowWatermarks
     intervals: dict[str, list[IntervalEntry]]
     numbers: dict[str, dict[int, int]]
+    chains: dict[str, dict[int, int]]
     reports: dict[str, dict[int, Report]]
     newest: dict[str, int]
     counters: dict[str, Counters]

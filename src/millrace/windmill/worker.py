@@ -9,23 +9,28 @@ Streaming Engine, GetWork/GetData/CommitWork; design.md, "The commit protocol".
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 
-from millrace.model.errors import ZombieWriter
+from millrace.model.errors import DamagedCache, DamagedStore, ZombieWriter
 from millrace.model.guarantees import WEAK
 from millrace.model.topology import ComputationSpec, Topology
-from millrace.store import Caches, Commit, HardState, bring
+from millrace.store import NOTHING, Cache, Caches, Commit, HardState, Repair, bring, chain_of
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.arrivals import NO_RECORDS, Arrivals, KeyedRecords
 from millrace.windmill.counters import Counters
+from millrace.windmill.fence import refuse_superseded
 from millrace.windmill.machine import Machine, Outcome
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.routing import Productions, Router
 from millrace.windmill.work import Work
+
+_log = logging.getLogger(__name__)
 
 
 class _Footing(msgspec.Struct, array_like=True):
@@ -57,7 +62,8 @@ class Result:
         productions: What leaves for consumers.
         replayed: Whether an earlier attempt had committed. Then no user code ran, or, where the
             commit holds no productions, only to make those again.
-        repaired: How many commits its cache had to be brought forward by.
+        chain: That commit's.
+        repair: What it took to bring its cache to where the epoch begins.
     """
 
     computation: str
@@ -67,7 +73,8 @@ class Result:
     counters: Counters
     productions: Productions
     replayed: bool = False
-    repaired: int = 0
+    chain: int = 0
+    repair: Repair = NOTHING
 
 
 class Worker:
@@ -112,6 +119,7 @@ class Worker:
         name, epoch = spec.name, manifest.epoch
         weak = spec.guarantees.productions is WEAK
         numbers, reports = manifest.numbers.get(name, {}), manifest.reports.get(name, {})
+        chains = manifest.chains.get(name, {})
         before_us = manifest.delivery_low_watermark_us(spec)
         arrived = {interval.id: records for interval, records in arrivals.by_interval(intervals)}
         results: dict[int, Result] = {}
@@ -126,14 +134,15 @@ class Worker:
                 or report.wall_timer_us <= manifest.wall_time_us
             ):
                 results[interval.id] = Result(
-                    name, interval.id, number, report, Counters(), Productions()
-                )
+                    name, interval.id, number, report, Counters(), Productions(),
+                    chain=chains.get(interval.id, 0),
+                )  # fmt: skip
                 continue
-            committed = self._state.commits.read(name, interval.id, number + 1)
+            committed = self._committed(name, interval.id, number + 1)
             if committed is not None and self._holds_productions(committed, manifest):
                 results[interval.id] = self._replay(committed, manifest, Productions())
                 continue
-            outcome, repaired = self._execute(
+            outcome, repair = self._execute(
                 spec, interval, number, records, manifest, before_us, low_watermark_us
             )
             if committed is not None:
@@ -141,13 +150,15 @@ class Worker:
                 continue
             result = Result(
                 name, interval.id, number, outcome.report, outcome.counters, outcome.productions,
-                repaired=repaired,
+                repair=repair,
             )  # fmt: skip
             outcome.counters.productions = len(outcome.productions)
             results[interval.id] = result
             # Even when nothing changed: an attempt that was left behind, and whose user code saw
             # another clock, would find the slot free, and take it from the next epoch.
             result.number = number + 1
+            previous, mutations = chains.get(interval.id, 0), list(outcome.mutations.items())
+            result.chain = chain_of(previous, mutations)
             commits.append(
                 Commit(
                     name,
@@ -155,9 +166,11 @@ class Worker:
                     number + 1,
                     epoch,
                     manifest.generation,
-                    list(outcome.mutations.items()),
+                    mutations,
                     b"" if weak else outcome.productions.pack(),
                     _encode(_Footing(outcome.report, outcome.counters, weak)),
+                    previous,
+                    result.chain,
                 )
             )
         self._commit(spec, commits, manifest, results)
@@ -172,20 +185,49 @@ class Worker:
         manifest: Manifest,
         before_us: int,
         low_watermark_us: int,
-    ) -> tuple[Outcome, int]:
-        """GetData and user code for one interval."""
-        cache = self._caches.open(spec.name, interval.id)
-        repair = bring(cache, self._state.commits, spec.name, interval.id, number)
-        repaired = repair.deltas_applied
-        if spec.guarantees.productions is WEAK:
-            repaired = max(0, repaired - 1)  # its cache is a commit behind, see _commit
+    ) -> tuple[Outcome, Repair]:
+        """GetData and user code for one interval; once more if its cache turns out damaged."""
         wall_us = manifest.wall_time_us
         work = Work(
             number + 1, manifest.epoch, records, before_us, low_watermark_us, wall_us, wall_us,
             shown_us=manifest.before.outputs[spec.name],
         )  # fmt: skip
+        machine, cache = self._machines[spec.name], self._caches.open(spec.name, interval.id)
+        try:
+            repair = self._get_data(cache, spec, interval.id, number, manifest)
+            with cache.view(at=number) as view:
+                return machine.run(work, view), repair
+        except DamagedCache as damage:
+            _log.warning("%s", damage)
+        repair = self._get_data(cache, spec, interval.id, number, manifest)
         with cache.view(at=number) as view:
-            return self._machines[spec.name].run(work, view), repaired
+            return machine.run(work, view), replace(repair, damaged=repair.damaged + 1)
+
+    def _get_data(
+        self, cache: Cache, spec: ComputationSpec, interval: int, number: int, manifest: Manifest
+    ) -> Repair:
+        """Bring an interval's cache to where the epoch begins."""
+        chain = manifest.chains.get(spec.name, {}).get(interval, 0)
+        if cache.position > number:
+            # To turn the cache back would take it from those that have gone on with it.
+            refuse_superseded(self._state.epochs, manifest)
+        try:
+            repair = bring(cache, self._state, spec.name, interval, number, chain)
+        except DamagedStore:
+            refuse_superseded(self._state.epochs, manifest)
+            raise
+        if spec.guarantees.productions is WEAK and repair.deltas_applied and not repair.rebuilt:
+            # Its cache is a commit behind, see _commit.
+            repair = replace(repair, deltas_applied=repair.deltas_applied - 1)
+        return repair
+
+    def _committed(self, computation: str, interval: int, number: int) -> Commit | None:
+        """Return what an earlier attempt committed as ``number``."""
+        commit = self._state.commits.read(computation, interval, number)
+        if commit is None and self._caches.open(computation, interval).position >= number:
+            # Either another attempt has committed it meanwhile, or the cache is of another history.
+            commit = self._state.commits.read(computation, interval, number)
+        return commit
 
     def _commit(
         self,
@@ -199,17 +241,35 @@ class Worker:
         Where productions are weak, the cache stays a commit behind until the next epoch: to make
         productions again, user code needs the state from before.
         """
-        if not commits:
+        if commits:
+            wins = self._state.commits.append(commits)
+        elif any(result.replayed for result in results.values()):
+            wins = []
+        else:
             return
-        for commit, won in zip(commits, self._state.commits.append(commits), strict=True):
+        try:
+            refuse_superseded(self._state.epochs, manifest)
+        except ZombieWriter:
+            for commit, won in zip(commits, wins, strict=True):
+                if won:
+                    self._state.commits.remove(spec.name, commit.interval, [commit.number])
+            raise
+        for commit, won in zip(commits, wins, strict=True):
             if won:
                 if spec.guarantees.productions is not WEAK:
-                    self._caches.open(commit.computation, commit.interval).apply(commit)
+                    self._apply(commit)
                 continue
             winner = self._state.commits.read(commit.computation, commit.interval, commit.number)
             assert winner is not None, "a slot that is taken can be read"
             mine = results[commit.interval].productions
             results[commit.interval] = self._replay(winner, manifest, mine)
+
+    def _apply(self, commit: Commit) -> None:
+        """Bring the cache up to a commit just made; it is durable, so damage can wait."""
+        try:
+            self._caches.open(commit.computation, commit.interval).apply(commit)
+        except DamagedCache as damage:
+            _log.warning("%s", damage)
 
     def _holds_productions(self, commit: Commit, manifest: Manifest) -> bool:
         """Return whether a commit can be replayed from what is in it.
@@ -253,6 +313,7 @@ class Worker:
             footing.counters,
             weak if footing.weak else Productions.unpack(commit.productions),
             replayed=True,
+            chain=commit.chain,
         )
 
 

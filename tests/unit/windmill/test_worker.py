@@ -215,14 +215,65 @@ def test_a_late_attempt_cannot_take_the_slot_of_the_next_epoch(attempts):
     attempts.epochs.complete(
         attempts.manifest, attempts.run(attempts.worker(), *["nothing"] * 8), Observed()
     )
-    late = attempts.run(attempts.worker(), *VALUES)
-    assert all(result.replayed for result in late)
-    assert sum(len(result.productions) for result in late) == 0
+    with pytest.raises(ZombieWriter, match=r"epoch 0 .* is complete"):
+        attempts.run(attempts.worker(), *VALUES)
 
     attempts.begin()
     results = attempts.run(attempts.worker(), *VALUES)
     assert [result.number for result in results] == [2, 2]
     assert sum(len(result.productions) for result in results) == len(VALUES)
+
+
+def test_an_attempt_left_behind_does_not_win_a_slot_that_was_collected(attempts):
+    """Its slots are free again; what it puts there is taken back, and reaches no cache."""
+    left, caches = attempts.manifest, MemoryCaches()
+    for _ in range(3):
+        attempts.epochs.complete(
+            attempts.manifest, attempts.run(attempts.worker(), *VALUES), Observed()
+        )
+        attempts.begin()
+    for interval in (0, 1):
+        attempts.state.commits.remove("Count", interval, [1, 2])
+    attempts.manifest = left
+    with pytest.raises(ZombieWriter, match=r"epoch 0 .* is complete"):
+        attempts.run(Worker(attempts.topology, attempts.state, caches), *VALUES)
+    assert [commit.number for commit in attempts.commits()] == [3, 3]
+    assert [caches.open("Count", interval).position for interval in (0, 1)] == [0, 0]
+
+
+def test_nor_when_its_manifest_was_collected_too(attempts):
+    left = attempts.manifest
+    attempts.epochs.complete(
+        attempts.manifest, attempts.run(attempts.worker(), *VALUES), Observed()
+    )
+    attempts.begin()
+    for interval in (0, 1):
+        attempts.state.commits.remove("Count", interval, [1])
+    attempts.state.epochs.remove_before(attempts.state.epochs.last())
+    attempts.manifest = left
+    with pytest.raises(ZombieWriter, match=r"epoch 0 .* is complete"):
+        attempts.run(attempts.worker(), *VALUES)
+    assert attempts.commits() == []
+
+
+def test_an_attempt_left_behind_does_not_turn_back_a_cache_that_went_on(attempts):
+    left, caches = attempts.manifest, MemoryCaches()
+    for _ in range(2):
+        worker = Worker(attempts.topology, attempts.state, caches)
+        attempts.epochs.complete(attempts.manifest, attempts.run(worker, *VALUES), Observed())
+        attempts.begin()
+    for interval in (0, 1):
+        attempts.state.commits.remove("Count", interval, [1, 2])
+    attempts.manifest = left
+    with pytest.raises(ZombieWriter):
+        attempts.run(Worker(attempts.topology, attempts.state, caches), *VALUES)
+    assert [caches.open("Count", interval).position for interval in (0, 1)] == [2, 2]
+
+
+def test_a_claim_since_the_manifest_does_not_end_its_epoch(attempts):
+    Epochs(attempts.topology, attempts.state, intervals=2)
+    results = attempts.run(attempts.worker(), *VALUES)
+    assert [result.number for result in results] == [1, 1]
 
 
 def test_an_interval_with_nothing_to_do_reports_as_before(attempts):
@@ -277,7 +328,7 @@ class TestWeakProductions:
         attempts.run(worker, *VALUES)
         again = attempts.run(worker, *VALUES)
         assert [decoded(r)[0] for r in again] == [[3] * len(r.productions) for r in again]
-        assert [r.repaired for r in again] == [0, 0]
+        assert [r.repair.deltas_applied for r in again] == [0, 0]
 
     def test_the_loser_of_a_race_sends_its_own_productions_and_the_winners_footing(self, attempts):
         race = RacingState(attempts.state, lambda: attempts.run(attempts.worker(), *VALUES))

@@ -1,0 +1,41 @@
+"""The fence between an attempt at an epoch and the collection of what that epoch committed.
+
+A slot of the commit log is free when nobody has taken it, and again when its commit has been
+collected. An attempt that was left behind would win such a slot, with bytes that nobody has seen.
+But commits of an epoch are collected after its completion only, and entries of the epoch log from
+the lowest up. So who has put its commits, and finds the epoch still open, put them before any of
+them could be collected: it won fairly.
+
+Source: MillWheel 6.2, sequencers: "to ensure that no zombie writers can cause havoc".
+"""
+
+from __future__ import annotations
+
+from millrace.model.errors import ZombieWriter
+from millrace.store import EpochLog
+from millrace.windmill.manifest import Claim, Manifest, decode_entry
+
+
+def refuse_superseded(log: EpochLog, manifest: Manifest) -> None:
+    """Raise ZombieWriter if the manifest's epoch is over.
+
+    Called after an attempt's commits are durable, before anything of them leaves or is cached. Two
+    looks at the log where the epoch is open; a claim after the manifest does not end its epoch.
+    """
+    number = manifest.entry + 1
+    while (data := log.read(number)) is not None:
+        if not isinstance(decode_entry(data), Claim):
+            raise _left_behind(manifest)
+        number += 1
+    # In this order: an entry is removed after those before it, so if the manifest is still there,
+    # what was not found after it was not collected, but never written.
+    if not log.exists(manifest.entry):
+        raise _left_behind(manifest)
+
+
+def _left_behind(manifest: Manifest) -> ZombieWriter:
+    return ZombieWriter(
+        f"zombie writer: epoch {manifest.epoch} (generation {manifest.generation}) is complete, "
+        "and this attempt at it has only now come to its end. It was left behind, and must stop. "
+        "Nothing was lost."
+    )
