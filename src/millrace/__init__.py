@@ -1,20 +1,41 @@
 """Millrace: MillWheel's programming model on Apache Spark."""
 
 from millrace import testing
+from millrace.dataflow.aggregations import CombineFn
+from millrace.dataflow.strategy import (
+    ACCUMULATING,
+    ACCUMULATING_AND_RETRACTING,
+    DISCARDING,
+    EARLIEST,
+    END_OF_WINDOW,
+    LATEST,
+)
+from millrace.dataflow.triggers import (
+    AfterBytes,
+    AfterCount,
+    AfterDelay,
+    AllOf,
+    AtPeriod,
+    AtWatermark,
+    CompositeTrigger,
+    FireMode,
+    FirstOf,
+    Punctuation,
+    Repeat,
+    RepeatCount,
+    RepeatUntil,
+    SequenceOf,
+    Trigger,
+)
+from millrace.dataflow.windows import FixedWindows, GlobalWindow, Sessions, SlidingWindows, WindowFn
 from millrace.injectors.policy import ArrivalTime, BoundedDelay, WatermarkColumn
 from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
 from millrace.model.computation import Computation
 from millrace.model.errors import MillraceError
 from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
+from millrace.model.pane import EARLY, LATE, ON_TIME, Pane, Window
 from millrace.model.pipeline import Pipeline
-from millrace.model.record import (
-    LOW_WATERMARK,
-    WALL_TIME,
-    DeadLetter,
-    LateRecord,
-    Record,
-    Timer,
-)
+from millrace.model.record import LOW_WATERMARK, WALL_TIME, DeadLetter, LateRecord, Record, Timer
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
 from millrace.model.stream import by, by_key
 from millrace.model.time import (
@@ -32,44 +53,76 @@ from millrace.spark.postgres import PostgreSQL
 from millrace.spark.sinks import Console, Memory, Parquet
 
 __all__ = [
+    "ACCUMULATING",
+    "ACCUMULATING_AND_RETRACTING",
     "AT_LEAST_ONCE",
     "DAY",
+    "DISCARDING",
+    "EARLIEST",
+    "EARLY",
+    "END_OF_WINDOW",
     "EXACTLY_ONCE",
     "HOUR",
+    "LATE",
+    "LATEST",
     "LOW_WATERMARK",
     "MAX_TIMESTAMP",
     "MICROSECOND",
     "MILLISECOND",
     "MINUTE",
     "MIN_TIMESTAMP",
+    "ON_TIME",
     "SECOND",
-    "UNBOUNDED_PAST",
     "STRONG",
+    "UNBOUNDED_PAST",
     "WALL_TIME",
     "WEAK",
+    "AfterBytes",
+    "AfterCount",
+    "AfterDelay",
+    "AllOf",
     "ArrivalTime",
+    "AtPeriod",
+    "AtWatermark",
     "BagState",
     "BoundedDelay",
     "BytesCoder",
     "Coder",
+    "CombineFn",
     "CombiningState",
+    "CompositeTrigger",
     "Computation",
     "Console",
     "DeadLetter",
+    "FireMode",
+    "FirstOf",
+    "FixedWindows",
+    "GlobalWindow",
     "JsonCoder",
     "LateRecord",
     "MapState",
     "Memory",
     "MillraceError",
     "MsgpackCoder",
+    "Pane",
     "Parquet",
     "PickleCoder",
     "Pipeline",
     "PostgreSQL",
+    "Punctuation",
     "Record",
+    "Repeat",
+    "RepeatCount",
+    "RepeatUntil",
+    "SequenceOf",
+    "Sessions",
+    "SlidingWindows",
     "Timer",
+    "Trigger",
     "ValueState",
     "WatermarkColumn",
+    "Window",
+    "WindowFn",
     "by",
     "by_key",
     "testing",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn
 
+from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
 from millrace.model.guarantees import EXACTLY_ONCE, STRONG, DeliveryMode, ProductionMode
 from millrace.model.record import LOW_WATERMARK, Record, TimeDomain, Timer
@@ -136,6 +137,27 @@ class Computation:
         """
         self._outside("hold")
 
+    def count(self, name: str, n: int = 1) -> None:
+        """Add to a counter of this computation's own, shown in its counters and in the status.
+
+        Exactly once, as everything else: what a failed attempt counted is forgotten.
+        """
+        self._outside("count")
+
+    def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> Computation:
+        """Return this computation as it runs, now that its inputs are known.
+
+        Called whenever its pipeline is built, before anything runs; by default it is itself.
+
+        Args:
+            formats: Input stream -> coder.
+            unbounded: Whether a source that feeds it is known to have no end.
+
+        Raises:
+            PipelineError: It cannot run on such inputs.
+        """
+        return self
+
     def _outside(self, call: str) -> NoReturn:
         raise PipelineError(
             f"{type(self).__name__}.{call} was called outside of process_record and process_timer. "
@@ -145,6 +167,8 @@ class Computation:
 
 def state_cells(computation: Computation) -> dict[str, StateCell]:
     """Return a computation's declared state cells by name, base classes' first.
+
+    A cell whose format depends on the computation's parameters is made in ``__init__``.
 
     >>> from millrace.model.state import ValueState
     >>> class C(Computation):
@@ -159,4 +183,8 @@ def state_cells(computation: Computation) -> dict[str, StateCell]:
                 cells[name] = value
             else:
                 cells.pop(name, None)
+    for name, value in vars(computation).items():
+        if isinstance(value, StateCell):
+            value.name, value.owner = name, type(computation).__name__
+            cells[name] = value
     return cells

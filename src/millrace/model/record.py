@@ -32,6 +32,8 @@ class Record(msgspec.Struct, gc=False):
         timestamp: Event time in microseconds since the Unix epoch, UTC.
         stream: Name of the stream that it came by.
         late: Whether ``timestamp`` was behind the low watermark when the record was delivered.
+        pane: The :class:`~millrace.model.pane.Pane` that the value is, if it came out of a
+            grouping by window; else None.
     """
 
     key: Any
@@ -41,6 +43,7 @@ class Record(msgspec.Struct, gc=False):
     late: bool = False
     origin: int = 0
     sequence: int = 0
+    pane: Any = None
 
     @property
     def id(self) -> bytes:

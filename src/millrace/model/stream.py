@@ -6,6 +6,7 @@ keys from one stream.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -168,6 +169,17 @@ class Stream:
     def key_by(self, chosen: str | Callable[[Any], Any], *more: str) -> Stream:
         """Give each record the key in a field, several fields, or a function of the value."""
         return self._step("key_by", by(chosen, *more))
+
+    def window(self, window_fn: Any = None, **how: Any) -> Any:
+        """Group what follows by key and window; see :func:`millrace.dataflow.window`.
+
+        Returns:
+            A stream with ``sum``, ``count``, ``mean``, ``min``, ``max``, ``top``, ``group`` and
+            ``aggregate``.
+        """
+        # Up the layers, by name and only when called, as Pipeline.start: the Dataflow layer is
+        # made of this one.
+        return importlib.import_module("millrace.dataflow").window(self, window_fn, **how)
 
     def to(self, name: str, format: Any = Any) -> Stream:
         """Name the stream, and declare its record format, so that consumers can subscribe."""

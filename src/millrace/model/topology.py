@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from millrace.model.coder import Coder, coder_for
+from millrace.model.coder import Coder, MsgpackCoder, coder_for
 from millrace.model.computation import Computation, state_cells
+from millrace.model.derived import DerivedFormat
 from millrace.model.errors import CoderError, PipelineError
 from millrace.model.guarantees import Guarantees
+from millrace.model.pane import PanedCoder, PanedExtractor, with_panes
 from millrace.model.pipeline import Injection, Pipeline
 from millrace.model.record import DeadLetter, LateRecord
 from millrace.model.state import StateCell
@@ -70,6 +72,7 @@ class ComputationSpec:
         guarantees: Of its productions and deliveries. They are no part of what a checkpoint depends
             on: every commit says whether it holds productions.
         may_produce_late_us: How far behind what it has shown its consumers it may produce.
+        paned: Whether values of its inputs may carry panes.
     """
 
     name: str
@@ -82,6 +85,7 @@ class ComputationSpec:
     cells: Mapping[str, StateCell]
     guarantees: Guarantees
     may_produce_late_us: int = 0
+    paned: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,10 +158,12 @@ def build(pipeline: Pipeline) -> Topology:
     # Numbers are part of the ids of records, so they must not depend on the order of lines.
     order = sorted(pipeline.computations, key=lambda name: (levels[name], name))
 
+    paned = {name for name, (_, coder) in formats.items() if isinstance(coder, PanedCoder)}
     edges: list[Edge] = []
     for name in order:
         for stream, extractor in sorted(pipeline.computations[name].inputs.items()):
-            edges.append(Edge(len(edges), stream, name, None, extractor))
+            seeing = PanedExtractor(extractor) if stream in paned else extractor
+            edges.append(Edge(len(edges), stream, name, None, seeing))
     for number, declaration in enumerate(pipeline.sinks):
         edges.append(Edge(len(edges), declaration.stream, None, number, None))
 
@@ -168,23 +174,35 @@ def build(pipeline: Pipeline) -> Topology:
             coder=formats[name][1],
             injection=pipeline.injections.get(name),
             publishers=tuple(who.name for who in whos if who.kind == "computation"),
-            steps=tuple(step for step in pipeline.steps if step.source == name),
+            steps=tuple(
+                with_panes(step) if name in paned else step
+                for step in pipeline.steps
+                if step.source == name
+            ),
             edges=tuple(edge for edge in edges if edge.stream == name),
         )
         for name, whos in publishers.items()
+    }
+    bound = {
+        name: computation.bound(
+            {stream: formats[stream][1] for stream in computation.inputs},
+            unbounded=_unbounded(pipeline, name, senders),
+        )
+        for name, computation in pipeline.computations.items()
     }
     computations = tuple(
         ComputationSpec(
             name=name,
             number=number,
             level=levels[name],
-            instance=pipeline.computations[name],
+            instance=bound[name],
             inputs=dict(pipeline.computations[name].inputs),
             outputs=tuple(pipeline.computations[name].outputs),
             senders=senders[name],
-            cells=state_cells(pipeline.computations[name]),
-            may_produce_late_us=_late_bound_us(name, pipeline.computations[name]),
+            cells=state_cells(bound[name]),
             guarantees=pipeline.guarantees[name],
+            may_produce_late_us=_late_bound_us(name, bound[name]),
+            paned=any(stream in paned for stream in bound[name].inputs),
         )
         for number, name in enumerate(order)
     )
@@ -196,6 +214,18 @@ def build(pipeline: Pipeline) -> Topology:
         sinks=tuple(declaration.sink for declaration in pipeline.sinks),
         dead_letters=pipeline.dead_letters,
         late_records=pipeline.late,
+    )
+
+
+def _unbounded(pipeline: Pipeline, name: str, senders: Mapping[str, frozenset[str]]) -> bool:
+    """Return whether a source that feeds a computation, over others or not, streams."""
+    return any(
+        _unbounded(pipeline, sender, senders)
+        if sender in senders
+        else bool(
+            getattr(pipeline.injections[sender.removeprefix(INJECTOR)].source, "isStreaming", False)
+        )
+        for sender in senders[name]
     )
 
 
@@ -323,13 +353,29 @@ def _inherited(
     who: _Publisher, publishers: Mapping[str, list[_Publisher]], seen: tuple[str, ...]
 ) -> Any:
     """Return a publisher's format; a step that keeps values has that of the stream it reads."""
-    if who.format is not _INHERITED:
-        return who.format
-    if who.name in seen:
+    format = who.format
+    if isinstance(format, DerivedFormat):
+        return format.derive(_common(format.stream, publishers, seen))
+    if who.kind != "step":
+        return format
+    source = _common(who.name, publishers, seen)
+    if format is _INHERITED:
+        return source
+    # A step makes new values, but each keeps the pane of the one that it was made from.
+    if isinstance(source, PanedCoder) and not isinstance(format, PanedCoder):
+        return PanedCoder(format, retracts=source.retracts)
+    return format
+
+
+def _common(stream: str, publishers: Mapping[str, list[_Publisher]], seen: tuple[str, ...]) -> Any:
+    """Return a stream's format by those of its publishers: the one that says most."""
+    if stream in seen:
         return Any
-    found = [
-        _inherited(sender, publishers, (*seen, who.name)) for sender in publishers.get(who.name, ())
-    ]
+    found = [_inherited(who, publishers, (*seen, stream)) for who in publishers.get(stream, ())]
+    paned = [format for format in found if isinstance(format, PanedCoder)]
+    if paned:
+        plain = next((format.format for format in paned if format.format is not Any), Any)
+        return PanedCoder(plain, retracts=any(format.retracts for format in paned))
     return next((format for format in found if format is not Any), Any)
 
 
@@ -358,6 +404,11 @@ def _formats(
                 declared.append((who, format, coder_for(format)))
             except CoderError as refused:
                 problems.append(f"stream {stream!r}: {refused}")
+        # Where values of one publisher carry panes, those of the others may stand beside them.
+        common = _common(stream, publishers, ())
+        if isinstance(common, PanedCoder):
+            formats[stream] = (common, common)
+            declared = [(who, *_plain(coder)) for who, _, coder in declared]
         typed = [entry for entry in declared if entry[1] is not Any]
         for who, _, coder in typed[1:]:
             if coder != typed[0][2]:
@@ -367,8 +418,14 @@ def _formats(
                     f"{who.kind} {who.name!r} says {coder!r}. A stream has one record format."
                 )
         for _, format, coder in typed[:1] or declared[:1]:
-            formats[stream] = (format, coder)
+            formats.setdefault(stream, (format, coder))
     return formats
+
+
+def _plain(coder: Coder) -> tuple[Any, Coder]:
+    """Return format and coder of the values, without their panes."""
+    plain = coder.inner if isinstance(coder, PanedCoder) else coder
+    return (Any if plain == MsgpackCoder(Any) else plain), plain
 
 
 def _roots(stream: str, publishers: Mapping[str, list[_Publisher]]) -> Iterable[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from millrace.model.coder import Coder
+from millrace.model.pane import Paned
 from millrace.model.topology import Edge, Topology
 from millrace.testing.output import Output
 from millrace.windmill.arrivals import Arrivals
@@ -72,12 +73,16 @@ class Shuffle:
                 edge = taps.get(number)
                 if edge is not None:
                     coder = topology.streams[edge.stream].coder
+                    value, pane = coder.decode(productions.values[n]), None
+                    if type(value) is Paned:
+                        value, pane = value.value, value.pane
                     yield (
                         edge,
                         Output(
                             sink_key(productions.keys[n]),
-                            coder.decode(productions.values[n]),
+                            value,
                             productions.timestamps[n],
+                            pane,
                             id=record_id(origin, int(sequence[n])),
                         ),
                     )

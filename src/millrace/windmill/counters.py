@@ -35,6 +35,7 @@ class Counters(msgspec.Struct, array_like=True):
         productions: Rows sent to consumers.
         dead_letters: Records and timers that user code failed on and that were set aside.
         first_late: The first record behind the low watermark; None if there was none.
+        counted: What the computation counted itself, by name.
     """
 
     records: int = 0
@@ -45,6 +46,7 @@ class Counters(msgspec.Struct, array_like=True):
     productions: int = 0
     dead_letters: int = 0
     first_late: FirstLate | None = None
+    counted: dict[str, int] = {}
 
     def add(self, other: Counters) -> None:
         """Add another's counts to these."""
@@ -56,3 +58,5 @@ class Counters(msgspec.Struct, array_like=True):
         self.productions += other.productions
         self.dead_letters += other.dead_letters
         self.first_late = self.first_late or other.first_late
+        for name, n in other.counted.items():
+            self.counted[name] = self.counted.get(name, 0) + n

@@ -26,6 +26,7 @@ from millrace.model.errors import (
     TimerLoop,
 )
 from millrace.model.keys import decode_key, encode_key
+from millrace.model.pane import Paned
 from millrace.model.record import (
     LOW_WATERMARK,
     DeadLetter,
@@ -104,6 +105,7 @@ class Machine:
         self._floor_us = MIN_TIMESTAMP
         self._earliest_late_us = MAX_TIMESTAMP
         self._careful = False
+        self._counts: dict[str, int] = {}
         self._productions = Productions()
         self._counters = Counters()
 
@@ -347,6 +349,8 @@ class Machine:
         if due is not None or self._timers.touched:
             self._timers.begin(due)
         self._hold = None
+        if self._counts:
+            self._counts = {}
 
     def _flush(self, key: bytes) -> bool:
         """Write what the key's bundle changed; False, and nothing, if a cell refuses its value."""
@@ -367,6 +371,9 @@ class Machine:
             self._timers.flush(key)
         if self._hold is not None:
             self._write_hold(key, self._hold[0])
+        for name, n in self._counts.items():
+            counted = self._counters.counted
+            counted[name] = counted.get(name, 0) + n
         return True
 
     def _verify(self) -> None:
@@ -422,13 +429,16 @@ class Machine:
 
     def _bind_hooks(self) -> None:
         user = self._user
-        self._process_record: Callable[[Record], None] = user.process_record
+        self._process_record: Callable[[Record], None] = (
+            _taking_panes(user.process_record) if self.spec.paned else user.process_record
+        )
         self._process_timer: Callable[[Timer], None] = user.process_timer
         bound: dict[str, Any] = {
             "produce": self._produce,
             "set_timer": self._set_timer,
             "delete_timer": self._delete_timer,
             "hold": self._set_hold,
+            "count": self._count,
         }
         vars(user).update(bound)
 
@@ -475,8 +485,22 @@ class Machine:
     def _delete_timer(self, tag: Any, domain: TimeDomain = LOW_WATERMARK) -> None:
         self._timers.delete(encode_key(tag), int(domain))
 
+    def _count(self, name: str, n: int = 1) -> None:
+        self._counts[name] = self._counts.get(name, 0) + n
+
     def _set_hold(self, at: int | None) -> None:
         self._hold = (None if at is None else _instant(at, "hold"),)
+
+
+def _taking_panes(process_record: Callable[[Record], None]) -> Callable[[Record], None]:
+    """Return the hook of a computation some of whose input carries panes beside its values."""
+
+    def process_plain(record: Record) -> None:
+        if type(record.value) is Paned:
+            record.pane, record.value = record.value.pane, record.value.value
+        process_record(record)
+
+    return process_plain
 
 
 def _instant(at: Any, call: str) -> int:

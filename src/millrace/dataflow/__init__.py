@@ -1,0 +1,8 @@
+"""The Dataflow layer: what, where, when and how, compiled to one computation.
+
+It needs only the model: windows and triggers live in user space.
+"""
+
+from millrace.dataflow.windowed import WindowedStream, window
+
+__all__ = ["WindowedStream", "window"]

@@ -1,0 +1,148 @@
+"""Min, Max and Top: the smallest and the largest values."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+from millrace.dataflow.aggregations.combine_fn import CombineFn
+from millrace.dataflow.formats import picker
+from millrace.model.errors import PipelineError
+
+
+class _Extreme(CombineFn):
+    """What Min and Max share: the accumulator is the value, or None before the first."""
+
+    _what = ""
+
+    def create(self) -> None:
+        """Return None."""
+
+    def _better(self, value: Any, than: Any) -> bool:
+        raise NotImplementedError
+
+    def add(self, accumulator: Any, value: Any) -> Any:
+        """Return the one of both to keep."""
+        if accumulator is None:
+            return comparable(value, self._what)
+        try:
+            better = self._better(value, accumulator)
+        except TypeError:
+            raise mixed(self._what, accumulator, value) from None
+        return value if better else comparable(accumulator if value == value else value, self._what)
+
+    def merge(self, accumulator: Any, other: Any) -> Any:
+        """Return the one of both to keep."""
+        return accumulator if other is None else self.add(accumulator, other)
+
+    def extract(self, accumulator: Any) -> Any:
+        """Return the value; None if there was none."""
+        return accumulator
+
+    def accumulator_type(self, value: Any) -> Any:
+        """Return the values' type, or None."""
+        return Any if value is Any else value | None
+
+    def result_type(self, value: Any) -> Any:
+        """Return the values' type, or None."""
+        return Any if value is Any else value | None
+
+
+class Min(_Extreme):
+    """The smallest value; None for none.
+
+    >>> Min().add(Min().add(None, 3), 1)
+    1
+    """
+
+    _what = "min"
+
+    def _better(self, value: Any, than: Any) -> bool:
+        return bool(value < than)
+
+
+class Max(_Extreme):
+    """The largest value; None for none.
+
+    >>> Max().add(Max().add(None, 3), 1)
+    3
+    """
+
+    _what = "max"
+
+    def _better(self, value: Any, than: Any) -> bool:
+        return bool(value > than)
+
+
+class Top(CombineFn):
+    """The n largest values, the largest first.
+
+    Args:
+        n: How many; above zero.
+        key: What to compare of a value: a column name or a callable; by default the value.
+
+    >>> top = Top(2)
+    >>> top.extract(top.add(top.add(top.add([], 1), 3), 2))
+    [3, 2]
+    """
+
+    def __init__(self, n: int, key: str | Callable[[Any], Any] | None = None) -> None:
+        if type(n) is not int or n < 1:
+            raise PipelineError(f"top({n!r}): expected how many to keep, an int above zero.")
+        self.n = n
+        self.key = key
+        self._key = None if key is None else picker(key)
+
+    def __repr__(self) -> str:
+        return f"Top({self.n}{'' if self.key is None else f', {self.key!r}'})"
+
+    def create(self) -> list[Any]:
+        """Return no values."""
+        return []
+
+    def add(self, accumulator: list[Any], value: Any) -> list[Any]:
+        """Return the n largest of both."""
+        return self._largest([*accumulator, value])
+
+    def merge(self, accumulator: list[Any], other: list[Any]) -> list[Any]:
+        """Return the n largest of both."""
+        return self._largest([*accumulator, *other])
+
+    def extract(self, accumulator: list[Any]) -> list[Any]:
+        """Return the values, the largest first; of equal ones the one that came first."""
+        return list(accumulator)
+
+    def accumulator_type(self, value: Any) -> Any:
+        """Return the type of the list."""
+        return list[value]
+
+    def result_type(self, value: Any) -> Any:
+        """Return the type of the list."""
+        return list[value]
+
+    def _largest(self, values: list[Any]) -> list[Any]:
+        for value in values[-1:]:
+            comparable(value if self._key is None else self._key(value), "top")
+        try:
+            return heapq.nlargest(self.n, values, key=self._key)
+        except TypeError:
+            raise mixed("top", values[0], values[-1]) from None
+
+
+def comparable(value: Any, what: str) -> Any:
+    """Return a value that has an order; None and NaN have none."""
+    if value is None or value != value:
+        raise PipelineError(
+            f"{what} was given {'None' if value is None else 'NaN'}, which is neither above nor "
+            "below anything. Filter such values out before the window."
+        )
+    return value
+
+
+def mixed(what: str, one: Any, other: Any) -> PipelineError:
+    """Return what to say of two values that cannot be compared."""
+    return PipelineError(
+        f"{what} cannot compare {other!r} ({type(other).__name__}) with {one!r} "
+        f"({type(one).__name__}). Values of one window must be of one type."
+    )

@@ -1,0 +1,408 @@
+"""GroupByKeyAndWindow: the one computation that windows, triggers and aggregations compile to.
+
+It is user space: state cells and timers, nothing else. The patent's five parts are here: elements'
+timestamps are dropped for windows; the key is the computation's; windows of the key merge; values
+are folded by window; panes leave with timestamps of their windows.
+
+Source: Dataflow patent, "GroupByKeyAndWindow", FIG. 5; "Triggers API 400".
+"""
+
+from __future__ import annotations
+
+import copy
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from millrace.dataflow.aggregations.combine_fn import CombineFn, Recomputed
+from millrace.dataflow.formats import field_type, picker, plain_format
+from millrace.dataflow.strategy import AccumulationMode, OutputTime, Windowing
+from millrace.dataflow.triggers.context import FireMode
+from millrace.dataflow.triggers.tree import Fire, TriggerTree
+from millrace.dataflow.window_row import Armed, Emitted, RowCoder, RowTimer, WindowRow
+from millrace.dataflow.windows.window_fn import assignment, checked_merge, end_us
+from millrace.model.coder import Coder, coder_for
+from millrace.model.computation import Computation
+from millrace.model.derived import DerivedFormat
+from millrace.model.errors import PipelineError
+from millrace.model.pane import Pane, Paned, PanedCoder, Timing, Window
+from millrace.model.record import LOW_WATERMARK, WALL_TIME, Record, TimeDomain, Timer
+from millrace.model.state import MapState, ValueState
+from millrace.model.stream import KeyExtractor
+from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, UNBOUNDED_PAST
+
+#: Numbers of clocks in a row: the low watermark, and the wall clock.
+_WATERMARK, _WALL = 0, 1
+
+#: Where a window is kept among the rows of its key, and the tag of its timers.
+Slot = bytes | int
+
+#: A window of a key whose windows merge: start, end, and its slot.
+_Active = tuple[int, int, int]
+
+_EXPIRED = Fire(FireMode.DEFAULT, "end of allowed lateness")
+
+
+class GroupByKeyAndWindow(Computation):
+    """Folds the values of each key and window, and emits panes.
+
+    Args:
+        stream: Input stream.
+        extractor: Of the key.
+        windowing: Where, when and how.
+        combine: What.
+        value: The value to aggregate: a column name, a function of the element, or None: itself.
+        output: Output stream.
+        format: Its record format; by default as the aggregation says.
+
+    Counters of its own: ``dropped_late`` (elements whose window had expired),
+    ``dropped_after_finish`` (elements whose window's trigger was done).
+    """
+
+    # A late pane is the answer to late records; a retraction is as old as what it takes back.
+    may_produce_late = UNBOUNDED_PAST
+
+    def __init__(
+        self,
+        stream: str,
+        extractor: KeyExtractor,
+        windowing: Windowing,
+        combine: CombineFn,
+        value: str | Callable[[Any], Any] | None,
+        output: str,
+        format: Any = Any,
+    ) -> None:
+        self.inputs = {stream: extractor}  # type: ignore[misc]  # of this instance
+        self.output = output
+        self.windowing = windowing
+        self.combine = combine
+        self.value = value
+        self.format = format
+        self._retracting = windowing.mode is AccumulationMode.ACCUMULATING_AND_RETRACTING
+        self._discarding = windowing.mode is AccumulationMode.DISCARDING
+        self._lateness_us = windowing.allowed_lateness_us
+        self._at_end = windowing.output_time is OutputTime.END_OF_WINDOW
+        self._window_fn = windowing.window_fn
+        self._tree = TriggerTree(windowing.trigger)
+        self._assign = assignment(self._window_fn)
+        self._pick = picker(value)
+        self._result_coder: Coder = coder_for(Any)
+        self.outputs = {output: DerivedFormat(stream, self._derive)}  # type: ignore[misc]
+        self.windows: MapState[WindowRow] = MapState(RowCoder(Any))
+        if self._window_fn.merges:
+            self.active: ValueState[list[tuple[int, int, int]]] = ValueState(
+                list[tuple[int, int, int]]
+            )
+
+    def renamed(self, output: str, format: Any) -> GroupByKeyAndWindow:
+        """Return the same with another name for its output, and a format unless that is Any."""
+        ((stream, extractor),) = self.inputs.items()
+        return GroupByKeyAndWindow(
+            stream, extractor, self.windowing, self.combine, self.value, output, format
+        )
+
+    # -- building ----------------------------------------------------------------------------------
+
+    def _derive(self, format: Any) -> PanedCoder:
+        """Return the output's format for the input's."""
+        kind = field_type(plain_format(format), self.value)
+        result = self.combine.result_type(kind) if self.format is Any else self.format
+        return PanedCoder(result, retracts=self._retracting)
+
+    def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> GroupByKeyAndWindow:
+        """Return the grouping with state of the right types for its input."""
+        ((_, coder),) = formats.items()
+        bound = copy.copy(self)
+        trigger = self.windowing.trigger
+        if unbounded and not self._window_fn.ends and not trigger.fires_before_end_of_input:
+            raise PipelineError(
+                f"the grouping {self.output!r} has {self._window_fn!r}, which has no end, over a "
+                f"stream, which has none either: {trigger!r} would never fire. Choose windows that "
+                "end, such as mr.FixedWindows, or a trigger that does not wait for the end, such "
+                'as mr.Repeat(mr.AtPeriod("1 min")).'
+            )
+        if isinstance(coder, PanedCoder) and coder.retracts and not self.combine.uncombines:
+            if self._discarding:
+                raise PipelineError(
+                    f"the grouping {self.output!r} gets retractions, {self.combine!r} cannot take "
+                    "a value out, and DISCARDING keeps none to compute the result from again. Use "
+                    "mr.ACCUMULATING or mr.ACCUMULATING_AND_RETRACTING."
+                )
+            bound.combine = Recomputed(self.combine)
+        kind = field_type(plain_format(coder), self.value)
+        bound.windows = MapState(RowCoder(bound.combine.accumulator_type(kind)))
+        output = bound._derive(coder)
+        bound.outputs = {self.output: output}  # type: ignore[misc]
+        bound._result_coder = output.inner
+        return bound
+
+    # -- elements ----------------------------------------------------------------------------------
+
+    def process_record(self, record: Record) -> None:
+        """Add an element to its windows."""
+        value = self._pick(record.value)
+        pane = record.pane
+        retraction = pane is not None and pane.retraction
+        merges = self._window_fn.merges
+        for window in self._assign(record):
+            found = self._merged_in(window) if merges else self._found(window)
+            if found is None:
+                self.count("dropped_late")
+            elif 0 in found[1].finished:
+                self.count("dropped_after_finish")
+            else:
+                self._add(*found, value, record.timestamp, retraction)
+
+    def _found(self, window: Window) -> tuple[Slot, WindowRow] | None:
+        """Return the row of a window that never merges, made if need be; None if expired."""
+        if window.start is None:
+            slot = b""
+        else:
+            if end_us(window) + self._lateness_us <= self.low_watermark:
+                return None
+            slot = _pack(window.start, window.end)
+        row = self.windows.get(slot)
+        if row is None:
+            row = self.windows[slot] = WindowRow(window, accumulator=self.combine.create())
+        return slot, row
+
+    def _add(
+        self, slot: Slot, row: WindowRow, value: Any, timestamp_us: int, retraction: bool
+    ) -> None:
+        if retraction:
+            row.accumulator = self.combine.uncombine(row.accumulator, value)
+            row.size -= 1
+        else:
+            row.accumulator = self.combine.add(row.accumulator, value)
+            row.size += 1
+        row.pending += 1
+        if self.low_watermark >= end_us(row.window):
+            row.late += 1
+        if timestamp_us < row.earliest:
+            row.earliest = timestamp_us
+        if timestamp_us > row.latest:
+            row.latest = timestamp_us
+        tree = self._tree
+        if row.primed and not tree.per_element:
+            # Nothing that timers and holds depend on has changed, but that something is pending.
+            if row.pending == 1 or not self._at_end:
+                self._arm(slot, row)
+            return
+        size = len(_encode(value)) if tree.needs_bytes else 0
+        fire = tree.on_element(self, row, value, timestamp_us, 1, size)
+        if fire is not None:
+            self._fire(row, fire)
+        self._arm(slot, row)
+
+    # -- merging -----------------------------------------------------------------------------------
+
+    def _merged_in(self, window: Window) -> tuple[Slot, WindowRow] | None:
+        """Return the row of the window that an element's window becomes part of."""
+        active: list[_Active] = list(self.active.get([]))
+        if window.start is None:
+            raise PipelineError(f"{self._window_fn!r}: the global window cannot merge with others.")
+        slots = {Window(start, end): slot for start, end, slot in active}
+        if window in slots:
+            return slots[window], self.windows[slots[window]]
+        found = None
+        for whole, sources in checked_merge(self._window_fn, [*slots, window]):
+            old = [source for source in sources if source in slots]
+            if old and (len(old) > 1 or old[0] != whole):
+                slot = self._merge(whole, [slots[source] for source in old])
+                for source in old:
+                    del slots[source]
+                slots[whole] = slot
+            if window in sources:
+                if not old:
+                    if end_us(whole) + self._lateness_us <= self.low_watermark:
+                        return None
+                    slots[whole] = max(slots.values(), default=-1) + 1
+                    self.windows[slots[whole]] = WindowRow(whole, accumulator=self.combine.create())
+                found = slots[whole], self.windows[slots[whole]]
+        self.active.set([(whole.start or 0, end_us(whole), slot) for whole, slot in slots.items()])
+        return found
+
+    def _merge(self, whole: Window, slots: list[int]) -> int:
+        """Make one row of those of several windows; return where it is."""
+        rows: list[WindowRow] = [self.windows[slot] for slot in slots]
+        first = rows[0]
+        merged = WindowRow(
+            whole,
+            size=sum(row.size for row in rows),
+            pending=sum(row.pending for row in rows),
+            late=sum(row.late for row in rows),
+            earliest=min(row.earliest for row in rows),
+            latest=max(row.latest for row in rows),
+            panes=max(row.panes for row in rows),
+            on_time=any(row.on_time for row in rows) and self.low_watermark >= end_us(whole),
+            emitted=[emitted for row in rows for emitted in row.emitted],
+            armed=first.armed,
+            accumulator=first.accumulator,
+        )
+        for slot, row in zip(slots[1:], rows[1:], strict=True):
+            merged.accumulator = self.combine.merge(merged.accumulator, row.accumulator)
+            self._disarm(slot, row)
+            del self.windows[slot]
+        fire = self._tree.on_merge(self, merged, rows)
+        self.windows[slots[0]] = merged
+        if fire is not None:
+            self._fire(merged, fire)
+        self._arm(slots[0], merged)
+        return slots[0]
+
+    # -- timers ------------------------------------------------------------------------------------
+
+    def process_timer(self, timer: Timer) -> None:
+        """Fire the triggers' timers that are due in a window, and collect it when it expires."""
+        slot = timer.tag
+        row = self.windows[slot]
+        clock = _WALL if timer.domain is WALL_TIME else _WATERMARK
+        row.armed.pop(clock, None)
+        while (due := _due(row, clock, timer.at)) is not None:
+            row.timers.remove(due)
+            fire = self._tree.on_timer(self, row, due)
+            if fire is not None:
+                self._fire(row, fire)
+        if clock == _WATERMARK and self._expiry_us(row) <= timer.at:
+            self._collect(slot, row)
+        else:
+            self._arm(slot, row)
+
+    def _expiry_us(self, row: WindowRow) -> int:
+        return min(end_us(row.window) + self._lateness_us, MAX_TIMESTAMP)
+
+    def _arm(self, slot: Slot, row: WindowRow) -> None:
+        """Have the kernel wake this window for the earliest of its timers on each clock."""
+        wanted = {_WATERMARK: self._expiry_us(row)}
+        for timer in row.timers:
+            if timer.at < wanted.get(timer.clock, MAX_TIMESTAMP + 1):
+                wanted[timer.clock] = timer.at
+        armed = row.armed
+        for clock, at_us in wanted.items():
+            hold_us = self._hold_us(row, at_us) if clock == _WATERMARK else None
+            known = armed.get(clock)
+            if known is None or known.at != at_us or known.hold != hold_us:
+                armed[clock] = Armed(at_us, hold_us)
+                self.set_timer(slot, at_us, _domain(clock), hold=hold_us)
+        if len(armed) > len(wanted):
+            for clock in [clock for clock in armed if clock not in wanted]:
+                del armed[clock]
+                self.delete_timer(slot, _domain(clock))
+
+    def _hold_us(self, row: WindowRow, at_us: int) -> int | None:
+        """Return where pending elements hold the low watermark, so that their pane is not late."""
+        if not row.pending or (row.window.end is None and self._at_end):
+            return None
+        hold_us = self._timestamp_us(row)
+        # A low-watermark timer holds it just before itself anyway.
+        return hold_us if hold_us + 1 < at_us else None
+
+    def _disarm(self, slot: Slot, row: WindowRow) -> None:
+        for clock in row.armed:
+            self.delete_timer(slot, _domain(clock))
+
+    def _collect(self, slot: Slot, row: WindowRow) -> None:
+        """Forget a window that takes no more elements, having emitted what is pending."""
+        if 0 not in row.finished:
+            self._fire(row, _EXPIRED)
+        self._disarm(slot, row)
+        del self.windows[slot]
+        if self._window_fn.merges:
+            self.active.set([entry for entry in self.active.get([]) if entry[2] != slot] or None)
+
+    # -- panes -------------------------------------------------------------------------------------
+
+    def _fire(self, row: WindowRow, fire: Fire) -> None:
+        """Emit a pane, unless nothing has come since the last."""
+        finished = 0 in row.finished
+        if row.pending:
+            self._emit(row, fire, finished)
+        if finished:
+            row.accumulator, row.size = self.combine.create(), 0
+
+    def _emit(self, row: WindowRow, fire: Fire, finished: bool) -> None:
+        low_watermark_us = self.low_watermark
+        if low_watermark_us < end_us(row.window):
+            timing = Timing.EARLY
+        else:
+            timing = Timing.LATE if row.on_time or row.late else Timing.ON_TIME
+            row.on_time = True
+        is_last = finished or low_watermark_us >= self._expiry_us(row)
+        pane = Pane(
+            row.window,
+            row.panes,
+            timing,
+            row.panes == 0,
+            is_last,
+            False,
+            self.wall_time,
+            {Timing.EARLY: 0, Timing.ON_TIME: 100, Timing.LATE: None}[timing],
+            fire.trigger,
+        )
+        for emitted in row.emitted:
+            self._retract(emitted, fire)
+        row.emitted = []
+        # Of a window whose elements were all taken back, nothing is left to say but that.
+        if row.size or not self._retracting:
+            value, at_us = self.combine.extract(row.accumulator), self._timestamp_us(row)
+            self.produce(self.output, Paned(value, pane), at_us)
+            if self._retracting and not is_last:
+                row.emitted = [Emitted(self._result_coder.encode(value), pane, at_us)]
+        row.panes += 1
+        row.pending = row.late = 0
+        row.earliest = MAX_TIMESTAMP
+        if fire.mode is FireMode.CLEAR or (self._discarding and fire.mode is FireMode.DEFAULT):
+            row.accumulator, row.size, row.emitted = self.combine.create(), 0, []
+
+    def _retract(self, emitted: Emitted, fire: Fire) -> None:
+        pane = msgspec.structs.replace(
+            emitted.pane, retraction=True, production_time=self.wall_time, trigger=fire.trigger
+        )
+        value = self._result_coder.decode(emitted.value)
+        self.produce(self.output, Paned(value, pane), emitted.timestamp)
+
+    def _timestamp_us(self, row: WindowRow) -> int:
+        """Return the event time that a pane has now."""
+        if self.windowing.output_time is OutputTime.EARLIEST:
+            return row.earliest
+        if self.windowing.output_time is OutputTime.LATEST:
+            return row.latest
+        if row.window.end is not None:
+            return row.window.end - 1
+        # The global window has no last instant: its elements', or where the low watermark stands.
+        low_watermark_us = self.low_watermark
+        return max(row.latest, low_watermark_us if low_watermark_us <= LATEST_RECORD else 0)
+
+    # -- what triggers ask -------------------------------------------------------------------------
+
+    def now(self, domain: TimeDomain) -> int:
+        """Return where a clock stands."""
+        return self.low_watermark if domain == LOW_WATERMARK else self.wall_time
+
+    def number(self, domain: TimeDomain, percentile: float) -> int:
+        """Return the number of a clock."""
+        return _WATERMARK if domain == LOW_WATERMARK else _WALL
+
+    def timer(self, tag: str, timer: RowTimer) -> Timer:
+        """Return a timer as its trigger knows it."""
+        return Timer(tag, timer.at, _domain(timer.clock))
+
+    def peek(self, row: WindowRow) -> Any:
+        """Return the aggregate of a window."""
+        return self.combine.extract(row.accumulator)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_pack = struct.Struct(">qq").pack
+
+
+def _domain(clock: int) -> TimeDomain:
+    return WALL_TIME if clock == _WALL else LOW_WATERMARK
+
+
+def _due(row: WindowRow, clock: int, at_us: int) -> RowTimer | None:
+    """Return the earliest timer on a clock that is due; of equal ones the outermost trigger's."""
+    due = [timer for timer in row.timers if timer.clock == clock and timer.at <= at_us]
+    return min(due, key=lambda timer: (timer.at, timer.node, timer.tag), default=None)

@@ -1,0 +1,231 @@
+"""TriggerTree: runs the callbacks of a trigger and those that it is made of, in one window.
+
+Each trigger of the tree has a number, from the outermost down: its namespace in the window's state
+and timers. Two equal triggers in two places have two numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from millrace.dataflow.triggers.context import (
+    ElementContext,
+    FireMode,
+    MergeContext,
+    TimerContext,
+    TriggerContext,
+)
+from millrace.dataflow.triggers.trigger import CompositeTrigger, Trigger
+from millrace.dataflow.window_row import RowTimer, WindowRow
+from millrace.model.errors import PipelineError
+from millrace.model.record import LOW_WATERMARK, TimeDomain, Timer
+
+
+class Clocks(Protocol):
+    """What the tree asks of the grouping that it is part of."""
+
+    def now(self, domain: TimeDomain) -> int:
+        """Return where a clock stands."""
+
+    def number(self, domain: TimeDomain, percentile: float) -> int:
+        """Return the number under which a row keeps a clock's timers."""
+
+    def timer(self, tag: str, timer: RowTimer) -> Timer:
+        """Return a timer as its trigger knows it."""
+
+    def peek(self, row: WindowRow) -> Any:
+        """Return the aggregate of a window."""
+
+
+class Fire:
+    """A pane is to be emitted.
+
+    Attributes:
+        mode: What becomes of the contents.
+        trigger: The innermost trigger that asked for it.
+    """
+
+    __slots__ = ("mode", "trigger")
+
+    def __init__(self, mode: FireMode, trigger: str) -> None:
+        self.mode = mode
+        self.trigger = trigger
+
+
+class TriggerTree:
+    """A trigger and all below it, numbered.
+
+    Attributes:
+        triggers: By number; 0 is the outermost.
+    """
+
+    def __init__(self, trigger: Trigger) -> None:
+        self.triggers: list[Trigger] = []
+        self._children: list[list[int]] = []
+        self._parents: list[int] = []
+        self._number(trigger, -1)
+        self.names = [repr(each) for each in self.triggers]
+        self.per_element = trigger.per_element
+        self.needs_bytes = trigger.needs_bytes
+
+    def _number(self, trigger: Trigger, parent: int) -> int:
+        node = len(self.triggers)
+        self.triggers.append(trigger)
+        self._parents.append(parent)
+        self._children.append([])
+        self._children[node] = [self._number(child, node) for child in trigger.children]
+        return node
+
+    def child(self, node: int, child: int | Trigger) -> tuple[int, int]:
+        """Return position and number of a child of a trigger."""
+        children = self._children[node]
+        if isinstance(child, int):
+            if 0 <= child < len(children):
+                return child, children[child]
+        else:
+            found = [
+                (position, number)
+                for position, number in enumerate(children)
+                if self.triggers[number] is child
+            ]
+            if len(found) == 1:
+                return found[0]
+        raise PipelineError(
+            f"{self.triggers[node]!r} has no child {child!r}, or has it twice. Name a child by its "
+            f"position in its children: 0 to {len(children) - 1}."
+        )
+
+    def path(self, node: int) -> dict[int, int]:
+        """Return, for each trigger above a node, the child that leads to it."""
+        path = {}
+        while (parent := self._parents[node]) >= 0:
+            path[parent] = node
+            node = parent
+        return path
+
+    def position(self, parent: int, node: int) -> int:
+        """Return the position of a node among its parent's children."""
+        return self._children[parent].index(node)
+
+    def below(self, node: int) -> list[int]:
+        """Return a node and all below it."""
+        found = [node]
+        for child in self._children[node]:
+            found += self.below(child)
+        return found
+
+    # -- the callbacks -----------------------------------------------------------------------------
+
+    def on_element(
+        self,
+        clocks: Clocks,
+        row: WindowRow,
+        element: Any,
+        timestamp_us: int,
+        elements: int,
+        size: int,
+    ) -> Fire | None:
+        """Tell the triggers of an element that has been added."""
+        if row.primed and not self.per_element:
+            return None
+        call = Callback(self, clocks, row, "element")
+        call.element, call.timestamp_us = element, timestamp_us
+        call.elements, call.bytes = elements, size
+        fire = call.run()
+        row.primed = True
+        return fire
+
+    def on_merge(self, clocks: Clocks, row: WindowRow, sources: Sequence[WindowRow]) -> Fire | None:
+        """Tell the triggers that windows have merged into this one, which has no state yet."""
+        row.primed = False
+        row.finished = sorted(set.intersection(*(set(source.finished) for source in sources)))
+        call = Callback(self, clocks, row, "merge")
+        call.sources = sources
+        return call.run()
+
+    def on_timer(self, clocks: Clocks, row: WindowRow, timer: RowTimer) -> Fire | None:
+        """Tell the trigger that set it, through those above it, of a timer."""
+        row.primed = False
+        call = Callback(self, clocks, row, "timer")
+        call.tag, call.at_us, call.target = timer.tag, timer.at, timer.node
+        call.domain = clocks.timer(timer.tag, timer).domain
+        call.path = self.path(timer.node)
+        return call.run()
+
+
+class Callback:
+    """One callback on its way through the tree."""
+
+    __slots__ = (
+        "at_us", "bytes", "clocks", "domain", "element", "elements", "fired", "kind", "path", "row",
+        "sources", "tag", "target", "timestamp_us", "tree",
+    )  # fmt: skip
+
+    def __init__(self, tree: TriggerTree, clocks: Clocks, row: WindowRow, kind: str) -> None:
+        self.tree = tree
+        self.clocks = clocks
+        self.row = row
+        self.kind = kind
+        self.fired = ""
+        self.element: Any = None
+        self.timestamp_us = 0
+        self.elements = 1
+        self.bytes = 0
+        self.sources: Sequence[WindowRow] = ()
+        self.tag = ""
+        self.at_us = 0
+        self.domain = LOW_WATERMARK
+        self.target = -1
+        self.path: dict[int, int] = {}
+
+    def run(self) -> Fire | None:
+        """Run the callback on the outermost trigger."""
+        made = self.invoke(0)
+        return Fire(made.mode, self.fired) if made is not None and made.triggered else None
+
+    def invoke(self, node: int) -> TriggerContext | None:
+        """Run the callback on one trigger; None if it has finished, or the timer is not its."""
+        row, trigger, kind = self.row, self.tree.triggers[node], self.kind
+        if node in row.finished:
+            return None
+        ctx: TriggerContext
+        if kind == "element":
+            ctx = ElementContext(self, node)
+            trigger.on_element(ctx)
+        elif kind == "merge":
+            ctx = MergeContext(self, node)
+            trigger.on_merge(ctx)
+        else:
+            ctx = TimerContext(self, node)
+            if node == self.target:
+                trigger.on_timer(ctx)
+            elif node in self.path and isinstance(trigger, CompositeTrigger):
+                trigger.on_child_timer(ctx)
+            else:
+                return None
+        if trigger.should_fire(ctx):
+            ctx.triggered = True
+            if not self.fired:
+                self.fired = self.tree.names[node]
+        if ctx.finished:
+            self.finish(node)
+        return ctx
+
+    def finish(self, node: int) -> None:
+        """Leave a tombstone: of the trigger and all below it only that it has finished."""
+        for below in self.tree.below(node):
+            self.row.forget(below)
+        self.row.finished = sorted({*self.row.finished, node})
+
+    def reset(self, node: int) -> None:
+        """Start a trigger over."""
+        self.tree.triggers[node].reset(TriggerContext(self, node))
+        for below in self.tree.below(node):
+            self.row.forget(below)
+            if below in self.row.finished:
+                self.row.finished.remove(below)
+
+    def child_on_path(self, node: int) -> int:
+        """Return the position of the child through which the timer's trigger is reached."""
+        return self.tree.position(node, self.path[node])

@@ -1,0 +1,173 @@
+"""WindowedStream: a stream whose elements have windows, ready to be aggregated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millrace.dataflow.aggregations import CombineFn, Count, Group, Max, Mean, Min, Sum, Top
+from millrace.dataflow.grouping import GroupByKeyAndWindow
+from millrace.dataflow.strategy import (
+    ACCUMULATING,
+    END_OF_WINDOW,
+    AccumulationMode,
+    OutputTime,
+    Windowing,
+    windowing,
+)
+from millrace.dataflow.triggers.trigger import Trigger
+from millrace.dataflow.windows import GlobalWindow
+from millrace.dataflow.windows.assigned import AssignedWindows
+from millrace.dataflow.windows.window_fn import WindowFn
+from millrace.model.errors import PipelineError
+from millrace.model.stream import Stream, by_key
+from millrace.model.time import Duration
+
+#: What to aggregate of an element: a column name, or a function of it.
+Chosen = str | Callable[[Any], Any] | None
+
+
+def window(
+    stream: Stream,
+    window_fn: WindowFn | None = None,
+    *,
+    trigger: Trigger | None = None,
+    mode: AccumulationMode = ACCUMULATING,
+    allowed_lateness: Duration = 0,
+    output_time: OutputTime = END_OF_WINDOW,
+    allow_data_loss: bool = False,
+) -> WindowedStream:
+    """Return a stream whose elements have windows.
+
+    Args:
+        stream: With the key to group by: ``p.stream("scores").key_by("team")``.
+        window_fn: Where in event time; by default one window over everything.
+        trigger: When results are emitted; by default ``Repeat(AtWatermark())``: when the low
+            watermark reaches the end of a window, and again for late elements.
+        mode: How the results of a window relate: ``DISCARDING``, ``ACCUMULATING`` or
+            ``ACCUMULATING_AND_RETRACTING``.
+        allowed_lateness: How long after its end, by the low watermark, a window still takes
+            elements. Then its state is collected; later elements are dropped and counted.
+        output_time: Event time of the results: ``END_OF_WINDOW`` (its last instant),
+            ``EARLIEST`` or ``LATEST`` of its elements.
+        allow_data_loss: Let the trigger be done before the window is.
+
+    Raises:
+        PipelineError: The choices do not go together.
+
+    >>> import millrace as mr
+    >>> p = mr.Pipeline("scores")
+    >>> scores = p.inject("scores", format=dict)
+    >>> scores.key_by("team").window(mr.FixedWindows("2 min")).sum("points").to("totals")
+    WindowedStream('totals')
+    >>> with mr.testing.Harness(p) as h:
+    ...     for points in (5, 7):
+    ...         h.inject("scores", [({"team": "red", "points": points}, 10)])
+    ...     h.advance_watermark("scores", 2 * mr.MINUTE)
+    ...     [(output.key, output.value) for output in h.outputs("totals")]
+    [('red', 12)]
+    """
+    how = windowing(
+        GlobalWindow() if window_fn is None else window_fn,
+        trigger,
+        mode,
+        allowed_lateness,
+        output_time,
+        allow_data_loss=allow_data_loss,
+    )
+    return WindowedStream(stream, how)
+
+
+class WindowedStream(Stream):
+    """A stream with windows: what stateless steps make of it has them too."""
+
+    def __init__(self, stream: Stream, how: Windowing, grouping: str | None = None) -> None:
+        super().__init__(stream.pipeline, stream.name)
+        self.windowing = how
+        self._grouping = grouping
+
+    def __repr__(self) -> str:
+        return f"WindowedStream({self.name!r})"
+
+    def _step(self, kind: str, function: Callable[..., Any]) -> WindowedStream:
+        return WindowedStream(super()._step(kind, function), self.windowing)
+
+    def to(self, name: str, format: Any = Any) -> WindowedStream:
+        """Name the stream; directly after an aggregation, name the grouping too."""
+        computations = self.pipeline.computations
+        if self._grouping is None or name in computations:
+            return WindowedStream(super().to(name, format), self.windowing)
+        # The aggregation has a name that nobody chose, and nobody can have used it yet.
+        grouping = computations.pop(self._grouping)
+        assert isinstance(grouping, GroupByKeyAndWindow)
+        self.pipeline.add(grouping.renamed(name, format), name=name)
+        self.name, self._grouping = name, None
+        return self
+
+    def aggregate(
+        self, combine: CombineFn, value: Chosen = None, *, name: str | None = None
+    ) -> WindowedStream:
+        """Aggregate the values of each key and window.
+
+        Args:
+            combine: How.
+            value: What to aggregate of an element: a column name or a function; by default itself.
+            name: Of the grouping, in counters and checkpoint; by default that of the stream which
+                ``to`` names.
+
+        Returns:
+            The stream of results. A further aggregation of it goes by the windows of the results,
+            with the same trigger, mode and lateness, unless ``window`` says otherwise.
+        """
+        if isinstance(combine, type) and issubclass(combine, CombineFn):
+            raise PipelineError(
+                f"aggregate({combine.__name__}): give it an object, {combine.__name__}(...)."
+            )
+        if not isinstance(combine, CombineFn):
+            raise PipelineError(
+                f"aggregate({combine!r}): expected a mr.CombineFn, which has create, add, merge "
+                "and extract."
+            )
+        taken = self.pipeline.computations
+        kind = type(combine).__name__.lower()
+        made = name or next(
+            free
+            for n in range(1, len(taken) + 2)
+            if (free := f"{self.name}.{kind}-{n}") not in taken
+        )
+        grouping = GroupByKeyAndWindow(self.name, by_key(), self.windowing, combine, value, made)
+        self.pipeline.add(grouping, name=made)
+        windows = self.windowing.over(AssignedWindows(self.windowing.window_fn))
+        return WindowedStream(
+            Stream(self.pipeline, made), windows, None if name is not None else made
+        )
+
+    def sum(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
+        """Add numbers up."""
+        return self.aggregate(Sum(), value, name=name)
+
+    def count(self, *, name: str | None = None) -> WindowedStream:
+        """Count the elements."""
+        return self.aggregate(Count(), name=name)
+
+    def mean(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
+        """Return the arithmetic mean."""
+        return self.aggregate(Mean(), value, name=name)
+
+    def min(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
+        """Return the smallest value."""
+        return self.aggregate(Min(), value, name=name)
+
+    def max(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
+        """Return the largest value."""
+        return self.aggregate(Max(), value, name=name)
+
+    def top(
+        self, n: int, value: Chosen = None, *, key: Chosen = None, name: str | None = None
+    ) -> WindowedStream:
+        """Return the n largest values, the largest first, compared by ``key`` if given."""
+        return self.aggregate(Top(n, key), value, name=name)
+
+    def group(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
+        """Return the list of the values, in order of arrival."""
+        return self.aggregate(Group(), value, name=name)

@@ -1,0 +1,62 @@
+"""FixedWindows: hours, days, and other windows of one size, side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millrace.dataflow.durations import positive_us, shown
+from millrace.dataflow.windows.window_fn import WindowFn
+from millrace.model.errors import PipelineError
+from millrace.model.keys import encode_key, hash_key
+from millrace.model.pane import Window
+from millrace.model.record import Record
+from millrace.model.time import Duration, duration_us
+
+
+class FixedWindows(WindowFn):
+    """Windows ``[n * size + offset, (n + 1) * size + offset)``.
+
+    Args:
+        size: How long each is.
+        offset: Where the windows begin, counted from 1970 in UTC; below ``size``.
+        phase_shift: Shift the windows of each key by an amount of its own, always the same, so
+            that they do not all end at once.
+
+    Raises:
+        PipelineError: A size that is not above zero, or an offset of a size or more.
+
+    Source: Dataflow patent, "Fixed windows 330", "phase shifting the windows for each key".
+
+    >>> FixedWindows("2 min")
+    FixedWindows('2 min')
+    """
+
+    def __init__(self, size: Duration, *, offset: Duration = 0, phase_shift: bool = False) -> None:
+        self.size_us = positive_us(size, "FixedWindows(size)")
+        self.offset_us = duration_us(offset)
+        if self.offset_us >= self.size_us:
+            raise PipelineError(
+                f"FixedWindows({size!r}, offset={offset!r}): the offset must be below the size. "
+                f"Windows shifted by a whole size are the same; did you mean "
+                f"{shown(self.offset_us % self.size_us)}?"
+            )
+        self.phase_shift = phase_shift
+
+    def assign(self, record: Record) -> tuple[Window]:
+        """Return the one window that the timestamp lies in."""
+        at, size = record.timestamp, self.size_us
+        offset = self.offset_us
+        if self.phase_shift:
+            offset += phase_us(record.key, size)
+        start = at - (at - offset) % size
+        return (Window(start, start + size),)
+
+    def __repr__(self) -> str:
+        more = f", offset={shown(self.offset_us)}" if self.offset_us else ""
+        more += ", phase_shift=True" if self.phase_shift else ""
+        return f"FixedWindows({shown(self.size_us)}{more})"
+
+
+def phase_us(key: Any, size_us: int) -> int:
+    """Return a key's own shift, from 0 to below ``size_us``: spread evenly over keys."""
+    return hash_key(encode_key(key)) % size_us

@@ -1,0 +1,165 @@
+"""WindowFn: how elements get their windows, as a pair of functions.
+
+Source: Dataflow patent, "Windowing API 300": AssignWindows(datum) and MergeWindows(windows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from millrace.model.errors import PipelineError
+from millrace.model.pane import Window
+from millrace.model.record import Record
+from millrace.model.time import MAX_TIMESTAMP
+
+
+class WindowFn:
+    """Assigns elements to windows, and says which windows of a key merge.
+
+    A value: equal by what it was made with, and it must pickle. Derive from it, or give it the two
+    functions::
+
+        class Halves(mr.WindowFn):
+            def assign(self, record):
+                return [mr.Window(record.timestamp, record.timestamp + 30 * mr.MINUTE)]
+
+
+        mr.WindowFn(assign=lambda record: [...], merge=lambda windows: [...])
+
+    Args:
+        assign: See :meth:`assign`.
+        merge: See :meth:`merge`; None if windows do not merge.
+    """
+
+    #: Whether windows of a key can merge.
+    merges = False
+    #: Whether windows end, so that the low watermark can pass them.
+    ends = True
+
+    def __init__(
+        self,
+        assign: Callable[[Record], Iterable[Window]] | None = None,
+        merge: Callable[[Sequence[Window]], Iterable[Window]] | None = None,
+    ) -> None:
+        if assign is None:
+            raise PipelineError(
+                "WindowFn() assigns no windows. Give it functions, WindowFn(assign=..., "
+                "merge=...), or derive a class with an assign method from it."
+            )
+        self._assign, self._merge = assign, merge
+        self.merges = merge is not None
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "merge" in vars(cls) and "merges" not in vars(cls):
+            cls.merges = True
+
+    def assign(self, record: Record) -> Iterable[Window]:
+        """Return the windows of an element: none drops it, several make it several elements.
+
+        Called once for every element, in the stage that groups. Must depend on nothing but the
+        record: its timestamp, value and key.
+        """
+        return self._assign(record)
+
+    def merge(self, windows: Sequence[Window]) -> Iterable[Window]:
+        """Return the windows that these become: the same, or some of them as one.
+
+        Called whenever a key gets a new window, with all windows of the key that still count,
+        ordered by start. Each one given must lie within exactly one returned, and each returned
+        must hold at least one of those given and reach no further than they do.
+        """
+        if self._merge is None:
+            return windows
+        return self._merge(windows)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *(repr(value) for value in vars(self).values())))
+
+    def __repr__(self) -> str:
+        if type(self) is WindowFn:
+            functions = [self._assign, *([self._merge] if self._merge is not None else [])]
+            names = [getattr(function, "__qualname__", repr(function)) for function in functions]
+            return f"WindowFn({', '.join(names)})"
+        return f"{type(self).__name__}()"
+
+
+def end_us(window: Window) -> int:
+    """Return when a window ends; the global window does at the end of time."""
+    return MAX_TIMESTAMP if window.end is None else window.end
+
+
+def assignment(window_fn: WindowFn) -> Callable[[Record], Iterable[Window]]:
+    """Return the assign function of a WindowFn, checking what it returns if it is a user's.
+
+    Millrace's own are right by construction, and called for every record.
+    """
+    ours = type(window_fn).__module__.startswith("millrace.") and type(window_fn) is not WindowFn
+    return window_fn.assign if ours else partial(_checked_assignment, window_fn)
+
+
+def _checked_assignment(window_fn: WindowFn, record: Record) -> list[Window]:
+    windows = list(window_fn.assign(record))
+    for window in windows:
+        if not isinstance(window, Window):
+            raise PipelineError(
+                f"{window_fn!r}.assign returned {window!r} ({type(window).__name__}). Expected "
+                "windows: [mr.Window(start, end)], in microseconds."
+            )
+        if window != Window() and not (
+            type(window.start) is int and type(window.end) is int and window.start < window.end
+        ):
+            raise PipelineError(
+                f"{window_fn!r}.assign returned {window!r}. A window is a half-open interval "
+                "[start, end) of microseconds, with start < end; the global one is mr.Window()."
+            )
+    return windows
+
+
+def checked_merge(
+    window_fn: WindowFn, windows: Sequence[Window]
+) -> list[tuple[Window, list[Window]]]:
+    """Return (window, those it is merged from) of a user's merge function.
+
+    Raises:
+        PipelineError: It invents a window, loses one, or stretches one beyond those it is made of.
+    """
+    merged = sorted(set(window_fn.merge(tuple(windows))), key=lambda w: (w.start or 0, end_us(w)))
+    parts: list[tuple[Window, list[Window]]] = [(window, []) for window in merged]
+    for window in windows:
+        holders = [
+            sources
+            for whole, sources in parts
+            if whole.start is None
+            or (
+                window.start is not None
+                and whole.start <= window.start
+                and end_us(window) <= end_us(whole)
+            )
+        ]
+        if len(holders) != 1:
+            where = "no window" if not holders else f"{len(holders)} windows"
+            raise PipelineError(
+                f"{window_fn!r}.merge was given {list(windows)!r} and returned {merged!r}: "
+                f"{window!r} is in {where} of those. Each must be in exactly one."
+            )
+        holders[0].append(window)
+    for whole, sources in parts:
+        if (
+            not sources
+            or whole.end != max(sources, key=end_us).end
+            or (
+                whole.start != min(source.start or 0 for source in sources)
+                and whole.start is not None
+            )
+        ):
+            raise PipelineError(
+                f"{window_fn!r}.merge was given {list(windows)!r} and invented {whole!r}. A merged "
+                "window must begin with the first and end with the last of those it is made of."
+            )
+    return parts

@@ -1,0 +1,182 @@
+"""Window and Pane: which result of an aggregation a value is, travelling with the value.
+
+A stream that comes out of a grouping carries :class:`Paned` values, encoded by a
+:class:`PanedCoder`. Stateless steps, key extractors and computations see the plain value; the pane
+stays with it, through steps, shuffles and commits, to the sinks.
+
+Source: Dataflow patent, "Processing Context API" (watermark percentile, production time, trigger,
+anti-datum), and the 4-tuples (key, value, event time, window) of its model.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from millrace.model.coder import Coder, coder_for
+from millrace.model.errors import CoderError
+from millrace.model.stream import KeyExtractor, Step
+
+
+class Window(msgspec.Struct, frozen=True, array_like=True, repr_omit_defaults=True):
+    """A half-open interval of event time, ``[start, end)``; the global window has neither.
+
+    >>> Window(0, 10)
+    Window(0, 10)
+    >>> Window()
+    Window()
+    """
+
+    start: int | None = None
+    end: int | None = None
+
+    def __repr__(self) -> str:
+        return "Window()" if self.start is None else f"Window({self.start}, {self.end})"
+
+
+class Timing(enum.StrEnum):
+    """When a pane was emitted, by the low watermark and the end of its window."""
+
+    #: Before the low watermark had reached the end of the window.
+    EARLY = "EARLY"
+    #: When the low watermark had: the first pane after that, without late records in it.
+    ON_TIME = "ON_TIME"
+    #: After that, because of late records.
+    LATE = "LATE"
+
+
+EARLY = Timing.EARLY
+ON_TIME = Timing.ON_TIME
+LATE = Timing.LATE
+
+
+class Pane(msgspec.Struct, frozen=True, array_like=True):
+    """One of the results of a window, and how it relates to the others.
+
+    Attributes:
+        window: The window.
+        index: 0 for the first pane of the window, and so on. Of a retraction: that of the pane
+            which it takes back.
+        timing: EARLY, ON_TIME or LATE.
+        is_first: Whether no pane of this window came before.
+        is_last: Whether none can follow.
+        retraction: Whether it takes an earlier pane back: the value is that pane's, exactly.
+        production_time: Wall-clock time of its emission, microseconds.
+        percentile: The watermark percentile that had reached the end of the window; None for a
+            late pane.
+        trigger: The trigger that fired, as text.
+    """
+
+    window: Window
+    index: int = 0
+    timing: Timing = Timing.ON_TIME
+    is_first: bool = True
+    is_last: bool = True
+    retraction: bool = False
+    production_time: int = 0
+    percentile: float | None = None
+    trigger: str = ""
+
+
+class Paned(msgspec.Struct, frozen=True):
+    """A value and the pane that it is."""
+
+    value: Any
+    pane: Pane
+
+
+class PanedCoder:
+    """The coder of streams whose values carry panes.
+
+    Args:
+        format: Of the plain values: a type or a coder.
+        retracts: Whether retractions may be among them.
+
+    A value without a pane passes as it is, so that a stream may have other publishers too.
+    """
+
+    __slots__ = ("_inner", "format", "retracts")
+
+    def __init__(self, format: Any = Any, *, retracts: bool = False) -> None:
+        self.format = format
+        self.retracts = retracts
+        self._inner = coder_for(format)
+
+    @property
+    def inner(self) -> Coder:
+        """The coder of the plain values."""
+        return self._inner
+
+    def encode(self, value: Any) -> bytes:
+        """Return pane and value as msgpack."""
+        if type(value) is Paned:
+            return _encode((self._inner.encode(value.value), value.pane))
+        return _encode((self._inner.encode(value), None))
+
+    def decode(self, data: bytes) -> Any:
+        """Return a :class:`Paned`, or a plain value if it had no pane."""
+        try:
+            inner, pane = _decode(data)
+        except msgspec.ValidationError as refused:
+            raise CoderError(f"these bytes are not a value with its pane: {refused}.") from None
+        value = self._inner.decode(inner)
+        return value if pane is None else Paned(value, pane)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PanedCoder) and other._inner == self._inner
+
+    def __hash__(self) -> int:
+        return hash((PanedCoder, self._inner))
+
+    def __repr__(self) -> str:
+        return f"PanedCoder({self._inner!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _paned_coder, (self.format, self.retracts)
+
+
+def _paned_coder(format: Any, retracts: bool) -> PanedCoder:
+    return PanedCoder(format, retracts=retracts)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[bytes, Pane | None]).decode
+
+
+@dataclass(frozen=True, repr=False)
+class PanedExtractor(KeyExtractor):
+    """A key extractor on a stream whose values carry panes: it sees the plain value."""
+
+    plain: KeyExtractor
+
+    def __call__(self, value: Any, key: Any) -> Any:
+        """Return the key for the plain value."""
+        return self.plain(value.value if type(value) is Paned else value, key)
+
+    def __repr__(self) -> str:
+        return repr(self.plain)
+
+
+@dataclass(frozen=True)
+class PanedStep(Step):
+    """A stateless step on a stream whose values carry panes: each keeps its pane.
+
+    Source: the patent, "all non-GroupByKey operations on an anti-datum produce more anti-data
+    (similar to timestamp propagation)".
+    """
+
+    def apply(self, value: Any, key: Any) -> Iterable[tuple[Any, Any]]:
+        """Return what the step makes of the plain value, with its pane."""
+        if type(value) is not Paned:
+            return super().apply(value, key)
+        pane = value.pane
+        return [(Paned(made, pane), made_key) for made, made_key in super().apply(value.value, key)]
+
+
+def with_panes(step: Step) -> Step:
+    """Return a step as it runs on a stream whose values carry panes."""
+    return PanedStep(step.source, step.target, step.kind, step.function)

@@ -1,0 +1,375 @@
+"""GroupByKeyAndWindow: windows get values, panes come out, late elements, collection."""
+
+from typing import Any
+
+import pytest
+
+import millrace as mr
+
+
+def test_a_window_is_emitted_when_the_low_watermark_reaches_its_end(grouping: Any) -> None:
+    g = grouping(mr.FixedWindows(10))
+
+    assert g.add((1, 0), (2, 9), (4, 10)) == []
+    assert g.watermark(9) == []
+    assert g.watermark(10) == ["[0, 10) 3 ON_TIME"]
+    assert g.watermark(mr.MAX_TIMESTAMP) == ["[10, 20) 4 ON_TIME"]
+    assert [output.timestamp for output in g.outputs()] == [9, 19]
+
+
+def test_keys_do_not_share_windows(grouping: Any) -> None:
+    g = grouping(mr.FixedWindows(10))
+    g.add((1, 0), key="a")
+    g.add((2, 0), key="b")
+    g.watermark(10)
+
+    assert sorted((out.key, out.value) for out in g.outputs()) == [("a", 1), ("b", 2)]
+
+
+def test_the_last_pane_of_a_window_says_so(grouping: Any) -> None:
+    g = grouping(mr.FixedWindows(10))
+    g.add((1, 0))
+    g.watermark(10)
+    (only,) = [output.pane for output in g.outputs()]
+
+    assert (only.index, only.is_first, only.is_last, only.timing) == (0, True, True, mr.ON_TIME)
+    assert (only.percentile, only.trigger, only.production_time) == (100, "AtWatermark()", 0)
+
+
+def test_without_allowed_lateness_a_late_element_is_dropped_and_counted(grouping: Any) -> None:
+    g = grouping(mr.FixedWindows(10))
+    g.add((1, 0))
+    g.watermark(10)
+
+    assert g.add((5, 3), (6, 4)) == []
+    assert g.watermark(mr.MAX_TIMESTAMP) == []
+    assert g.counted() == {"dropped_late": 2}
+
+
+def test_late_elements_refine_until_end_and_lateness_and_not_after(grouping: Any) -> None:
+    g = grouping(mr.FixedWindows(10), allowed_lateness=5)
+    g.add((1, 0))
+    g.watermark(10)
+
+    assert g.add((5, 3)) == ["[0, 10) 6 LATE"]
+    g.watermark(14)
+    assert g.add((5, 3)) == ["[0, 10) 11 LATE"]
+    g.watermark(15)
+    assert g.add((5, 3)) == []
+    assert g.counted() == {"dropped_late": 1}
+    assert [output.pane.is_last for output in g.outputs()] == [False, False, False]
+
+
+def test_a_window_that_begins_late_has_no_on_time_pane(grouping: Any) -> None:
+    g = grouping(mr.FixedWindows(10), allowed_lateness=5)
+    g.watermark(12)
+
+    assert g.add((5, 3)) == ["[0, 10) 5 LATE"]
+    assert g.outputs()[0].pane.percentile is None
+
+
+def test_state_is_kept_to_end_and_lateness_and_collected_then(grouping: Any) -> None:
+    g = grouping(mr.FixedWindows(10), allowed_lateness=5)
+    g.add((1, 0))
+    g.watermark(14)
+    before = g.harness.counters("panes").timers
+    assert rows(g) > 0
+
+    g.watermark(15)
+    assert g.harness.counters("panes").timers == before + 1
+    assert rows(g) == 0
+
+
+def rows(g: Any) -> int:
+    """Return how many rows of state the grouping has in the store."""
+    caches = g.harness._caches
+    total = 0
+    for interval in g.harness._last_manifest.intervals["panes"]:
+        cache = caches.open("panes", interval.id)
+        with cache.view() as view:
+            total += sum(1 for _ in view.scan(b"", b"\xff"))
+    return total
+
+
+@pytest.mark.parametrize(
+    ("mode", "second"),
+    [
+        (mr.DISCARDING, ["[0, 10) 5 LATE"]),
+        (mr.ACCUMULATING, ["[0, 10) 8 LATE"]),
+        (mr.ACCUMULATING_AND_RETRACTING, ["[0, 10) -3 ON_TIME", "[0, 10) 8 LATE"]),
+    ],
+)
+def test_modes(grouping: Any, mode: Any, second: list[str]) -> None:
+    g = grouping(mr.FixedWindows(10), mode=mode, allowed_lateness=100)
+    g.add((1, 0), (2, 5))
+    assert g.watermark(10) == ["[0, 10) 3 ON_TIME"]
+    assert g.add((5, 7)) == second
+
+
+def test_a_retraction_has_value_index_and_timestamp_of_what_it_takes_back(grouping: Any) -> None:
+    g = grouping(mr.FixedWindows(10), mode=mr.ACCUMULATING_AND_RETRACTING, allowed_lateness=100)
+    g.add((1, 0))
+    g.watermark(10)
+    g.add((2, 5))
+    first, back, second = g.outputs()
+
+    assert (back.value, back.timestamp, back.pane.index) == (first.value, first.timestamp, 0)
+    assert back.pane.retraction
+    assert (second.pane.index, second.pane.is_first) == (1, False)
+
+
+def test_an_element_of_several_windows_is_several(grouping: Any) -> None:
+    g = grouping(mr.SlidingWindows(10, 5))
+    g.add((1, 3), (2, 7))
+
+    assert g.watermark(100) == ["[-5, 5) 1 ON_TIME", "[0, 10) 3 ON_TIME", "[5, 15) 2 ON_TIME"]
+
+
+def test_sessions_grow_and_merge_out_of_order(grouping: Any) -> None:
+    g = grouping(mr.Sessions(10))
+    g.add((1, 0), (4, 15))
+    g.add((2, 8))
+
+    assert g.watermark(24) == []
+    assert g.watermark(25) == ["[0, 25) 7 ON_TIME"]
+
+
+def test_sessions_exactly_one_gap_apart_do_not_merge(grouping: Any) -> None:
+    g = grouping(mr.Sessions(10))
+    g.add((1, 0), (2, 10))
+
+    assert g.watermark(20) == ["[0, 10) 1 ON_TIME", "[10, 20) 2 ON_TIME"]
+
+
+def test_a_late_element_bridges_two_emitted_sessions(grouping: Any) -> None:
+    g = grouping(
+        mr.Sessions(10),
+        lambda s: s.group(),
+        mode=mr.ACCUMULATING_AND_RETRACTING,
+        allowed_lateness=20,
+    )
+    g.add(("a", 1), ("b", 12))
+    assert g.watermark(30) == ["[1, 11) ['a'] ON_TIME", "[12, 22) ['b'] ON_TIME"]
+    assert g.add(("c", 6)) == [
+        "[1, 11) -['a'] ON_TIME",
+        "[12, 22) -['b'] ON_TIME",
+        "[1, 22) ['a', 'b', 'c'] LATE",
+    ]
+
+
+def test_an_expired_element_that_a_live_session_takes_in_is_not_dropped(grouping: Any) -> None:
+    g = grouping(mr.Sessions(10), allowed_lateness=5)
+    g.add((1, 10), (1, 19))
+    g.watermark(25)
+
+    assert g.add((1, 5)) == []
+    assert g.add((1, 0)) == []  # now the session begins at 5
+    assert g.add((9, 31)) == []
+    assert g.watermark(29) == ["[0, 29) 4 ON_TIME"]
+    assert g.counted() == {}
+
+
+def test_windows_survive_a_crash(grouping: Any) -> None:
+    g = grouping(mr.Sessions(10), mode=mr.ACCUMULATING_AND_RETRACTING, allowed_lateness=100)
+    g.add((1, 0))
+    g.harness.crash()
+    g.add((2, 5))
+    g.watermark(15)
+    g.harness.crash()
+
+    assert g.add((4, 14)) == []  # the session is [0, 24) now
+    g.harness.crash()
+    assert g.watermark(24) == ["[0, 15) -3 ON_TIME", "[0, 24) 7 ON_TIME"]
+
+
+def test_the_global_window_ends_with_the_input(grouping: Any) -> None:
+    g = grouping()
+    g.add((1, 5), (2, 7))
+    assert g.watermark(1000) == []
+    assert g.watermark(mr.MAX_TIMESTAMP) == ["[) 3 ON_TIME"]
+
+
+@pytest.mark.parametrize(
+    ("output_time", "at"), [(mr.EARLIEST, 2), (mr.LATEST, 7), (mr.END_OF_WINDOW, 9)]
+)
+def test_output_time(grouping: Any, output_time: Any, at: int) -> None:
+    g = grouping(mr.FixedWindows(10), output_time=output_time)
+    g.add((1, 5), (2, 2), (3, 7))
+    g.watermark(8)
+    assert g.harness.output_low_watermark("panes") == min(at, 8)
+    g.watermark(10)
+
+    assert [output.timestamp for output in g.outputs()] == [at]
+    assert g.harness.output_low_watermark("panes") == 10
+
+
+def test_pending_elements_hold_the_low_watermark_after_the_end(grouping: Any) -> None:
+    g = grouping(mr.FixedWindows(10), trigger=mr.Repeat(mr.AtPeriod(100)), allowed_lateness=1000)
+    g.add((1, 5))
+    g.watermark(50)
+    assert g.harness.output_low_watermark("panes") == 9
+    assert g.clock(100) == ["[0, 10) 1 ON_TIME"]
+    assert g.outputs()[0].timestamp == 9
+    assert g.harness.output_low_watermark("panes") == 50
+
+
+def test_what_no_trigger_emitted_is_emitted_when_the_window_expires(grouping: Any) -> None:
+    g = grouping(mr.FixedWindows(10), trigger=mr.Repeat(mr.AfterCount(2)), mode=mr.DISCARDING)
+
+    assert g.add((1, 1), (2, 2), (3, 3)) == ["[0, 10) 3 EARLY"]
+    assert g.watermark(10) == ["[0, 10) 3 ON_TIME"]
+    assert [output.pane.is_last for output in g.outputs()] == [False, True]
+
+
+def test_a_user_defined_window_fn(grouping: Any) -> None:
+    def assign(record: Any) -> list[mr.Window]:
+        return [mr.Window(record.timestamp, record.timestamp + record.value)]
+
+    def merge(windows: Any) -> list[mr.Window]:
+        ends = [window.end for window in windows]
+        return [mr.Window(windows[0].start, max(ends))]
+
+    g = grouping(mr.WindowFn(assign, merge), lambda s: s.count())
+    g.add((5, 0), (50, 2))
+    g.add((1, 100))
+
+    assert g.watermark(101) == ["[0, 101) 3 ON_TIME"]
+
+
+@pytest.mark.parametrize(
+    ("merge", "complaint"),
+    [
+        (lambda windows: [*windows, mr.Window(500, 600)], "invented Window\\(500, 600\\)"),
+        (lambda windows: windows[:-1], "is in no window"),
+        (lambda _: [mr.Window(0, 1000)], "invented"),
+        (lambda windows: [*windows, mr.Window(0, 30)], "is in 2 windows"),
+    ],
+)
+def test_a_merge_function_that_invents_or_loses_is_refused(
+    grouping: Any, merge: Any, complaint: str
+) -> None:
+    g = grouping(
+        mr.WindowFn(lambda record: [mr.Window(record.timestamp, record.timestamp + 5)], merge)
+    )
+    with pytest.raises(mr.MillraceError, match=complaint):
+        g.add((1, 10), (2, 20))
+
+
+@pytest.mark.parametrize("bad", [None, (1, 2), mr.Window(5, 5), mr.Window(5, None)])
+def test_an_assign_function_that_returns_no_windows_is_refused(grouping: Any, bad: Any) -> None:
+    g = grouping(mr.WindowFn(lambda _: [bad]))
+    with pytest.raises(mr.MillraceError, match="assign returned"):
+        g.add((1, 10))
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "values", "complaint"),
+    [
+        (lambda s: s.sum(), [1, float("nan")], "NaN"),
+        (lambda s: s.sum(), [1, "two"], "Expected an int or a float"),
+        (lambda s: s.mean(), [None], "Expected an int or a float"),
+        (lambda s: s.max(), [1, "two"], "cannot compare"),
+        (lambda s: s.min(), [float("nan")], "NaN"),
+        (lambda s: s.min(), [1.5, float("nan")], "NaN"),
+        (lambda s: s.top(2), [1, "two"], "cannot compare"),
+    ],
+)
+def test_values_that_an_aggregation_cannot_take(
+    grouping: Any, aggregate: Any, values: list[Any], complaint: str
+) -> None:
+    g = grouping(mr.FixedWindows(10), aggregate)
+    with pytest.raises(mr.MillraceError, match=complaint):
+        g.add(*[(value, 1) for value in values])
+
+
+def test_aggregations(grouping: Any) -> None:
+    results = {}
+    for name, aggregate in {
+        "sum": lambda s: s.sum(),
+        "count": lambda s: s.count(),
+        "mean": lambda s: s.mean(),
+        "min": lambda s: s.min(),
+        "max": lambda s: s.max(),
+        "top": lambda s: s.top(2),
+        "lowest": lambda s: s.top(2, key=lambda value: -value),
+        "group": lambda s: s.group(),
+        "chosen": lambda s: s.sum(lambda value: value * 10),
+    }.items():
+        g = grouping(mr.FixedWindows(10), aggregate)
+        g.add((3, 1), (1, 2))
+        g.add((2, 3))
+        g.watermark(10)
+        (results[name],) = [output.value for output in g.outputs()]
+
+    assert results == {
+        "sum": 6, "count": 3, "mean": 2.0, "min": 1, "max": 3,
+        "top": [3, 2], "lowest": [1, 2], "group": [3, 1, 2], "chosen": 60,
+    }  # fmt: skip
+
+
+def test_a_trigger_that_can_lose_data_is_refused_unless_meant(grouping: Any) -> None:
+    with pytest.raises(mr.MillraceError, match="would be lost"):
+        grouping(mr.FixedWindows(10), trigger=mr.AfterCount(2))
+    with pytest.raises(mr.MillraceError, match="would be lost"):
+        grouping(mr.FixedWindows(10), trigger=mr.AtWatermark(), allowed_lateness=5)
+
+    grouping(mr.FixedWindows(10), trigger=mr.AtWatermark())
+    g = grouping(mr.FixedWindows(10), trigger=mr.AfterCount(2), allow_data_loss=True)
+    assert g.add((1, 1), (2, 2), (3, 3)) == ["[0, 10) 3 EARLY"]
+    assert g.outputs()[0].pane.is_last
+    assert g.counted() == {"dropped_after_finish": 1}
+    assert g.watermark(mr.MAX_TIMESTAMP) == []
+
+
+def test_windows_without_end_need_another_trigger_over_a_stream() -> None:
+    class Unbounded:
+        isStreaming = True  # noqa: N815
+
+    def pipeline(trigger: Any) -> mr.Pipeline:
+        p = mr.Pipeline("global")
+        p.inject("elements", Unbounded(), timestamp="time")
+        p.stream("elements").key_by("k").window(mr.GlobalWindow(), trigger=trigger).sum("v")
+        return p
+
+    with pytest.raises(mr.MillraceError, match="would never fire"):
+        pipeline(None).build()
+    pipeline(mr.Repeat(mr.AtPeriod("1 min"))).build()
+
+
+def test_steps_keep_panes_and_computations_see_them() -> None:
+    class Seen(mr.Computation):
+        inputs = {"big": mr.by_key()}
+        outputs = {"seen": str}
+
+        def process_record(self, record: mr.Record) -> None:
+            self.produce("seen", f"{self.key} {record.value} {record.pane.window.end}")
+
+    p = mr.Pipeline("steps")
+    p.inject("elements", format=int)
+    totals = p.stream("elements").key_by(lambda v: v % 2).window(mr.FixedWindows(10)).sum()
+    totals.filter(lambda v: v > 2).map(lambda v: v * 10).key_by(str).to("big")
+    p.add(Seen)
+    with mr.testing.Harness(p) as h:
+        h.inject("elements", [(1, 1), (2, 2), (3, 3)])
+        h.advance_watermark("elements", 10)
+
+        assert [out.value for out in h.outputs("seen")] == ["40 40 10"]
+        (big,) = h.outputs("big")
+        assert (big.key, big.value, big.pane.window) == ("40", 40, mr.Window(0, 10))
+
+
+def test_a_second_grouping_uncombines_retractions_under_keys_that_change() -> None:
+    """How many teams have how many points: a team moves from one count to another."""
+    p = mr.Pipeline("two stages")
+    p.inject("scores", format=tuple[str, int])
+    how = {"mode": mr.ACCUMULATING_AND_RETRACTING, "allowed_lateness": 1000}
+    totals = p.stream("scores").key_by(lambda s: s[0]).window(mr.FixedWindows(10), **how)
+    totals.sum(lambda s: s[1]).key_by(lambda total: total).count().to("teams")
+    with mr.testing.Harness(p) as h:
+        h.inject("scores", [(("red", 3), 1), (("blue", 3), 2)])
+        h.advance_watermark("scores", 10)
+        h.inject("scores", [(("red", 2), 5)])
+
+        signed = [(o.key, "-" * o.pane.retraction + str(o.value)) for o in h.outputs("teams")]
+        assert [value for key, value in signed if key == 3] == ["2", "-2", "1"]
+        assert [value for key, value in signed if key == 5] == ["1"]
