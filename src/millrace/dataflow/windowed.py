@@ -98,9 +98,9 @@ class WindowedStream(Stream):
         if self._grouping is None or name in computations:
             return WindowedStream(super().to(name, format), self.windowing)
         # The aggregation has a name that nobody chose, and nobody can have used it yet.
-        grouping = computations.pop(self._grouping)
+        grouping = computations[self._grouping]
         assert isinstance(grouping, GroupByKeyAndWindow)
-        self.pipeline.add(grouping.renamed(name, format), name=name)
+        self.pipeline._rename(self._grouping, name, grouping.renamed(name, format))
         self.name, self._grouping = name, None
         return self
 

@@ -286,6 +286,13 @@ class Pipeline:
         """Run over bounded sources, to their end; see :func:`millrace.spark.run_batch`."""
         return _spark().run_batch(self, spark, **options)
 
+    def _rename(self, old: str, new: str, computation: Computation) -> None:
+        """Put a computation in the place of one whose name was made up."""
+        del self.computations[old]
+        guarantees = self.guarantees.pop(old)
+        self.add(computation, name=new)
+        self.guarantees[new] = guarantees
+
     def _add_step(self, stream: Stream, kind: str, function: Callable[..., Any]) -> Stream:
         target = f"{stream.name}.{kind}-{sum(s.source == stream.name for s in self.steps) + 1}"
         self.steps.append(Step(stream.name, target, kind, function))
