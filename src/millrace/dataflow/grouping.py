@@ -149,9 +149,9 @@ class GroupByKeyAndWindow(Computation):
         for window in self._assign(record):
             found = self._merged_in(window) if merges else self._found(window)
             if found is None:
-                self.count("dropped_late")
+                self.increment("dropped_late")
             elif 0 in found[1].finished:
-                self.count("dropped_after_finish")
+                self.increment("dropped_after_finish")
             else:
                 self._add(*found, value, record.timestamp, retraction)
 

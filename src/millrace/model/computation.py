@@ -137,12 +137,12 @@ class Computation:
         """
         self._outside("hold")
 
-    def count(self, name: str, n: int = 1) -> None:
+    def increment(self, counter: str, n: int = 1) -> None:
         """Add to a counter of this computation's own, shown in its counters and in the status.
 
         Exactly once, as everything else: what a failed attempt counted is forgotten.
         """
-        self._outside("count")
+        self._outside("increment")
 
     def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> Computation:
         """Return this computation as it runs, now that its inputs are known.

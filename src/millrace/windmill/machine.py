@@ -438,7 +438,7 @@ class Machine:
             "set_timer": self._set_timer,
             "delete_timer": self._delete_timer,
             "hold": self._set_hold,
-            "count": self._count,
+            "increment": self._increment,
         }
         vars(user).update(bound)
 
@@ -485,8 +485,8 @@ class Machine:
     def _delete_timer(self, tag: Any, domain: TimeDomain = LOW_WATERMARK) -> None:
         self._timers.delete(encode_key(tag), int(domain))
 
-    def _count(self, name: str, n: int = 1) -> None:
-        self._counts[name] = self._counts.get(name, 0) + n
+    def _increment(self, counter: str, n: int = 1) -> None:
+        self._counts[counter] = self._counts.get(counter, 0) + n
 
     def _set_hold(self, at: int | None) -> None:
         self._hold = (None if at is None else _instant(at, "hold"),)
