@@ -25,6 +25,7 @@ from millrace.spark.failure import explain
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import intervals_for, is_local, tasks_for
 from millrace.spark.plan import SETTINGS, StreamPlan
+from millrace.spark.progress_files import local_progress_files
 from millrace.spark.source import sources_of
 from millrace.spark.status import Progress, Status
 from millrace.spark.ticks import Alarm, ticks
@@ -105,14 +106,15 @@ def start(
         plan.attach(state, cache or str(where))
         run = Run(topology, epochs, plan, publisher, alarm, scratch, clock or _now_us)
         rows = plan.rows(epochs.interval_counts())
-        run.query = (
+        query = (
             rows.unionByName(nothing, allowMissingColumns=True)
             .writeStream.queryName(f"millrace: {pipeline.name}")
             .foreachBatch(run.epoch)
             .option("checkpointLocation", str(home / "spark"))
             .trigger(processingTime=trigger)
-            .start()
         )
+        with local_progress_files(spark):
+            run.query = query.start()
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise

@@ -110,6 +110,8 @@ def runtime_of(blueprint: Blueprint) -> Runtime:
         _RUNTIMES.clear()
         runtime = _RUNTIMES[blueprint.digest] = Runtime(blueprint)
         # PySpark collects garbage after every task, and would go through all imported modules each
-        # time: some 40 ms a task. What is here now is here to stay.
+        # time: some 40 ms a task. What is here now is here to stay. And as it does, there is little
+        # for the collections within a task to find, which a task with many records has many of.
         gc.freeze()
+        gc.set_threshold(100_000, 50, 100)
     return runtime
