@@ -30,6 +30,7 @@ class Sum(msgspec.Struct, frozen=True):
 class Windows(mr.Computation):
     inputs = {"events": mr.by("user")}
     outputs = {"sums": Sum, "late": int, "ticks": str}
+    may_produce_late = mr.UNBOUNDED_PAST
     totals = mr.MapState(int)
     parts = mr.BagState(int)
     biggest = mr.CombiningState(int, max)
@@ -104,6 +105,8 @@ class Holding(mr.Computation):
     inputs = {"long": mr.by(len)}
     outputs = {"held": list[str]}
     words = mr.ValueState(list[str])
+    # Of a late word, too, whose time has been passed when it comes.
+    may_produce_late = mr.UNBOUNDED_PAST
 
     def process_record(self, record: mr.Record) -> None:
         words = [*self.words.get([]), record.value]
