@@ -13,6 +13,7 @@ import click
 
 from millrace.cli.checkpoint import checkpoint
 from millrace.cli.demo import demo
+from millrace.cli.explain import explain_watermark
 from millrace.model.errors import MillraceError
 
 
@@ -43,3 +44,4 @@ def main(debug: bool) -> None:
 
 main.add_command(checkpoint)
 main.add_command(demo)
+main.add_command(explain_watermark)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from millrace.model.errors import CheckpointMismatch, DamagedStore, StoreError
+from millrace.model.errors import CheckpointMismatch, StoreError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.model.topology import injector_name
-from millrace.store import EpochLog, decode_form, local_path, open_location
+from millrace.store import HardState, decode_form, local_path, open_location
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.counters import Counters
-from millrace.windmill.manifest import Claim, Completion, Manifest, decode_entry
+from millrace.windmill.journal import latest
+from millrace.windmill.manifest import Claim, Completion
 
 
 class ComputationSummary(msgspec.Struct, kw_only=True):
@@ -93,12 +95,11 @@ class Summary(msgspec.Struct, kw_only=True):
     streams: list[StreamSummary]
 
 
-def read(location: str) -> Summary:
-    """Return the summary of the checkpoint at a path or URL; writes nothing.
+def open_checkpoint(location: str) -> tuple[Path, HardState]:
+    """Return the path and the state of the checkpoint at a path or URL; writes nothing.
 
     Raises:
         CheckpointMismatch: There is no checkpoint, or one of a newer format.
-        DamagedStore: An entry of its epoch log cannot be read.
         StoreError: The directory cannot be read.
     """
     path = local_path(location)
@@ -110,9 +111,20 @@ def read(location: str) -> Summary:
             f"{location}: no checkpoint, it {what}. Give the directory that the run got as "
             'p.start(spark, checkpoint="...").'
         )
-    state = open_location(location)
+    return path, open_location(location)
+
+
+def read(location: str) -> Summary:
+    """Return the summary of the checkpoint at a path or URL; writes nothing.
+
+    Raises:
+        CheckpointMismatch: There is no checkpoint, or one of a newer format.
+        DamagedStore: An entry of its epoch log cannot be read.
+        StoreError: The directory cannot be read.
+    """
+    path, state = open_checkpoint(location)
     form = decode_form((path / "FORMAT").read_bytes(), location)
-    claim, completion, manifest = _latest(state.epochs, location)
+    claim, completion, manifest = latest(state.epochs)
     return Summary(
         location=str(path),
         format=form.format,
@@ -127,32 +139,6 @@ def read(location: str) -> Summary:
         computations=_computations(claim, completion),
         streams=_streams(claim, completion),
     )
-
-
-def _latest(
-    log: EpochLog, location: str
-) -> tuple[Claim | None, Completion | None, Manifest | None]:
-    """Return the last claim and the last completion, and a manifest after it if there is one."""
-    claim: Claim | None = None
-    completion: Completion | None = None
-    manifest: Manifest | None = None
-    for number in range(log.last(), 0, -1):
-        data = log.read(number)
-        if data is None:
-            raise DamagedStore(
-                f"{location}: entry {number} of the epoch log is gone. Restore it from a copy of "
-                "the checkpoint."
-            )
-        entry = decode_entry(data)
-        if isinstance(entry, Claim):
-            claim = claim or entry
-        elif isinstance(entry, Completion):
-            completion = completion or entry
-        elif completion is None:
-            manifest = manifest or entry
-        if claim is not None and completion is not None:
-            break
-    return claim, completion, manifest
 
 
 def _computations(claim: Claim | None, completion: Completion | None) -> list[ComputationSummary]:

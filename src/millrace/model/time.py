@@ -121,6 +121,22 @@ def timestamp_us(instant: Instant) -> int:
     )
 
 
+def format_duration(us: int) -> str:
+    """Return a duration for a person: its two largest units.
+
+    >>> format_duration(90 * MINUTE), format_duration(61_500_000), format_duration(1_500)
+    ('1 h 30 min', '1 min 1.5 s', '1.5 ms')
+    """
+    if us < MINUTE:
+        return f"{us / SECOND:g} s" if us >= SECOND or not us else f"{us / MILLISECOND:g} ms"
+    if us < HOUR:
+        minutes, rest = divmod(us, MINUTE)
+        return f"{minutes} min" + (f" {rest / SECOND:.3g} s" if rest else "")
+    big, name, small, less = (DAY, "d", HOUR, "h") if us >= DAY else (HOUR, "h", MINUTE, "min")
+    count, rest = divmod(us, big)
+    return f"{count} {name}" + (f" {rest // small} {less}" if rest >= small else "")
+
+
 def format_timestamp(us: int) -> str:
     """Return an instant for a person: ISO 8601, or the name of an end of time.
 

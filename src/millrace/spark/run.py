@@ -31,6 +31,7 @@ from millrace.spark.status import Progress, Status
 from millrace.spark.ticks import Alarm, ticks
 from millrace.store import local_path, open_location
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.explain import Explanation, explain_watermark
 
 #: An epoch without data costs Spark a few tenths of a second, so an idle pipeline has one in ten
 #: seconds; a due timer or a low watermark on the move does not wait for it.
@@ -240,6 +241,20 @@ class Run:
         else:
             state = "stopped" if self._stopping or self._error is None else "failed"
         return self._progress.status(self._epochs, self._publisher, state=state)
+
+    def explain_watermark(self, computation: str | None = None) -> Explanation:
+        """Return why a low watermark is where it is, as of the last completed epoch.
+
+        It walks back to the injector, timer or hold that pins it, and reads that key from the
+        checkpoint. ``print`` it; ``millrace explain-watermark`` says the same without a run.
+
+        Args:
+            computation: Whose; by default the one that shows the lowest.
+
+        Raises:
+            PipelineError: No epoch has completed yet, or there is no such computation.
+        """
+        return explain_watermark(self._epochs.state, computation)
 
     # -- Spark's side ------------------------------------------------------------------------------
 

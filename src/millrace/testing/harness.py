@@ -34,6 +34,7 @@ from millrace.watermark.process import ONLY, Process
 from millrace.watermark.report import output_low_watermark
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.explain import Explanation, explain_watermark
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import injected_origin, production_ids
 from millrace.windmill.routing import Productions, Router
@@ -201,6 +202,10 @@ class Harness:
     def output_low_watermark(self, computation: str) -> int:
         """Return the low watermark that a computation shows its consumers, in microseconds."""
         return self._epochs.authority.low_watermarks.outputs[computation]
+
+    def explain_watermark(self, computation: str | None = None) -> Explanation:
+        """Return why a low watermark is where it is, by default the lowest; see ``Run``."""
+        return explain_watermark(self._durable, computation)
 
     def counters(self, computation: str) -> Counters:
         """Return what a computation did since the beginning."""

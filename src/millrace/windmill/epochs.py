@@ -26,6 +26,7 @@ from millrace.windmill.manifest import (
     Claim,
     Completion,
     Entry,
+    InjectorEntry,
     IntervalEntry,
     Manifest,
     decode_entry,
@@ -83,6 +84,7 @@ class Epochs:
         CheckpointMismatch: The checkpoint belongs to another topology; nothing has been written.
 
     Attributes:
+        state: The checkpoint.
         completed: Number of the last completed epoch; -1 before the first.
         open: The manifest of an epoch that was begun and not completed, to be retried.
         drained: Whether the input has ended for good.
@@ -92,6 +94,7 @@ class Epochs:
     """
 
     def __init__(self, topology: Topology, state: HardState, *, intervals: int) -> None:
+        self.state = state
         self._topology = topology
         self._log = state.epochs
         self.completed = -1
@@ -115,6 +118,16 @@ class Epochs:
                 generation=self.generation,
                 topology=topology.describe(),
                 edges=topology.edge_names(),
+                senders={spec.name: sorted(spec.senders) for spec in topology.computations},
+                injectors={
+                    spec.name: InjectorEntry(
+                        "" if injection.low_watermark is None else repr(injection.low_watermark),
+                        injection.expected,
+                        injection.idle_us,
+                    )
+                    for spec in topology.injected()
+                    if (injection := spec.injection) is not None
+                },
             )
         )
 

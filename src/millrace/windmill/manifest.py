@@ -38,6 +38,20 @@ class IntervalEntry(msgspec.Struct, frozen=True):
         return KeyInterval(self.id, int(self.first, 16), int(self.last, 16) + 1)
 
 
+class InjectorEntry(msgspec.Struct, frozen=True):
+    """How an injector publishes, for people and for explanations; nothing depends on it.
+
+    Attributes:
+        policy: Its low-watermark policy, as text; empty if it has none.
+        expected: Processes that must be heard of.
+        idle_us: Time-out after which a silent process is left out; None: never.
+    """
+
+    policy: str
+    expected: tuple[str, ...]
+    idle_us: int | None
+
+
 class Claim(msgspec.Struct, tag="claim", kw_only=True):
     """A run takes the checkpoint over.
 
@@ -46,11 +60,15 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
         topology: What the checkpoint depends on, as :meth:`Topology.describe` says it.
         edges: The subscriptions in the order of their numbers, which productions in commits carry;
             an unfinished epoch depends on them, sinks included.
+        senders: Computation -> who feeds it.
+        injectors: Injected stream -> how it publishes.
     """
 
     generation: int
     topology: dict[str, Any]
     edges: list[str]
+    senders: dict[str, list[str]] = {}
+    injectors: dict[str, InjectorEntry] = {}
 
 
 class Manifest(msgspec.Struct, tag="manifest", kw_only=True):

@@ -1,0 +1,57 @@
+"""``millrace explain-watermark`` on checkpoints on disk."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def test_it_names_the_key_that_holds(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch("home", at=30, low_watermark=0)
+    checkpoint.epoch("about", at=20, low_watermark=100)
+    shown = millrace("explain-watermark", str(checkpoint.path))
+
+    assert shown.exit_code == 0
+    assert "Pinned by a hold at 1970-01-01T00:00:00.000020Z: key 'about' of Counter[bold]" in (
+        shown.output
+    )
+    assert "As of epoch 1, at 1970-01-01T00:00:01Z." in shown.output
+
+
+def test_it_prints_json(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch("home", at=30, low_watermark=100)
+    shown = millrace("explain-watermark", str(checkpoint.path), "Counter[bold]", "--json")
+    found = json.loads(shown.output)
+
+    assert found["path"] == [{"computation": "Counter[bold]", "input": 100, "shown": 30}]
+    assert (found["pin"]["kind"], found["pin"]["key"]) == ("hold", "home")
+
+
+def test_it_reads_the_epoch_that_a_run_is_in(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch(low_watermark=0)
+    checkpoint.epoch("home", at=30, low_watermark=100, complete=False)
+
+    assert "Epoch 1 was begun and is not finished" in (
+        millrace("explain-watermark", str(checkpoint.path)).output
+    )
+
+
+def test_it_writes_nothing(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch("home", at=30, low_watermark=100)
+    before = sorted((p, p.stat().st_mtime_ns) for p in checkpoint.path.rglob("*"))
+    millrace("explain-watermark", str(checkpoint.path))
+
+    assert sorted((p, p.stat().st_mtime_ns) for p in checkpoint.path.rglob("*")) == before
+
+
+def test_before_the_first_epoch_it_says_so(millrace: Any, checkpoint: Any) -> None:
+    shown = millrace("explain-watermark", str(checkpoint.path))
+
+    assert shown.exit_code == 1
+    assert "no epoch of this checkpoint has completed yet" in shown.output
+
+
+def test_a_directory_that_is_none_is_refused(millrace: Any, tmp_path: Path) -> None:
+    shown = millrace("explain-watermark", str(tmp_path / "nothing"))
+
+    assert shown.exit_code == 1
+    assert "no checkpoint" in shown.output

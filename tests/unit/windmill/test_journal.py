@@ -1,0 +1,104 @@
+"""The epoch log as a history: its end, and when something came about."""
+
+import pytest
+
+import millrace as mr
+from millrace.model.errors import DamagedStore
+from millrace.store import MemoryHardState
+from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.journal import completions, latest, since
+
+
+class Pass(mr.Computation):
+    inputs = {"events": mr.by_key()}
+
+
+@pytest.fixture
+def state():
+    return MemoryHardState()
+
+
+def play(state, *low_watermarks, complete=True):
+    """Start a run, and let it have an epoch for each low watermark."""
+    p = mr.Pipeline("p")
+    p.inject("events")
+    p.add(Pass)
+    epochs = Epochs(p.build(), state, intervals=1)
+    for us in low_watermarks:
+        manifest = epochs.begin(
+            epochs.completed + 1, wall_time_us=1_000 + us, injectors={"events": us}
+        )
+        if complete:
+            epochs.complete(manifest, [], Observed())
+    return epochs
+
+
+def reached(us):
+    return lambda completion: completion.after.inputs["Pass"] >= us
+
+
+def test_an_empty_log_has_no_end(state):
+    assert latest(state.epochs) == (None, None, None)
+    assert since(state.epochs, reached(0)) is None
+    assert list(completions(state.epochs)) == []
+
+
+def test_the_end_is_the_last_claim_completion_and_open_manifest(state):
+    play(state, 1, 2)
+    play(state, 3, complete=False)
+    claim, completion, manifest = latest(state.epochs)
+
+    assert (claim.generation, completion.epoch, manifest.epoch) == (2, 1, 2)
+
+
+def test_a_completed_epochs_manifest_is_not_open(state):
+    play(state, 1)
+
+    assert latest(state.epochs)[2] is None
+
+
+@pytest.mark.parametrize(("us", "epoch"), [(0, 0), (1, 0), (2, 3), (5, 5), (7, 6), (8, None)])
+def test_since_finds_the_first_completion_that_says_so(state, us, epoch):
+    play(state, 1, 1, 1)
+    play(state, 2)
+    play(state)
+    play(state, 2, 5, 7, 7)
+    found = since(state.epochs, reached(us))
+
+    assert (None if found is None else found.epoch) == epoch
+
+
+def test_since_reads_few_entries_of_a_long_log(state):
+    play(state, *range(1, 200))
+    read = []
+
+    class Counting:
+        first, last = state.epochs.first, state.epochs.last
+
+        @staticmethod
+        def read(number):
+            read.append(number)
+            return state.epochs.read(number)
+
+    assert since(Counting, reached(150)).epoch == 149
+    assert len(read) < 30
+
+
+def test_what_was_collected_is_not_looked_for(state):
+    play(state, 1, 1, 1)
+    state.epochs.remove_before(4)
+
+    assert since(state.epochs, reached(1)).epoch == 1
+    assert [completion.epoch for completion in completions(state.epochs)] == [1, 2]
+
+
+def test_an_entry_that_is_gone_is_damage(state):
+    play(state, 1)
+
+    class Torn:
+        first, last = state.epochs.first, state.epochs.last
+
+        read = {}.get
+
+    with pytest.raises(DamagedStore, match="entry 3 of the epoch log is gone"):
+        latest(Torn)
