@@ -342,6 +342,25 @@ def test_a_table_that_does_not_fit_is_refused_before_the_run(
     assert postgres.query("SELECT relname FROM pg_class WHERE relname LIKE 'millrace%'") == []
 
 
+@pytest.mark.parametrize("schema", ["no_such", "pg_catalog"])
+def test_a_schema_that_cannot_be_used_is_refused_before_the_run(postgres: Any, schema: str) -> None:
+    postgres.query("CREATE ROLE clerk LOGIN PASSWORD 'x' IN ROLE pg_read_all_data")
+    try:
+        sink = mr.PostgreSQL(postgres.conninfo, f"{schema}.totals")
+        sink.conninfo = sink.conninfo.replace(f"user={postgres.user}", "user=clerk")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PGPASSWORD", "x")
+            with pytest.raises(PipelineError, match=f"the schema '{schema}' (does not|may not)"):
+                sink.bind(Binding("league", "totals", "uuid-1", columns_of(Total)))
+    finally:
+        postgres.query("DROP ROLE clerk")
+
+
+def test_checking_a_sink_writes_nothing(postgres: Any) -> None:
+    sink_of(postgres, key="team").bind(Binding("league", "totals", "u", columns_of(Total)))
+    assert postgres.query("SELECT relname FROM pg_class WHERE relname ~ '^(millrace|totals)'") == []
+
+
 def test_another_checkpoint_and_an_older_copy_of_it_are_refused(postgres: Any) -> None:
     sink = bound(sink_of(postgres))
     sink(Frame(rows(Total, Total("a", 1))), 6)

@@ -16,7 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
 from millrace.injectors.publisher import Publisher
-from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError, RunFailed
+from millrace.model.errors import (
+    CheckpointMismatch,
+    MillraceError,
+    PipelineError,
+    RunFailed,
+    ZombieWriter,
+)
 from millrace.model.pipeline import Pipeline
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.model.topology import Topology, injector_name
@@ -41,6 +47,10 @@ _IDLE_US = 10 * SECOND
 #: tenth of a second, keeps a core a fifth busy with asking.
 _TRIGGER = "50 milliseconds"
 
+#: How often a query is begun again after its offsets collided with another driver's. A superseded
+#: driver gets to write one batch's offsets, so each earlier driver that is alive costs one.
+_COLLISIONS_MAX = 5
+
 
 def start(
     pipeline: Pipeline,
@@ -63,7 +73,8 @@ def start(
         tasks: Tasks a level; by default the session's parallelism. It may change between runs.
         intervals: Key intervals a computation, a power of two; by default eight a task and at least
             16. The checkpoint remembers it.
-        cache: Directory for caches, on each worker's own disk.
+        cache: Directory for caches, on each worker's own disk; ``$NAME`` in it is a variable of
+            the worker's environment.
         trigger: Spark's processing-time interval: how often to look for data when there was none.
         clock: Wall-clock microseconds since 1970; by default the machine's.
 
@@ -103,8 +114,7 @@ def start(
         epochs = Epochs(topology, state, intervals=intervals)
         _check_progress(checkpoint, epochs, home / "spark")
         claim_sinks(topology, epochs)
-        where = home / "cache" if is_local(spark) else Path(tempfile.gettempdir()) / "millrace"
-        plan.attach(state, cache or str(where))
+        plan.attach(state, cache or (str(home / "cache") if is_local(spark) else ""))
         run = Run(topology, epochs, plan, publisher, alarm, scratch, clock or _now_us)
         rows = plan.rows(epochs.interval_counts())
         query = (
@@ -114,8 +124,12 @@ def start(
             .option("checkpointLocation", str(home / "spark"))
             .trigger(processingTime=trigger)
         )
-        with local_progress_files(spark):
-            run.query = query.start()
+
+        def start_query() -> Any:
+            with local_progress_files(spark):
+                return query.start()
+
+        run.launch(start_query)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
@@ -157,6 +171,8 @@ class Run:
         clock: Callable[[], int],
     ) -> None:
         self.query: Any = None
+        self._start_query: Callable[[], Any]
+        self._collisions = 0
         self._topology = topology
         self._epochs = epochs
         self._plan = plan
@@ -175,6 +191,11 @@ class Run:
         self._interrupted = False
         self._error: BaseException | None = None
         self._progress = Progress()
+
+    def launch(self, start_query: Callable[[], Any]) -> None:
+        """Start the query, and keep how: see :meth:`_active`."""
+        self._start_query = start_query
+        self.query = start_query()
 
     # -- the user's side ---------------------------------------------------------------------------
 
@@ -236,7 +257,7 @@ class Run:
         """Return where the run stands."""
         if self._epochs.drained:
             state = "drained"
-        elif self.query.isActive:
+        elif self._active():
             state = "running"
         else:
             state = "stopped" if self._stopping or self._error is None else "failed"
@@ -341,7 +362,7 @@ class Run:
         """Wait for a condition, or the run's end; return whether the run has ended."""
         deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
         with self._signals():
-            while self.query.isActive and not reached():
+            while self._active() and not reached():
                 if self._interrupted or self._epochs.drained:
                     self.stop()
                     break
@@ -353,6 +374,25 @@ class Run:
             self._close()
             self._raise_failure()
         return not self.query.isActive
+
+    def _active(self) -> bool:
+        """Return whether the query runs; one that collided with an earlier driver runs again.
+
+        A driver that has been superseded finds out in its next epoch. By then its Spark has written
+        that batch's offsets, perhaps between our Spark's look at them and its own put.
+        """
+        if self.query.isActive or self._stopping or self._epochs.drained:
+            return bool(self.query.isActive)
+        with self._news:
+            if self.query.isActive:
+                return True
+            collided = "Multiple streaming" in str(self.query.exception())
+            if not collided or self._collisions == _COLLISIONS_MAX or self._epochs.superseded():
+                return False
+            self._collisions += 1
+            self._error = None
+            self.query = self._start_query()
+        return True
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -380,6 +420,10 @@ class Run:
         if failure is None and self._error is None:
             return
         cause = self._error if self._error is not None else failure
+        superseded = self._epochs.superseded()
+        if superseded is not None and not isinstance(cause, ZombieWriter):
+            # Whatever it stumbled over: a newer run's files, offsets, or tables.
+            raise superseded from cause
         if isinstance(cause, MillraceError):
             raise cause
         raise RunFailed(explain(self._topology.name, cause)) from cause

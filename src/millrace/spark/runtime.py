@@ -7,11 +7,17 @@ caches again. They are kept by the digest of what they are made from.
 from __future__ import annotations
 
 import gc
+import os
 import pickle
+import re
+import socket
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
+from millrace.model.errors import PipelineError
 from millrace.model.topology import Topology
 from millrace.spark.formats import Columns
 from millrace.spark.values import ValueReader
@@ -40,7 +46,7 @@ class Blueprint:
         digest: Tells blueprints apart.
         topology: Pickled.
         state: The checkpoint; only its path and id travel. None for a batch.
-        cache: Directory for caches, on each worker's host.
+        cache: Directory for caches, as :func:`cache_directory` reads it on each worker's host.
         tasks: Number of tasks a level.
         sources: The injected streams' sources.
     """
@@ -66,7 +72,7 @@ class Runtime:
     def worker(self) -> Worker:
         """The machines and their store, of a streaming run."""
         assert self.blueprint.state is not None, "a batch has no worker: it keeps no state"
-        caches = LmdbCaches(self.blueprint.cache, self.blueprint.state.uuid)
+        caches = LmdbCaches(cache_directory(self.blueprint.cache), self.blueprint.state.uuid)
         return Worker(self.topology, self.blueprint.state, caches)
 
     @cached_property
@@ -98,6 +104,29 @@ class Runtime:
             if edge.sink is not None
         }
 
+
+def cache_directory(wanted: str) -> str:
+    """Return the directory for caches on this host.
+
+    Args:
+        wanted: A path, in which ``$NAME`` stands for this process's environment variable; or ""
+            for ``millrace`` in this process's temporary directory.
+
+    Raises:
+        PipelineError: A variable is not set here.
+    """
+    if not wanted:
+        return str(Path(tempfile.gettempdir()) / "millrace")
+    path = os.path.expandvars(wanted)
+    if _VARIABLE.search(path):
+        raise PipelineError(
+            f"cache={wanted!r}: on host {socket.gethostname()} this is {path!r}, as the variable "
+            "is not set for the worker. Set it (spark.executorEnv.NAME), or name another directory."
+        )
+    return path
+
+
+_VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
 
 _RUNTIMES: dict[str, Runtime] = {}
 

@@ -131,6 +131,10 @@ class Epochs:
             )
         )
 
+    def superseded(self) -> ZombieWriter | None:
+        """Return the error to end with if a newer run has claimed the checkpoint, else None."""
+        return self._zombie() if self._log.last() > self._last else None
+
     def interval_counts(self) -> dict[str, int]:
         """Return the number of key intervals of each computation."""
         return {name: len(entries) for name, entries in self._intervals.items()}
@@ -248,12 +252,15 @@ class Epochs:
 
     def _append(self, entry: Entry) -> None:
         if not self._log.append(self._last + 1, encode_entry(entry)):
-            raise ZombieWriter(
-                f"zombie writer: this run has generation {self.generation}, but a newer run has "
-                "claimed the checkpoint since and goes on with it. This one must stop. Nothing "
-                "was lost. Two runs on one checkpoint: was the earlier one thought to be dead?"
-            )
+            raise self._zombie()
         self._last += 1
+
+    def _zombie(self) -> ZombieWriter:
+        return ZombieWriter(
+            f"zombie writer: this run has generation {self.generation}, but a newer run has "
+            "claimed the checkpoint since and goes on with it. This one must stop. Nothing "
+            "was lost. Two runs on one checkpoint: was the earlier one thought to be dead?"
+        )
 
     def _recover(self) -> Claim | None:
         """Read the log backwards to the last completion and the last claim."""

@@ -71,9 +71,12 @@ class Ledger:
             ZombieWriter: A newer run has claimed the sink.
             CheckpointMismatch: The sink is ahead of the checkpoint.
         """
+        from millrace.spark.postgres.preparing import make
+
         self.generation = generation
         with connect(self._conninfo) as connection:
             with connection.transaction():
+                make(connection, self._tables)
                 self._execute(
                     connection,
                     "INSERT INTO {} (pipeline, sink, checkpoint, generation, epoch) "

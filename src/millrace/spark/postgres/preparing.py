@@ -1,4 +1,4 @@
-"""Preparing a sink's tables: make what is missing, check that the user's fits the records."""
+"""Preparing a sink's tables: check that the user's fits the records, make what is missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millrace.model.errors import PipelineError
 from millrace.spark.formats import Columns
-from millrace.spark.postgres.tables import EPOCHS, Column, Tables, identifier
+from millrace.spark.postgres.tables import EPOCHS, Column, Tables
 
 if TYPE_CHECKING:
     import psycopg
@@ -29,7 +29,7 @@ _TYPES = {
 }
 
 
-def prepare(
+def check(
     connection: psycopg.Connection[Any],
     table: str,
     key: Sequence[str],
@@ -37,32 +37,69 @@ def prepare(
     stream: str,
     record: Columns,
 ) -> Tables:
-    """Make the tables that are missing, check the user's, and return them.
+    """Return the tables of a sink, the user's checked if it is there. Writes nothing.
 
     Raises:
-        PipelineError: The table does not fit the stream's records.
+        PipelineError: The table does not fit the stream's records, or a schema may not be used.
     """
+    schema, name = _resolve(connection, table)
+    workspace = workspace or schema
+    there = _exists(connection, schema, name)
+    for needed in {workspace} | (set() if there else {schema}):
+        found = connection.execute(
+            "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %s",
+            [needed],
+        ).fetchone()
+        if found is None or not found[0]:
+            raise PipelineError(
+                f"PostgreSQL table '{schema}.{name}': the schema {needed!r} "
+                + ("does not exist. " if found is None else "may not be written by this user. ")
+                + "Tables of Millrace's own go there. Create it, GRANT CREATE on it, or name "
+                "another schema: workspace=..."
+            )
+    columns = (
+        _columns(connection, schema, name, stream, record)
+        if there
+        else tuple(
+            Column(field.name, kind, kind.endswith("[]"))
+            for field, kind in zip(record.arrow, _types(record), strict=True)
+        )
+    )
+    if key:
+        _check_key(connection if there else None, schema, name, key, columns)
+    return Tables(schema, name, workspace, f"{stream} -> {schema}.{name}", columns, tuple(key))
+
+
+def make(connection: psycopg.Connection[Any], tables: Tables) -> None:
+    """Make the tables that are missing; in one transaction with what follows."""
     from psycopg import sql
 
-    with connection.transaction():
-        # Two runs that start at once would both make the tables.
-        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('millrace', 0))")
-        schema, name = _resolve(connection, table)
-        workspace = workspace or schema
-        if not _exists(connection, workspace, EPOCHS):
-            connection.execute(
-                sql.SQL(
-                    "CREATE TABLE {} (pipeline text NOT NULL, sink text NOT NULL, "
-                    "checkpoint text NOT NULL, generation bigint NOT NULL, epoch bigint NOT NULL, "
-                    "written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (pipeline, sink))"
-                ).format(identifier(workspace, EPOCHS))
-            )
-        if not _exists(connection, schema, name):
-            _create(connection, schema, name, key, record)
-        columns = _columns(connection, schema, name, stream, record)
-        if key:
-            _check_key(connection, schema, name, key, columns)
-    return Tables(schema, name, workspace, f"{stream} -> {schema}.{name}", columns, tuple(key))
+    # Two runs that start at once would both make them.
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('millrace', 0))")
+    if not recorded(connection, tables):
+        connection.execute(
+            sql.SQL(
+                "CREATE TABLE {} (pipeline text NOT NULL, sink text NOT NULL, "
+                "checkpoint text NOT NULL, generation bigint NOT NULL, epoch bigint NOT NULL, "
+                "written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (pipeline, sink))"
+            ).format(tables.epochs())
+        )
+    if not _exists(connection, tables.schema, tables.name):
+        declared = [
+            sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type))
+            for column in tables.columns
+        ]
+        if tables.key:
+            key = sql.SQL(", ").join([sql.Identifier(name) for name in tables.key])
+            declared.append(sql.SQL("PRIMARY KEY ({})").format(key))
+        connection.execute(
+            sql.SQL("CREATE TABLE {} ({})").format(tables.target(), sql.SQL(", ").join(declared))
+        )
+
+
+def recorded(connection: psycopg.Connection[Any], tables: Tables) -> bool:
+    """Return whether there is a table of epochs."""
+    return _exists(connection, tables.workspace, EPOCHS)
 
 
 def _resolve(connection: psycopg.Connection[Any], table: str) -> tuple[str, str]:
@@ -70,7 +107,8 @@ def _resolve(connection: psycopg.Connection[Any], table: str) -> tuple[str, str]
     if schema:
         return schema, name
     found = connection.execute(
-        "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass(%s)",
+        "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE c.oid = to_regclass(%s)",
         [_quoted(name)],
     ).fetchone()
     if found is None:
@@ -80,7 +118,7 @@ def _resolve(connection: psycopg.Connection[Any], table: str) -> tuple[str, str]
             f"PostgreSQL table {table!r}: the search_path names no schema that exists. Name one: "
             f"table='public.{table}'."
         )
-    return found[0].strip('"'), name
+    return found[0], name
 
 
 def _exists(connection: psycopg.Connection[Any], schema: str, name: str) -> bool:
@@ -89,31 +127,10 @@ def _exists(connection: psycopg.Connection[Any], schema: str, name: str) -> bool
     return oid is not None
 
 
-def _create(
-    connection: psycopg.Connection[Any],
-    schema: str,
-    name: str,
-    key: Sequence[str],
-    record: Columns,
-) -> None:
-    from psycopg import sql
-
-    declared = [
-        sql.SQL("{} {}").format(
-            sql.Identifier(field.name),
-            sql.SQL("jsonb" if field.name in record.json else column_type(field.type)),
-        )
-        for field in record.arrow
+def _types(record: Columns) -> list[str]:
+    return [
+        "jsonb" if field.name in record.json else column_type(field.type) for field in record.arrow
     ]
-    if key and set(key) <= {field.name for field in record.arrow}:
-        declared.append(
-            sql.SQL("PRIMARY KEY ({})").format(sql.SQL(", ").join(map(sql.Identifier, key)))
-        )
-    connection.execute(
-        sql.SQL("CREATE TABLE {} ({})").format(
-            identifier(schema, name), sql.SQL(", ").join(declared)
-        )
-    )
 
 
 def column_type(kind: pa.DataType) -> str:
@@ -157,7 +174,7 @@ def _columns(
 
 
 def _check_key(
-    connection: psycopg.Connection[Any],
+    connection: psycopg.Connection[Any] | None,
     schema: str,
     name: str,
     key: Sequence[str],
@@ -170,6 +187,8 @@ def _check_key(
             f"PostgreSQL table '{schema}.{name}': key={list(key)} names {unknown}, which the sink "
             f"does not write. It writes {written}."
         )
+    if connection is None:
+        return  # the table will be made with a primary key
     unique = connection.execute(
         "SELECT array_agg(a.attname::text) FROM pg_index i "
         "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "

@@ -74,7 +74,7 @@ class PostgreSQL:
         self._ledger: Ledger
 
     def bind(self, binding: Binding) -> str:
-        """Check table and columns, make what is missing, and return what the sink writes to.
+        """Check table and columns, and return what the sink writes to. Nothing is written.
 
         Raises:
             PipelineError: The table does not fit the records.
@@ -83,7 +83,7 @@ class PostgreSQL:
         """
         import psycopg
 
-        from millrace.spark.postgres.preparing import prepare
+        from millrace.spark.postgres.preparing import check, recorded
 
         if self._stream not in ("", binding.stream):
             raise PipelineError(
@@ -93,7 +93,7 @@ class PostgreSQL:
         self._stream = binding.stream
         with connect(self.conninfo) as connection:
             try:
-                self._tables = tables = prepare(
+                self._tables = tables = check(
                     connection,
                     self.table,
                     self.key,
@@ -104,17 +104,18 @@ class PostgreSQL:
                 self._ledger = Ledger(
                     repr(self), self.conninfo, tables, binding.pipeline, binding.owner
                 )
-                self._ledger.check_owner(connection)
+                if recorded(connection, tables):
+                    self._ledger.check_owner(connection)
             except psycopg.Error as error:
                 raise SinkError(
-                    f"{self!r} cannot be prepared: {said(error)} Nothing was written. The user "
-                    "needs CREATE on the schema of Millrace's own tables (workspace=...), and "
-                    "INSERT, SELECT and UPDATE on the table."
+                    f"{self!r} cannot be checked: {said(error)} Nothing was written."
                 ) from error
         return f"PostgreSQL {tables.sink}"
 
     def claim(self, generation: int, completed: int) -> None:
         """Take the table over for a run, so that an older run's transactions are refused.
+
+        Tables that are missing are made.
 
         Args:
             generation: Of the run.

@@ -1,0 +1,100 @@
+"""Two drivers on one checkpoint, as the run's handle sees them; Spark's query is a stand-in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millrace as mr
+from millrace.model.errors import MillraceError, RunFailed, ZombieWriter
+from millrace.spark.run import Run
+from millrace.store import MemoryHardState
+from millrace.windmill.epochs import Epochs
+
+COLLISION = (
+    "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected "
+    "for 7.\nPlease make sure only one streaming job runs on a specific checkpoint location."
+)
+
+
+class Echo(mr.Computation):
+    inputs = {"words": mr.by_key()}
+
+    def process_record(self, record: mr.Record) -> None:
+        raise NotImplementedError
+
+
+class Query:
+    """A query that has ended, or one that runs."""
+
+    def __init__(self, error: str | None = None) -> None:
+        self.error = error
+        self.isActive = error is None
+
+    def exception(self) -> Exception | None:
+        return None if self.error is None else RuntimeError(self.error)
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+class Drivers:
+    def __init__(self, folder: Path) -> None:
+        p = mr.Pipeline("p")
+        p.inject("words")
+        p.add(Echo)
+        self.topology = p.build()
+        self.state = MemoryHardState()
+        self.folder = folder
+
+    def start(self, *queries: Query) -> Any:
+        """Return a run that claims the checkpoint; each start of its query takes one of these."""
+        epochs = Epochs(self.topology, self.state, intervals=2)
+        nothing: Any = None
+        run = Run(self.topology, epochs, nothing, nothing, nothing, self.folder, lambda: 0)
+        left = list(queries)
+        run.launch(lambda: left.pop(0))
+        return run
+
+
+@pytest.fixture
+def drivers(tmp_path: Path) -> Drivers:
+    return Drivers(tmp_path / "scratch")
+
+
+def test_a_query_that_collided_with_the_earlier_drivers_offsets_is_begun_again(drivers) -> None:
+    drivers.start(Query())
+    run = drivers.start(Query(COLLISION), Query(COLLISION), Query())
+    while run.query.error is not None:
+        assert run.wait("10 ms") is False
+    assert run.query.isActive
+
+
+def test_it_is_not_begun_again_for_ever(drivers) -> None:
+    run = drivers.start(*[Query(COLLISION)] * 20)
+    with pytest.raises(RunFailed, match="Multiple streaming jobs"):
+        run.wait("10 s")
+
+
+def test_the_superseded_driver_ends_whatever_it_stumbled_over(drivers) -> None:
+    for error in (COLLISION, "FileNotFoundException: the newer run has cleaned up"):
+        old = drivers.start(Query(error))
+        drivers.start(Query())
+        with pytest.raises(ZombieWriter, match="zombie writer: this run has generation") as ended:
+            old.wait("10 s")
+        assert error in str(ended.value.__cause__)
+
+
+def test_another_failure_is_not_taken_for_a_collision(drivers) -> None:
+    run = drivers.start(Query("the cluster is gone"), Query())
+    with pytest.raises(MillraceError, match="the cluster is gone"):
+        run.wait("10 s")
+
+
+def test_a_run_that_was_stopped_is_not_begun_again(drivers) -> None:
+    run = drivers.start(Query(), Query())
+    run.stop()
+    run.query.error = COLLISION
+    assert run.wait("1 s") is True

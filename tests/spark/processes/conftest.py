@@ -1,0 +1,391 @@
+"""Drivers, and clusters, as processes of their own; and what they must have computed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+
+import millrace as mr
+
+PROGRAM = Path(__file__).with_name("program.py")
+
+FORMATS = '''
+import msgspec
+
+class Reading(msgspec.Struct):
+    """Workers import this one."""
+    sensor: str
+    value: int
+'''
+
+
+def environment(**others: str) -> dict[str, str]:
+    """Return an environment without what another Spark, or this checkout, has left in it."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SPARK_", "PYSPARK_", "PYTHONPATH", "PG"))
+    }
+    return kept | {"SPARK_LOCAL_IP": "127.0.0.1"} | others
+
+
+def session_of(leader: int) -> list[int]:
+    """Return all processes of a session: Spark's Python workers leave their process group."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == leader and fields[0] != "Z":
+                    found.append(int(entry.name))
+    return found
+
+
+class Process:
+    """A process with a session of its own, and a log."""
+
+    def __init__(self, command: list[str], log: Path, env: dict[str, str], cwd: Path) -> None:
+        self.log = log
+        with log.open("w") as file:
+            self.process = subprocess.Popen(
+                command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, cwd=cwd, env=env,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def output(self) -> str:
+        return self.log.read_text()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to every process of the session."""
+        for pid in session_of(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def find(self, *words: str) -> list[int]:
+        """Return the session's processes with these words in their command line."""
+        found = []
+        for pid in session_of(self.process.pid):
+            with contextlib.suppress(OSError):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().decode()
+                if all(word in command for word in words):
+                    found.append(pid)
+        return found
+
+    def end(self) -> None:
+        """Kill every process of the session, until there is none."""
+        deadline = time.monotonic() + 30
+        while session_of(self.process.pid) and time.monotonic() < deadline:
+            self.signal(signal.SIGKILL)
+            self.process.poll()
+            time.sleep(0.05)
+        self.process.wait(30)
+
+
+class Driver(Process):
+    """A driver process of the program."""
+
+    def __init__(self, scene: Scene, mode: str) -> None:
+        self._epochs = scene.checkpoint / "epochs"
+        super().__init__(
+            [sys.executable, str(PROGRAM), str(scene.root), mode],
+            scene.root / f"driver-{time.monotonic_ns()}.log",
+            environment(
+                PYTHONPATH=scene.python_path,
+                PYSPARK_PYTHON=scene.python,
+                PYSPARK_DRIVER_PYTHON=sys.executable,
+            ),
+            scene.root,
+        )
+
+    def entries(self) -> int:
+        return len(list(self._epochs.glob("*.json"))) if self._epochs.exists() else 0
+
+    def wait_for_entries(self, more: int) -> None:
+        """Wait until so many more entries are in the epoch log, or this driver has ended."""
+        wanted = self.entries() + more
+        self.wait_until(lambda: self.entries() >= wanted or not self.alive())
+
+    def wait_until(self, reached: Callable[[], bool], seconds: float = 120) -> None:
+        deadline = time.monotonic() + seconds
+        while not reached():
+            assert time.monotonic() < deadline, self.output()
+            time.sleep(0.005)
+
+    def finish(self, status: int = 0) -> str:
+        assert self.process.wait(240) == status, self.output()
+        return self.output()
+
+
+class Scene:
+    """A pipeline's input, checkpoint and outputs, and the drivers that run it."""
+
+    def __init__(self, root: Path, postgres: Any, *, files: int = 6) -> None:
+        self.root = root
+        self.checkpoint = root / "checkpoint"
+        self.python = sys.executable
+        self.python_path = os.pathsep.join([str(root), str(Path(mr.__file__).parents[1])])
+        self.config: dict[str, Any] = {
+            "master": "local[2]",
+            "conf": {},
+            "checkpoint": str(self.checkpoint),
+            "conninfo": f"{postgres.conninfo} passfile={postgres.passfile}" if postgres else "",
+        }
+        self._postgres = postgres
+        self._drivers: list[Driver] = []
+        (root / "reading_formats.py").write_text(FORMATS)
+        for folder in ("in", "traps", "attempts"):
+            (root / folder).mkdir()
+        self._files = 0
+        self.feed(files)
+
+    def feed(self, files: int) -> None:
+        """Write more input, a file an epoch."""
+        draw = random.Random(2013 + self._files)
+        for _ in range(files):
+            number, self._files = self._files, self._files + 1
+            rows = [
+                (f"{draw.choice('abc')}{draw.randrange(5)}", draw.randrange(100), number * 200 + n)
+                for n in range(200)
+            ]
+            columns = [list(column) for column in zip(*rows, strict=True)]
+            table = pa.table(dict(zip(("sensor", "value", "at"), columns, strict=True)))
+            unfinished = self.root / "in" / f"_{number}"
+            pq.write_table(table, unfinished)
+            os.utime(unfinished, (1_700_000_000 + number,) * 2)
+            unfinished.rename(self.root / "in" / f"{number:06}.parquet")
+
+    def start(self, mode: str = "finish") -> Driver:
+        """Start a driver."""
+        (self.root / "config.json").write_text(json.dumps(self.config))
+        self._drivers.append(Driver(self, mode))
+        return self._drivers[-1]
+
+    def use(self, cluster: Cluster, archive: Path, **conf: str) -> None:
+        """Run on a cluster, with the archive's Python, which must not see this checkout."""
+        self.python, self.python_path = "./environment/bin/python", str(self.root)
+        self.config["master"] = cluster.master
+        self.config["conf"] = {
+            "spark.archives": f"{archive}#environment",
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            # What is lost is noticed at once, and not after minutes of asking for it.
+            "spark.shuffle.io.maxRetries": "1",
+            "spark.shuffle.io.retryWait": "1s",
+            "spark.task.maxFailures": "8",
+        } | conf
+
+    def set_trap(self, name: str) -> Path:
+        """Let a misfortune happen to the next task that comes by."""
+        trap = self.root / "traps" / name
+        trap.touch()
+        return trap
+
+    def attempts(self, name: str) -> list[Path]:
+        """Return what task attempts wrote down at a trap."""
+        return sorted((self.root / "attempts").glob(f"{name} *"))
+
+    def check(self) -> None:
+        """Compare the outputs with the same, computed without Millrace.
+
+        Every output has the numbers that user code drew, as the first level's commits have them.
+        """
+        readings = ds.dataset(self.root / "in", format="parquet").to_table().to_pylist()
+        found = pq.read_table(self.root / "out").to_pylist()
+        assert len({row["_id"] for row in found}) == len(found)
+        at = [(row["_key"], row["_timestamp"].timestamp()) for row in found]
+        assert len(set(at)) == len(at)
+        sums = {
+            (row["_key"], round(row["_timestamp"].timestamp() * 1e6)): row["total"] for row in found
+        }
+        expected: dict[tuple[str, int], int] = defaultdict(int)
+        for row in readings:
+            expected[row["sensor"][0], row["at"] // 100 * 100 + 100] += row["value"]
+        assert sums == expected
+        if self._postgres is not None:
+            self._check_tables(readings, found)
+
+    def _check_tables(self, readings: list[Any], found: list[Any]) -> None:
+        confirmed = self._postgres.query("SELECT sensor, value, at, nonce, _id FROM confirmed")
+        assert len({row[4] for row in confirmed}) == len(confirmed)
+        assert sorted(row[:3] for row in confirmed) == sorted(
+            (row["sensor"], row["value"], row["at"]) for row in readings
+        )
+        nonces: dict[tuple[str, int], int] = defaultdict(int)
+        totals: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
+        for sensor, value, at, nonce, _ in confirmed:
+            nonces[sensor[0], at // 100 * 100 + 100] ^= nonce
+            window = totals[sensor, at // 100 * 100]
+            window[0] += value
+            window[1] ^= nonce
+        assert {
+            (row["_key"], round(row["_timestamp"].timestamp() * 1e6)): row["nonces"]
+            for row in found
+        } == nonces
+        latest = {sensor: (at, *totals[sensor, at]) for sensor, at in sorted(totals)}
+        windows = self._postgres.query("SELECT sensor, at, total, nonces FROM windows")
+        assert {row[0]: row[1:] for row in windows} == latest
+        assert len(windows) == len(latest)
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        for driver in self._drivers:
+            driver.end()
+
+
+class Worker(Process):
+    """A worker of a standalone cluster: with an address, and a temporary directory, of its own.
+
+    Spark runs no speculative copy on a host that runs the task already, so the addresses differ.
+    """
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.home = cluster.home / f"worker-{number}"
+        self.temporary = self.home / "tmp"
+        self.temporary.mkdir(parents=True)
+        host = f"127.0.0.{number + 1}"
+        super().__init__(
+            [
+                cluster.spark_class, "org.apache.spark.deploy.worker.Worker", "--host", host,
+                "--webui-port", "0", "--cores", "1", "--memory", "1g",
+                "--work-dir", str(self.home / "work"), cluster.master,
+            ],
+            self.home / "log",
+            environment(
+                SPARK_LOCAL_IP=host,
+                TMPDIR=str(self.temporary),
+                SPARK_LOCAL_DIRS=str(self.home / "local"),
+                SPARK_DAEMON_MEMORY="256m",
+            ),
+            self.home,
+        )  # fmt: skip
+        cluster.wait_for(self, "Successfully registered with master")
+
+
+class Cluster:
+    """A Spark standalone cluster of two worker processes."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.master = f"spark://127.0.0.1:{port}"
+        self._master = Process(
+            [
+                self.spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1",
+                "--port", str(port), "--webui-port", "0",
+            ],
+            home / "master.log",
+            environment(SPARK_DAEMON_MEMORY="256m"),
+            home,
+        )  # fmt: skip
+        self.workers: list[Worker] = []
+        self._started: list[Process] = [self._master]
+        self.wait_for(self._master, "I have been elected leader")
+        for _ in range(2):
+            self.add_worker()
+
+    def add_worker(self) -> Worker:
+        worker = Worker(self, len(self._started))
+        self.workers.append(worker)
+        self._started.append(worker)
+        return worker
+
+    def kill_worker(self, worker: Worker) -> None:
+        """Kill a worker with its executors and their Python processes."""
+        worker.end()
+        self.workers.remove(worker)
+
+    @staticmethod
+    def wait_for(process: Process, words: str) -> None:
+        deadline = time.monotonic() + 60
+        while words not in process.output():
+            assert process.alive(), process.output()
+            assert time.monotonic() < deadline, process.output()
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        for process in self._started:
+            process.end()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Master and workers, for the tests of one module."""
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Millrace as a wheel, installed in an environment, packed: as it is shipped to executors.
+
+    Only what Millrace depends on is not packed but found by its path, to spare half a gigabyte.
+    """
+    folder, top = tmp_path_factory.mktemp("archive"), Path(__file__).parents[3]
+    source, made = folder / "source", folder / "environment"
+    for name in ("src", "examples"):
+        shutil.copytree(top / name, source / name, ignore=shutil.ignore_patterns("*.egg-info"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(top / name, source)
+
+    def pip(*arguments: str) -> None:
+        subprocess.run(
+            [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
+            check=True, capture_output=True, cwd=folder, env=environment(),
+        )  # fmt: skip
+
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "wheels", str(source))
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(made)], check=True)
+    (wheel,) = (folder / "wheels").iterdir()
+    python = str(made / "bin" / "python")
+    pip("--python", python, "install", "--no-deps", "--no-index", str(wheel))
+    (packages,) = made.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(f"{Path(msgspec.__file__).parents[1]}\n")
+    packed = folder / "environment.tar.gz"
+    with tarfile.open(packed, "w:gz") as tar:
+        tar.add(made, ".")
+    return packed
+
+
+@pytest.fixture
+def scenes(tmp_path: Path) -> Iterator[Callable[..., Scene]]:
+    """Make scenes; their processes end with the test."""
+    made: list[Scene] = []
+
+    def make(postgres: Any = None, **options: Any) -> Scene:
+        root = tmp_path / f"scene-{len(made)}"
+        root.mkdir()
+        made.append(Scene(root, postgres, **options))
+        return made[-1]
+
+    yield make
+    for scene in made:
+        scene.end()
