@@ -4,6 +4,7 @@ Byte formats: ``docs/design/2026-11-20-store-format.md``.
 """
 
 from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Standing, View, replay_cost
+from millrace.store.collection import Collectable, Collected, Collector
 from millrace.store.commit import Commit, Identity, chain_of, payload_bytes
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
@@ -15,12 +16,16 @@ from millrace.store.memory_cache import MemoryCache, MemoryCaches
 from millrace.store.repair import NOTHING, Repair, bring
 from millrace.store.segment import IndexEntry, encode_segment, read_commit, read_index
 from millrace.store.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
+from millrace.store.snapshotting import SnapshotPolicy, Written, write_if_due
 
 __all__ = [
     "NOTHING",
     "ROW_BYTES_MAX",
     "Cache",
     "Caches",
+    "Collectable",
+    "Collected",
+    "Collector",
     "Commit",
     "CommitLog",
     "EpochLog",
@@ -36,9 +41,11 @@ __all__ = [
     "MemoryHardState",
     "Repair",
     "SnapshotHead",
+    "SnapshotPolicy",
     "Snapshots",
     "Standing",
     "View",
+    "Written",
     "bring",
     "chain_of",
     "check_pipeline",
@@ -54,4 +61,5 @@ __all__ = [
     "read_commit",
     "read_index",
     "replay_cost",
+    "write_if_due",
 ]

@@ -24,7 +24,13 @@ from millrace.model.time import (
     timestamp_us,
 )
 from millrace.model.topology import Edge, Topology, build, injector_name
-from millrace.store import MemoryCaches, MemoryHardState
+from millrace.store import (
+    Collector,
+    MemoryCaches,
+    MemoryHardState,
+    SnapshotPolicy,
+    write_if_due,
+)
 from millrace.testing.crash import Crash, CrashingState
 from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.testing.output import Output
@@ -41,6 +47,10 @@ from millrace.windmill.routing import Productions, Router
 from millrace.windmill.worker import Result, Worker
 
 _ALL_INTERVALS = 4
+
+#: A snapshot every three commits or so, that a test of a few epochs crosses snapshots and
+#: collections as a run of weeks does.
+_POLICY = SnapshotPolicy(fixed_bytes=160 << 10)
 
 
 class Harness:
@@ -181,7 +191,8 @@ class Harness:
         """Let the process die during the next epoch, right after so many durable writes.
 
         The Harness then recovers and runs the epoch again, as Spark does. An epoch writes its
-        manifest, one commit for each interval that changes, level by level, and its completion.
+        manifest, one commit for each interval that changes, level by level, and its completion;
+        then come the snapshots that are due, and one write for each thing that is collected.
         """
         self._state.writes = after_writes
 
@@ -265,6 +276,10 @@ class Harness:
                 self._durable = durable
                 self._recover()
                 raise
+        try:
+            self._housekeep()
+        except Crash:
+            self._recover()
         self._state.writes = None
         check_low_watermarks(before, self._epochs.authority.low_watermarks)
         for stream, output in leaving:
@@ -307,6 +322,16 @@ class Harness:
         self._last_manifest = manifest
         return [(edge.stream, out) for edge, out in rows.sunk(self._topology, self._taps)]
 
+    def _housekeep(self) -> None:
+        """Write the snapshots that are due and collect, as threads beside the tasks do on Spark."""
+        manifest = self._last_manifest
+        assert manifest is not None, "an epoch has been completed"
+        for name, entries in manifest.intervals.items():
+            for entry in entries:
+                cache = self._caches.open(name, entry.id)
+                write_if_due(cache, self._state.snapshots, name, entry.id, _POLICY)
+        self._collector.collect(self._epochs.collectable())
+
     def _run_levels(self, manifest: Manifest, rows: Shuffle) -> list[Result]:
         """Run the computations in order of level; their productions join the rows."""
         # The epoch's own low watermarks: what the tasks of a Spark epoch tell each other.
@@ -345,6 +370,7 @@ class Harness:
         self._caches = MemoryCaches()
         self._epochs = Epochs(self._topology, self._state, intervals=self._intervals)
         self._worker = Worker(self._topology, self._state, self._caches)
+        self._collector = Collector(self._state)
 
     # -- injection ---------------------------------------------------------------------------------
 

@@ -36,9 +36,8 @@ def check_interval(
 ) -> None:
     """Check one interval: log, cache, timers, holds and report say the same."""
     where = f"{computation!r}, interval {interval}"
-    number = 0
-    while state.commits.exists(computation, interval, number + 1):
-        number += 1
+    number = max(state.commits.numbers(computation).get(interval, ()), default=0)
+    number = max(number, *state.snapshots.numbers(computation).get(interval, (0,)))
     fresh = MemoryCaches().open(computation, interval)
     bring(fresh, state, computation, interval, number)
     with fresh.view() as view:

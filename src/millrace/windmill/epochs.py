@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from millrace.model.errors import CheckpointMismatch, DamagedStore, ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
 from millrace.model.topology import Topology, injector_name
-from millrace.store import HardState
+from millrace.store import Collectable, HardState
 from millrace.watermark.authority import Authority, LowWatermarks
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.process import ONLY, Process
@@ -35,6 +35,11 @@ from millrace.windmill.manifest import (
 from millrace.windmill.worker import Result
 
 _log = logging.getLogger("millrace")
+
+
+# A claim is read by a start only, and must not hold up the collection of all that came since: a run
+# repeats it after so many entries. A start then reads as many at the most.
+_CLAIM_ENTRIES = 200
 
 
 @dataclass
@@ -110,26 +115,16 @@ class Epochs:
         self._cover({spec.name: uniform for spec in topology.computations})
         self._wall_time_us = 0
         self._last = self._log.last()
+        self._claim_entry = self._completion_entry = 0
         earlier = self._recover()
         self._report_fresh()
         self.generation = 1 + (earlier.generation if earlier is not None else 0)
-        self._append(
-            Claim(
-                generation=self.generation,
-                topology=topology.describe(),
-                edges=topology.edge_names(),
-                senders={spec.name: sorted(spec.senders) for spec in topology.computations},
-                injectors={
-                    spec.name: InjectorEntry(
-                        "" if injection.low_watermark is None else repr(injection.low_watermark),
-                        injection.expected,
-                        injection.idle_us,
-                    )
-                    for spec in topology.injected()
-                    if (injection := spec.injection) is not None
-                },
-            )
-        )
+        self._claim()
+
+    def collectable(self) -> Collectable:
+        """Return what lies behind the last completed epoch, for collection."""
+        first = min(self._claim_entry, self._completion_entry)
+        return Collectable({name: dict(known) for name, known in self._numbers.items()}, first)
 
     def superseded(self) -> ZombieWriter | None:
         """Return the error to end with if a newer run has claimed the checkpoint, else None."""
@@ -173,6 +168,8 @@ class Epochs:
                 "directories deleted or restored without the other? Restore both from one copy, "
                 "or start with a new checkpoint."
             )
+        if self._last - self._claim_entry >= _CLAIM_ENTRIES:
+            self._claim()
         outputs = self.authority.low_watermarks.outputs
         self.open = Manifest(
             epoch=epoch,
@@ -244,11 +241,33 @@ class Epochs:
             processes=self.observed.processes,
         )
         self._append(completion)
+        self._completion_entry = self._last
         self.completed = manifest.epoch
         self._wall_time_us = manifest.wall_time_us
         self.drained = manifest.draining
         self.open = None
         return completion
+
+    def _claim(self) -> None:
+        """Claim the checkpoint, or say again that it is claimed, so that older claims can go."""
+        self._append(
+            Claim(
+                generation=self.generation,
+                topology=self._topology.describe(),
+                edges=self._topology.edge_names(),
+                senders={spec.name: sorted(spec.senders) for spec in self._topology.computations},
+                injectors={
+                    spec.name: InjectorEntry(
+                        "" if injection.low_watermark is None else repr(injection.low_watermark),
+                        injection.expected,
+                        injection.idle_us,
+                    )
+                    for spec in self._topology.injected()
+                    if (injection := spec.injection) is not None
+                },
+            )
+        )
+        self._claim_entry = self._last
 
     def _append(self, entry: Entry) -> None:
         if not self._log.append(self._last + 1, encode_entry(entry)):
@@ -282,6 +301,7 @@ class Epochs:
                 manifest = entry
             elif isinstance(entry, Completion) and completion is None:
                 completion = entry
+                self._completion_entry = number
             if claim is not None and completion is not None:
                 break
         if claim is not None:

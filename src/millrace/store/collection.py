@@ -1,0 +1,122 @@
+"""Collection: removing what no recovery can need, in an order that a crash may end anywhere.
+
+What is needed, of an interval whose last commit is n in the last completed epoch:
+
+* its state at n, and at every later commit: an open epoch is tried again from n, and may need the
+  productions of n+1. So only snapshots up to n count, and nothing after the older of the last two
+  of them is touched. Of the two the newer may turn out damaged;
+* productions of commits up to n: by nobody. Their epoch is complete, so its sinks have its rows,
+  and no attempt at it may go on (:mod:`millrace.windmill.fence`);
+* for a reader that is behind (a host whose cache is old, a slow task): what it finds collected
+  while it reads, it looks for again, in newer snapshots (:func:`~millrace.store.bring`).
+
+Of the epoch log the last completion and the last claim are needed, and what came after the first of
+them. Everything is removed from the lowest number up.
+
+Source: MillWheel, section 6.1.1: "the system garbage collects" what has been acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from millrace.store.log import HardState
+
+#: Snapshots that are kept of an interval: the last one, and one in case that is damaged.
+KEPT_SNAPSHOTS = 2
+
+
+class Collected(msgspec.Struct, array_like=True):
+    """What was removed.
+
+    Attributes:
+        commits: From the commit logs.
+        snapshots: Snapshots.
+        entries: From the epoch log.
+    """
+
+    commits: int = 0
+    snapshots: int = 0
+    entries: int = 0
+
+    def add(self, other: Collected) -> None:
+        """Add another's counts to these."""
+        self.commits += other.commits
+        self.snapshots += other.snapshots
+        self.entries += other.entries
+
+
+class Collectable(msgspec.Struct, frozen=True):
+    """What a driver knows to be behind it, as of a completed epoch.
+
+    Args:
+        numbers: Computation -> interval id -> its last commit.
+        first_entry: The first entry of the epoch log that a recovery would read.
+    """
+
+    numbers: Mapping[str, Mapping[int, int]]
+    first_entry: int
+
+
+class Collector:
+    """Collects one checkpoint. For one thread.
+
+    It knows nothing but what it is told and what it lists, so one that was killed is followed by
+    another that begins anew. A superseded driver's does no harm: what was not needed stays so.
+
+    Args:
+        state: The checkpoint.
+
+    >>> from millrace.store import Commit, MemoryHardState
+    >>> state = MemoryHardState()
+    >>> state.commits.append([Commit("count", 0, n, 1, 1, []) for n in range(1, 10)]).count(True)
+    9
+    >>> all(state.snapshots.put("count", 0, n, [b""]) for n in (2, 5, 7, 9))
+    True
+    >>> Collector(state).collect(Collectable({"count": {0: 8}}, first_entry=0))
+    Collected(commits=5, snapshots=1, entries=0)
+    >>> state.snapshots.numbers("count"), state.commits.numbers("count")
+    ({0: [5, 7, 9]}, {0: [6, 7, 8, 9]})
+    """
+
+    def __init__(self, state: HardState) -> None:
+        self._state = state
+        self._floors: dict[tuple[str, int], int] = {}
+
+    def collect(self, collectable: Collectable) -> Collected:
+        """Remove what is not needed, and return how much that was.
+
+        Raises:
+            StoreError: Something could not be removed. It is, next time.
+        """
+        collected = Collected()
+        for computation, numbers in collectable.numbers.items():
+            self._collect(computation, numbers, collected)
+        first = collectable.first_entry
+        if first > 1:
+            collected.entries += self._state.epochs.remove_before(first)
+        return collected
+
+    def _collect(self, computation: str, numbers: Mapping[int, int], collected: Collected) -> None:
+        floors: dict[int, int] = {}
+        for interval, there in self._state.snapshots.numbers(computation).items():
+            usable = [number for number in there if number <= numbers.get(interval, 0)]
+            if len(usable) < KEPT_SNAPSHOTS:
+                continue
+            floor = usable[-KEPT_SNAPSHOTS]
+            if self._floors.get((computation, interval)) == floor:
+                continue
+            floors[interval] = floor
+            old = [number for number in there if number < floor]
+            self._state.snapshots.remove(computation, interval, old)
+            collected.snapshots += len(old)
+        if not floors:
+            return
+        commits = self._state.commits.numbers(computation)
+        for interval, floor in floors.items():
+            old = [number for number in commits.get(interval, ()) if number <= floor]
+            self._state.commits.remove(computation, interval, old)
+            collected.commits += len(old)
+            self._floors[computation, interval] = floor
