@@ -28,6 +28,8 @@ from millrace.dataflow.triggers import (
     Trigger,
 )
 from millrace.dataflow.windows import FixedWindows, GlobalWindow, Sessions, SlidingWindows, WindowFn
+from millrace.injectors.files import Files
+from millrace.injectors.injector import Advance, Injector
 from millrace.injectors.policy import ArrivalTime, BoundedDelay, WatermarkColumn
 from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
 from millrace.model.computation import Computation
@@ -81,6 +83,7 @@ __all__ = [
     "AfterCount",
     "AfterDelay",
     "AllOf",
+    "Advance",
     "ArrivalTime",
     "AtPeriod",
     "AtWatermark",
@@ -98,6 +101,8 @@ __all__ = [
     "FirstOf",
     "FixedWindows",
     "GlobalWindow",
+    "Files",
+    "Injector",
     "JsonCoder",
     "LateRecord",
     "MapState",

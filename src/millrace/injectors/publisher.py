@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from millrace.injectors.policy import LowWatermarkPolicy
+from millrace.injectors.injector import Injector
+from millrace.injectors.offsets import CLAIM, PUNCTUATION
+from millrace.injectors.policy import LowWatermarkPolicy, WatermarkColumn
+from millrace.injectors.skew import together, too_far
 from millrace.model.errors import PipelineError
 from millrace.model.time import (
     MAX_TIMESTAMP,
@@ -64,11 +67,13 @@ class Aggregate:
         policy: What each of them publishes.
         expected: Names of those that must be heard of before anything is published.
         idle_us: Time-out after which a silent one is left out; None: never.
+        skew_us: How far ahead of the low watermark one may be read; None: any distance.
     """
 
     policy: LowWatermarkPolicy
     expected: tuple[str, ...] = (ONLY,)
     idle_us: int | None = None
+    skew_us: int | None = None
 
     def publication(
         self, processes: Mapping[str, Process], wall_time_us: int, read_until_us: int
@@ -105,10 +110,17 @@ class Publisher:
 
     Args:
         injectors: By injected stream.
+        together: Injected stream -> those with which it shares a low watermark, itself included.
     """
 
-    def __init__(self, injectors: Mapping[str, Aggregate]) -> None:
+    def __init__(
+        self,
+        injectors: Mapping[str, Aggregate],
+        together: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
         self._injectors = injectors
+        self._together = together or {}
+        self._waiting: dict[str, frozenset[str]] = {}
         self._last: dict[str, Publication] = {}
         self._clocks: deque[int] = deque([MIN_TIMESTAMP, MIN_TIMESTAMP], maxlen=2)
         self._missed: set[tuple[str, str]] = set()
@@ -124,16 +136,19 @@ class Publisher:
         for spec in topology.injected():
             injection = spec.injection
             policy = injection.low_watermark if injection is not None else None
+            injector = injection.source if injection is not None else None
+            if isinstance(injector, Injector) and policy is None:
+                policy = WatermarkColumn(CLAIM, punctuation=PUNCTUATION)
             if injection is None or not isinstance(policy, LowWatermarkPolicy):
                 raise PipelineError(
                     f"stream {spec.name!r} has no low-watermark policy (it has {policy!r}). Say "
                     'how late its records may come: low_watermark=mr.BoundedDelay("5 s").'
                 )
             expected = injection.expected
-            if not expected and injection.process is None:
+            if not expected and injection.process is None and not isinstance(injector, Injector):
                 expected = (ONLY,)
-            found[spec.name] = Aggregate(policy, expected, injection.idle_us)
-        return cls(found)
+            found[spec.name] = Aggregate(policy, expected, injection.idle_us, injection.skew_us)
+        return cls(found, together(topology))
 
     def published(
         self,
@@ -160,6 +175,42 @@ class Publisher:
             self._last[stream] = publication
             found[stream] = max(before[stream], publication.low_watermark_us)
         return found
+
+    def waiting(
+        self,
+        stream: str,
+        processes: Mapping[str, Mapping[str, Process]],
+        published: Mapping[str, int],
+    ) -> frozenset[str]:
+        """Return the processes of a stream that are too far ahead to be read; log what changed.
+
+        Args:
+            stream: An injected stream.
+            processes: Injected stream -> process -> what is known of it.
+            published: Injected stream -> low watermark.
+        """
+        injector = self._injectors.get(stream)
+        if injector is None or injector.skew_us is None:
+            return frozenset()
+        low_watermark_us = min(published[other] for other in self._together.get(stream, [stream]))
+        known = processes.get(stream, {})
+        own = {
+            name: injector.policy.published_us(process, self._clocks[0])
+            for name, process in known.items()
+        }
+        waiting = too_far(own, low_watermark_us, injector.skew_us)
+        for name in sorted(waiting - self._waiting.get(stream, frozenset())):
+            log.info(
+                "stream %r: process %r is held back: it is at %s, more than %g s ahead of the low "
+                "watermark, %s.",
+                stream,
+                name,
+                format_timestamp(own[name]),
+                injector.skew_us / SECOND,
+                format_timestamp(low_watermark_us),
+            )
+        self._waiting[stream] = waiting
+        return waiting
 
     def changes_us(self) -> int:
         """Return from when on another value would be published without news, as of last time."""

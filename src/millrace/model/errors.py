@@ -11,6 +11,7 @@ Every message says what was given, what was expected, where it happened and what
     ├── RecordRejected           a record that its injector or record format refuses
     ├── UserCodeError            an exception in a computation's own code, with where it happened
     │   └── TimerLoop            a computation re-arms a due timer without end
+    ├── InputLost                an external system no longer has what is to be read from it
     ├── WatermarkRegression      somebody reported a low watermark below an earlier one
     ├── StoreError               hard state cannot be read or written
     │   ├── CheckpointUnwritable the checkpoint location refuses writes, or is full
@@ -52,6 +53,10 @@ class UserCodeError(MillraceError):
 
 class TimerLoop(UserCodeError):
     """A computation re-arms a timer that is already due, without end."""
+
+
+class InputLost(MillraceError):
+    """An external system no longer has what an injector has still to read from it."""
 
 
 class WatermarkRegression(MillraceError, ValueError):

@@ -28,7 +28,7 @@ class Injection:
 
     Attributes:
         stream: Name of the stream.
-        source: A Spark DataFrame, streaming or bounded, or None: fed by a Harness.
+        source: A Spark DataFrame, streaming or bounded, an Injector, or None: fed by a Harness.
         timestamp: Column that holds the event time.
         low_watermark: Policy that publishes the injector's low watermark.
         format: Record format of the values: a type or a Coder.
@@ -36,6 +36,7 @@ class Injection:
         process: Column that names the process of the injector that a record came by.
         expected: Names of the processes that must be heard of.
         idle_us: How long a process may be silent before it is left out; None: forever.
+        skew_us: How far ahead of the low watermark a process may be read; None: any distance.
     """
 
     stream: str
@@ -47,6 +48,7 @@ class Injection:
     process: str | None = None
     expected: tuple[str, ...] = ()
     idle_us: int | None = None
+    skew_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -106,15 +108,18 @@ class Pipeline:
         process: str | None = None,
         expected: Iterable[str] = (),
         idle: Duration | None = None,
+        skew: Duration | None = None,
     ) -> Stream:
         """Feed a stream from outside.
 
         Args:
             stream: Name of the stream.
-            source: A Spark DataFrame, streaming or bounded; None lets a Harness feed the stream.
+            source: A Spark DataFrame, streaming or bounded, or an :class:`~millrace.Injector`;
+                None lets a Harness feed the stream.
             timestamp: The column with the event time: a Spark timestamp, or microseconds as a
                 64-bit integer.
-            low_watermark: What the injector publishes, such as ``mr.BoundedDelay("5 s")``.
+            low_watermark: What each process publishes, such as ``mr.BoundedDelay("5 s")``; an
+                Injector may leave it out if it promises something itself.
             id: Column with a record id for deduplication; not supported yet, must be None.
             format: Record format. A Struct or dataclass takes the columns of its fields' names;
                 a builtin type takes the only column besides the timestamp; without a format the
@@ -129,6 +134,9 @@ class Pipeline:
                 anything. Others join when they are first heard of.
             idle: How long a process may be silent, by the wall clock, before it no longer holds the
                 low watermark; what it sends after that may be late. By default it holds it forever.
+            skew: How far ahead of the low watermark a process may be read. One that is further
+                waits until the low watermark advances, so what is buffered for it stays bounded.
+                Only for an Injector: what Spark's own sources read is Spark's to say.
 
         Raises:
             PipelineError: The stream is injected already, or an argument is missing.
@@ -150,7 +158,7 @@ class Pipeline:
                 'Name the column that holds it: timestamp="time".'
             )
         expected = (expected,) if isinstance(expected, str) else tuple(expected)
-        if expected and process is None:
+        if expected and process is None and not hasattr(source, "processes"):
             raise PipelineError(
                 f"inject({stream!r}, expected={expected!r}) expects processes, but no column says "
                 'which one a record came by. Name it: process="partition".'
@@ -165,6 +173,7 @@ class Pipeline:
             process,
             tuple(str(name) for name in expected),
             None if idle is None else duration_us(idle),
+            None if skew is None else duration_us(skew),
         )
         return Stream(self, stream)
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from millrace.injectors.injector import Injector
 from millrace.injectors.publisher import Publisher
 from millrace.model.errors import MillraceError, PipelineError, RunFailed
 from millrace.model.pipeline import Pipeline
@@ -47,7 +48,7 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
         RunFailed: User code or Spark failed; the cause is attached.
     """
     topology = pipeline.build()
-    sources = sources_of(topology)
+    sources = sources_of(topology, _no_injector)
     streaming = [source.stream.name for source in sources if source.frame.isStreaming]
     if streaming:
         raise PipelineError(
@@ -80,6 +81,13 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
     progress = Progress()
     progress.add(outcome, time.perf_counter() - started)
     return progress.status(epochs, Publisher({}), state="drained")
+
+
+def _no_injector(stream: str, injector: Injector) -> DataFrame:
+    raise PipelineError(
+        f"stream {stream!r}: {injector!r} has no end, and run_batch() needs bounded sources. Run "
+        "the pipeline with p.start(spark, checkpoint=...), and run.drain() when you have enough."
+    )
 
 
 @contextmanager

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
 from millrace.injectors.publisher import Publisher
+from millrace.injectors.skew import Gate
 from millrace.model.errors import (
     CheckpointMismatch,
     MillraceError,
@@ -27,6 +29,7 @@ from millrace.model.pipeline import Pipeline
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.model.topology import Topology, injector_name
 from millrace.spark.binding import bind_sinks, claim_sinks
+from millrace.spark.external import external
 from millrace.spark.failure import explain
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import intervals_for, is_local, tasks_for
@@ -87,7 +90,15 @@ def start(
         CheckpointUnwritable: The checkpoint cannot be written.
     """
     topology = pipeline.build()
-    sources = sources_of(topology)
+    # Made when there is a run: only then does anybody write there.
+    scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
+    gates = {
+        spec.name: Gate(scratch / f"gate-{number}")
+        for number, spec in enumerate(topology.injected())
+    }
+    sources = sources_of(
+        topology, lambda stream, injector: external(spark, stream, injector, gates[stream])
+    )
     publisher = Publisher.of(topology)
     bounded = [source.stream.name for source in sources if not source.frame.isStreaming]
     if bounded:
@@ -103,7 +114,7 @@ def start(
         raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")
     plan = StreamPlan(topology, sources, tasks=tasks)
     home = local_path(checkpoint)
-    scratch = Path(tempfile.mkdtemp(prefix="millrace-"))
+    scratch.mkdir(mode=0o700)
     try:
         alarm = Alarm(scratch / "alarm")
         alarm.ring_in(0)
@@ -115,7 +126,8 @@ def start(
         _check_progress(checkpoint, epochs, home / "spark")
         claim_sinks(topology, epochs)
         plan.attach(state, cache or (str(home / "cache") if is_local(spark) else ""))
-        run = Run(topology, epochs, plan, publisher, alarm, scratch, clock or _now_us)
+        run = Run(topology, epochs, plan, publisher, alarm, gates, scratch, clock or _now_us)
+        run._hold_back()
         rows = plan.rows(epochs.interval_counts())
         query = (
             rows.unionByName(nothing, allowMissingColumns=True)
@@ -167,6 +179,7 @@ class Run:
         plan: StreamPlan,
         publisher: Publisher,
         alarm: Alarm,
+        gates: dict[str, Gate],
         scratch: Path,
         clock: Callable[[], int],
     ) -> None:
@@ -178,6 +191,7 @@ class Run:
         self._plan = plan
         self._publisher = publisher
         self._alarm = alarm
+        self._gates = gates
         self._scratch = scratch
         self._clock = clock
         self._turn = threading.Lock()
@@ -331,10 +345,21 @@ class Run:
         epochs.complete(manifest, outcome.results, observed)
         self._progress.add(outcome, time.perf_counter() - started)
         quiet = not any(observed.injected.values()) and not any(observed.refused.values())
-        settled = self._published() == manifest.injectors
+        settled = self._hold_back() == manifest.injectors
         if quiet and settled:
             self._idle = turn
         self._set_alarm(settled)
+
+    def _hold_back(self) -> dict[str, int]:
+        """Let processes wait that are too far ahead; return what injectors publish now.
+
+        Spark asks injectors after this how far an epoch reads.
+        """
+        published = self._published()
+        for stream, gate in self._gates.items():
+            processes = self._epochs.observed.processes
+            gate.close_for(self._publisher.waiting(stream, processes, published))
+        return published
 
     def _published(self) -> dict[str, int]:
         """Return what the injectors publish now: by their policies, never below what they did."""

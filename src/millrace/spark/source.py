@@ -8,7 +8,7 @@ stage does, in the same Spark stage as the scan.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 from pyspark.sql import types as T
 
+from millrace.injectors.injector import Injector
+from millrace.injectors.offsets import CLAIM, PROCESS, PUNCTUATION
 from millrace.injectors.policy import WatermarkColumn
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Injection
@@ -49,6 +51,7 @@ class Source:
         native: Whether Spark encodes its keys; otherwise Python does. The same for all sources.
         claims: Column in which its processes publish their own low watermark; None if they do not.
         punctuation: Boolean column: whether a row is no record but only carries such a claim.
+        process: Column that names the process that a row came by; None if it has but one.
     """
 
     number: int
@@ -58,11 +61,12 @@ class Source:
     native: bool
     claims: str | None = None
     punctuation: str | None = None
+    process: str | None = None
 
     @property
     def names_processes(self) -> bool:
         """Return whether its rows tell more of their processes than the time of a record."""
-        return self.claims is not None or self.injection.process is not None
+        return self.claims is not None or self.process is not None
 
     @property
     def injection(self) -> Injection:
@@ -76,8 +80,12 @@ class Source:
         return f"s{self.number}"
 
 
-def sources_of(topology: Topology) -> list[Source]:
+def sources_of(topology: Topology, read: Callable[[str, Injector], DataFrame]) -> list[Source]:
     """Return the checked sources of a topology.
+
+    Args:
+        topology: The pipeline.
+        read: Makes a DataFrame of a stream's injector.
 
     Raises:
         PipelineError: A stream has no source, or one that cannot make its records.
@@ -87,6 +95,14 @@ def sources_of(topology: Topology) -> list[Source]:
         injection = spec.injection
         assert injection is not None, "injected() returns injected streams"
         frame = injection.source
+        injector = frame if isinstance(frame, Injector) else None
+        if injector is not None:
+            frame = read(spec.name, injector)
+        elif injection.skew_us is not None:
+            raise PipelineError(
+                f"inject({spec.name!r}, skew=...): how far Spark reads a source of its own cannot "
+                "be said while it runs. Read it with an mr.Injector, or leave skew out."
+            )
         if frame is None:
             raise PipelineError(
                 f"stream {spec.name!r} has no source to run on Spark. Give it one, "
@@ -96,23 +112,26 @@ def sources_of(topology: Topology) -> list[Source]:
         if not isinstance(frame, DataFrame):
             raise PipelineError(
                 f"stream {spec.name!r}: its source is {type(frame).__name__}; expected a Spark "
-                "DataFrame, streaming or bounded."
+                "DataFrame, streaming or bounded, or an mr.Injector."
             )
         _check_timestamp(spec.name, str(injection.timestamp), frame)
         check_format(spec.name, spec.coder, spec.format)
-        policy = injection.low_watermark
-        own = policy if isinstance(policy, WatermarkColumn) else None
-        claims, punctuation = (own.column, own.punctuation) if own is not None else (None, None)
-        _check_processes(spec.name, frame, injection.process, claims, punctuation)
+        process, policy = injection.process, injection.low_watermark
+        claims, punctuation = None, None
+        if injector is not None:
+            process, claims, punctuation = PROCESS, CLAIM, PUNCTUATION
+        elif isinstance(policy, WatermarkColumn):
+            claims, punctuation = policy.column, policy.punctuation
+        _check_processes(spec.name, frame, process, claims, punctuation)
         columns = value_columns(
             spec.name,
             spec.format,
             frame.columns,
             str(injection.timestamp),
-            (injection.process, claims, punctuation),
+            (process, claims, punctuation),
         )
         native = _is_native(topology, spec, frame, columns)
-        found.append(Source(number, spec, frame, columns, native, claims, punctuation))
+        found.append(Source(number, spec, frame, columns, native, claims, punctuation, process))
     # One pass over the input serves all sources, so one that needs Python takes the others along.
     native = all(source.native for source in found)
     return [dataclasses.replace(source, native=native) for source in found]
@@ -196,7 +215,7 @@ def _process(source: Source) -> list[Column]:
     """Return the columns that tell of the process a row came by, if the source has them."""
     if not source.names_processes:
         return []
-    name, claims = source.injection.process, source.claims
+    name, claims = source.process, source.claims
     process = F.lit(None) if name is None else F.col(f"`{name}`")
     claimed = F.lit(None) if claims is None else _micros(source.frame, claims)
     return [process.cast("string").alias("process"), claimed.cast("long").alias("claimed")]

@@ -7,10 +7,11 @@ store is memory, the shuffle is a list, and time is what the test says. Every ca
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from millrace.injectors.offsets import Offsets
 from millrace.injectors.publisher import Publisher
 from millrace.model.errors import CoderError, PipelineError, RecordRejected, WatermarkRegression
 from millrace.model.pipeline import Pipeline, SinkDeclaration
@@ -34,6 +35,7 @@ from millrace.store import (
 from millrace.testing.crash import Crash, CrashingState
 from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.testing.output import Output
+from millrace.testing.polling import poll
 from millrace.testing.shuffle import Shuffle
 from millrace.watermark.authority import LowWatermarks
 from millrace.watermark.process import ONLY, Process
@@ -95,6 +97,7 @@ class Harness:
         self._durable = MemoryHardState()
         self._wall_time_us = 0
         self._published: dict[str, int] = {}
+        self._offsets: dict[str, Offsets] = {}
         self._outputs: dict[str, list[Output]] = {name: [] for name in self._topology.streams}
         self._last_manifest: Manifest | None = None
         self._recover()
@@ -121,10 +124,37 @@ class Harness:
             RecordRejected: A value or timestamp is refused, and there is no dead-letter stream.
         """
         self._injected(stream)
+        told = {}
+        if low_watermark is not None:
+            told[process] = Process(claimed_us=timestamp_us(low_watermark))
+        self._deliver(stream, ((value, at, process) for value, at in records), told)
+
+    def poll(self, stream: str) -> int:
+        """Let a stream's :class:`~millrace.Injector` deliver one epoch; return how many records.
+
+        What it promises counts if the Harness was made with ``publish=True``.
+        """
+        self._injected(stream)
+        waiting = self._publisher.waiting(
+            stream, self._epochs.observed.processes, self._injected_low_watermarks()
+        )
+        spec = self._topology.streams[stream]
+        delivery = poll(spec, self._offsets.get(stream, {}), waiting)
+        self._deliver(stream, delivery.records, delivery.processes)
+        self._offsets[stream] = delivery.offsets
+        return len(delivery.records)
+
+    def _deliver(
+        self,
+        stream: str,
+        records: Iterable[tuple[Any, Instant, str]],
+        told: Mapping[str, Process],
+    ) -> None:
+        """Run an epoch with records (value, timestamp, process), and what processes promise."""
         epoch = self._epochs.completed + 1
         origin = injected_origin(self._number(stream), epoch)
         rows, seen, sequence = Shuffle(), Observed(), 0
-        for value, instant in records:
+        for value, instant, process in records:
             made = Productions()
             try:
                 at_us = timestamp_us(instant)
@@ -135,13 +165,11 @@ class Harness:
                 made = self._refuse(stream, value, instant, refused, epoch)
                 seen.add(Observed(refused={stream: 1}))
             else:
-                seen.add(Observed({stream: at_us}, {stream: 1}))
+                heard = {stream: {process: Process(at_us)}}
+                seen.add(Observed({stream: at_us}, {stream: 1}, processes=heard))
             rows.add(made, origin, range(sequence, sequence + len(made)))
             sequence += len(made)
-        if low_watermark is not None or stream in seen.newest:
-            claimed_us = MIN_TIMESTAMP if low_watermark is None else timestamp_us(low_watermark)
-            newest_us = seen.newest.get(stream, MIN_TIMESTAMP)
-            seen.processes[stream] = {process: Process(newest_us, claimed_us)}
+        seen.add(Observed(processes={stream: dict(told)}))
         self._epoch(rows, seen)
 
     def advance_watermark(self, stream: str, to: Instant) -> None:

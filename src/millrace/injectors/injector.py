@@ -1,0 +1,114 @@
+"""Injector: brings records in from an external system, process by process, by offsets.
+
+Source: MillWheel, "Injector and Low Watermark API" (5.2).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+
+class Advance(NamedTuple):
+    """How far a process of an injector has come.
+
+    Attributes:
+        offset: Where the next epoch begins; anything that JSON can say.
+        low_watermark: What the process promises once everything before the offset was read:
+            nothing before this time will follow, in microseconds. None: nothing new to promise.
+    """
+
+    offset: Any
+    low_watermark: int | None = None
+
+
+class Injector(ABC):
+    """Brings records in from an external system; give an instance to ``p.inject`` as its source.
+
+    An injector has one process or several: partitions, shards, feeds. Each has an offset. For an
+    epoch, the driver asks every process how far it can go (:meth:`advance`) and writes the answers
+    down; then workers read what lies between (:meth:`read`). If anything dies, what lies between
+    the same offsets is read again. So records count exactly once, if a process gives **the same
+    records between the same offsets every time**.
+
+    An instance is pickled and travels to the workers: open connections where they are used, and
+    leave them out of ``__getstate__``. It must not depend on what it was asked before.
+
+    >>> class Counter(Injector):
+    ...     '''Two processes that count; a record's time is its number.'''
+    ...
+    ...     schema = "number long, at long"
+    ...
+    ...     def processes(self):
+    ...         return ["even", "odd"]
+    ...
+    ...     def advance(self, process, offset):
+    ...         offset = (0 if offset is None else offset) + 5
+    ...         return Advance(offset, low_watermark=2 * offset)
+    ...
+    ...     def read(self, process, start, end):
+    ...         for n in range(start or 0, end):
+    ...             number = 2 * n + (process == "odd")
+    ...             yield number, number
+    >>> import millrace as mr
+    >>> p = mr.Pipeline("numbers")
+    >>> p.inject("numbers", Counter(), timestamp="at", format=int)
+    Stream('numbers')
+    >>> p.sink("numbers", mr.Memory())
+    >>> h = mr.testing.Harness(p, publish=True)
+    >>> h.poll("numbers")
+    10
+    >>> sorted(out.value for out in h.outputs("numbers"))
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """
+
+    #: The columns of its rows, as Spark writes them: ``"name string, at timestamp"``.
+    schema: str
+
+    @abstractmethod
+    def processes(self) -> Iterable[str]:
+        """Return the names of all processes that there are now.
+
+        Called in the driver before every epoch. A new one joins: it holds the low watermark until
+        it promises something, or a record of it is read. One that is gone keeps its last value, and
+        is not asked any more.
+        """
+
+    @abstractmethod
+    def advance(self, process: str, offset: Any) -> Advance:
+        """Return how far the next epoch reads of a process. Return the offset given, to stay there.
+
+        Called in the driver before every epoch, for each process. It should limit what one epoch
+        has to read.
+
+        Args:
+            process: One of :meth:`processes`.
+            offset: How far it was read; None at the beginning.
+
+        Raises:
+            InputLost: What follows the offset is gone.
+        """
+
+    @abstractmethod
+    def read(self, process: str, start: Any, end: Any) -> Iterable[tuple[Any, ...]]:
+        """Yield the rows between two offsets, in order of the schema's columns.
+
+        Called in a worker, any number of times, always with the same outcome. A timestamp is a
+        datetime with a time zone, or microseconds where the schema says ``long``.
+
+        Args:
+            process: One of :meth:`processes`.
+            start: An offset that :meth:`advance` returned, or None for the beginning.
+            end: A later one.
+
+        Raises:
+            InputLost: Some of it is gone.
+        """
+
+    def split(self, process: str, start: Any, end: Any) -> Iterable[tuple[Any, Any]]:
+        """Return (start, end) of the pieces that may be read by different tasks; one by default.
+
+        Called in the driver. The same pieces must come out for the same offsets.
+        """
+        return [(start, end)]

@@ -1,0 +1,81 @@
+"""Lines: what is in the lines of text that files and messages carry, as rows of a schema."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from millrace.injectors.offsets import columns
+from millrace.model.errors import RecordRejected
+
+#: Takes a line or message, returns its columns: by name, or in order of the schema.
+Parse = Callable[[bytes], Mapping[str, Any] | tuple[Any, ...]]
+
+
+def json_object(line: bytes) -> Mapping[str, Any]:
+    """Return the fields of a JSON object.
+
+    >>> json_object(b'{"query": "tea", "at": 5}')
+    {'query': 'tea', 'at': 5}
+    """
+    fields = msgspec.json.decode(line)
+    if not isinstance(fields, dict):
+        raise ValueError(f"expected a JSON object, got {type(fields).__name__}")
+    return fields
+
+
+class RowMaker:
+    """Makes rows of a schema from bytes.
+
+    A timestamp column takes a datetime with a zone, ISO 8601 text with one, or microseconds. A
+    column that is missing is null.
+
+    Args:
+        schema: As Spark writes it.
+        parse: What is in the bytes.
+
+    >>> RowMaker("query string, at timestamp", json_object).row(b'{"query": "tea"}', "here")
+    ('tea', None)
+    """
+
+    def __init__(self, schema: str, parse: Parse) -> None:
+        self._parse = parse
+        self._columns = [(name, kind.startswith("timestamp")) for name, kind in columns(schema)]
+
+    def row(self, data: bytes, where: str) -> tuple[Any, ...]:
+        """Return the row.
+
+        Args:
+            data: The line or message.
+            where: It came from, for messages.
+
+        Raises:
+            RecordRejected: It cannot be read.
+        """
+        try:
+            found = self._parse(data)
+            if isinstance(found, Mapping):
+                return tuple(_time(found.get(name)) if at else found.get(name)
+                             for name, at in self._columns)  # fmt: skip
+            return tuple(_time(value) if at else value
+                         for value, (_, at) in zip(found, self._columns, strict=True))  # fmt: skip
+        except Exception as error:
+            shown = data if len(data) <= 200 else data[:200] + b"..."
+            raise RecordRejected(
+                f"{where}: {type(error).__name__}: {error}\n  {shown!r}\nMend the input, or give a "
+                "parse= that returns a row without a time for such data: that is a dead letter "
+                "where the pipeline declares a stream for them."
+            ) from error
+
+
+def _time(value: Any) -> Any:
+    if isinstance(value, str):
+        value = dt.datetime.fromisoformat(value)
+    if isinstance(value, dt.datetime) and value.tzinfo is None:
+        raise ValueError(f"{value.isoformat()} has no time zone, so it names no instant")
+    if isinstance(value, int):
+        return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=value)
+    return value

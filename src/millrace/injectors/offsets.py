@@ -1,0 +1,122 @@
+"""Offsets of an injector's processes: what the next epoch reads, and in which pieces.
+
+They are plain data, written down by whoever runs the injector before anything is read: on Spark in
+the offset log of Structured Streaming.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+from millrace.injectors.injector import Injector
+from millrace.model.errors import PipelineError, WatermarkRegression
+
+#: Process -> [offset, the low watermark that it promises there or None].
+Offsets = dict[str, list[Any]]
+
+#: Columns that follow those of the injector's schema: by which process a row came, what that
+#: promises, and whether the row is no record.
+PROCESS = "_process"
+CLAIM = "_low_watermark"
+PUNCTUATION = "_punctuation"
+COLUMNS_DDL = f"{PROCESS} string, {CLAIM} long, {PUNCTUATION} boolean"
+
+
+class Piece(NamedTuple):
+    """What one task reads of a process: rows between two offsets, if any, then a promise, if any.
+
+    Attributes:
+        process: Its name.
+        between: The offsets (start, end); None if there is nothing to read.
+        claim_us: What the process promises after it.
+        last: Whether it is the last of its process in the epoch.
+    """
+
+    process: str
+    between: tuple[Any, Any] | None
+    claim_us: int | None
+    last: bool
+
+
+def advanced(name: str, injector: Injector, start: Offsets, held_back: Collection[str]) -> Offsets:
+    """Return the offsets at which the next epoch ends.
+
+    Args:
+        name: Of the injected stream, for messages.
+        injector: The injector.
+        start: Where it begins.
+        held_back: Processes that must stay where they are.
+
+    Raises:
+        WatermarkRegression: A process promises less than before.
+    """
+    found = dict(start)
+    for process in injector.processes():
+        offset, promised_us = start.get(process, (None, None))
+        if process in held_back:
+            continue
+        advance = injector.advance(process, offset)
+        claim_us = advance.low_watermark
+        if claim_us is None:
+            claim_us = promised_us
+        elif promised_us is not None and claim_us < promised_us:
+            raise WatermarkRegression(
+                f"injector of {name!r}: process {process!r} reported {claim_us} us after "
+                f"{promised_us} us; low watermarks never move back. Report the minimum over unread "
+                "input, or deliver the record as late."
+            )
+        found[process] = [advance.offset, claim_us]
+    return found
+
+
+def pieces(injector: Injector, start: Offsets, end: Offsets) -> list[Piece]:
+    """Return what has to be read between two states, and what the processes then promise."""
+    found = []
+    for process, (offset, claim_us) in end.items():
+        begun, promised_us = start.get(process, (None, None))
+        if process in start and (begun, promised_us) == (offset, claim_us):
+            continue
+        between = [] if begun == offset else list(injector.split(process, begun, offset))
+        found += [Piece(process, one, None, last=False) for one in between[:-1]]
+        found.append(Piece(process, between[-1] if between else None, claim_us, last=True))
+    return found
+
+
+def rows(injector: Injector, piece: Piece) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a piece, with the columns of :data:`COLUMNS_DDL`.
+
+    Punctuation follows the last: a process that has no record yet makes itself known by it.
+    """
+    width = len(column_names(injector.schema))
+    if piece.between is not None:
+        for row in injector.read(piece.process, *piece.between):
+            if len(row) != width:
+                raise PipelineError(
+                    f"{type(injector).__name__}.read({piece.process!r}) gave a row of {len(row)} "
+                    f"values, {row!r}. Its schema, {injector.schema!r}, has {width} columns."
+                )
+            yield (*row, piece.process, None, False)
+    if piece.last:
+        yield (*[None] * width, piece.process, piece.claim_us, True)
+
+
+def columns(ddl: str) -> list[tuple[str, str]]:
+    """Return the names and types of the columns that a schema declares.
+
+    >>> columns("name string, price decimal(10, 2), `at` TIMESTAMP")
+    [('name', 'string'), ('price', 'decimal(10, 2)'), ('at', 'timestamp')]
+    """
+    found, depth, start = [], 0, 0
+    for at, character in enumerate(ddl + ","):
+        depth += (character in "(<") - (character in ")>")
+        if character == "," and depth == 0:
+            name, _, kind = ddl[start:at].strip().partition(" ")
+            found.append((name.strip("`:"), kind.strip().lower()))
+            start = at + 1
+    return found
+
+
+def column_names(ddl: str) -> list[str]:
+    """Return the names of the columns that a schema declares."""
+    return [name for name, _ in columns(ddl)]

@@ -1,0 +1,134 @@
+"""Injectors on Spark: files and one in Python, exactly once by their offsets, held back by skew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millrace as mr
+from millrace.model.errors import RunFailed
+
+
+class Hours(mr.Computation):
+    inputs = {"trips": mr.by("zone")}
+    outputs = {"counts": str}
+    hours = mr.MapState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        hour = record.timestamp - record.timestamp % mr.HOUR
+        self.hours[hour] = self.hours.get(hour, 0) + 1
+        self.set_timer(hour, at=hour + mr.HOUR)
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        count = self.hours.pop(timer.tag)
+        self.produce("counts", f"{self.key} {timer.tag // mr.HOUR}: {count}")
+
+
+def _write(folder: Path, hour: int, *zones: str, mode: str = "w") -> None:
+    with (folder / f"{hour:02}.log").open(mode) as file:
+        for zone in zones:
+            file.write(json.dumps({"zone": zone, "at": hour * mr.HOUR + 5}) + "\n")
+
+
+def test_files(tools: Any, tmp_path: Path) -> None:
+    """Hours end when their files do, over a restart; a file that shrinks ends the run."""
+    folder, kept = tmp_path / "logs", tools.Kept()
+    folder.mkdir()
+
+    def start() -> Any:
+        p = mr.Pipeline("files")
+        files = mr.Files(
+            folder,
+            schema="zone string, at timestamp",
+            created=lambda path: int(path.stem) * mr.HOUR,
+        )
+        p.inject("trips", files, timestamp="at")
+        p.add(Hours)
+        p.sink("counts", kept)
+        return tools.start(p)
+
+    _write(folder, 8, "Soho", "Bow", "Soho")
+    _write(folder, 9, "Soho")
+    run = start()
+    tools.step(run)
+    assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 2"]
+    assert run.status().low_watermark == 9 * mr.HOUR
+    run.stop()
+    _write(folder, 9, "Soho", mode="a")
+    _write(folder, 10, "Ely")
+    run = start()
+    tools.step(run)
+    assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 2", "Soho 9: 2"]
+    assert run.status().injected == {"trips": 6}
+    _write(folder, 10)
+    with pytest.raises(RunFailed, match=r"InputLost: .*10\.log was truncated: 40 bytes"):
+        tools.step(run)
+
+
+class Numbers(mr.Injector):
+    """Two processes with a record a second; the slow one has as many as a file says."""
+
+    schema = "n long, at long"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def processes(self) -> list[str]:
+        return ["fast", "slow"]
+
+    def advance(self, process: str, offset: Any) -> mr.Advance:
+        there = json.loads(Path(self.path).read_text())[process]
+        at = min((offset or 0) + 10, there)
+        return mr.Advance(at, low_watermark=at * mr.SECOND)
+
+    def read(self, process: str, start: Any, end: Any) -> Any:
+        return ((n, n * mr.SECOND) for n in range(start or 0, end))
+
+
+class Echo(mr.Computation):
+    inputs = {"numbers": mr.by(lambda value: value["n"] % 7)}
+    outputs = {"echoes": int}
+
+    def process_record(self, record: mr.Record) -> None:
+        assert not record.late
+        self.produce("echoes", record.value["n"])
+
+
+def test_an_injector_in_python_that_is_held_back(tools: Any, tmp_path: Path) -> None:
+    there, kept = tmp_path / "there", tools.Kept()
+
+    class Flaky(type(kept)):  # type: ignore[misc]
+        failures = 1
+
+        def __call__(self, rows: Any, epoch: int) -> None:
+            super().__call__(rows, epoch)
+            if epoch and self.failures:
+                self.failures -= 1
+                raise ConnectionError("the sink is away")
+
+    flaky = Flaky()
+
+    def start() -> Any:
+        p = mr.Pipeline("numbers")
+        p.inject("numbers", Numbers(str(there)), timestamp="at", skew="15 s")
+        p.add(Echo)
+        p.sink("echoes", flaky)
+        return tools.start(p)
+
+    there.write_text(json.dumps({"fast": 100, "slow": 5}))
+    run = start()
+    with pytest.raises(RunFailed, match="the sink is away"):
+        tools.step(run)
+    run = start()
+    tools.step(run)
+    # fast was read to 20, not more than 15 s ahead of slow, and then ten more at once.
+    assert sorted(flaky.values) == sorted([*range(30), *range(5)])
+    assert run.status().low_watermark == 5 * mr.SECOND
+    there.write_text(json.dumps({"fast": 100, "slow": 100}))
+    tools.step(run)
+    assert sorted(flaky.values) == sorted([*range(100), *range(100)])
+    assert run.status().low_watermark == 100 * mr.SECOND
+    assert run.status().late == 0

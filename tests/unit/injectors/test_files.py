@@ -1,0 +1,260 @@
+"""Files: figure 10's low watermark, and files that grow, appear late, shrink or are replaced."""
+
+import json
+import os
+
+import pytest
+
+import millrace as mr
+from millrace.injectors.offsets import advanced, pieces, rows
+from millrace.model.errors import InputLost, PipelineError, RecordRejected
+
+
+class Directory:
+    """A directory, an injector over it, and what it gave so far, through JSON as on Spark."""
+
+    def __init__(self, path, **options):
+        self.path = path
+        self.now = 10**9
+        options.setdefault("created", lambda file: int(file.stem))
+        self.injector = mr.Files(
+            path, schema="n long, at long", clock=lambda: self.now * mr.SECOND, **options
+        )
+        self.offsets = {}
+
+    def write(self, name, text, *, mode="w"):
+        with (self.path / name).open(mode) as file:
+            file.write(text)
+        self.touch(name, self.now)
+
+    def touch(self, name, at):
+        os.utime(self.path / name, (at, at))
+
+    def plan(self):
+        before, after = self.offsets, advanced("s", self.injector, self.offsets, ())
+        self.offsets = json.loads(json.dumps(after))
+        return pieces(self.injector, before, self.offsets)
+
+    def read(self, planned=None):
+        planned = self.plan() if planned is None else planned
+        found = [row for piece in planned for row in rows(self.injector, piece)]
+        return [row[0] for row in found if not row[-1]]
+
+    @property
+    def promised(self):
+        ((_, claim),) = self.offsets.values()
+        return claim
+
+
+def lines(*numbers):
+    return "".join(f'{{"n": {n}, "at": {n}}}\n' for n in numbers)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return Directory(tmp_path)
+
+
+def test_an_empty_directory_promises_nothing(directory):
+    assert directory.read() == []
+    assert directory.promised is None
+
+
+def test_the_oldest_unfinished_file_says_the_low_watermark(tmp_path):
+    """Figure 10, with an epoch that has room for one file."""
+    directory = Directory(tmp_path, bytes_per_epoch=44)
+    for created in (300, 100, 200):
+        directory.write(f"{created}.log", lines(created, created + 1))
+    assert directory.read() == [100, 101]
+    assert directory.promised == 200
+    assert directory.read() == [200, 201]
+    assert directory.promised == 300
+    assert directory.read() == [300, 301]
+    assert directory.promised == 300  # all are finished: nothing older comes
+    assert directory.plan() == []
+
+
+def test_a_new_file_raises_it(directory):
+    directory.write("100.log", lines(1))
+    directory.read()
+    directory.write("500.log", lines(2))
+    assert directory.read() == [2]
+    assert directory.promised == 500
+
+
+def test_a_file_that_appears_late_is_read_and_nothing_moves_back(directory, caplog):
+    directory.write("500.log", lines(1))
+    directory.read()
+    directory.write("100.log", lines(2))
+    assert directory.read() == [2]
+    assert directory.promised == 500
+    assert "100.log appeared late" in caplog.text
+
+
+def test_a_file_that_appears_after_it_would_be_forgotten_is_not_read_and_logged(tmp_path, caplog):
+    directory = Directory(tmp_path, forget=50)
+    directory.write("100.log", lines(1))
+    directory.write("500.log", lines(2))
+    directory.read()
+    assert list(directory.offsets[str(tmp_path)][0]["files"]) == ["500.log"]
+    directory.write("200.log", lines(3))
+    assert directory.read() == []
+    assert "200.log appeared too late and is not read" in caplog.text
+
+
+def test_a_file_that_grows_is_unfinished_until_it_has_been_quiet(tmp_path):
+    directory = Directory(tmp_path, grows="10 s")
+    directory.write("100.log", lines(1) + '{"n": 2,')
+    directory.write("200.log", lines(3))
+    assert directory.read() == [1, 3]
+    assert directory.promised == 100
+    directory.write("100.log", ' "at": 2}\n', mode="a")
+    assert directory.read() == [2]
+    directory.now += 9
+    assert directory.read() == []
+    assert directory.promised == 100
+    directory.now += 1
+    assert directory.read() == []
+    assert directory.promised == 200
+
+
+def test_the_last_line_of_a_quiet_file_needs_no_end(tmp_path):
+    directory = Directory(tmp_path, grows="10 s")
+    directory.write("100.log", lines(1).rstrip("\n"))
+    assert directory.read() == []
+    directory.now += 10
+    assert directory.read() == [1]
+
+
+def test_a_finished_file_that_grows_after_all_is_read_on(directory):
+    directory.write("100.log", lines(1))
+    directory.read()
+    directory.now += 1
+    directory.write("100.log", lines(2), mode="a")
+    assert directory.read() == [2]
+
+
+def test_a_file_larger_than_an_epoch_is_read_in_whole_lines(tmp_path):
+    directory = Directory(tmp_path, bytes_per_epoch=50)
+    directory.write("100.log", lines(*range(100, 110)))
+    found = []
+    while more := directory.read():
+        assert len(more) <= 3
+        found += more
+    assert found == list(range(100, 110))
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_line_longer_than_an_epoch_is_read_whole(tmp_path, end):
+    directory = Directory(tmp_path, bytes_per_epoch=5)
+    directory.write("100.log", lines(1, 2).rstrip("\n") + end)
+    assert directory.read() == [1]
+    assert directory.read() == [2]
+
+
+def test_a_truncated_file_is_an_error_that_says_what_to_do(directory):
+    directory.write("100.log", lines(1, 2))
+    directory.read()
+    directory.now += 1
+    directory.write("100.log", lines(3))
+    with pytest.raises(
+        InputLost, match=r"100\.log was truncated: 36 bytes of it were read, and .*18"
+    ):
+        directory.read()
+
+
+def test_a_replaced_file_is_an_error(directory):
+    directory.write("100.log", lines(1, 2))
+    directory.read()
+    directory.now += 1
+    directory.write("100.log", lines(7, 8, 9))
+    with pytest.raises(InputLost, match=r"was replaced: the 36 bytes .*rotated=True"):
+        directory.read()
+
+
+@pytest.mark.parametrize("fresh", [[3], [7, 8], [7, 8, 9, 10]])
+def test_a_rotated_file_is_read_from_its_beginning(tmp_path, fresh, caplog):
+    directory = Directory(tmp_path, rotated=True)
+    directory.write("100.log", lines(1, 2))
+    directory.read()
+    directory.now += 1
+    directory.write("100.log", lines(*fresh))
+    assert directory.read() == fresh
+    assert "It is read from its beginning" in caplog.text
+
+
+def test_a_touched_file_is_not_read_again(directory):
+    directory.write("100.log", lines(1))
+    directory.read()
+    directory.touch("100.log", 5)
+    assert directory.read() == []
+
+
+@pytest.mark.parametrize("text", [lines(1), lines(8, 9), lines(8, 9, 10)])
+def test_a_file_replaced_while_it_is_read_is_an_error(directory, text):
+    directory.write("100.log", lines(1, 2))
+    planned = directory.plan()
+    directory.write("100.log", text)
+    with pytest.raises(InputLost, match="truncated or replaced while bytes 0 to 36"):
+        directory.read(planned)
+
+
+def test_a_file_removed_before_it_was_read_is_an_error(directory):
+    directory.write("100.log", lines(1, 2))
+    planned = directory.plan()
+    (directory.path / "100.log").unlink()
+    with pytest.raises(InputLost, match="was removed before bytes 0 to 36 of it were read"):
+        directory.read(planned)
+
+
+def test_a_finished_file_may_be_removed_and_come_back(directory):
+    directory.write("100.log", lines(1))
+    directory.read()
+    (directory.path / "100.log").unlink()
+    assert directory.read() == []
+    directory.write("100.log", lines(1))
+    assert directory.read() == []
+
+
+def test_the_same_offsets_give_the_same_rows_again(directory):
+    directory.write("100.log", lines(1, 2))
+    planned = directory.plan()
+    directory.now += 1
+    directory.write("100.log", lines(3), mode="a")
+    assert directory.read(planned) == directory.read(planned) == [1, 2]
+    assert directory.read() == [3]
+
+
+def test_hidden_names_and_other_patterns_are_passed_over(tmp_path):
+    directory = Directory(tmp_path, pattern="*.log")
+    for name in ("_100.log", ".200.log", "300.tmp"):
+        directory.write(name, lines(1))
+    assert directory.read() == []
+
+
+def test_the_name_may_say_when_a_file_was_created(tmp_path):
+    directory = Directory(tmp_path, created="searches-%Y%m%d-%H.log")
+    directory.write("searches-19700101-02.log", lines(1))
+    directory.read()
+    assert directory.promised == 2 * mr.HOUR
+    directory.write("other.log", lines(1))
+    with pytest.raises(PipelineError, match="does not follow created='searches"):
+        directory.read()
+
+
+def test_by_default_a_file_was_created_when_it_was_last_changed_before_it_was_seen(tmp_path):
+    directory = Directory(tmp_path, created=None)
+    directory.write("a.log", lines(1))
+    directory.read()
+    assert directory.promised == directory.now * mr.SECOND
+
+
+def test_a_line_that_cannot_be_read_is_named(directory):
+    directory.write("100.log", lines(1) + "{oops\n")
+    with pytest.raises(RecordRejected, match=r"100\.log, byte 18: DecodeError: (.|\n)*oops"):
+        directory.read()
+
+
+def test_a_directory_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(InputLost, match="No such file or directory"):
+        Directory(tmp_path / "gone").read()

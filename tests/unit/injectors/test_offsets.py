@@ -1,0 +1,162 @@
+"""Offsets: what an injector in Python reads next, what it promises, and who has to wait."""
+
+import pytest
+
+import millrace as mr
+from millrace.injectors.offsets import advanced, pieces, rows
+from millrace.injectors.skew import Gate, together, too_far
+from millrace.model.errors import PipelineError, WatermarkRegression
+
+
+class Feed(mr.Injector):
+    """Logs in memory, each with the low watermark that it says."""
+
+    schema = "n long, at timestamp"
+
+    def __init__(self):
+        self.logs = {}
+        self.claims = {}
+
+    def processes(self):
+        return sorted(self.logs)
+
+    def advance(self, process, offset):
+        return mr.Advance(len(self.logs[process]), self.claims.get(process))
+
+    def read(self, process, start, end):
+        return [(n, n) for n in self.logs[process][start or 0 : end]]
+
+
+@pytest.fixture
+def feed():
+    return Feed()
+
+
+def read(feed, before, after):
+    return [row for piece in pieces(feed, before, after) for row in rows(feed, piece)]
+
+
+def test_rows_name_their_process_and_its_promise_follows_the_last(feed):
+    feed.logs, feed.claims = {"a": [1, 2]}, {"a": 5}
+    after = advanced("s", feed, {}, ())
+
+    assert read(feed, {}, after) == [
+        (1, 1, "a", None, False),
+        (2, 2, "a", None, False),
+        (None, None, "a", 5, True),
+    ]
+    assert read(feed, after, after) == []
+
+
+def test_a_new_process_makes_itself_known_before_it_has_a_record(feed):
+    feed.logs = {"a": []}
+
+    assert read(feed, {}, advanced("s", feed, {}, ())) == [(None, None, "a", None, True)]
+
+
+def test_a_promise_alone_is_told(feed):
+    feed.logs, feed.claims = {"a": [1]}, {"a": 5}
+    before = advanced("s", feed, {}, ())
+    feed.claims["a"] = 9
+
+    (piece,) = pieces(feed, before, advanced("s", feed, before, ()))
+    assert piece.between is None
+    assert list(rows(feed, piece)) == [(None, None, "a", 9, True)]
+
+
+def test_a_process_that_is_gone_keeps_its_offset(feed):
+    feed.logs = {"a": [1], "b": [2]}
+    before = advanced("s", feed, {}, ())
+    del feed.logs["a"]
+
+    assert advanced("s", feed, before, ()) == before
+
+
+def test_a_process_that_is_held_back_stays_where_it_is(feed):
+    feed.logs = {"a": [1], "b": [2]}
+    before = advanced("s", feed, {}, ())
+    feed.logs = {"a": [1, 3], "b": [2, 4]}
+
+    assert advanced("s", feed, before, {"a"}) == {"a": [1, None], "b": [2, None]}
+
+
+def test_a_promise_that_moves_back_is_an_error(feed):
+    feed.logs, feed.claims = {"a": []}, {"a": 2000}
+    before = advanced("clicks", feed, {}, ())
+    feed.claims["a"] = 1500
+
+    with pytest.raises(WatermarkRegression, match="'clicks': process 'a' reported 1500 us after 2"):
+        advanced("clicks", feed, before, ())
+
+
+def test_a_row_that_is_too_short_is_an_error(feed):
+    feed.logs = {"a": [1]}
+    feed.schema = "n long"
+    with pytest.raises(PipelineError, match=r"a row of 2 values, \(1, 1\). .* has 1 columns"):
+        read(feed, {}, advanced("s", feed, {}, ()))
+
+
+@pytest.mark.parametrize(("at", "waits"), [(49, False), (50, False), (51, True)])
+def test_a_process_waits_beyond_the_skew_and_not_at_it(at, waits):
+    assert too_far({"a": at, "b": 40}, 40, 10) == ({"a"} if waits else set())
+
+
+def test_who_was_not_heard_of_need_not_wait():
+    assert too_far({"a": mr.MIN_TIMESTAMP}, mr.MIN_TIMESTAMP, 0) == set()
+
+
+def test_a_gate_is_open_until_it_is_closed(tmp_path):
+    gate = Gate(tmp_path / "gate")
+    assert gate.waiting() == set()
+    gate.close_for({"a", "b"})
+    assert gate.waiting() == {"a", "b"}
+    gate.close_for([])
+    assert gate.waiting() == set()
+
+
+def test_streams_that_meet_downstream_share_a_low_watermark():
+    def computation(**streams):
+        return type("C", (mr.Computation,), {"inputs": streams, "outputs": {}})
+
+    class Left(mr.Computation):
+        inputs = {"a": mr.by_key()}
+        outputs = {"left": int}
+
+    p = mr.Pipeline("meet")
+    for stream in ("a", "b", "c"):
+        p.inject(stream, format=int)
+    p.add(Left)
+    p.add(computation(left=mr.by_key(), b=mr.by_key()), name="Meet")
+    p.add(computation(c=mr.by_key()), name="Apart")
+
+    assert together(p.build()) == {"a": {"a", "b"}, "b": {"a", "b"}, "c": {"c"}}
+
+
+def test_a_harness_polls_and_holds_back_who_is_ahead(caplog):
+    class Steps(Feed):
+        """Takes one record an epoch."""
+
+        def advance(self, process, offset):
+            offset = offset or 0
+            return mr.Advance(min(offset + 1, len(self.logs[process])))
+
+    class Sum(mr.Computation):
+        inputs = {"s": mr.by(lambda n: n % 1)}
+        outputs = {"sums": int}
+
+        def process_record(self, record):
+            self.produce("sums", record.value)
+
+    feed = Steps()
+    feed.logs = {"fast": [100, 200, 300], "slow": [100, 110, 120, 300]}
+    p = mr.Pipeline("p")
+    p.inject("s", feed, timestamp="at", low_watermark=mr.BoundedDelay(0), format=int, skew=50)
+    p.add(Sum)
+    with mr.testing.Harness(p, publish=True) as h, caplog.at_level("INFO"):
+        counts = [h.poll("s") for _ in range(6)]
+        # fast is at 200, and may go on when slow has come to 150.
+        assert [out.value for out in h.outputs("sums")] == [100, 100, 200, 110, 120, 300, 300]
+        assert counts == [2, 2, 1, 1, 1, 0]
+        h.crash()
+        assert h.poll("s") == 0
+        assert "process 'fast' is held back" in caplog.text
