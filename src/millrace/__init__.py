@@ -30,6 +30,7 @@ from millrace.dataflow.triggers import (
 from millrace.dataflow.windows import FixedWindows, GlobalWindow, Sessions, SlidingWindows, WindowFn
 from millrace.injectors.files import Files
 from millrace.injectors.injector import Advance, Injector
+from millrace.injectors.kafka import Kafka
 from millrace.injectors.policy import ArrivalTime, BoundedDelay, WatermarkColumn
 from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
 from millrace.model.computation import Computation
@@ -51,6 +52,7 @@ from millrace.model.time import (
     SECOND,
     UNBOUNDED_PAST,
 )
+from millrace.spark.kafka_sink import KafkaSink
 from millrace.spark.postgres import PostgreSQL
 from millrace.spark.sinks import Console, Memory, Parquet
 
@@ -104,6 +106,8 @@ __all__ = [
     "Files",
     "Injector",
     "JsonCoder",
+    "Kafka",
+    "KafkaSink",
     "LateRecord",
     "MapState",
     "Memory",

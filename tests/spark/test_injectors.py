@@ -64,7 +64,7 @@ def test_files(tools: Any, tmp_path: Path) -> None:
     assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 2", "Soho 9: 2"]
     assert run.status().injected == {"trips": 6}
     _write(folder, 10)
-    with pytest.raises(RunFailed, match=r"InputLost: .*10\.log was truncated: 40 bytes"):
+    with pytest.raises(RunFailed, match=r"InputLost: .*10\.log was truncated: 35 bytes"):
         tools.step(run)
 
 

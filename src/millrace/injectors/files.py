@@ -134,8 +134,9 @@ class Files(Injector):
         known = start["files"] if start else {}
         for name, state in end["files"].items():
             before = known.get(name)
-            same = before is not None and before[_EARLIER] == state[_EARLIER]
-            begun = before[_READ] if same else 0
+            begun = 0
+            if before is not None and before[_EARLIER] == state[_EARLIER]:
+                begun = before[_READ]
             if begun != state[_READ]:
                 yield [name, begun], [name, state[_READ], state[_SUM]]
 

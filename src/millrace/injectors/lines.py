@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -45,23 +46,28 @@ class RowMaker:
         self._parse = parse
         self._columns = [(name, kind.startswith("timestamp")) for name, kind in columns(schema)]
 
-    def row(self, data: bytes, where: str) -> tuple[Any, ...]:
+    def row(
+        self, data: bytes, where: str, beside: Mapping[str, Any] = MappingProxyType({})
+    ) -> tuple[Any, ...]:
         """Return the row.
 
         Args:
             data: The line or message.
             where: It came from, for messages.
+            beside: Columns that may be asked for besides what is in it.
 
         Raises:
             RecordRejected: It cannot be read.
         """
         try:
             found = self._parse(data)
-            if isinstance(found, Mapping):
-                return tuple(_time(found.get(name)) if at else found.get(name)
-                             for name, at in self._columns)  # fmt: skip
-            return tuple(_time(value) if at else value
-                         for value, (_, at) in zip(found, self._columns, strict=True))  # fmt: skip
+            if not isinstance(found, Mapping):
+                given = [(name, at) for name, at in self._columns if name not in beside]
+                found = {name: v for (name, _), v in zip(given, found, strict=True)}
+            fields = {**beside, **found}
+            return tuple(
+                _time(fields.get(name)) if at else fields.get(name) for name, at in self._columns
+            )
         except Exception as error:
             shown = data if len(data) <= 200 else data[:200] + b"..."
             raise RecordRejected(

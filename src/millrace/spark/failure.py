@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 _OURS = re.compile(r"^(?:pyspark\S*|millrace)\.(?:model\.)?errors\.(\w+): (.*)", re.DOTALL)
-_STACK = re.compile(r"\n\s*(?:at [\w.$]+\(|JVM stacktrace|Driver stacktrace|\tat )")
+_STACK = re.compile(
+    r"\n\s*(?:at [\w.$]+\(|JVM stacktrace|Driver stacktrace|\tat |SQLSTATE: |=== Streaming Query ===)"
+)
 
 
 def explain(pipeline: str, cause: BaseException | None, *, batch: bool = False) -> str:

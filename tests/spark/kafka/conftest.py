@@ -1,0 +1,146 @@
+"""A Kafka broker, one process, for the tests in this folder; and producers that misbehave."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+ROOT = Path(__file__).parents[3]
+#: Starting a JVM on a busy machine.
+PATIENCE_S = 120
+
+
+def _ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Broker:
+    """A single node that is broker and controller."""
+
+    def __init__(self, folder: Path) -> None:
+        port, controller = _ports(2)
+        self.servers = f"127.0.0.1:{port}"
+        data = folder / "data"
+        data.mkdir(parents=True)
+        # What `kafka-storage.sh format` would write; starting a JVM for it takes seconds.
+        (data / "meta.properties").write_text(
+            f"version=1\nnode.id=1\ncluster.id={uuid.uuid4().hex[:22]}\n"
+            f"directory.id={uuid.uuid4().hex[:22]}\n"
+        )
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{self.servers},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.servers}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": data,
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "log.cleaner.enable": "false",
+        }
+        configuration = folder / "server.properties"
+        configuration.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+        home = os.environ.get("JAVA_HOME")
+        java = f"{home}/bin/java" if home else shutil.which("java")
+        command = [str(java), "-Xmx256m", "-Xms64m", "-XX:TieredStopAtLevel=1"]
+        command += ["-cp", f"{ROOT / '.kafka'}/*", "kafka.Kafka", str(configuration)]
+        self._log = folder / "broker.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+        # librdkafka writes to stderr what it fails with while the broker is coming up.
+        self.client = {"bootstrap.servers": self.servers, "log_level": 0}
+        self.admin = AdminClient(self.client)
+        self._wait()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self.admin.list_topics(timeout=2)
+                return
+            except KafkaException:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    self.stop()
+                    pytest.fail(f"the Kafka broker did not start:\n{self._log.read_text()[-4000:]}")
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    # -- topics and messages -----------------------------------------------------------------------
+
+    def topic(self, name: str, partitions: int) -> str:
+        (made,) = self.admin.create_topics([NewTopic(name, partitions, 1)]).values()
+        made.result(30)
+        return name
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        (made,) = self.admin.create_partitions([NewPartitions(name, partitions)]).values()
+        made.result(30)
+
+    def delete(self, name: str) -> None:
+        (gone,) = self.admin.delete_topics([name]).values()
+        gone.result(30)
+
+    def truncate(self, name: str, partition: int, before: int) -> None:
+        at = TopicPartition(name, partition, before)
+        (gone,) = self.admin.delete_records([at]).values()
+        gone.result(30)
+
+    def send(self, topic: str, partition: int, *values: bytes, ids: Any = None) -> None:
+        producer = Producer(self.client)
+        for n, value in enumerate(values):
+            headers = {} if ids is None else {"headers": {"millrace-id": ids[n]}}
+            producer.produce(topic, value, partition=partition, **headers)
+        assert producer.flush(30) == 0
+
+    def messages(self, topic: str, partitions: int) -> list[Any]:
+        """Return all messages that are in a topic, partition by partition."""
+        consumer = Consumer(
+            self.client
+            | {
+                "group.id": "test",
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        found = []
+        for number in range(partitions):
+            consumer.assign([TopicPartition(topic, number, 0)])
+            while True:
+                message = consumer.poll(30)
+                assert message is not None, "no answer from the broker"
+                if message.error() is not None:
+                    break  # the end
+                found.append(message)
+        consumer.close()
+        return found
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that lives as long as the tests do."""
+    subprocess.run([sys.executable, ROOT / "scripts" / "kafka_jars.py"], check=True)
+    broker = Broker(tmp_path_factory.mktemp("kafka"))
+    try:
+        yield broker
+    finally:
+        broker.stop()
