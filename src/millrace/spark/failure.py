@@ -6,7 +6,7 @@ import re
 
 _OURS = re.compile(r"^(?:pyspark\S*|millrace)\.(?:model\.)?errors\.(\w+): (.*)", re.DOTALL)
 _STACK = re.compile(
-    r"\n\s*(?:at [\w.$]+\(|JVM stacktrace|Driver stacktrace|\tat |SQLSTATE: |=== Streaming Query ===)"
+    r"\n\s*(?:at [\w.$]+\(|JVM stacktrace|Driver stacktrace|\tat |SQLSTATE: |=== Streaming Query)"
 )
 
 
