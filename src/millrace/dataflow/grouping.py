@@ -18,6 +18,7 @@ import msgspec
 
 from millrace.dataflow.aggregations.combine_fn import CombineFn, Recomputed
 from millrace.dataflow.formats import field_type, picker, plain_format
+from millrace.dataflow.partial import Partial
 from millrace.dataflow.strategy import AccumulationMode, OutputTime, Windowing
 from millrace.dataflow.triggers.context import FireMode
 from millrace.dataflow.triggers.tree import Fire, TriggerTree
@@ -141,19 +142,46 @@ class GroupByKeyAndWindow(Computation):
     # -- elements ----------------------------------------------------------------------------------
 
     def process_record(self, record: Record) -> None:
-        """Add an element to its windows."""
+        """Add an element, or a partial, to its windows."""
+        if type(record.value) is Partial:
+            self._add_partial(record.value)
+            return
         value = self._pick(record.value)
         pane = record.pane
         retraction = pane is not None and pane.retraction
-        merges = self._window_fn.merges
         for window in self._assign(record):
-            found = self._merged_in(window) if merges else self._found(window)
+            found = self._row_for(window, 1)
             if found is None:
-                self.increment("dropped_late")
-            elif 0 in found[1].finished:
-                self.increment("dropped_after_finish")
+                continue
+            slot, row = found
+            if retraction:
+                row.accumulator = self.combine.uncombine(row.accumulator, value)
+                row.size -= 1
             else:
-                self._add(*found, value, record.timestamp, retraction)
+                row.accumulator = self.combine.add(row.accumulator, value)
+                row.size += 1
+            size = len(_encode(value)) if self._tree.needs_bytes else 0
+            self._added(slot, row, value, 1, size, record.timestamp, record.timestamp)
+
+    def _add_partial(self, partial: Partial) -> None:
+        found = self._row_for(partial.window, partial.elements)
+        if found is not None:
+            slot, row = found
+            row.accumulator = self.combine.merge(row.accumulator, partial.accumulator)
+            row.size += partial.elements
+            self._added(
+                slot, row, None, partial.elements, partial.bytes, partial.earliest, partial.latest
+            )
+
+    def _row_for(self, window: Window, elements: int) -> tuple[Slot, WindowRow] | None:
+        """Return the row that elements of a window go to; None if it takes no more."""
+        found = self._merged_in(window) if self._window_fn.merges else self._found(window)
+        if found is None:
+            self.increment("dropped_late", elements)
+        elif 0 in found[1].finished:
+            self.increment("dropped_after_finish", elements)
+            return None
+        return found
 
     def _found(self, window: Window) -> tuple[Slot, WindowRow] | None:
         """Return the row of a window that never merges, made if need be; None if expired."""
@@ -168,30 +196,30 @@ class GroupByKeyAndWindow(Computation):
             row = self.windows[slot] = WindowRow(window, accumulator=self.combine.create())
         return slot, row
 
-    def _add(
-        self, slot: Slot, row: WindowRow, value: Any, timestamp_us: int, retraction: bool
+    def _added(
+        self,
+        slot: Slot,
+        row: WindowRow,
+        element: Any,
+        elements: int,
+        size: int,
+        earliest_us: int,
+        latest_us: int,
     ) -> None:
-        if retraction:
-            row.accumulator = self.combine.uncombine(row.accumulator, value)
-            row.size -= 1
-        else:
-            row.accumulator = self.combine.add(row.accumulator, value)
-            row.size += 1
-        row.pending += 1
+        """Take note of elements that are in the accumulator, and tell the triggers."""
+        row.pending += elements
         if self.low_watermark >= end_us(row.window):
-            row.late += 1
-        if timestamp_us < row.earliest:
-            row.earliest = timestamp_us
-        if timestamp_us > row.latest:
-            row.latest = timestamp_us
-        tree = self._tree
-        if row.primed and not tree.per_element:
+            row.late += elements
+        if earliest_us < row.earliest:
+            row.earliest = earliest_us
+        if latest_us > row.latest:
+            row.latest = latest_us
+        if row.primed and not self._tree.per_element:
             # Nothing that timers and holds depend on has changed, but that something is pending.
-            if row.pending == 1 or not self._at_end:
+            if row.pending == elements or not self._at_end:
                 self._arm(slot, row)
             return
-        size = len(_encode(value)) if tree.needs_bytes else 0
-        fire = tree.on_element(self, row, value, timestamp_us, 1, size)
+        fire = self._tree.on_element(self, row, element, latest_us, elements, size)
         if fire is not None:
             self._fire(row, fire)
         self._arm(slot, row)

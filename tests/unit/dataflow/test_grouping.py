@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.dataflow.partial import Partial, PartialCoder
 
 
 def test_a_window_is_emitted_when_the_low_watermark_reaches_its_end(grouping: Any) -> None:
@@ -373,3 +374,32 @@ def test_a_second_grouping_uncombines_retractions_under_keys_that_change() -> No
         signed = [(o.key, "-" * o.pane.retraction + str(o.value)) for o in h.outputs("teams")]
         assert [value for key, value in signed if key == 3] == ["2", "-2", "1"]
         assert [value for key, value in signed if key == 5] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("window_fn", "trigger", "output_time"),
+    [
+        (mr.FixedWindows(10), None, mr.EARLIEST),
+        (mr.FixedWindows(10), mr.Repeat(mr.AfterCount(3)), mr.END_OF_WINDOW),
+        (mr.FixedWindows(10), mr.Repeat(mr.AfterBytes(3)), mr.LATEST),
+        (mr.Sessions(10), None, mr.END_OF_WINDOW),
+    ],
+)
+def test_partials_are_as_good_as_their_elements(
+    window_fn: Any, trigger: Any, output_time: Any
+) -> None:
+    def panes(elements: list[Any], format: Any) -> list[Any]:
+        p = mr.Pipeline("partials")
+        p.inject("elements", format=format)
+        keyed = p.stream("elements").key_by(lambda _: "k")
+        keyed.window(window_fn, trigger=trigger, output_time=output_time).sum().to("sums")
+        with mr.testing.Harness(p) as h:
+            h.inject("elements", elements)
+            h.advance_watermark("elements", 50)
+            return h.outputs("sums")
+
+    partial = Partial(
+        mr.Window(1, 14) if window_fn == mr.Sessions(10) else mr.Window(0, 10), 6, 3, 3, 1, 4
+    )
+
+    assert panes([(partial, 4)], PartialCoder(int)) == panes([(1, 4), (2, 1), (3, 2)], int)

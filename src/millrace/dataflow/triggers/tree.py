@@ -127,8 +127,6 @@ class TriggerTree:
         size: int,
     ) -> Fire | None:
         """Tell the triggers of an element that has been added."""
-        if row.primed and not self.per_element:
-            return None
         call = Callback(self, clocks, row, "element")
         call.element, call.timestamp_us = element, timestamp_us
         call.elements, call.bytes = elements, size
