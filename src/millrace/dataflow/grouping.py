@@ -235,7 +235,8 @@ class GroupByKeyAndWindow(Computation):
         if window in slots:
             return slots[window], self.windows[slots[window]]
         found = None
-        for whole, sources in checked_merge(self._window_fn, [*slots, window]):
+        windows = sorted([*slots, window], key=lambda w: (w.start, w.end))
+        for whole, sources in checked_merge(self._window_fn, windows):
             old = [source for source in sources if source in slots]
             if old and (len(old) > 1 or old[0] != whole):
                 slot = self._merge(whole, [slots[source] for source in old])

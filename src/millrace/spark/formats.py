@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from millrace.model.coder import Coder, type_name
 from millrace.model.errors import PipelineError
+from millrace.model.pane import PanedCoder
+from millrace.spark import panes
 
 _SCALARS: dict[Any, tuple[pa.DataType, str]] = {
     bool: (pa.bool_(), "boolean"),
@@ -40,36 +42,34 @@ class Columns:
 
     def __init__(self, format: Any, coder: Coder) -> None:
         self._decode = coder.decode
+        self._paned = isinstance(coder, PanedCoder)
+        if isinstance(coder, PanedCoder):
+            format = coder.format
         fields = fields_of(format)
         self._flat = fields is not None
         named = fields if fields is not None else {"value": format}
         self.json = {name for name, kind in named.items() if _types(kind) is _JSON}
         parts = [(name, *_types(kind)) for name, kind in named.items()]
-        for reserved in ("_key", "_timestamp", "_id"):
+        extras = [("_key", *_SCALARS[str]), ("_timestamp", *_SCALARS[dt.datetime])]
+        extras.append(("_id", *_SCALARS[bytes]))
+        if self._paned:
+            extras += [(name, arrow, ddl) for name, arrow, ddl, _ in panes.COLUMNS]
+        for reserved, *_ in extras:
             if reserved in named:
                 raise PipelineError(
                     f"{type_name(format)} has a field {reserved!r}, which is the name of a column "
-                    "that every sink gets. Rename the field."
+                    "that sinks get beside the value's. Rename the field."
                 )
         self.names = [name for name, _, _ in parts]
-        self.arrow = pa.struct(
-            [
-                *((name, arrow) for name, arrow, _ in parts),
-                ("_key", pa.string()),
-                ("_timestamp", pa.timestamp("us", tz="UTC")),
-                ("_id", pa.binary()),
-            ]
-        )
-        declared = [f"`{name}`: {ddl}" for name, _, ddl in parts]
-        self.ddl = (
-            f"struct<{', '.join(declared)}, _key: string, _timestamp: timestamp, _id: binary>"
-        )
+        self.arrow = pa.struct([(name, arrow) for name, arrow, _ in parts + extras])
+        declared = [f"`{name}`: {ddl}" for name, _, ddl in parts + extras]
+        self.ddl = f"struct<{', '.join(declared)}>"
 
     def array(
         self, values: list[bytes], keys: list[str | None], timestamps: pa.Array, ids: list[bytes]
     ) -> pa.StructArray:
         """Return records as one struct array."""
-        decoded = [self._decode(value) for value in values]
+        decoded, its_panes = panes.split([self._decode(value) for value in values])
         if self._flat:
             columns = [
                 [
@@ -95,6 +95,7 @@ class Columns:
             pa.array(keys, pa.string()),
             timestamps.cast(pa.timestamp("us", tz="UTC")),
             pa.array(ids, pa.binary()),
+            *(panes.arrays(its_panes) if self._paned else []),
         ]
         return pa.StructArray.from_arrays(arrays, fields=list(self.arrow))
 

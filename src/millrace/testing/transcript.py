@@ -1,0 +1,305 @@
+"""Transcript: a scenario of windows and triggers, written down step by step, for any executor.
+
+A transcript is plain data, as read from a YAML file::
+
+    name: a late record bridges two sessions
+    windows: Sessions(10)
+    trigger: Repeat(AtWatermark())
+    mode: ACCUMULATING
+    allowed_lateness: 20
+    aggregate: group()
+    steps:
+      - records: {k: [1, 12]}
+      - watermark: 30
+      - panes:
+          - {window: [1, 11], value: [1], timing: ON_TIME}
+          - {window: [12, 22], value: [12], timing: ON_TIME}
+      - records: {k: [6]}
+      - panes: [{window: [1, 22], value: [1, 6, 12], timing: LATE}]
+
+A record is its timestamp, which is its value too, or ``"value@timestamp"``. A time is microseconds,
+or ``"12:05:30"``. ``panes`` lists all panes since the last ``panes``, in order of each key, with as
+many of their properties as matter; after the last step there must be none left.
+
+An :class:`Executor` runs it. Where order cannot matter, :meth:`Transcript.variants` has it with the
+records of a step in other orders, and in other batches if it says ``rebatch: true``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import millrace as mr
+from millrace.model.errors import PipelineError
+from millrace.testing.harness import Harness
+from millrace.testing.output import Output
+
+#: What a transcript may say, and what it says if it does not.
+_DEFAULTS: dict[str, Any] = {
+    "windows": "GlobalWindow()", "trigger": "Repeat(AtWatermark())", "mode": "ACCUMULATING",
+    "allowed_lateness": 0, "output_time": "END_OF_WINDOW", "allow_data_loss": False,
+    "aggregate": "sum()", "permute": True, "rebatch": False,
+}  # fmt: skip
+
+
+class TranscriptMismatch(AssertionError):
+    """An executor did not do what a transcript says."""
+
+
+@dataclass(frozen=True)
+class Element:
+    """A record of a transcript."""
+
+    key: str
+    value: Any
+    timestamp_us: int
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A scenario: a grouping, and what happens to it.
+
+    Attributes:
+        name: What it shows.
+        settings: What is not a step, by name.
+        steps: (kind, what): ``records`` with Elements, ``watermark`` and ``clock`` with a time,
+            ``panes`` with the panes expected, ``crash`` with None.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    steps: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def of(cls, written: Mapping[str, Any]) -> Transcript:
+        """Return the transcript that was written, or say what is wrong with it."""
+        unknown = set(written) - {"name", "about", "steps", *_DEFAULTS}
+        if unknown or "name" not in written or "steps" not in written:
+            raise PipelineError(
+                f"a transcript has a name, steps, and any of {sorted(_DEFAULTS)}; this one has "
+                f"{sorted(written)}."
+            )
+        settings = {name: written.get(name, default) for name, default in _DEFAULTS.items()}
+        steps = []
+        for step in written["steps"]:
+            ((kind, what),) = step.items()
+            if kind == "records":
+                what = tuple(_element(key, each) for key in what for each in what[key])
+            elif kind in ("watermark", "clock"):
+                what = time_us(what)
+            elif kind == "panes":
+                what = tuple(dict(pane) for pane in what)
+            elif kind != "crash":
+                raise PipelineError(f"transcript {written['name']!r}: no step is called {kind!r}.")
+            steps.append((kind, what))
+        return cls(written["name"], settings, tuple(steps))
+
+    def pipeline(self, source: Any = None, **inject: Any) -> mr.Pipeline:
+        """Return the pipeline: stream ``elements`` in, of (key, value); stream ``panes`` out."""
+        p = mr.Pipeline("transcript")
+        elements = p.inject("elements", source, format=tuple[str, Any], **inject)
+        keyed = elements.key_by(_key).map(_value)
+        windowed = keyed.window(
+            evaluate(self.settings["windows"]),
+            trigger=evaluate(self.settings["trigger"]),
+            mode=evaluate(self.settings["mode"]),
+            allowed_lateness=self.settings["allowed_lateness"],
+            output_time=evaluate(self.settings["output_time"]),
+            allow_data_loss=self.settings["allow_data_loss"],
+        )
+        evaluate(f"windowed.{self.settings['aggregate']}", windowed=windowed).to("panes")
+        return p
+
+    def variants(self) -> Iterator[tuple[str, Transcript]]:
+        """Yield this transcript, and those that must have the same panes, with a name each."""
+        yield "as written", self
+        if self.settings["permute"]:
+            yield "reversed", self._with_records(lambda records: [records[::-1]])
+            shuffled = random.Random(self.name)
+            yield "shuffled", self._with_records(lambda records: [_shuffled(records, shuffled)])
+        if self.settings["rebatch"]:
+            yield "one by one", self._with_records(lambda records: [(each,) for each in records])
+
+    def _with_records(self, change: Any) -> Transcript:
+        steps: list[tuple[str, Any]] = []
+        for kind, what in self.steps:
+            steps += (
+                [(kind, part) for part in change(what)] if kind == "records" else [(kind, what)]
+            )
+        return replace(self, steps=tuple(steps))
+
+
+class Executor(Protocol):
+    """Runs a transcript's pipeline."""
+
+    def records(self, elements: tuple[Element, ...]) -> None:
+        """Deliver records, at once and in order."""
+
+    def watermark(self, to_us: int) -> None:
+        """Advance the low watermark."""
+
+    def clock(self, to_us: int) -> None:
+        """Advance the wall clock."""
+
+    def crash(self) -> None:
+        """Forget all soft state."""
+
+    def panes(self) -> list[Output]:
+        """Return all panes so far, in order for each key."""
+
+
+class OnHarness:
+    """Runs a transcript in the Harness."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.harness = Harness(transcript.pipeline())
+
+    def records(self, elements: tuple[Element, ...]) -> None:
+        """Inject them as one epoch."""
+        self.harness.inject("elements", [((e.key, e.value), e.timestamp_us) for e in elements])
+
+    def watermark(self, to_us: int) -> None:
+        """Publish it."""
+        self.harness.advance_watermark("elements", to_us)
+
+    def clock(self, to_us: int) -> None:
+        """Set it."""
+        self.harness.advance_clock(to_us)
+
+    def crash(self) -> None:
+        """Recover from the store."""
+        self.harness.crash()
+
+    def panes(self) -> list[Output]:
+        """Return the outputs."""
+        return self.harness.outputs("panes")
+
+
+def play(transcript: Transcript, executor: Executor) -> None:
+    """Run a transcript, and compare.
+
+    Raises:
+        TranscriptMismatch: A pane is missing, is another, or is too many.
+    """
+    seen = 0
+    for number, (kind, what) in enumerate([*transcript.steps, ("panes", ())], 1):
+        if kind == "panes":
+            found = executor.panes()
+            new, seen = found[seen:], len(found)
+            _compare(transcript, number, what, new)
+        elif kind == "crash":
+            executor.crash()
+        else:
+            getattr(executor, kind)(what)
+
+
+def _compare(
+    transcript: Transcript, number: int, expected: tuple[dict[str, Any], ...], found: list[Output]
+) -> None:
+    unordered = transcript.settings["aggregate"].startswith("group")
+    wanted: dict[Any, list[dict[str, Any]]] = {}
+    for pane in expected:
+        wanted.setdefault(pane.get("key"), []).append(pane)
+    if None in wanted:  # of a transcript with one key, which need not be named
+        wanted = {found[0].key if found else None: wanted[None]}
+    got: dict[Any, list[Output]] = {}
+    for output in found:
+        got.setdefault(output.key, []).append(output)
+    same = wanted.keys() == got.keys() and all(
+        len(wanted[key]) == len(got[key])
+        and all(
+            _matches(pane, output, unordered=unordered)
+            for pane, output in zip(wanted[key], got[key], strict=True)
+        )
+        for key in wanted
+    )
+    if not same:
+        lines = "\n".join(f"    {pane}" for pane in expected) or "    none"
+        panes = "\n".join(f"    {_shown(output)}" for output in found) or "    none"
+        raise TranscriptMismatch(
+            f"transcript {transcript.name!r}, step {number}:\n  expected panes\n{lines}\n"
+            f"  found\n{panes}"
+        )
+
+
+def _matches(expected: Mapping[str, Any], output: Output, *, unordered: bool) -> bool:
+    found = _shown(output)
+    for name, wanted in expected.items():
+        if name not in found:
+            raise PipelineError(f"a pane has no {name!r}; it has {sorted(found)}.")
+        value = found[name]
+        if name == "window":
+            wanted = [None if at is None else time_us(at) for at in wanted or (None, None)]
+        elif name in ("timestamp", "production_time"):
+            wanted = time_us(wanted)
+        elif name == "value" and unordered:
+            value, wanted = sorted(value), sorted(wanted)
+        if value != wanted:
+            return False
+    return bool(found["retraction"] == expected.get("retraction", False))
+
+
+def _shown(output: Output) -> dict[str, Any]:
+    pane = output.pane
+    return {
+        "key": output.key, "window": [pane.window.start, pane.window.end], "value": output.value,
+        "timing": str(pane.timing), "retraction": pane.retraction, "index": pane.index,
+        "is_first": pane.is_first, "is_last": pane.is_last, "timestamp": output.timestamp,
+        "production_time": pane.production_time, "percentile": pane.percentile,
+        "trigger": pane.trigger,
+    }  # fmt: skip
+
+
+def evaluate(text: str, **names: Any) -> Any:
+    """Return what an expression of a transcript means: Millrace's public names, and lambdas.
+
+    >>> evaluate("Repeat(AfterCount(2))")
+    Repeat(AfterCount(2))
+    """
+    public = {name: getattr(mr, name) for name in mr.__all__}
+    return eval(text, {"__builtins__": {}, **public, **names})
+
+
+def time_us(written: Any) -> int:
+    """Return a time of a transcript in microseconds.
+
+    >>> time_us("00:01:30"), time_us(7), time_us("end of time") == mr.MAX_TIMESTAMP
+    (90000000, 7, True)
+    """
+    if written == "end of time":
+        return mr.MAX_TIMESTAMP
+    if isinstance(written, str) and ":" in written:
+        hours, minutes, seconds = written.split(":")
+        return (int(hours) * 3600 + int(minutes) * 60) * mr.SECOND + round(
+            float(seconds) * mr.SECOND
+        )
+    return int(written)
+
+
+def _element(key: str, written: Any) -> Element:
+    if isinstance(written, str) and "@" in written:
+        value, _, at = written.partition("@")
+        return Element(key, _number(value), time_us(at))
+    return Element(key, time_us(written), time_us(written))
+
+
+def _number(text: str) -> Any:
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _shuffled(records: tuple[Element, ...], order: random.Random) -> tuple[Element, ...]:
+    return tuple(order.sample(records, len(records)))
+
+
+def _key(element: Any) -> Any:
+    return element[0]
+
+
+def _value(element: Any) -> Any:
+    return element[1]

@@ -1,0 +1,48 @@
+"""Every transcript, in the Harness; the same files run on Spark in ``tests/spark``."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from millrace.testing.transcript import OnHarness, Transcript, TranscriptMismatch, play
+
+HERE = Path(__file__).parent
+
+
+def written(folder: Path) -> list[Any]:
+    """Return the transcripts of a folder: a file may hold several documents."""
+    return [
+        pytest.param(Transcript.of(document), id=f"{path.stem}: {document['name']}")
+        for path in sorted(folder.glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
+    ]
+
+
+@pytest.mark.parametrize("transcript", written(HERE) + written(HERE / "figures"))
+def test_transcript(transcript: Transcript) -> None:
+    for variant, changed in transcript.variants():
+        executor = OnHarness(changed)
+        try:
+            play(changed, executor)
+        except TranscriptMismatch as mismatch:
+            mismatch.add_note(f"with its records {variant}")
+            raise
+        executor.harness.close()
+
+
+@pytest.mark.parametrize("transcript", written(HERE / "wrong"))
+def test_a_wrong_transcript_is_rejected(transcript: Transcript) -> None:
+    with pytest.raises(TranscriptMismatch):
+        play(transcript, OnHarness(transcript))
+
+
+@pytest.mark.parametrize("transcript", written(HERE) + written(HERE / "figures"))
+def test_a_crash_after_every_step_changes_nothing(transcript: Transcript) -> None:
+    steps: list[Any] = []
+    for step in transcript.steps:
+        steps += [step] if step[0] == "panes" else [step, ("crash", None)]
+    crashing = Transcript(transcript.name, transcript.settings, tuple(steps))
+
+    play(crashing, OnHarness(crashing))
