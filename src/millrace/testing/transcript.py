@@ -32,8 +32,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import millrace as mr
+from millrace.dataflow import aggregations, strategy, triggers, windows
 from millrace.model.errors import PipelineError
+from millrace.model.pane import Window
+from millrace.model.pipeline import Pipeline
+from millrace.model.record import LOW_WATERMARK, WALL_TIME
+from millrace.model.time import MAX_TIMESTAMP, SECOND
 from millrace.testing.harness import Harness
 from millrace.testing.output import Output
 
@@ -43,6 +47,21 @@ _DEFAULTS: dict[str, Any] = {
     "allowed_lateness": 0, "output_time": "END_OF_WINDOW", "allow_data_loss": False,
     "aggregate": "sum()", "permute": True, "rebatch": False,
 }  # fmt: skip
+
+
+#: What its expressions may name.
+_NAMES: dict[str, Any] = {
+    "Window": Window,
+    "LOW_WATERMARK": LOW_WATERMARK,
+    "WALL_TIME": WALL_TIME,
+    **{mode.name: mode for mode in strategy.AccumulationMode},
+    **{output_time.name: output_time for output_time in strategy.OutputTime},
+    **{
+        name: getattr(module, name)
+        for module in (aggregations, triggers, windows)
+        for name in module.__all__
+    },
+}
 
 
 class TranscriptMismatch(AssertionError):
@@ -97,9 +116,9 @@ class Transcript:
             steps.append((kind, what))
         return cls(written["name"], settings, tuple(steps))
 
-    def pipeline(self, source: Any = None, **inject: Any) -> mr.Pipeline:
+    def pipeline(self, source: Any = None, **inject: Any) -> Pipeline:
         """Return the pipeline: stream ``elements`` in, of (key, value); stream ``panes`` out."""
-        p = mr.Pipeline("transcript")
+        p = Pipeline("transcript")
         elements = p.inject("elements", source, format=tuple[str, Any], **inject)
         keyed = elements.key_by(_key).map(_value)
         windowed = keyed.window(
@@ -254,28 +273,25 @@ def _shown(output: Output) -> dict[str, Any]:
 
 
 def evaluate(text: str, **names: Any) -> Any:
-    """Return what an expression of a transcript means: Millrace's public names, and lambdas.
+    """Return what an expression of a transcript means: names of the Dataflow layer, and lambdas.
 
     >>> evaluate("Repeat(AfterCount(2))")
     Repeat(AfterCount(2))
     """
-    public = {name: getattr(mr, name) for name in mr.__all__}
-    return eval(text, {"__builtins__": {}, **public, **names})
+    return eval(text, {"__builtins__": {}, **_NAMES, **names})
 
 
 def time_us(written: Any) -> int:
     """Return a time of a transcript in microseconds.
 
-    >>> time_us("00:01:30"), time_us(7), time_us("end of time") == mr.MAX_TIMESTAMP
+    >>> time_us("00:01:30"), time_us(7), time_us("end of time") == MAX_TIMESTAMP
     (90000000, 7, True)
     """
     if written == "end of time":
-        return mr.MAX_TIMESTAMP
+        return MAX_TIMESTAMP
     if isinstance(written, str) and ":" in written:
         hours, minutes, seconds = written.split(":")
-        return (int(hours) * 3600 + int(minutes) * 60) * mr.SECOND + round(
-            float(seconds) * mr.SECOND
-        )
+        return (int(hours) * 3600 + int(minutes) * 60) * SECOND + round(float(seconds) * SECOND)
     return int(written)
 
 
