@@ -90,14 +90,15 @@ def _streams(streams: list[StreamSummary]) -> Table:
 def _computations(computations: list[ComputationSummary]) -> Table:
     table = _table(
         "computation", "records", "late", "worst lateness", "timers", "productions",
-        "dead letters", "intervals", "commits",
+        "dead letters", "duplicates", "intervals", "commits",
     )  # fmt: skip
     for one in computations:
         counters = one.counters
         worst = f"{counters.worst_lateness_us / SECOND:,.6g} s" if counters.late else "-"
         _add(
             table, one.name, counters.records, counters.late, worst, counters.timers,
-            counters.productions, counters.dead_letters, one.intervals, one.commits,
+            counters.productions, counters.dead_letters, counters.duplicates_filtered,
+            one.intervals, one.commits,
         )  # fmt: skip
     return table
 

@@ -16,10 +16,14 @@ from millrace.model.errors import PipelineError
 from millrace.model.guarantees import DeliveryMode, Guarantees, ProductionMode
 from millrace.model.record import DeadLetter, LateRecord
 from millrace.model.stream import Step, Stream
-from millrace.model.time import DAY, Duration, duration_us
+from millrace.model.time import DAY, HOUR, Duration, duration_us
 
 if TYPE_CHECKING:
     from millrace.model.topology import Topology
+
+
+#: Slack where none is given: "typically on the order of a few hours" (MillWheel, 6.1.1).
+_SLACK_US = 2 * HOUR
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class Injection:
         expected: Names of the processes that must be heard of.
         idle_us: How long a process may be silent before it is left out; None: forever.
         skew_us: How far ahead of the low watermark a process may be read; None: any distance.
+        id: Column with ids that tell a record from one that is delivered again; None without.
+        slack_us: For how long past a record's timestamp its id is kept, in microseconds.
     """
 
     stream: str
@@ -49,6 +55,8 @@ class Injection:
     expected: tuple[str, ...] = ()
     idle_us: int | None = None
     skew_us: int | None = None
+    id: str | None = None
+    slack_us: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,7 @@ class Pipeline:
         timestamp: str | None = None,
         low_watermark: Any = None,
         id: str | None = None,
+        slack: Duration | None = None,
         format: Any = Any,
         ahead: Duration = DAY,
         process: str | None = None,
@@ -120,7 +129,12 @@ class Pipeline:
                 64-bit integer.
             low_watermark: What each process publishes, such as ``mr.BoundedDelay("5 s")``; an
                 Injector may leave it out if it promises something itself.
-            id: Column with a record id for deduplication; not supported yet, must be None.
+            id: Column that names a record: text, bytes, or an integer. Where the source delivers a
+                record again, under the same id and for the same key, it is dropped and counted
+                (``duplicates_filtered``) instead of being processed again.
+            slack: For how long an id is kept: until the low watermark has passed the record's
+                timestamp by so much. What is delivered again after that comes late, if it comes to
+                the same computation, and is processed as a late record. By default two hours.
             format: Record format. A Struct or dataclass takes the columns of its fields' names;
                 a builtin type takes the only column besides the timestamp; without a format the
                 value is a dict of all columns but the timestamp.
@@ -147,10 +161,14 @@ class Pipeline:
                 f"stream {stream!r} is injected twice in {self!r}. Inject a second source under "
                 "another name, and let consumers subscribe to both."
             )
-        if id is not None:
+        if id is not None and not (isinstance(id, str) and id):
             raise PipelineError(
-                f"inject({stream!r}, id={id!r}): deduplication by a column is not supported yet. "
-                "Leave id out; what the source delivers once is processed exactly once."
+                f"inject({stream!r}, id={id!r}): expected the name of the column with the ids."
+            )
+        if id is None and slack is not None:
+            raise PipelineError(
+                f"inject({stream!r}, slack={slack!r}) has no ids that could be kept so long. Name "
+                'their column: id="event_id".'
             )
         if source is not None and timestamp is None:
             raise PipelineError(
@@ -174,6 +192,8 @@ class Pipeline:
             tuple(str(name) for name in expected),
             None if idle is None else duration_us(idle),
             None if skew is None else duration_us(skew),
+            id,
+            _SLACK_US if slack is None else duration_us(slack),
         )
         return Stream(self, stream)
 

@@ -17,7 +17,7 @@ from millrace.model.coder import Coder, MsgpackCoder, coder_for
 from millrace.model.computation import Computation, state_cells
 from millrace.model.derived import DerivedFormat
 from millrace.model.errors import CoderError, PipelineError
-from millrace.model.guarantees import Guarantees
+from millrace.model.guarantees import EXACTLY_ONCE, Guarantees
 from millrace.model.pane import PanedCoder, PanedExtractor, with_panes
 from millrace.model.pipeline import Injection, Pipeline
 from millrace.model.record import DeadLetter, LateRecord
@@ -39,6 +39,8 @@ class Edge:
         computation: The subscriber, or None if it is a sink.
         sink: Number of the sink, or None.
         extractor: The subscriber's key extractor; None for a sink.
+        identified: Whether records travel it with their source ids: those that were injected with
+            one, for a sink or for a computation that filters duplicates.
     """
 
     number: int
@@ -46,11 +48,17 @@ class Edge:
     computation: str | None
     sink: int | None
     extractor: KeyExtractor | None
+    identified: bool = False
 
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """One stream: its format, who feeds it and who reads it."""
+    """One stream: its format, who feeds it and who reads it.
+
+    Attributes:
+        slacks: Number of an injector with ids whose records it carries, straight or by stateless
+            steps -> for how long past a record's timestamp its id is kept, in microseconds.
+    """
 
     name: str
     format: Any
@@ -59,6 +67,7 @@ class StreamSpec:
     publishers: tuple[str, ...]
     steps: tuple[Step, ...]
     edges: tuple[Edge, ...]
+    slacks: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,7 @@ class ComputationSpec:
         senders: Names of computations, and of injected streams, that feed it, steps included.
         guarantees: Of its productions and deliveries. They are no part of what a checkpoint depends
             on: every commit says whether it holds productions.
+        slacks: Input stream -> its slacks, of the streams whose duplicates it filters.
         may_produce_late_us: How far behind what it has shown its consumers it may produce.
         paned: Whether values of its inputs may carry panes.
     """
@@ -84,6 +94,7 @@ class ComputationSpec:
     senders: frozenset[str]
     cells: Mapping[str, StateCell]
     guarantees: Guarantees
+    slacks: Mapping[str, Mapping[int, int]]
     may_produce_late_us: int = 0
     paned: bool = False
 
@@ -158,14 +169,23 @@ def build(pipeline: Pipeline) -> Topology:
     # Numbers are part of the ids of records, so they must not depend on the order of lines.
     order = sorted(pipeline.computations, key=lambda name: (levels[name], name))
 
+    slacks = {name: _slacks(pipeline, name, publishers) for name in publishers}
+    filtered = {
+        name: {stream: slacks[stream] for stream in computation.inputs if slacks[stream]}
+        if pipeline.guarantees[name].delivery is EXACTLY_ONCE
+        else {}
+        for name, computation in pipeline.computations.items()
+    }
     paned = {name for name, (_, coder) in formats.items() if isinstance(coder, PanedCoder)}
     edges: list[Edge] = []
     for name in order:
         for stream, extractor in sorted(pipeline.computations[name].inputs.items()):
             seeing = PanedExtractor(extractor) if stream in paned else extractor
-            edges.append(Edge(len(edges), stream, name, None, seeing))
+            identified = stream in filtered[name]
+            edges.append(Edge(len(edges), stream, name, None, seeing, identified))
     for number, declaration in enumerate(pipeline.sinks):
-        edges.append(Edge(len(edges), declaration.stream, None, number, None))
+        identified = bool(slacks[declaration.stream])
+        edges.append(Edge(len(edges), declaration.stream, None, number, None, identified))
 
     streams = {
         name: StreamSpec(
@@ -180,6 +200,7 @@ def build(pipeline: Pipeline) -> Topology:
                 if step.source == name
             ),
             edges=tuple(edge for edge in edges if edge.stream == name),
+            slacks=slacks[name],
         )
         for name, whos in publishers.items()
     }
@@ -201,6 +222,7 @@ def build(pipeline: Pipeline) -> Topology:
             senders=senders[name],
             cells=state_cells(bound[name]),
             guarantees=pipeline.guarantees[name],
+            slacks=filtered[name],
             may_produce_late_us=_late_bound_us(name, bound[name]),
             paned=any(stream in paned for stream in bound[name].inputs),
         )
@@ -436,6 +458,18 @@ def _roots(stream: str, publishers: Mapping[str, list[_Publisher]]) -> Iterable[
                 yield injector_name(name)
             elif who.kind == "computation":
                 yield who.name
+
+
+def _slacks(
+    pipeline: Pipeline, stream: str, publishers: Mapping[str, list[_Publisher]]
+) -> dict[int, int]:
+    """Return the slacks of the injectors with ids that feed a stream, through steps."""
+    numbers = {name: number for number, name in enumerate(sorted(pipeline.injections))}
+    return {
+        numbers[name]: pipeline.injections[name].slack_us
+        for name in _upstream(stream, publishers)
+        if name in numbers and pipeline.injections[name].id is not None
+    }
 
 
 def _upstream(stream: str, publishers: Mapping[str, list[_Publisher]]) -> list[str]:

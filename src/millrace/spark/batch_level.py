@@ -24,6 +24,7 @@ from millrace.store import NOTHING, MemoryCaches
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.counters import Counters
+from millrace.windmill.deduplication import without_repeats
 from millrace.windmill.manifest import Manifest, decode_manifest
 from millrace.windmill.record_ids import production_ids
 from millrace.windmill.work import Work
@@ -150,12 +151,15 @@ class _Task:
         edges = rows.column("edge").to_numpy()
         arrivals = self._inbox(builder).arrivals(rows, edges, spec)
         machine = self._runtime.machines[spec.name]
-        for _, records in arrivals.by_interval(_EVERYTHING, by_time=True):
+        for _, arrived in arrivals.by_interval(_EVERYTHING, by_time=True):
+            filtered = without_repeats(arrived)
+            records = filtered.records
             wall_us = self._manifest.wall_time_us
             work = Work(1, 0, records, MIN_TIMESTAMP, MAX_TIMESTAMP, wall_us, MAX_TIMESTAMP)
             with MemoryCaches().open(spec.name, 0).view() as nothing:
                 outcome = machine.run(work, nothing)
             outcome.counters.productions = len(outcome.productions)
+            outcome.counters.duplicates_filtered = filtered.duplicates
             self._counters[spec.name].add(outcome.counters)
             origin, sequences = production_ids(spec.number, 1, self._task, len(outcome.productions))
             builder.add(outcome.productions, origin, sequences + self._made)

@@ -22,6 +22,7 @@ from millrace.spark.runtime import Blueprint, Runtime, SourceColumns, runtime_of
 from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.record_ids import injected_origin, place
 from millrace.windmill.routing import Productions
+from millrace.windmill.source_ids import NO_FINGERPRINT, null_id
 
 
 class EncodeTask:
@@ -83,15 +84,21 @@ class EncodeTask:
         latest_us = self.latest_us[stream]
         productions = Productions()
         newest_us, accepted = MIN_TIMESTAMP, list[int]()
-        send = runtime.router.send
+        send = runtime.router.send_injected
+        names: list[bytes | None] = [None] * len(timestamps)
+        unnamed = None
+        if source.id is not None:
+            names, unnamed = rows.column(wire.FINGERPRINT).to_pylist(), NO_FINGERPRINT
         for n, value in enumerate(values.values):
             at_us = timestamps[n]
             length = len(productions)
             reason = values.refused.get(n) or time_refusal(at_us, latest_us)
             cause: Exception | None = None
+            if reason is None and source.id is not None and names[n] is None:
+                reason = null_id(source.id)
             if reason is None:
                 try:
-                    send(productions, stream, value, at_us, None)
+                    send(productions, stream, value, at_us, names[n])
                     accepted.append(n)
                     newest_us = max(newest_us, at_us)
                 except Exception as error:
@@ -107,7 +114,7 @@ class EncodeTask:
                     str(runtime.topology.dead_letters),
                     letter,
                     max(EARLIEST_RECORD, min(at_us or 0, latest_us)),
-                    None,
+                    unnamed,
                 )
         builder.add(productions, origin, self._sequences(rows, len(productions)))
         report.injected[stream] = report.injected.get(stream, 0) + len(accepted)

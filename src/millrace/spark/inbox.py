@@ -22,6 +22,7 @@ from millrace.windmill.arrivals import Arrivals, arrival_order
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import injected_origin
 from millrace.windmill.routing import Productions
+from millrace.windmill.source_ids import NO_FINGERPRINT, SourceIds, null_id, unseal
 
 
 class Inbox:
@@ -72,16 +73,23 @@ class Inbox:
     def _read(self, rows: pa.Table, edge: Edge) -> Arrivals:
         stream = self._topology.streams[edge.stream]
         native = self._native(edge.stream) if self._level == 1 else None
+        ids: SourceIds | None = None
         if native is not None:
             rows, values = self._read_native(rows, edge, native)
             timestamps = rows.column("ts").to_numpy()
             self._saw(edge, rows, timestamps)
             origins = np.full(len(values), self._origin(edge.stream), dtype=np.int64)
+            if edge.identified:
+                fingerprints = b"".join(rows.column(wire.FINGERPRINT).to_pylist())
+                ids = SourceIds.of(edge.stream, fingerprints, origins, stream.slacks)
         else:
-            decode = stream.coder.decode
-            values = [decode(value) for value in rows.column("value").to_pylist()]
+            encoded = rows.column("value").to_pylist()
             timestamps = rows.column("ts").to_numpy()
             origins = rows.column("origin").to_numpy()
+            if edge.identified:
+                encoded, ids = unseal(edge.stream, encoded, origins, stream.slacks)
+            decode = stream.coder.decode
+            values = [decode(value) for value in encoded]
         return Arrivals(
             rows.column("hash").to_numpy().view(np.uint64),
             rows.column("key").to_pylist(),
@@ -90,6 +98,7 @@ class Inbox:
             edge.stream,
             origins,
             rows.column("sequence").to_numpy(),
+            ids,
         )
 
     def _read_native(self, rows: pa.Table, edge: Edge, column: str) -> tuple[pa.Table, list[Any]]:
@@ -157,6 +166,8 @@ class Inbox:
             value = table.column(f"s{source.number}")[n].as_py()
             reason = time_refusal(at_us, self._latest_us[source.stream])
             edge = stream.edges[0]
+            if reason is None and source.id and not table.column(wire.FINGERPRINT)[n].is_valid:
+                reason = null_id(source.id)
             if reason is None:
                 edge = next(
                     e for e in stream.edges if e.extractor and e.extractor(value, None) is None
@@ -178,13 +189,14 @@ class Inbox:
         report = self._report
         report.refused[edge.stream] = report.refused.get(edge.stream, 0) + 1
         made = Productions()
+        stream = self._topology.streams[edge.stream]
         latest_us = self._latest_us[edge.stream]
-        self._runtime.router.send(
+        self._runtime.router.send_injected(
             made,
             str(self._topology.dead_letters),
             letter,
             max(EARLIEST_RECORD, min(at_us or 0, latest_us)),
-            None,
+            NO_FINGERPRINT if stream.injection and stream.injection.id else None,
         )
         sequence = rows.column("sequence")[n].as_py()
         origin = self._origin(edge.stream)

@@ -11,6 +11,7 @@ from millrace.model.keys import decode_key
 from millrace.spark import wire
 from millrace.spark.runtime import Runtime
 from millrace.windmill.record_ids import record_id
+from millrace.windmill.source_ids import unseal
 
 
 class Outlet:
@@ -18,6 +19,8 @@ class Outlet:
 
     def __init__(self, runtime: Runtime) -> None:
         self._columns = runtime.sink_columns
+        self._edges = runtime.topology.edges
+        self._slacks = {name: spec.slacks for name, spec in runtime.topology.streams.items()}
         self._schema = pa.schema(
             [
                 ("edge", pa.int32()),
@@ -44,16 +47,23 @@ class Outlet:
             arrays.append(pa.nulls(count, pa.binary()))
         for edge, columns in self._columns.items():
             if edge == number:
-                origins = rows.column("origin").to_pylist()
-                sequences = rows.column("sequence").to_pylist()
+                values = rows.column("value").to_pylist()
+                origins = rows.column("origin").to_numpy()
+                sequences = rows.column("sequence").to_numpy()
+                if self._edges[edge].identified:
+                    stream = self._edges[edge].stream
+                    values, ids = unseal(stream, values, origins, self._slacks[stream])
+                    origins, sequences = ids.halves_over(origins, sequences)
                 arrays.append(
                     columns.array(
-                        rows.column("value").to_pylist(),
+                        values,
                         [key_text(key) for key in rows.column("key").to_pylist()],
                         rows.column("ts"),
                         [
                             record_id(origin, sequence)
-                            for origin, sequence in zip(origins, sequences, strict=True)
+                            for origin, sequence in zip(
+                                origins.tolist(), sequences.tolist(), strict=True
+                            )
                         ],
                     )
                 )

@@ -88,7 +88,9 @@ class Plan:
             cache: Directory for caches on each worker's host.
         """
         columns = tuple(
-            SourceColumns(s.number, s.stream.name, s.columns, s.native, s.names_processes)
+            SourceColumns(
+                s.number, s.stream.name, s.columns, s.native, s.names_processes, s.injection.id
+            )
             for s in self._sources
         )
         # A topology can hold anything its computations hold, so a digest tells runs apart and not

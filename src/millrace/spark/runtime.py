@@ -36,6 +36,7 @@ class SourceColumns:
     columns: tuple[str, ...]
     native: bool
     names_processes: bool
+    id: str | None = None
 
 
 @dataclass(frozen=True)

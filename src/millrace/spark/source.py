@@ -27,6 +27,7 @@ from millrace.model.topology import Edge, StreamSpec, Topology
 from millrace.spark import processes, wire
 from millrace.spark.formats import fields_of
 from millrace.spark.values import check_format, value_columns
+from millrace.windmill.source_ids import FINGERPRINT_BYTES
 
 _INTEGERS = (T.LongType, T.IntegerType, T.ShortType, T.ByteType)
 _KEY_TYPES = (T.StringType, T.BinaryType, *_INTEGERS)
@@ -123,12 +124,15 @@ def sources_of(topology: Topology, read: Callable[[str, Injector], DataFrame]) -
         elif isinstance(policy, WatermarkColumn):
             claims, punctuation = policy.column, policy.punctuation
         _check_processes(spec.name, frame, process, claims, punctuation)
+        _check_id(spec.name, injection.id, frame)
+        # Without a format, a value is all there is to know of a record; its id is data.
+        apart = None if spec.format is Any else injection.id
         columns = value_columns(
             spec.name,
             spec.format,
             frame.columns,
             str(injection.timestamp),
-            (process, claims, punctuation),
+            (process, claims, punctuation, apart),
         )
         native = _is_native(topology, spec, frame, columns)
         found.append(Source(number, spec, frame, columns, native, claims, punctuation, process))
@@ -143,6 +147,7 @@ def python_rows(source: Source) -> DataFrame:
         F.lit(source.number).alias("stream"),
         _time(source).alias("ts"),
         _value(source),
+        *_fingerprint(source),
         *_process(source),
         *([_is_punctuation(source).alias("punctuation")] if source.names_processes else []),
     )
@@ -168,8 +173,8 @@ def native_rows(
     keys = [_key(edge, source) for edge in edges]
     # A record is refused whole and once, whoever its consumers are: by its first edge.
     accepted = time.between(EARLIEST_RECORD, LATEST_RECORD)  # null for a null time
-    for key in keys:
-        accepted = accepted & key.isNotNull()
+    for needed in (*_fingerprint(source), *keys):
+        accepted = accepted & needed.isNotNull()
     targets = [
         _target(key, F.lit(edge.number), tasks, intervals[str(edge.computation)])
         for key, edge in zip(keys, edges, strict=True)
@@ -179,12 +184,12 @@ def native_rows(
         first = F.when(_is_punctuation(source), F.lit(wire.PUNCTUATION)).otherwise(first)
         accepted = accepted & ~_is_punctuation(source)
     refusable = _target(keys[0], first, tasks, intervals[str(edges[0].computation)])
-    value = _value(source)
+    others = [_value(source), *_fingerprint(source), *_process(source)]
     if not several:
-        return source.frame.select(*refusable, time.alias("ts"), value, *_process(source))
+        return source.frame.select(*refusable, time.alias("ts"), *others)
     every = F.array(*(F.struct(*target) for target in targets))
     to = F.when(accepted, every).otherwise(F.array(F.struct(*refusable)))
-    return source.frame.select(to.alias("to"), time.alias("ts"), value, *_process(source))
+    return source.frame.select(to.alias("to"), time.alias("ts"), *others)
 
 
 def numbered(rows: DataFrame, sources: Sequence[Source]) -> DataFrame:
@@ -195,7 +200,7 @@ def numbered(rows: DataFrame, sources: Sequence[Source]) -> DataFrame:
     rows = rows.withColumn("sequence", F.monotonically_increasing_id())
     if "to" not in rows.columns:
         return rows
-    told = [name for name in processes.COLUMNS if name in rows.columns]
+    told = [name for name in (wire.FINGERPRINT, *processes.COLUMNS) if name in rows.columns]
     return rows.select(F.inline("to"), "ts", "sequence", *(s.column for s in sources), *told)
 
 
@@ -234,8 +239,23 @@ def _value(source: Source) -> Column:
 def _key(edge: Edge, source: Source) -> Column:
     """Return a consumer's encoded key, as ``encode_key`` makes it; null for a null."""
     assert isinstance(edge.extractor, ByFields), "native sources have keys in columns"
-    name = edge.extractor.fields[0]
-    kind, column = source.frame.schema[name].dataType, F.col(f"`{name}`")
+    return _encoded(source.frame, edge.extractor.fields[0])
+
+
+def _fingerprint(source: Source) -> list[Column]:
+    """Return the column with the fingerprints of the records' ids, if the source has ids.
+
+    They are those of :func:`millrace.windmill.source_ids.fingerprint`; null for a null id.
+    """
+    if source.injection.id is None:
+        return []
+    digest = F.sha2(_encoded(source.frame, source.injection.id), 256)
+    return [F.unhex(F.substring(digest, 1, 2 * FINGERPRINT_BYTES)).alias(wire.FINGERPRINT)]
+
+
+def _encoded(frame: DataFrame, name: str) -> Column:
+    """Return a column as ``encode_key`` encodes its values; null for a null."""
+    kind, column = frame.schema[name].dataType, F.col(f"`{name}`")
     if isinstance(kind, T.StringType):
         return F.concat(F.lit(b"s"), column.cast("binary"))
     if isinstance(kind, T.BinaryType):
@@ -293,6 +313,22 @@ def _is_native(
         if topology.computation(str(edge.computation)).level > 1:
             return False
     return True
+
+
+def _check_id(stream: str, name: str | None, frame: DataFrame) -> None:
+    if name is None:
+        return
+    if name not in frame.columns:
+        raise PipelineError(
+            f"stream {stream!r}: its source has no column {name!r} to take ids from. It has "
+            f"{frame.columns}."
+        )
+    kind = frame.schema[name].dataType
+    if not isinstance(kind, _KEY_TYPES):
+        raise PipelineError(
+            f"stream {stream!r}: column {name!r}, which names records, is {kind.simpleString()}. "
+            f'Expected a string, bytes, or an integer: F.col("{name}").cast("string") makes one.'
+        )
 
 
 def _check_processes(

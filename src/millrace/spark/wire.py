@@ -44,6 +44,9 @@ DDL: Final = (
     "pid int, edge int, hash long, key binary, value binary, ts long, origin long, sequence long"
 )
 COLUMNS: Final = tuple(SCHEMA.names)
+#: Column with the fingerprint of a record's source id, from a source with ids as far as level 1 or
+#: the encode stage; from there on it stands before the value.
+FINGERPRINT: Final = "fingerprint"
 
 
 class IntervalReport(msgspec.Struct, array_like=True):

@@ -7,15 +7,16 @@ store is memory, the shuffle is a list, and time is what the test says. Every ca
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from millrace.injectors.offsets import Offsets
 from millrace.injectors.publisher import Publisher
 from millrace.model.errors import CoderError, PipelineError, RecordRejected, WatermarkRegression
-from millrace.model.pipeline import Pipeline, SinkDeclaration
+from millrace.model.pipeline import Injection, Pipeline, SinkDeclaration
 from millrace.model.record import DeadLetter
+from millrace.model.stream import by
 from millrace.model.time import (
     EARLIEST_RECORD,
     LATEST_RECORD,
@@ -46,6 +47,7 @@ from millrace.windmill.explain import Explanation, explain_watermark
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import injected_origin, production_ids
 from millrace.windmill.routing import Productions, Router
+from millrace.windmill.source_ids import NO_FINGERPRINT, fingerprint, null_id
 from millrace.windmill.worker import Result, Worker
 
 _ALL_INTERVALS = 4
@@ -107,7 +109,7 @@ class Harness:
     def inject(
         self,
         stream: str,
-        records: Iterable[tuple[Any, Instant]],
+        records: Iterable[tuple[Any, Instant] | tuple[Any, Instant, Any]],
         *,
         process: str = ONLY,
         low_watermark: Instant | None = None,
@@ -116,18 +118,19 @@ class Harness:
 
         Args:
             stream: An injected stream.
-            records: (value, timestamp) pairs; the timestamp in microseconds or as a datetime.
+            records: (value, timestamp) pairs; the timestamp in microseconds or as a datetime. Where
+                the stream was injected with ``id=``, the field of the value that it names is the
+                id, or a third item: (value, timestamp, id).
             process: The process of the injector that they came by.
             low_watermark: What the process says of itself; see :class:`~millrace.WatermarkColumn`.
 
         Raises:
             RecordRejected: A value or timestamp is refused, and there is no dead-letter stream.
         """
-        self._injected(stream)
         told = {}
         if low_watermark is not None:
             told[process] = Process(claimed_us=timestamp_us(low_watermark))
-        self._deliver(stream, ((value, at, process) for value, at in records), told)
+        self._deliver(stream, ((value, at, process, *id) for value, at, *id in records), told)
 
     def poll(self, stream: str) -> int:
         """Let a stream's :class:`~millrace.Injector` deliver one epoch; return how many records.
@@ -147,20 +150,22 @@ class Harness:
     def _deliver(
         self,
         stream: str,
-        records: Iterable[tuple[Any, Instant, str]],
+        records: Iterable[tuple[Any, ...]],
         told: Mapping[str, Process],
     ) -> None:
-        """Run an epoch with records (value, timestamp, process), and what processes promise."""
+        """Run an epoch: records (value, timestamp, process, and an id if given), and promises."""
+        injection = self._injected(stream)
         epoch = self._epochs.completed + 1
         origin = injected_origin(self._number(stream), epoch)
         rows, seen, sequence = Shuffle(), Observed(), 0
-        for value, instant, process in records:
+        for value, instant, process, *given in records:
+            id = self._id(injection, value, given)
             made = Productions()
             try:
                 at_us = timestamp_us(instant)
                 if not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
                     raise CoderError(f"timestamp {at_us} us is before 1970 or after 2262.")
-                self._router.send(made, stream, value, at_us, None)
+                self._send(made, injection, value, at_us, id)
             except Exception as refused:  # a step or a key function may raise anything
                 made = self._refuse(stream, value, instant, refused, epoch)
                 seen.add(Observed(refused={stream: 1}))
@@ -423,16 +428,49 @@ class Harness:
         )
         made = Productions()
         at_us = max(EARLIEST_RECORD, letter.timestamp or 0)
-        self._router.send(made, self._topology.dead_letters, letter, at_us, None)
+        unnamed = NO_FINGERPRINT if self._injected(stream).id is not None else None
+        self._router.send_injected(made, self._topology.dead_letters, letter, at_us, unnamed)
         return made
 
-    def _injected(self, stream: str) -> None:
+    def _id(self, injection: Injection, value: Any, given: Sequence[Any]) -> Any:
+        """Return a record's id: what was given, or a field of the value; None if there is none."""
+        if injection.id is None:
+            if given:
+                raise PipelineError(
+                    f"stream {injection.stream!r} has no ids, but a record was given one, "
+                    f'{given[0]!r}. Declare their column: p.inject("{injection.stream}", id="...").'
+                )
+            return None
+        if given:
+            return given[0]
+        try:
+            return by(injection.id)(value, None)
+        except (AttributeError, KeyError, TypeError):
+            raise PipelineError(
+                f"stream {injection.stream!r} has its ids in column {injection.id!r}, and value "
+                f"{value!r} no such field. Give the id beside it: (value, timestamp, id)."
+            ) from None
+
+    def _send(
+        self, made: Productions, injection: Injection, value: Any, at_us: int, id: Any
+    ) -> None:
+        """Send a record, with the fingerprint of its id where the stream has ids."""
+        if injection.id is None:
+            self._router.send(made, injection.stream, value, at_us, None)
+        elif id is None:
+            raise CoderError(null_id(injection.id))
+        else:
+            sealed = fingerprint(id)
+            self._router.send_injected(made, injection.stream, value, at_us, sealed)
+
+    def _injected(self, stream: str) -> Injection:
         spec = self._topology.streams.get(stream)
         if spec is None or spec.injection is None:
             known = [spec.name for spec in self._topology.injected()]
             raise PipelineError(
                 f"stream {stream!r} is not injected; the injected streams are {known}."
             )
+        return spec.injection
 
     def _number(self, stream: str) -> int:
         return [spec.name for spec in self._topology.injected()].index(stream)

@@ -76,8 +76,26 @@ def check_interval(
     kept = {row for row in stored if row.startswith(rows.HOLDS)}
     _hold(kept == holds, f"{where}: holds by time and by owner differ: {kept ^ holds}")
     held = [rows.time_of(row[1:9]) for row in holds]
-    truth = Report(earliest[0], earliest[1], min(held, default=MAX_TIMESTAMP))
+    ids_us = min(_check_ids(stored, where, low_watermark_us), default=MAX_TIMESTAMP)
+    truth = Report(earliest[0], earliest[1], min(held, default=MAX_TIMESTAMP), ids_us)
     _hold(report == truth, f"{where}: reported {report}, the store says {truth}")
+
+
+def _check_ids(stored: dict[bytes, bytes], where: str, low_watermark_us: int) -> set[int]:
+    """Check that delivered ids are the same by name, commit and expiry; return the expiries."""
+    lots = {(row[1:9], row[9:17]) for row in stored if row.startswith(rows.IDS_BY_COMMIT)}
+    due = {(row[9:17], row[1:9]) for row in stored if row.startswith(rows.IDS_BY_EXPIRY)}
+    _hold(lots == due, f"{where}: lots of ids by commit and by expiry differ: {lots ^ due}")
+    packed = [lot for row, lot in stored.items() if row.startswith(rows.IDS_BY_COMMIT)]
+    named = sorted(rows.IDS + lot[n : n + 24] for lot in packed for n in range(0, len(lot), 24))
+    found = sorted(row for row in stored if row.startswith(rows.IDS))
+    _hold(named == found, f"{where}: {len(found)} ids by name, {len(named)} in lots")
+    expiries = {rows.time_of(expiry) for _, expiry in lots}
+    _hold(
+        all(at_us > low_watermark_us for at_us in expiries),
+        f"{where}: ids that expired at {min(expiries, default=0)} are kept at {low_watermark_us}",
+    )
+    return expiries
 
 
 def _hold(condition: bool, otherwise: str) -> None:

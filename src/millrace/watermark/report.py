@@ -23,11 +23,14 @@ class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
         wall_timer_us: Earliest pending wall-clock timer; MAX_TIMESTAMP if none. It pins nothing;
             it says when the interval must be woken.
         hold_us: Earliest hold; MAX_TIMESTAMP if none.
+        ids_us: Low watermark at which delivered ids can be forgotten; MAX_TIMESTAMP if none are
+            kept. It pins nothing either.
     """
 
     low_watermark_timer_us: int = MAX_TIMESTAMP
     wall_timer_us: int = MAX_TIMESTAMP
     hold_us: int = MAX_TIMESTAMP
+    ids_us: int = MAX_TIMESTAMP
 
     def oldest_work_us(self) -> int:
         """Return the earliest timestamp that this interval may still produce for."""

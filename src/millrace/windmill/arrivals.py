@@ -18,6 +18,7 @@ import numpy.typing as npt
 from millrace.model.keys import decode_keys
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.windmill import rows
+from millrace.windmill.source_ids import SourceIds
 
 Column = npt.NDArray[Any]
 
@@ -33,9 +34,12 @@ class Arrivals:
         streams: Name of the stream of each record; or one name, of all of them.
         origins: int64, first half of the record ids.
         sequences: int64, second half.
+        ids: Source ids; None where nobody filters duplicates by them.
     """
 
-    __slots__ = ("hashes", "keys", "origins", "sequences", "streams", "timestamps", "values")
+    __slots__ = (
+        "hashes", "ids", "keys", "origins", "sequences", "streams", "timestamps", "values",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -46,8 +50,10 @@ class Arrivals:
         streams: Sequence[str] | str,
         origins: Column,
         sequences: Column,
+        ids: SourceIds | None = None,
     ) -> None:
         self.hashes = hashes
+        self.ids = ids
         self.keys = keys
         self.values = values
         self.timestamps = timestamps
@@ -72,6 +78,9 @@ class Arrivals:
             [name for part in parts for name in part.stream_names()],
             np.concatenate([part.origins for part in parts] or [empty]),
             np.concatenate([part.sequences for part in parts] or [empty]),
+            SourceIds.together([part.ids or SourceIds.none(len(part)) for part in parts])
+            if any(part.ids is not None for part in parts)
+            else None,
         )
 
     def stream_names(self) -> Sequence[str]:
@@ -89,6 +98,7 @@ class Arrivals:
             self.streams if isinstance(self.streams, str) else [self.streams[n] for n in positions],
             self.origins[order],
             self.sequences[order],
+            None if self.ids is None else self.ids.take(order),
         )
 
     def by_interval(
@@ -119,6 +129,10 @@ class Arrivals:
         cuts = _cuts(arrived.hashes, arrived.keys)
         hashes = arrived.hashes[cuts[:-1]]
         keys = [arrived.keys[n] for n in cuts[:-1]]
+        origins, sequences, ids = arrived.origins, arrived.sequences, arrived.ids
+        if ids is not None:
+            # From here on the id of a record is that of its source: the same when it comes again.
+            origins, sequences = ids.halves_over(origins, sequences)
         records = KeyedRecords(
             rows.key_rows(hashes.astype(">u8").tobytes(), keys),
             keys,
@@ -126,9 +140,10 @@ class Arrivals:
             arrived.values,
             arrived.timestamps.tolist(),
             arrived.streams,
-            arrived.origins.tolist(),
-            arrived.sequences.tolist(),
+            origins.tolist(),
+            sequences.tolist(),
             cuts,
+            ids,
         )
         where = intervals.locate(hashes)
         firsts = [0, *(np.flatnonzero(np.diff(where)) + 1).tolist(), len(where)]
@@ -146,11 +161,12 @@ class KeyedRecords:
         values: The records' values; the next columns are by record, too.
         streams: The stream of each record; or one, of all of them.
         cuts: Where keys begin; one more than there are keys.
+        ids: Source ids; None where nobody filters duplicates by them.
     """
 
     __slots__ = (
-        "cuts", "encoded", "key_rows", "keys", "origins", "sequences", "streams", "timestamps",
-        "values",
+        "cuts", "encoded", "ids", "key_rows", "keys", "origins", "sequences", "streams",
+        "timestamps", "values",
     )  # fmt: skip
 
     def __init__(
@@ -164,7 +180,9 @@ class KeyedRecords:
         origins: list[int],
         sequences: list[int],
         cuts: list[int],
+        ids: SourceIds | None = None,
     ) -> None:
+        self.ids = ids
         self.key_rows = key_rows
         self.encoded = encoded
         self.keys = keys
@@ -187,6 +205,33 @@ class KeyedRecords:
             self.origins,
             self.sequences,
             self.cuts[first : last + 1],
+            self.ids,
+        )
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> KeyedRecords:
+        """Return some of the records, without the keys of which none is among them.
+
+        Args:
+            kept: One a record, from the first of the first key to the last of the last.
+        """
+        first, last = self.cuts[0], self.cuts[-1]
+        before = np.concatenate(([0], np.cumsum(kept)))[np.array(self.cuts) - first]
+        alive, flags = (np.diff(before) > 0).tolist(), kept.tolist()
+
+        def those(column: Sequence[Any]) -> list[Any]:
+            return list(itertools.compress(column[first:last], flags))
+
+        return KeyedRecords(
+            list(itertools.compress(self.key_rows, alive)),
+            list(itertools.compress(self.encoded, alive)),
+            list(itertools.compress(self.keys, alive)),
+            those(self.values),
+            those(self.timestamps),
+            self.streams if isinstance(self.streams, str) else those(self.streams),
+            those(self.origins),
+            those(self.sequences),
+            np.unique(before).tolist(),
+            None if self.ids is None else self.ids.take(np.flatnonzero(kept) + first),
         )
 
     def stream_of(self, n: int) -> str:

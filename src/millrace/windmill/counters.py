@@ -36,6 +36,7 @@ class Counters(msgspec.Struct, array_like=True):
         dead_letters: Records and timers that user code failed on and that were set aside.
         first_late: The first record behind the low watermark; None if there was none.
         counted: What the computation counted itself, by name.
+        duplicates_filtered: Records that an injector delivered again, and user code did not get.
     """
 
     records: int = 0
@@ -47,6 +48,7 @@ class Counters(msgspec.Struct, array_like=True):
     dead_letters: int = 0
     first_late: FirstLate | None = None
     counted: dict[str, int] = {}
+    duplicates_filtered: int = 0
 
     def add(self, other: Counters) -> None:
         """Add another's counts to these."""
@@ -60,3 +62,4 @@ class Counters(msgspec.Struct, array_like=True):
         self.first_late = self.first_late or other.first_late
         for name, n in other.counted.items():
             self.counted[name] = self.counted.get(name, 0) + n
+        self.duplicates_filtered += other.duplicates_filtered

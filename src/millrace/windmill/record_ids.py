@@ -33,6 +33,15 @@ def injected_origin(stream: int, epoch: int) -> int:
     return ((_INJECTED + stream) << 48) | epoch
 
 
+def injector_of(origins: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the number of the injected stream that records came from; negative if from none.
+
+    >>> injector_of(np.array([injected_origin(3, 7), (5 << 48) | 7])).tolist()
+    [3, -16379]
+    """
+    return (origins >> 48) - _INJECTED
+
+
 def production_ids(
     computation: int, commit: int, interval: int, count: int
 ) -> tuple[int, npt.NDArray[np.int64]]:

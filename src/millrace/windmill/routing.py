@@ -18,6 +18,7 @@ from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.model.stream import KeyExtractor, Step
 from millrace.model.topology import Topology
+from millrace.windmill.source_ids import nth
 
 
 class Productions:
@@ -100,6 +101,7 @@ class Router:
             )
             for spec in topology.streams.values()
         }
+        self._identified = frozenset(e.number for e in topology.edges if e.identified)
 
     def send(
         self, productions: Productions, stream: str, value: Any, timestamp_us: int, key: Any
@@ -122,6 +124,34 @@ class Router:
         except Exception:
             productions.truncate(length)
             raise
+
+    def send_injected(
+        self,
+        productions: Productions,
+        stream: str,
+        value: Any,
+        timestamp_us: int,
+        fingerprint: bytes | None,
+    ) -> None:
+        """Append the rows of a record from an injector; its id's fingerprint goes with them.
+
+        Args:
+            productions: Where the rows go; unchanged if anything is refused.
+            stream: A stream of the topology.
+            value: Of the stream's format.
+            timestamp_us: Event time.
+            fingerprint: Of the record's id; ``NO_FINGERPRINT`` if it has none; None if its injector
+                has no ids.
+        """
+        length = len(productions.edges)
+        self.send(productions, stream, value, timestamp_us, None)
+        if fingerprint is None:
+            return
+        sent: dict[int, int] = {}
+        for n, edge in enumerate(productions.edges[length:], length):
+            if edge in self._identified:
+                nth_row = sent[edge] = sent.get(edge, -1) + 1
+                productions.values[n] = nth(fingerprint, nth_row) + productions.values[n]
 
     def _send(
         self, productions: Productions, stream: str, value: Any, timestamp_us: int, key: Any

@@ -10,6 +10,9 @@
     H time hash key                     a key's hold, oldest first
     H time hash key domain tag          a timer's hold, among the keys'
     G hash key                          a key's hold, found by its key
+    I hash source-id                    the id of a record that was delivered
+    J commit-number expiry              the ids that one commit added, and that expire together
+    X expiry commit-number              the same lot, the one that expires first in front
 
 A key in the middle of a row is length-prefixed, so no row of one key is inside the range of
 another. Rows stay below LMDB's limit of 511 bytes: of a key, tag or entry that is too long, the row
@@ -30,6 +33,9 @@ TIMERS: Final = b"T"
 TIMER_BY_TAG: Final = b"U"
 HOLDS: Final = b"H"
 HOLD_BY_KEY: Final = b"G"
+IDS: Final = b"I"
+IDS_BY_COMMIT: Final = b"J"
+IDS_BY_EXPIRY: Final = b"X"
 
 #: Longest key, entry or tag that stands in a row as it is. Two of them and the fixed parts make a
 #: row of at most 1 + 1 + 8 + 8 + 2 + 160 + 160 bytes.

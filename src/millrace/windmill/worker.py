@@ -9,6 +9,7 @@ Streaming Engine, GetWork/GetData/CommitWork; design.md, "The commit protocol".
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +20,22 @@ from msgspec.structs import replace
 from millrace.model.errors import DamagedCache, DamagedStore, ZombieWriter
 from millrace.model.guarantees import WEAK
 from millrace.model.topology import ComputationSpec, Topology
-from millrace.store import NOTHING, Cache, Caches, Commit, HardState, Repair, bring, chain_of
+from millrace.store import (
+    NOTHING,
+    Cache,
+    Caches,
+    Commit,
+    HardState,
+    Repair,
+    View,
+    bring,
+    chain_of,
+)
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.arrivals import NO_RECORDS, Arrivals, KeyedRecords
 from millrace.windmill.counters import Counters
+from millrace.windmill.deduplication import Deduplicator
 from millrace.windmill.fence import refuse_superseded
 from millrace.windmill.machine import Machine, Outcome
 from millrace.windmill.manifest import Manifest
@@ -93,6 +105,9 @@ class Worker:
         self._machines = {
             spec.name: Machine(topology, spec, router) for spec in topology.computations
         }
+        self._deduplicators = {
+            spec.name: Deduplicator(spec) for spec in topology.computations if spec.slacks
+        }
 
     def run(
         self,
@@ -132,6 +147,7 @@ class Worker:
                 len(records.cuts) > 1
                 or report.low_watermark_timer_us <= low_watermark_us
                 or report.wall_timer_us <= manifest.wall_time_us
+                or report.ids_us <= low_watermark_us
             ):
                 results[interval.id] = Result(
                     name, interval.id, number, report, Counters(), Productions(),
@@ -192,16 +208,40 @@ class Worker:
             number + 1, manifest.epoch, records, before_us, low_watermark_us, wall_us, wall_us,
             shown_us=manifest.before.outputs[spec.name],
         )  # fmt: skip
-        machine, cache = self._machines[spec.name], self._caches.open(spec.name, interval.id)
+        cache = self._caches.open(spec.name, interval.id)
         try:
             repair = self._get_data(cache, spec, interval.id, number, manifest)
             with cache.view(at=number) as view:
-                return machine.run(work, view), repair
+                return self._run_user_code(work, view, spec, interval.id, manifest), repair
         except DamagedCache as damage:
             _log.warning("%s", damage)
+            if spec.name in self._deduplicators:
+                self._deduplicators[spec.name].forget(interval.id)
         repair = self._get_data(cache, spec, interval.id, number, manifest)
         with cache.view(at=number) as view:
-            return machine.run(work, view), replace(repair, damaged=repair.damaged + 1)
+            outcome = self._run_user_code(work, view, spec, interval.id, manifest)
+            return outcome, replace(repair, damaged=repair.damaged + 1)
+
+    def _run_user_code(
+        self, work: Work, view: View, spec: ComputationSpec, interval: int, manifest: Manifest
+    ) -> Outcome:
+        """Run the machine, over the records that were not delivered before."""
+        machine, deduplicator = self._machines[spec.name], self._deduplicators.get(spec.name)
+        if deduplicator is None:
+            return machine.run(work, view)
+        filtered = deduplicator.run(
+            interval,
+            len(manifest.intervals[spec.name]),
+            work.records,
+            view,
+            manifest.before.inputs[spec.name],
+            work.low_watermark_us,
+        )
+        outcome = machine.run(dataclasses.replace(work, records=filtered.records), view)
+        outcome.mutations.update(filtered.mutations)
+        outcome.counters.duplicates_filtered = filtered.duplicates
+        outcome.report = replace(outcome.report, ids_us=filtered.expires_us)
+        return outcome
 
     def _get_data(
         self, cache: Cache, spec: ComputationSpec, interval: int, number: int, manifest: Manifest

@@ -48,9 +48,21 @@ def test_an_injection_with_a_source_needs_a_timestamp_column(p):
         p.inject("words", source=object())
 
 
-def test_an_id_column_is_refused_rather_than_ignored(p):
-    with pytest.raises(PipelineError, match="not supported yet"):
-        p.inject("words", id="uuid")
+def test_an_id_is_the_name_of_a_column(p):
+    with pytest.raises(PipelineError, match="expected the name of the column with the ids"):
+        p.inject("words", id=0)
+
+
+def test_a_slack_without_ids_keeps_nothing(p):
+    with pytest.raises(PipelineError, match='Name their column: id="event_id"'):
+        p.inject("words", slack="2 h")
+
+
+def test_an_id_is_kept_for_two_hours_unless_it_is_said_otherwise(p):
+    p.inject("words", id="uuid")
+    p.inject("lines", id="uuid", slack="5 min")
+    assert p.injections["words"].slack_us == 2 * mr.HOUR
+    assert p.injections["lines"].slack_us == 5 * mr.MINUTE
 
 
 def test_a_computation_is_named_after_its_class(p):

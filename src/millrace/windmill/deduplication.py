@@ -1,0 +1,280 @@
+"""Deduplication: records that an injector delivers again are dropped before user code sees them.
+
+The ids of delivered records lie among the rows of their key interval, so a commit adds them in the
+same atomic step as the state that their records changed, and a crash cannot part the two. An id is
+scoped to the stream, to the consumer, and to the key that the consumer took from the record. It is
+kept until the low watermark has passed the timestamp with which it came first, and the injector's
+slack. Whatever comes later is late: it is delivered, as late records are, and marked so.
+
+In front of the rows stands a Bloom filter, soft state of a process. It is behind the rows when
+another process has worked on the interval, and is brought forward from them before it is asked: an
+id that was committed is never missing in it. One that was not committed after all may be in it; the
+rows decide.
+
+Source: MillWheel, 6.1.1 (exactly-once delivery: ids in the commit, Bloom filter, garbage
+collection, slack for injectors that deliver late); 6.2 ("exactly-once data is updated in this same
+operation").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.model.time import MAX_TIMESTAMP
+from millrace.model.topology import ComputationSpec
+from millrace.store import View
+from millrace.windmill import rows
+from millrace.windmill.arrivals import KeyedRecords
+from millrace.windmill.bloom import RotatingFilter
+
+#: Bytes of a key's hash, of a source id, and of both.
+_HASH, _ID, _ENTRY = 8, 16, 24
+
+#: Memory of the Bloom filters of one computation in one process: at 16 bits an id, room for 32
+#: million live ids before look-ups in the store become more frequent.
+FILTER_BYTES_MAX = 64 << 20
+
+#: An odd number without a pattern, to spread the bits of a hash over a word.
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(slots=True)
+class Filtered:
+    """What is left of a bundle.
+
+    Attributes:
+        records: Those to deliver.
+        mutations: New ids, and what is left of those that have expired.
+        duplicates: How many records were dropped.
+        expires_us: The low watermark at which something of the ids will have to be collected.
+    """
+
+    records: KeyedRecords
+    mutations: dict[bytes, bytes | None] = field(default_factory=dict)
+    duplicates: int = 0
+    expires_us: int = MAX_TIMESTAMP
+
+
+class Deduplicator:
+    """Filters the bundles of one computation.
+
+    Args:
+        spec: The computation; it reads streams with source ids.
+        filter_bytes_max: Memory of its Bloom filters.
+
+    Attributes:
+        lookups: How many ids were looked for in the rows, for lack of an answer from the filters.
+    """
+
+    def __init__(self, spec: ComputationSpec, filter_bytes_max: int = FILTER_BYTES_MAX) -> None:
+        slacks = [us for found in spec.slacks.values() for us in found.values()]
+        # Quarters: ids are kept for at most a quarter of the slack longer in the filter than in the
+        # rows, and a look-up asks about six filters.
+        self._span_us = max(1, max(slacks, default=0) // 4)
+        self._bytes_max = filter_bytes_max
+        self._filters: dict[int, _IntervalFilter] = {}
+        self.lookups = 0
+
+    def run(
+        self,
+        interval: int,
+        intervals: int,
+        records: KeyedRecords,
+        view: View,
+        collected_us: int,
+        low_watermark_us: int,
+    ) -> Filtered:
+        """Return the records of a bundle that were not delivered before.
+
+        Args:
+            interval: Id of the key interval.
+            intervals: How many the computation has; they share the memory for filters.
+            records: What arrived.
+            view: The interval's rows as of the last commit.
+            collected_us: Input low watermark of the last epoch: what expired by it is in no row.
+            low_watermark_us: Input low watermark after the records: what expires by it is
+                collected, and an id that would expire by it is not kept.
+        """
+        found = self._filters.get(interval)
+        if found is None:
+            budget = self._bytes_max // max(1, intervals)
+            found = _IntervalFilter(RotatingFilter(self._span_us, budget))
+            self._filters[interval] = found
+        made = Filtered(records)
+        if records.ids is not None and len(records.cuts) > 1:
+            # Not by this epoch's low watermark: its rows are there still, for another attempt too.
+            found.ids.expire(collected_us)
+            found.catch_up(view)
+            self._filter(made, found.ids, view, low_watermark_us)
+        _collect(made, view, low_watermark_us)
+        return made
+
+    def forget(self, interval: int) -> None:
+        """Drop an interval's filters, which may have read of a damaged cache."""
+        self._filters.pop(interval, None)
+
+    def filter_bytes(self) -> int:
+        """Return the memory of all Bloom filters."""
+        return sum(one.ids.bytes for one in self._filters.values())
+
+    def _filter(
+        self, made: Filtered, seen: RotatingFilter, view: View, low_watermark_us: int
+    ) -> None:
+        bundle = _Bundle(made.records)
+        fresh = bundle.first_of_each()
+        suspects = np.flatnonzero(seen.may_hold(bundle.probes()) & bundle.present & fresh).tolist()
+        if suspects:
+            self.lookups += len(suspects)
+            suspects.sort(key=bundle.rows.__getitem__)
+            found = view.get_many([bundle.rows[n] for n in suspects])
+            fresh[suspects] = [value is None for value in found]
+        bundle.add_to(made, view.position + 1, fresh, low_watermark_us)
+        dropped = len(fresh) - int(np.count_nonzero(fresh))
+        if dropped:
+            made.duplicates = dropped
+            made.records = made.records.only(fresh)
+
+
+def without_repeats(records: KeyedRecords) -> Filtered:
+    """Return the records of a bundle that holds all there will ever be of its keys: a batch.
+
+    Of those with one id, the first in order is left.
+    """
+    if records.ids is None or len(records.cuts) < 2:
+        return Filtered(records)
+    fresh = _Bundle(records).first_of_each()
+    dropped = len(fresh) - int(np.count_nonzero(fresh))
+    if not dropped:
+        return Filtered(records)
+    return Filtered(records.only(fresh), duplicates=dropped)
+
+
+class _Bundle:
+    """The source ids of a bundle's records, in several forms."""
+
+    def __init__(self, records: KeyedRecords) -> None:
+        assert records.ids is not None, "only bundles with source ids are looked at"
+        first, last = records.cuts[0], records.cuts[-1]
+        self._timestamps = records.timestamps[first:last]
+        self._ids = records.ids.take(slice(first, last))
+        self.present = self._ids.present()
+        #: Rows without their letter: hash and id of every record, side by side.
+        self.entries = np.empty((last - first, _ENTRY), dtype=np.uint8)
+        hashes = b"".join([row[:_HASH] for row in records.key_rows])
+        by_key = np.frombuffer(hashes, np.uint8).reshape(-1, _HASH)
+        self.entries[:, :_HASH] = np.repeat(by_key, np.diff(records.cuts), axis=0)
+        big = self._ids.halves.astype(">u8")
+        self.entries[:, _HASH:] = big.view(np.uint8).reshape(-1, _ID)
+        self.rows = _rows(self.entries.tobytes())
+
+    def probes(self) -> npt.NDArray[np.uint64]:
+        """Return what the Bloom filters are asked for."""
+        return _probes(self.entries)
+
+    def first_of_each(self) -> npt.NDArray[np.bool_]:
+        """Return which records are the first with their id; true for those without one."""
+        fresh = np.ones(len(self.rows), dtype=np.bool_)
+        if len(set(self.rows)) == len(self.rows):
+            return fresh
+        met: set[bytes] = set()
+        for n, (row, present) in enumerate(zip(self.rows, self.present.tolist(), strict=True)):
+            if present:
+                fresh[n] = row not in met
+                met.add(row)
+        return fresh
+
+    def add_to(
+        self,
+        made: Filtered,
+        number: int,
+        fresh: npt.NDArray[np.bool_],
+        low_watermark_us: int,
+    ) -> None:
+        """Add the rows of new ids to the mutations of commit ``number``."""
+        times = np.array(self._timestamps, dtype=np.int64)
+        expiries = self._ids.expiries_us(times)
+        kept = fresh & self.present & (expiries > low_watermark_us)
+        if kept.all():
+            made.mutations.update(dict.fromkeys(self.rows, b""))
+        else:
+            positions = np.flatnonzero(kept)
+            names = self.rows
+            made.mutations.update(dict.fromkeys([names[n] for n in positions.tolist()], b""))
+        for expires_us in np.unique(expiries[kept]).tolist():
+            lot = self.entries[kept & (expiries == expires_us)]
+            made.mutations[_by_commit(number, expires_us)] = lot.tobytes()
+            made.mutations[_by_expiry(expires_us, number)] = b""
+            made.expires_us = min(made.expires_us, expires_us)
+
+
+class _IntervalFilter:
+    """The Bloom filters of one interval, and the commit up to which they know its ids."""
+
+    __slots__ = ("ids", "position")
+
+    def __init__(self, ids: RotatingFilter) -> None:
+        self.ids = ids
+        self.position = 0
+
+    def catch_up(self, view: View) -> None:
+        """Add the ids of commits that these filters have not seen: all that is kept, at first."""
+        if self.position >= view.position:
+            return
+        start = rows.IDS_BY_COMMIT + rows.time8(self.position + 1)
+        number = 0
+        lots: list[bytes] = []
+        expiries: list[int] = []
+        for row, lot in view.scan(start, rows.after(rows.IDS_BY_COMMIT)):
+            made_by = rows.time_of(row[1:9])
+            if made_by != number:
+                self._add(lots, expiries)
+                number, lots, expiries = made_by, [], []
+            lots.append(lot)
+            expiries.append(rows.time_of(row[9:17]))
+        self._add(lots, expiries)
+        self.position = view.position
+
+    def _add(self, lots: list[bytes], expiries: list[int]) -> None:
+        if lots:
+            entries = np.frombuffer(b"".join(lots), np.uint8).reshape(-1, _ENTRY)
+            self.ids.add(_probes(entries), min(expiries), max(expiries))
+
+
+def _collect(made: Filtered, view: View, low_watermark_us: int) -> None:
+    """Delete the ids that have expired: what it costs depends on how many those are."""
+    beyond = rows.after(rows.IDS_BY_EXPIRY)
+    for row, _ in view.scan(rows.IDS_BY_EXPIRY, beyond):
+        expires_us = rows.time_of(row[1:9])
+        if expires_us > low_watermark_us:
+            made.expires_us = min(made.expires_us, expires_us)
+            break
+        by_commit = _by_commit(rows.time_of(row[9:17]), expires_us)
+        lot = view.get(by_commit)
+        assert lot is not None, "a lot of ids is named by expiry and by commit, in one commit"
+        made.mutations.update(dict.fromkeys(_rows(lot)))
+        made.mutations[by_commit] = made.mutations[row] = None
+
+
+def _by_commit(number: int, expires_us: int) -> bytes:
+    return rows.IDS_BY_COMMIT + rows.time8(number) + rows.time8(expires_us)
+
+
+def _by_expiry(expires_us: int, number: int) -> bytes:
+    return rows.IDS_BY_EXPIRY + rows.time8(expires_us) + rows.time8(number)
+
+
+def _rows(entries: bytes) -> list[bytes]:
+    """Return the rows of packed entries."""
+    letter = rows.IDS
+    return [letter + entries[n : n + _ENTRY] for n in range(0, len(entries), _ENTRY)]
+
+
+def _probes(entries: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Return two random halves an entry: a key's hash, and an id, decide where it stands."""
+    words = np.ascontiguousarray(entries).view(">u8").astype(np.uint64)
+    probes = words[:, 1:].copy()
+    probes[:, 0] ^= words[:, 0] * _SPREAD
+    return probes
