@@ -318,6 +318,8 @@ class LocalHardState:
         if form is None:
             form = _create(root, pipeline, disk)
         check_pipeline(form, pipeline, str(root))
+        with translated(root):
+            _settle_path(root, disk)
         for name in ("tmp", "epochs", "commits", "snapshots"):
             make_directory(root / name, disk)
         with translated(root):
@@ -385,6 +387,9 @@ def _create(root: Path, pipeline: str, disk: Disk) -> Form:
             ) from error
         scratch = root / "tmp"
         if names and (names != ["tmp"] or _foreign(scratch, disk)):
+            made = _read_form(root, disk)
+            if made is not None:  # by another driver, since this one looked for it
+                return made
             raise CheckpointMismatch(
                 f"checkpoint {root}: the directory is not empty (it holds {sorted(names)[0]!r}) "
                 f"and has no FORMAT file, so it is no checkpoint. Choose an empty or a new "
@@ -397,6 +402,19 @@ def _create(root: Path, pipeline: str, disk: Disk) -> Form:
     if created is None:
         raise DamagedStore(f"checkpoint {root}: FORMAT has gone right after it was written")
     return created
+
+
+def _settle_path(root: Path, disk: Disk) -> None:
+    """Make the path to a checkpoint durable, whoever made it.
+
+    A driver may have been killed between making one of these directories and its fsync, and a
+    user's ``mkdir`` has none; a power cut could then take the checkpoint as a whole.
+    """
+    for directory in root.parents:
+        try:
+            sync_directory(directory, disk)
+        except PermissionError:  # not ours to read, so not of our making
+            return
 
 
 def _foreign(scratch: Path, disk: Disk) -> bool:

@@ -123,6 +123,17 @@ def test_a_second_claim_makes_the_first_drivers_next_manifest_a_zombies(epochs, 
         begin(epochs)
 
 
+def test_a_run_that_slept_while_another_went_on_is_a_zombie_whatever_batch_spark_gives_it(
+    epochs, state
+):
+    begin(epochs, 0)
+    newer = open_epochs(state)
+    for epoch in range(3):
+        whole(newer, epoch)
+    with pytest.raises(ZombieWriter, match="generation 1"):
+        begin(epochs, 3)
+
+
 def test_a_second_claim_makes_the_first_drivers_completion_a_zombies(epochs, state):
     manifest = begin(epochs)
     open_epochs(state)
