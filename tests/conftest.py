@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
-TIERS = ("unit", "transcripts", "properties", "faults", "spark")
+TIERS = ("unit", "transcripts", "properties", "faults", "simulation", "spark")
 
 # A wall-clock deadline would make the outcome depend on the machine; pytest-timeout is the limit.
 settings.register_profile("default", derandomize=True, deadline=None)

@@ -158,7 +158,7 @@ class Epochs:
             return None
         if self.open is not None or epoch != self.completed + 1:
             # A run that slept while another went on is not the one to complain of its offsets.
-            if self._log.exists(self._last + 1):
+            if self._log.last() > self._last:
                 raise self._zombie()
             raise CheckpointMismatch(
                 f"epoch {epoch} was asked for, but "

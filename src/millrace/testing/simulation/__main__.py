@@ -1,0 +1,79 @@
+"""``python -m millrace.testing.simulation``: replay one schedule, or run many."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+import click
+
+from millrace.testing.simulation.report import Summary, failure, told
+from millrace.testing.simulation.simulation import Outcome, Simulation
+
+#: Schedules that a process is given at a time.
+_LOT = 50
+
+
+@click.command()
+@click.option("--seed", type=int, help="Replay this schedule.")
+@click.option("--keep", help="Of its faults only these, such as 0,3; '' for none.")
+@click.option("--trace", is_flag=True, help="Print every step.")
+@click.option("--schedules", type=int, default=1000, show_default=True, help="Run so many.")
+@click.option("--first", type=int, default=0, show_default=True, help="Seed of the first.")
+@click.option("--minutes", type=float, help="Stop after so long, however many are left.")
+@click.option("--processes", type=int, default=os.cpu_count() or 1, show_default=True)
+def main(
+    seed: int | None,
+    keep: str | None,
+    trace: bool,
+    schedules: int,
+    first: int,
+    minutes: float | None,
+    processes: int,
+) -> None:
+    """Run the kernel, the store and the driver's epochs on simulated machines that fail."""
+    if seed is not None:
+        kept = None if keep is None else [int(n) for n in keep.split(",") if n]
+        sys.exit(_replay(seed, kept, trace=trace))
+    sys.exit(_run(first, schedules, minutes, processes))
+
+
+def _replay(seed: int, keep: list[int] | None, *, trace: bool) -> int:
+    outcome = Simulation(seed, keep=keep, trace=trace).run()
+    for line in outcome.trace:
+        click.echo(line)
+    click.echo(f"schedule {seed}: {outcome.steps} steps, {outcome.epochs} epochs, faults:")
+    click.echo(told(outcome.faults, keep))
+    click.echo(outcome.violation or "nothing is violated")
+    return int(outcome.violation is not None)
+
+
+def _run(first: int, schedules: int, minutes: float | None, processes: int) -> int:
+    started = time.monotonic()
+    summary = Summary()
+    lots = [
+        range(start, min(start + _LOT, first + schedules))
+        for start in range(first, first + schedules, _LOT)
+    ]
+    with ProcessPoolExecutor(processes) as pool:
+        # As many at a time as there are processes, so that time that has run out is noticed.
+        for n in range(0, len(lots), processes):
+            for outcomes in pool.map(_lot, lots[n : n + processes]):
+                for outcome in outcomes:
+                    summary.add(outcome)
+                    if outcome.violation is not None:
+                        click.echo(failure(outcome.seed))
+            if minutes is not None and time.monotonic() - started > minutes * 60:
+                break
+    click.echo(summary.text(time.monotonic() - started))
+    return int(bool(summary.failed))
+
+
+def _lot(seeds: range) -> list[Outcome]:
+    return [Simulation(seed).run() for seed in seeds]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""Fate: lets the planned faults happen, each at the first step at which it can."""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from typing import Protocol
+
+from millrace.store import LocalHardState, MemoryCache, bring
+from millrace.testing.simulation.disk import LOST_REPLY, TEAR, SimulatedDisk
+from millrace.testing.simulation.driver import ROOT
+from millrace.testing.simulation.faults import Fault, Kind
+from millrace.testing.simulation.hosts import Host
+from millrace.testing.simulation.scheduler import Process, Scheduler
+from millrace.testing.simulation.spark import Attempt, Job
+
+_FOREVER = 1 << 60
+_FILLS = frozenset({"create", "write", "link", "mkdir"})
+_WRITES = _FILLS | {"fsync", "fsync names"}
+_CACHE = frozenset({"position", "view", "apply", "clear"})
+_REFUSALS = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+
+
+class Victim(Protocol):
+    """The world that faults happen to."""
+
+    random: Random
+    scheduler: Scheduler
+    disk: SimulatedDisk
+    hosts: list[Host]
+    jobs: list[Job]
+    drivers: list[Process]
+
+    def start_driver(self) -> Process:
+        """Start a driver."""
+        ...
+
+    def note(self, who: object, what: str) -> None:
+        """Write a line of the trace."""
+        ...
+
+
+class Fate:
+    """The faults of a schedule.
+
+    Args:
+        world: What they happen to.
+        faults: By step.
+
+    Attributes:
+        happened: Kind -> how often it happened.
+    """
+
+    def __init__(self, world: Victim, faults: Sequence[Fault]) -> None:
+        self.happened: Counter[Kind] = Counter()
+        self._world = world
+        self._later = list(reversed(faults))
+        self._armed: list[Fault] = []
+        self._full_until = 0
+        self._refusals: dict[Process, int] = {}
+        self._tearing: set[Process] = set()
+
+    def rest(self) -> None:
+        """Let nothing more happen."""
+        self._later, self._armed, self._full_until = [], [], 0
+
+    def refusal(self) -> int:
+        """Return what the call that was just asked about is to fail with, 0 for nothing."""
+        current = self._world.scheduler.current
+        return self._refusals.pop(current, 0) if current is not None else 0
+
+    def on_step(self, process: Process, what: str) -> None:
+        """Let happen what is due, now that a process is about to do something."""
+        if process in self._tearing:
+            self._world.scheduler.kill(process)
+            return
+        now = self._world.scheduler.steps
+        while self._later and self._later[-1].at <= now:
+            self._armed.append(self._later.pop())
+        for fault in self._armed:
+            if self._happens(fault, process, what):
+                self._armed.remove(fault)
+                self.happened[fault.kind] += 1
+                self._world.note("*", f"{fault.kind.name}: {fault.kind.value} ({process}: {what})")
+                return
+        if now < self._full_until and what in _FILLS:
+            self._refuse(process, errno.ENOSPC)
+
+    def _happens(self, fault: Fault, process: Process, what: str) -> bool:
+        """Let a fault happen; return False if it cannot at this step."""
+        world, scheduler, pick = self._world, self._world.scheduler, fault.pick
+        if fault.call is not None and fault.call != what:
+            return False
+        match fault.kind:
+            case Kind.KILL:
+                scheduler.kill(process)
+            case Kind.KILL_DRIVER:
+                alive = [p for p in world.drivers if not (p.ended or p.dead)]
+                if not alive:
+                    return False
+                scheduler.kill(alive[pick % len(alive)])
+            case Kind.PAUSE:
+                process.paused_until = scheduler.steps + (10, 40, 150, 350)[pick % 4]
+            case Kind.ZOMBIE:
+                process.paused_until = _FOREVER
+            case Kind.TEAR:
+                if what != "write":
+                    return False
+                self._tearing.add(process)
+                self._refuse(process, TEAR)
+            case Kind.REFUSE:
+                if what not in _WRITES:
+                    return False
+                self._refuse(process, _REFUSALS[pick % len(_REFUSALS)])
+            case Kind.DISK_FULL:
+                self._full_until = scheduler.steps + 10 + pick % 150
+            case Kind.LOST_REPLY:
+                if what != "link":
+                    return False
+                self._refuse(process, LOST_REPLY)
+            case Kind.POWER | Kind.STORAGE_POWER:
+                self._cut_power(caches_too=fault.kind is Kind.POWER)
+            case Kind.HOST:
+                self._lose_host(world.hosts[pick % len(world.hosts)])
+            case Kind.CACHE_LOST | Kind.CACHE_STALE:
+                return self._spoil_cache(pick, lost=fault.kind is Kind.CACHE_LOST)
+            case Kind.CACHE_ERROR:
+                if what not in _CACHE:
+                    return False
+                self._refuse(process, errno.EIO)
+            case Kind.DRIVER:
+                world.start_driver()
+            case Kind.SPECULATE:
+                running = self._running()
+                if not running:
+                    return False
+                attempt = running[pick % len(running)]
+                attempt.job.speculate(attempt)
+            case Kind.SHUFFLE_LOST:
+                blocks = world.jobs[-1].blocks if world.jobs else {}
+                if not blocks:
+                    return False
+                del blocks[list(blocks)[pick % len(blocks)]]
+            case Kind.SINK:
+                if what != "sink":
+                    return False
+                self._refuse(process, errno.EIO)
+        return True
+
+    def _refuse(self, process: Process, code: int) -> None:
+        self._refusals[process] = code
+
+    def _running(self) -> list[Attempt]:
+        return [
+            attempt
+            for job in self._world.jobs[-1:]
+            for attempt in job.attempts
+            if not (attempt.process.ended or attempt.process.dead)
+        ]
+
+    def _cut_power(self, *, caches_too: bool) -> None:
+        world = self._world
+        for process in world.scheduler.processes:
+            world.scheduler.kill(process)
+        lost = world.disk.cut_power()
+        world.note("*", f"{lost} names and files were not durable, and are lost or torn")
+        for host in world.hosts:
+            host.idle.clear()
+            if caches_too:
+                host.lose()
+        for job in world.jobs:
+            job.blocks.clear()
+
+    def _lose_host(self, host: Host) -> None:
+        world = self._world
+        host.lose()
+        for job in world.jobs[-2:]:
+            for attempt in job.attempts:
+                if attempt.process.host == host.number:
+                    world.scheduler.kill(attempt.process)
+            job.blocks = {
+                name: (block, where) for name, (block, where) in job.blocks.items() if where != host
+            }
+
+    def _spoil_cache(self, pick: int, *, lost: bool) -> bool:
+        caches = [
+            (host, name)
+            for host in self._world.hosts
+            for name, cache in host.caches.items()
+            if cache.position > 0
+        ]
+        if not caches:
+            return False
+        host, (computation, interval) = caches[pick % len(caches)]
+        position = host.caches[computation, interval].position
+        older = MemoryCache(computation, interval)
+        if not lost and position > 1:
+            current, self._world.scheduler.current = self._world.scheduler.current, None
+            try:
+                commits = LocalHardState.open(ROOT, disk=self._world.disk).commits
+                bring(older, commits, computation, interval, pick % position)
+            finally:
+                self._world.scheduler.current = current
+        host.caches[computation, interval] = older
+        return True

@@ -1,0 +1,86 @@
+"""Faults: what can happen, and when, as a plan that follows from a seed.
+
+A fault is armed at a step and happens at the first step from there on at which it can (a torn write
+needs a write). The plan is separate from the choice of who runs, so that a failing schedule can be
+run again with some of its faults left out.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from random import Random
+
+
+class Kind(enum.Enum):
+    """What happens."""
+
+    KILL = "kill the process that is about to do this"
+    KILL_DRIVER = "kill a driver"
+    PAUSE = "stop the process for a while, and let it go on"
+    ZOMBIE = "stop the process, and let it go on when all is over"
+    TEAR = "write half, and die"
+    REFUSE = "fail the call: EIO, ENOSPC or EDQUOT"
+    DISK_FULL = "fail all writes for a while"
+    LOST_REPLY = "make the link, and answer EEXIST"
+    POWER = "cut the power of everything: only what is durable is left, no cache is"
+    STORAGE_POWER = "cut the power of the storage: processes die, caches stay"
+    HOST = "lose a machine: its tasks, caches and shuffle files"
+    CACHE_LOST = "lose an interval's cache"
+    CACHE_STALE = "put an older copy in an interval's cache"
+    CACHE_ERROR = "fail the call of the cache"
+    DRIVER = "start another driver on the same checkpoint"
+    SPECULATE = "start a second attempt of a task that runs"
+    SHUFFLE_LOST = "lose what a finished task sent"
+    SINK = "fail the sink"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that happens.
+
+    Attributes:
+        kind: What.
+        at: From which step on.
+        pick: Chooses among those that it can happen to, and how long it lasts.
+        call: What a process must be about to do, for it to be stopped there; None for anything.
+    """
+
+    kind: Kind
+    at: int
+    pick: int
+    call: str | None = None
+
+
+#: Steps of a schedule without faults, roughly: where faults are to fall.
+_STEPS = 900
+_KINDS = list(Kind)
+#: Where it hurts to be stopped: around what makes a commit durable, and what follows from it.
+_CALLS = (
+    *(None,) * 4, "write", "fsync", "fsync names", "fsync names", "link", "unlink", "apply", "send",
+    "sink",
+)  # fmt: skip
+_STOPS = frozenset({Kind.KILL, Kind.PAUSE, Kind.ZOMBIE, Kind.POWER, Kind.STORAGE_POWER})
+
+
+def plan(random: Random) -> list[Fault]:
+    """Return the faults of a schedule, by step.
+
+    A schedule draws its faults from a few kinds only ("swarm testing"), and some of them close to
+    each other: most bugs need two that follow at once.
+    """
+    kinds = random.sample(_KINDS, random.randint(2, 7))
+    faults: list[Fault] = []
+    at = 0
+    for _ in range(random.choice((1, 2, 3, 3, 4, 5, 6, 8, 12))):
+        if not faults or random.random() < 0.6:
+            at = random.randrange(_STEPS)
+        else:
+            at += random.randrange(random.choice((5, 40, 150)))
+        kind = random.choice(kinds)
+        call = random.choice(_CALLS) if kind in _STOPS else None
+        faults.append(Fault(kind, at, random.randrange(1 << 16), call))
+        if call == "fsync names" and random.random() < 0.5:
+            # A name that others see and that is not durable: take it back once they acted on it.
+            faults.append(Fault(Kind.POWER, at + random.randrange(30, 180), 0))
+    return sorted(faults, key=lambda fault: fault.at)

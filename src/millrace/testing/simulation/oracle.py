@@ -1,0 +1,281 @@
+"""The oracle: after a schedule, everything must be as if nothing had gone wrong.
+
+It runs the same batches once more, without faults, on one task with a store in memory, at the wall
+times that the manifests say and with the random numbers that came out at the sinks, and compares
+
+- the rows of every sink, ids and event times included,
+- the epoch log: one manifest and one completion an epoch, and every completion's low watermarks,
+  reports, commit numbers and counters; published low watermarks and clocks of the manifests,
+- the rows of every key interval as its commits make them: state, timers, holds,
+- every cache that is left, with what its commits up to its position say.
+
+Random numbers are the one thing that a fault-free run cannot repeat. What a sink got is taken for
+the truth; that state, later levels and other sinks have the same ones is then part of the claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from millrace.injectors.publisher import Publisher
+from millrace.model.errors import (
+    CheckpointUnwritable,
+    InvariantViolation,
+    StoreError,
+    ZombieWriter,
+)
+from millrace.model.topology import Topology
+from millrace.store import (
+    HardState,
+    LocalHardState,
+    MemoryCache,
+    MemoryCaches,
+    MemoryHardState,
+    bring,
+)
+from millrace.testing.invariants import check_low_watermarks
+from millrace.testing.simulation import workload
+from millrace.testing.simulation.disk import SimulatedDisk
+from millrace.testing.simulation.driver import (
+    ROOT,
+    ConcurrentQuery,
+    QueryLog,
+    SinkFailed,
+    drains,
+    observed,
+    published,
+)
+from millrace.testing.simulation.hosts import Host
+from millrace.testing.simulation.level import Block, Levels, Row
+from millrace.testing.simulation.scheduler import Killed
+from millrace.testing.simulation.spark import FetchFailed, JobFailed
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.manifest import Claim, Completion, Manifest, decode_entry
+from millrace.windmill.worker import Worker
+
+#: What a process may end with. Anything else is a bug, whatever the outputs are.
+_EXPECTED = (
+    Killed,
+    FetchFailed,
+    JobFailed,
+    ConcurrentQuery,
+    SinkFailed,
+    CheckpointUnwritable,
+)
+
+
+class Judged(Protocol):
+    """What the oracle looks at."""
+
+    topology: Topology
+    work: workload.Workload
+    query_log: QueryLog
+    disk: SimulatedDisk
+    hosts: list[Host]
+    sunk: dict[Row, int]
+
+
+class Difference(Exception):
+    """Something is not as in the run without faults."""
+
+
+def forbidden(error: BaseException | None, *, drivers: int) -> str | None:
+    """Return how a process must not end, if it ended so.
+
+    Args:
+        error: What it ended with.
+        drivers: How many drivers were started so far: a lone one cannot be a zombie.
+    """
+    if error is None or isinstance(error, _EXPECTED) or type(error) is StoreError:
+        return None
+    if isinstance(error, ZombieWriter) and drivers > 1:
+        return None
+    return f"{type(error).__name__}: {error}"
+
+
+def judge(run: Judged) -> str | None:
+    """Return what differs from a run without faults; None if nothing does."""
+    try:
+        state = LocalHardState.open(ROOT, disk=run.disk)
+        manifests, completions = _epoch_log(state)
+        reference = _Reference(run, manifests)
+        _same_rows(run, reference.sunk)
+        for epoch, (completion, expected) in enumerate(
+            zip(completions, reference.completions, strict=True)
+        ):
+            _same_completion(epoch, completion, expected)
+        _same_state(run, state, reference, completions[-1])
+    except (Difference, InvariantViolation, StoreError) as found:
+        return f"{type(found).__name__}: {found}"
+    return None
+
+
+def _epoch_log(state: HardState) -> tuple[list[Manifest], list[Completion]]:
+    """Return manifests and completions, which must alternate, under ever newer claims."""
+    manifests: list[Manifest] = []
+    completions: list[Completion] = []
+    generation = 0
+    for number in range(1, state.epochs.last() + 1):
+        data = state.epochs.read(number)
+        entry = decode_entry(data) if data is not None else None
+        if isinstance(entry, Claim):
+            _check(entry.generation == generation + 1, f"entry {number}: {entry.generation} claims")
+            generation = entry.generation
+        elif isinstance(entry, Manifest):
+            _check(entry.generation == generation, f"entry {number} is a zombie's manifest")
+            _check(len(manifests) == len(completions), f"entry {number}: a second manifest")
+            _check(entry.epoch == len(manifests), f"entry {number}: manifest {entry.epoch}")
+            manifests.append(entry)
+        elif isinstance(entry, Completion):
+            _check(entry.generation == generation, f"entry {number} is a zombie's completion")
+            _check(len(manifests) == len(completions) + 1, f"entry {number}: a second completion")
+            _check(entry.epoch == len(completions), f"entry {number}: completion {entry.epoch}")
+            completions.append(entry)
+    _check(bool(completions) and completions[-1].drained, "the last epoch is not complete")
+    return manifests, completions
+
+
+class _Reference:
+    """The run without faults.
+
+    Attributes:
+        sunk: What its sinks got.
+        completions: One an epoch.
+        state: Its hard state.
+    """
+
+    def __init__(self, run: Judged, manifests: Sequence[Manifest]) -> None:
+        self.sunk: dict[Row, int] = {}
+        self.completions: list[Completion] = []
+        self.state = MemoryHardState(encoded=False)
+        drawn = _drawn(run)
+        earlier, workload.draw = workload.draw, lambda key, nth: drawn.get((key, nth), -1)
+        try:
+            self._run(run, manifests)
+        finally:
+            workload.draw = earlier
+
+    def _run(self, run: Judged, manifests: Sequence[Manifest]) -> None:
+        epochs = Epochs(run.topology, self.state, intervals=run.work.intervals)
+        worker = Worker(run.topology, self.state, MemoryCaches())
+        publisher = Publisher.of(run.topology)
+        wall_time_us = 0
+        for epoch, was in enumerate(manifests):
+            start, end = run.query_log.offsets[epoch]
+            read = run.work.records[start:end]
+            _check(was.wall_time_us >= wall_time_us, f"epoch {epoch}: the clock ran backwards")
+            wall_time_us = was.wall_time_us
+            manifest = epochs.begin(
+                epoch,
+                wall_time_us=wall_time_us,
+                injectors=published(publisher, epochs, wall_time_us),
+                draining=drains(run.query_log, epoch, len(run.work.records)),
+            )
+            assert manifest is not None, "the epoch after the last one is not complete"
+            for what in ("injectors", "before", "numbers", "reports", "intervals", "draining"):
+                _same(f"manifest {epoch}, {what}", getattr(was, what), getattr(manifest, what))
+            before = msgspec.convert(msgspec.to_builtins(manifest.before), type(manifest.before))
+            levels = Levels(run.topology, manifest, 1)
+            block: Block = levels.source(workload.STREAM, read)
+            for level in range(1, run.topology.depth + 1):
+                block.task = 0
+                block = levels.run(level, 0, [block], worker)
+            self.sunk.update(dict.fromkeys(block.rows.get(0, ()), epoch))
+            done = epochs.complete(manifest, block.results, observed(read))
+            check_low_watermarks(before, done.after)
+            self.completions.append(decode_completion(msgspec.json.encode(done)))
+
+
+def decode_completion(data: bytes) -> Completion:
+    """Return a copy of a completion: the kernel goes on using the parts of the one it returned."""
+    entry = decode_entry(data)
+    assert isinstance(entry, Completion), "a completion was encoded"
+    return entry
+
+
+def _drawn(run: Judged) -> dict[tuple[str, int], int]:
+    """Return the random numbers that the sink of the stream that carries them got."""
+    coder = run.topology.streams["enriched"].coder
+    drawn: dict[tuple[str, int], int] = {}
+    for row in run.sunk:
+        if run.topology.edges[row.edge].stream == "enriched":
+            key, nth, number, *_ = coder.decode(row.value)
+            _check(
+                drawn.setdefault((key, nth), number) == number,
+                f"the sink of 'enriched' got draw {nth} of key {key!r} twice, with two outcomes",
+            )
+    return drawn
+
+
+def _same_rows(run: Judged, expected: dict[Row, int]) -> None:
+    if run.sunk.keys() == expected.keys():
+        return
+    extra = [_told(run, row) for row in run.sunk if row not in expected]
+    missing = [_told(run, row) for row in expected if row not in run.sunk]
+    raise Difference(
+        f"sinks: {len(extra)} rows too many, {len(missing)} missing\n  too many: {extra[:4]}\n"
+        f"  missing: {missing[:4]}"
+    )
+
+
+def _told(run: Judged, row: Row) -> tuple[Any, ...]:
+    stream = run.topology.edges[row.edge].stream
+    return stream, run.topology.streams[stream].coder.decode(row.value), row.timestamp, row.sequence
+
+
+def _same_completion(epoch: int, found: Completion, expected: Completion) -> None:
+    for what in msgspec.structs.fields(Completion):
+        if what.name != "generation":
+            _same(
+                f"completion {epoch}, {what.name}",
+                getattr(found, what.name),
+                getattr(expected, what.name),
+            )
+
+
+def _same_state(run: Judged, state: HardState, reference: _Reference, last: Completion) -> None:
+    for spec in run.topology.computations:
+        for entry in last.intervals[spec.name]:
+            number = last.numbers[spec.name].get(entry.id, 0)
+            where = f"state of {spec.name}, interval {entry.id}, at commit {number}"
+            _check(
+                not state.commits.exists(spec.name, entry.id, number + 1),
+                f"{where}: commit {number + 1} is there, and no epoch knows it",
+            )
+            _same(
+                where,
+                _rows(state, spec.name, entry.id, number),
+                _rows(reference.state, spec.name, entry.id, number),
+            )
+            for host in run.hosts:
+                cache = host.caches.get((spec.name, entry.id))
+                if cache is not None:
+                    _same(
+                        f"cache on host {host.number}: {where}",
+                        _scan(cache),
+                        _rows(reference.state, spec.name, entry.id, cache.position),
+                    )
+
+
+def _rows(state: HardState, computation: str, interval: int, number: int) -> dict[bytes, bytes]:
+    cache = MemoryCache(computation, interval)
+    bring(cache, state.commits, computation, interval, number)
+    return _scan(cache)
+
+
+def _scan(cache: MemoryCache) -> dict[bytes, bytes]:
+    with cache.view() as view:
+        return dict(view.scan(b"\x01", b"\xff"))
+
+
+def _same(what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise Difference(f"{what}:\n  found    {found}\n  expected {expected}")
+
+
+def _check(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise Difference(f"epoch log: {otherwise}")

@@ -1,0 +1,111 @@
+"""Reports: what an engineer reads of one failing schedule, and of ten thousand that do not fail."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from millrace.testing.simulation.faults import Fault, Kind
+from millrace.testing.simulation.shrink import shrink
+from millrace.testing.simulation.simulation import Outcome
+
+_LINES = 80
+_LIBRARIES = ("millrace", "greenlet", "lmdb", "msgspec", "numpy", "sortedcontainers", "xxhash")
+
+
+@dataclass
+class Summary:
+    """Many schedules.
+
+    Attributes:
+        schedules: How many.
+        seeds: The first and the last.
+        steps: Of all together.
+        epochs: Completed.
+        drivers: Started.
+        happened: Kind of fault -> how often it happened.
+        failed: Seeds of the schedules that failed.
+    """
+
+    schedules: int = 0
+    seeds: tuple[int, int] | None = None
+    steps: int = 0
+    epochs: int = 0
+    drivers: int = 0
+    happened: Counter[Kind] = field(default_factory=Counter)
+    failed: list[int] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one more."""
+        self.schedules += 1
+        first, last = self.seeds or (outcome.seed, outcome.seed)
+        self.seeds = min(first, outcome.seed), max(last, outcome.seed)
+        self.steps += outcome.steps
+        self.epochs += outcome.epochs
+        self.drivers += outcome.drivers
+        self.happened.update(outcome.happened)
+        if outcome.violation is not None:
+            self.failed.append(outcome.seed)
+
+    def text(self, seconds: float) -> str:
+        """Return the summary as text.
+
+        Args:
+            seconds: How long it took.
+        """
+        first, last = self.seeds or (0, 0)
+        lines = [
+            f"schedules   {self.schedules}, seeds {first} to {last}",
+            f"failed      {len(self.failed)}" + (f": {self.failed[:20]}" if self.failed else ""),
+            f"epochs      {self.epochs}",
+            f"drivers     {self.drivers}",
+            f"steps       {self.steps}",
+            f"faults      {self.happened.total()}",
+            *(f"  {kind.name.lower():14}{self.happened[kind]:7}  {kind.value}" for kind in Kind),
+            f"time        {seconds:.0f} s",
+            f"versions    {versions()}",
+        ]
+        return "\n".join(lines)
+
+
+def versions() -> str:
+    """Return the versions of what took part."""
+    known = []
+    for name in _LIBRARIES:
+        try:
+            known.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            known.append(f"{name} not installed")
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{python} on {platform.system()} {platform.machine()}, {', '.join(known)}"
+
+
+def told(faults: Sequence[Fault], keep: Sequence[int] | None = None) -> str:
+    """Return a plan as text, a line a fault."""
+    return "\n".join(
+        f"  {n}  from step {fault.at}: {fault.kind.name}, {fault.kind.value}"
+        + (f" (at the next {fault.call})" if fault.call else "")
+        for n, fault in enumerate(faults)
+        if keep is None or n in keep
+    )
+
+
+def failure(seed: int) -> str:
+    """Return what there is to know of a schedule that fails, with the fewest faults."""
+    kept, outcome = shrink(seed)
+    numbers = ",".join(map(str, kept))
+    trace = outcome.trace[-_LINES:]
+    return "\n".join(
+        [
+            f"schedule {seed} is violated: {outcome.violation}",
+            f"with {len(kept)} of its {len(outcome.faults)} faults:",
+            told(outcome.faults, kept),
+            f"the last {len(trace)} of {len(outcome.trace)} lines of its trace:",
+            *trace,
+            "again, with all lines:",
+            f"  python -m millrace.testing.simulation --seed {seed} --keep '{numbers}' --trace",
+        ]
+    )

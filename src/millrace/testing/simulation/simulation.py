@@ -1,0 +1,247 @@
+"""One simulation: a world from a seed, faults on it as planned, run to its end and judged."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from millrace.store import LocalHardState
+from millrace.store.durable import TEMPORARY_SUFFIX
+from millrace.testing.simulation import oracle, workload
+from millrace.testing.simulation.disk import SimulatedDisk
+from millrace.testing.simulation.driver import ROOT, QueryLog, SinkFailed, drive
+from millrace.testing.simulation.fate import Fate
+from millrace.testing.simulation.faults import Fault, Kind, plan
+from millrace.testing.simulation.hosts import Host, HostCaches
+from millrace.testing.simulation.level import Row
+from millrace.testing.simulation.scheduler import Process, Scheduler, Stuck
+from millrace.testing.simulation.spark import Job
+from millrace.windmill.worker import Worker
+
+_TEMPORARY = re.compile(r"tmp/[\w-]+" + re.escape(TEMPORARY_SUFFIX))
+
+
+@dataclass
+class Outcome:
+    """What a schedule came to.
+
+    Attributes:
+        seed: Its number.
+        faults: The plan.
+        happened: Kind of fault -> how often it happened.
+        steps: How long it was.
+        epochs: Epochs completed.
+        drivers: Drivers started.
+        violation: What is wrong; None if nothing.
+        trace: Lines of who did what, if asked for.
+    """
+
+    seed: int
+    faults: Sequence[Fault]
+    happened: Counter[Kind]
+    steps: int
+    epochs: int
+    drivers: int
+    violation: str | None
+    trace: list[str] = field(default_factory=list)
+
+
+class Simulation:
+    """A world: a disk, hosts, drivers, and what happens to them.
+
+    Args:
+        seed: Everything follows from it.
+        keep: Numbers of the planned faults that are to happen; None for all.
+        trace: Whether to write down every step.
+        calm: Let nothing happen at all: one machine, no faults, nobody is interrupted.
+
+    >>> print(Simulation(1).run().violation)
+    None
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        keep: Sequence[int] | None = None,
+        trace: bool = False,
+        calm: bool = False,
+    ) -> None:
+        self.seed = seed
+        self.random = Random(f"{seed} world")
+        self.topology = workload.topology()
+        self.work = workload.generate(Random(f"{seed} work"))
+        self.faults = [] if calm else plan(Random(f"{seed} faults"))
+        stickiness = self.random.choice((0.0, 0.5, 0.8, 0.95))
+        self.scheduler = Scheduler(
+            Random(f"{seed} order"),
+            stickiness=1.0 if calm else stickiness,
+            on_step=self._on_step,
+            on_end=self._on_end,
+        )
+        self.disk = SimulatedDisk(Random(f"{seed} disk"), self._ask_disk)
+        self.hosts = [Host(n, self._ask_cache) for n in range(1 if calm else self.work.hosts)]
+        self.query_log = QueryLog()
+        self.jobs: list[Job] = []
+        self.drivers: list[Process] = []
+        self.sunk: dict[Row, int] = {}
+        self._sunk_ids: dict[tuple[int, int, int], Row] = {}
+        self._clocks: dict[Process, int] = {}
+        self._trace: list[str] | None = [] if trace else None
+        self._fate = Fate(
+            self, [fault for n, fault in enumerate(self.faults) if keep is None or n in keep]
+        )
+        self._violation: str | None = None
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Run the schedule to its end, and judge it."""
+        with _staged(self._draw):
+            try:
+                self.scheduler.run(self._processed)
+                # Who slept through it all wakes up now, and must not change anything.
+                self._fate.rest()
+                for process in self.scheduler.processes:
+                    process.paused_until = 0
+                self.scheduler.run(self._quiet)
+                if self._violation is None:
+                    self.start_driver()
+                    self.scheduler.run(self._quiet)
+            except Stuck as stuck:
+                self._violation = self._violation or str(stuck)
+            if self._violation is None:
+                self._violation = oracle.judge(self)
+        return Outcome(
+            seed=self.seed,
+            faults=self.faults,
+            happened=self._fate.happened,
+            steps=self.scheduler.steps,
+            epochs=len(self.query_log.done),
+            drivers=len(self.drivers),
+            violation=self._violation,
+            trace=self._trace or [],
+        )
+
+    def _quiet(self) -> bool:
+        return self._violation is not None or not self.scheduler.processes
+
+    def _processed(self) -> bool:
+        """Be the supervisor: start a driver if none is at work; return whether all is done."""
+        if self._violation is not None:
+            return True
+        now = self.scheduler.steps
+        at_work = False
+        for process in self.drivers:
+            if process.ended:
+                if process.error is None:
+                    return True
+            elif not process.dead and process.paused_until < now + 400:
+                at_work = True
+        if not at_work:
+            self.start_driver().paused_until = now + self.random.choice((0, 0, 20, 100))
+        return False
+
+    def start_driver(self) -> Process:
+        """Start a driver, whether or not others are at work."""
+        name = f"driver {len(self.drivers)}"
+        random = Random(f"{self.seed} {name}")
+
+        def read_to(start: int) -> int:
+            return min(len(self.work.records), start + random.randint(1, self.work.per_batch))
+
+        process = self.scheduler.spawn(name, 0, lambda: drive(self, name, read_to))
+        self._clocks[process] = random.choice((0, 0, 50, 500))
+        self.drivers.append(process)
+        return process
+
+    # -- what drivers and tasks ask of the world ---------------------------------------------------
+
+    def open_state(self) -> LocalHardState:
+        """Open the checkpoint as a driver does."""
+        return LocalHardState.create_or_open(ROOT, pipeline=self.topology.name, disk=self.disk)
+
+    def new_worker(self, host: Host) -> Worker:
+        """Return the worker of a new Python process on a host."""
+        state = LocalHardState.open(ROOT, disk=self.disk)
+        return Worker(self.topology, state, HostCaches(host))
+
+    def clock(self) -> int:
+        """Return what the driver at hand takes for the time; drivers disagree."""
+        assert self.scheduler.current is not None, "only a process has a clock"
+        return 10_000 + self.scheduler.steps + self._clocks[self.scheduler.current]
+
+    def write_sink(self, epoch: int, row: Row) -> None:
+        """Upsert a row by its id."""
+        self.scheduler.step("sink", row.sequence)
+        if self._fate.refusal():
+            raise SinkFailed("the simulation let the sink fail")
+        earlier = self._sunk_ids.setdefault((row.edge, row.origin, row.sequence), row)
+        if earlier != row:
+            self.violated(f"a sink got two rows of one id:\n  {earlier}\n  {row}")
+        self.sunk.setdefault(row, epoch)
+
+    def _draw(self, key: str, nth: int) -> int:
+        self.scheduler.step("draw a random number", key)
+        return self.random.getrandbits(30)
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def violated(self, what: str) -> None:
+        """Note the first thing that must not be, and end the schedule."""
+        self._violation = self._violation or what
+
+    def note(self, who: object, what: str) -> None:
+        """Write a line of the trace."""
+        if self._trace is not None:
+            # Names of temporary files are random, and are all that would differ from run to run.
+            line = _TEMPORARY.sub("tmp/...", what)
+            self._trace.append(f"{self.scheduler.steps:6} {who!s:28} {line}")
+
+    def _on_step(self, process: Process, what: str, where: object) -> None:
+        if self._trace is not None:
+            self.note(process, what if where is None else f"{what} {_short(where)}")
+        self._fate.on_step(process, what)
+
+    def _on_end(self, process: Process) -> None:
+        error = process.error
+        self.note(process, "ends" if error is None else f"ends: {type(error).__name__}: {error}")
+        wrong = oracle.forbidden(error, drivers=len(self.drivers))
+        if wrong is not None:
+            self.violated(f"{process} ended with {wrong}")
+
+    def _ask_disk(self, call: str, path: Path) -> int:
+        if self.scheduler.current is None:
+            return 0
+        self.scheduler.step(call, path)
+        return self._fate.refusal()
+
+    def _ask_cache(self, call: str, computation: str, interval: int) -> bool:
+        self.scheduler.step(call, (computation, interval))
+        return bool(self._fate.refusal())
+
+
+@contextmanager
+def _staged(draw: workload.Draw) -> Iterator[None]:
+    """Let user code draw from here, and keep what thousands of runs would log to themselves."""
+    log = logging.getLogger("millrace")
+    earlier, level = workload.draw, log.level
+    workload.draw = draw
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        workload.draw = earlier
+        log.setLevel(level)
+
+
+def _short(where: object) -> str:
+    if isinstance(where, Path):
+        return "/".join(where.parts[3:]) or str(where)
+    return str(where)

@@ -1,0 +1,287 @@
+"""Bugs planted into the protocol: the simulator finds each of them, and the correct code passes.
+
+A mutant is a patch of the kernel, the store or the driver's loop. On a schedule without faults it
+does nothing wrong; it needs a crash, a zombie or a power cut at the right moment to do harm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from greenlet import getcurrent
+
+from millrace.store import MemoryCache, durable
+from millrace.store.cache import changes
+from millrace.store.local import LocalCommitLog, LocalEpochLog
+from millrace.testing.simulation import Simulation, driver
+from millrace.testing.simulation.hosts import _SharedCache
+from millrace.testing.simulation.report import failure
+from millrace.testing.simulation.spark import Job
+from millrace.watermark.authority import Authority
+from millrace.windmill import rows
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.manifest import encode_entry
+from millrace.windmill.worker import Worker
+
+#: A mutant must be found within so many schedules.
+SCHEDULES = 2_000
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+MUTANTS: list[Mutant] = []
+
+
+def mutant(plant: Mutant) -> Mutant:
+    MUTANTS.append(plant)
+    return plant
+
+
+# -- the worker ------------------------------------------------------------------------------------
+
+
+@mutant
+def productions_leave_before_the_commit(patch):
+    commit, send = Worker._commit, Job._send
+    pending = {}
+
+    def later(self, *arguments):
+        if getcurrent().parent is None:  # the oracle's run, outside of any process
+            commit(self, *arguments)
+        else:
+            pending.setdefault(getcurrent(), []).append((self, arguments))
+
+    def send_first(self, *arguments):
+        send(self, *arguments)
+        for who, what in pending.pop(getcurrent(), ()):
+            commit(who, *what)
+
+    patch.setattr(Worker, "_commit", later)
+    patch.setattr(Job, "_send", send_first)
+
+
+@mutant
+def the_loser_sends_its_own_productions(patch):
+    def commit(self, spec, commits, manifest, results):
+        if not commits:
+            return
+        for commit, won in zip(commits, self._state.commits.append(commits), strict=True):
+            if won:
+                self._caches.open(commit.computation, commit.interval).apply(commit)
+
+    patch.setattr(Worker, "_commit", commit)
+
+
+@mutant
+def a_replay_runs_user_code_again(patch):
+    replay = Worker._replay
+
+    def again(self, commit, manifest, mine):
+        result = replay(self, commit, manifest, mine)
+        result.productions = mine
+        return result
+
+    patch.setattr(Worker, "_holds_productions", lambda *_: False)
+    patch.setattr(Worker, "_replay", again)
+
+
+@mutant
+def a_retry_commits_once_more_at_the_next_free_number(patch):
+    run = Worker.run
+
+    def next_free(self, spec, manifest, intervals, owned, arrivals, low_watermark_us):
+        numbers = dict(manifest.numbers[spec.name])
+        for interval in owned:
+            number = numbers.get(interval.id, 0)
+            while self._state.commits.exists(spec.name, interval.id, number + 1):
+                number += 1
+            numbers[interval.id] = number
+        changed = msgspec.structs.replace(manifest, numbers=manifest.numbers | {spec.name: numbers})
+        return run(self, spec, changed, intervals, owned, arrivals, low_watermark_us)
+
+    patch.setattr(Worker, "run", next_free)
+
+
+@mutant
+def the_cache_is_written_before_the_commit(patch):
+    commit = Worker._commit
+
+    def cache_first(self, spec, commits, manifest, results):
+        for one in commits:
+            self._caches.open(one.computation, one.interval).apply(one)
+        commit(self, spec, commits, manifest, results)
+
+    patch.setattr(Worker, "_commit", cache_first)
+
+
+@mutant
+def due_timers_are_taken_off_before_the_commit(patch):
+    execute = Worker._execute
+
+    def take_off(self, spec, interval, *arguments):
+        outcome, repaired = execute(self, spec, interval, *arguments)
+        cache = self._caches.open(spec.name, interval.id)
+        if isinstance(cache, _SharedCache):
+            taken = [row for row, value in outcome.mutations.items() if value is None]
+            shared = cache._host.cache(spec.name, interval.id)
+            for row in taken:
+                if row[:1] in (rows.TIMERS, rows.TIMER_BY_TAG):
+                    shared._rows.pop(row, None)
+        return outcome, repaired
+
+    patch.setattr(Worker, "_execute", take_off)
+
+
+# -- the cache -------------------------------------------------------------------------------------
+
+
+@mutant
+def an_older_commit_is_applied_again(patch):
+    def apply(self, commit):
+        puts, deletes = changes(commit)
+        self._rows = self._rows.copy()
+        for row in deletes:
+            self._rows.pop(row, None)
+        self._rows.update(puts)
+        self._position = max(self._position, commit.number)
+
+    patch.setattr(MemoryCache, "apply", apply)
+
+
+# -- the driver ------------------------------------------------------------------------------------
+
+
+@mutant
+def commits_come_before_the_manifest(patch):
+    append, complete = Epochs._append, Epochs.complete
+
+    def begin_unwritten(self, entry):
+        if type(entry).__name__ != "Manifest":
+            append(self, entry)
+
+    def write_both(self, manifest, *arguments):
+        append(self, manifest)
+        return complete(self, manifest, *arguments)
+
+    patch.setattr(Epochs, "_append", begin_unwritten)
+    patch.setattr(Epochs, "complete", write_both)
+
+
+@mutant
+def a_retry_writes_a_manifest_of_its_own(patch):
+    recover = Epochs._recover
+
+    def forget_the_open_one(self):
+        claim = recover(self)
+        self.open = None
+        return claim
+
+    patch.setattr(Epochs, "_recover", forget_the_open_one)
+
+
+@mutant
+def a_zombie_driver_goes_on_at_the_next_number(patch):
+    def append(self, entry):
+        while not self._log.append(self._last + 1, encode_entry(entry)):
+            self._last += 1
+        self._last += 1
+
+    patch.setattr(Epochs, "_append", append)
+
+
+@mutant
+def an_entry_of_the_epoch_log_is_overwritten(patch):
+    append = LocalEpochLog.append
+
+    def replace(self, number, entry):
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.unlink(self._slot(number))
+        return append(self, number, entry)
+
+    patch.setattr(LocalEpochLog, "append", replace)
+
+
+@mutant
+def a_restart_forgets_low_watermarks(patch):
+    patch.setattr(Authority, "restore", lambda *_: None)
+
+
+@mutant
+def an_epoch_is_complete_before_its_sinks_have_its_rows(patch):
+    complete = Epochs.complete
+    write = driver.write_sinks
+
+    def sinks_after(world, batch, rows_):
+        waiting.append((world, batch, rows_))
+
+    def complete_first(self, *arguments):
+        completion = complete(self, *arguments)
+        while waiting:
+            write(*waiting.pop())
+        return completion
+
+    waiting = []
+    patch.setattr(driver, "write_sinks", sinks_after)
+    patch.setattr(Epochs, "complete", complete_first)
+
+
+# -- the disk --------------------------------------------------------------------------------------
+
+
+@mutant
+def data_is_not_synced_before_it_gets_its_name(patch):
+    def write(path: Path, parts, disk):
+        fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        for part in parts:
+            rest = memoryview(part)
+            while rest:
+                rest = rest[disk.write(fd, rest) :]
+        disk.close(fd)
+
+    patch.setattr(durable, "_write", write)
+
+
+@mutant
+def names_are_not_synced(patch):
+    patch.setattr(durable, "sync_directory", lambda *_: None)
+
+
+@mutant
+def a_name_that_is_found_is_not_synced(patch):
+    patch.setattr(LocalCommitLog, "_settle", lambda *_: None)
+
+
+@mutant
+def a_slot_is_looked_at_and_then_taken(patch):
+    def link(temporary: Path, slot: Path, disk):
+        try:
+            disk.stat(slot)
+        except FileNotFoundError:
+            pass
+        else:
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            disk.unlink(slot)
+        disk.link(temporary, slot)
+        return True
+
+    patch.setattr(durable, "_link", link)
+
+
+# -- the test --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plant", MUTANTS, ids=lambda plant: plant.__name__)
+def test_the_simulator_finds(plant, monkeypatch, record_property):
+    plant(monkeypatch)
+    for seed in range(3):
+        calm = Simulation(seed, calm=True).run().violation
+        assert calm is None, "without faults it must do no harm"
+    found = next((s for s in range(SCHEDULES) if Simulation(s).run().violation), None)
+    assert found is not None, f"{plant.__name__} passed {SCHEDULES} schedules"
+    told = failure(found)
+    record_property("seed", found)
+    assert f"--seed {found}" in told

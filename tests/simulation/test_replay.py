@@ -1,0 +1,105 @@
+"""A seed is all that it takes to see a schedule again."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from millrace.testing import simulation
+from millrace.testing.simulation import Simulation, shrink
+from millrace.testing.simulation.report import Summary, failure
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.worker import Worker
+
+COMMAND = [sys.executable, "-m", "millrace.testing.simulation"]
+
+
+def command(*arguments, **environment):
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | environment,
+    )
+
+
+def test_a_seed_replays_step_by_step_whatever_the_hashes_of_strings():
+    traces = [command("--seed", "5", "--trace", PYTHONHASHSEED=n).stdout for n in ("1", "2")]
+    assert traces[0] == traces[1]
+    assert traces[0].splitlines() == [
+        *Simulation(5, trace=True).run().trace,
+        *traces[0].splitlines()[-len(Simulation(5).faults) - 2 :],
+    ]
+
+
+def test_seeds_differ():
+    outcomes = [Simulation(seed, trace=True).run() for seed in range(4)]
+    assert len({tuple(outcome.trace) for outcome in outcomes}) == 4
+    assert len({tuple(outcome.faults) for outcome in outcomes}) == 4
+
+
+def test_every_kind_of_fault_happens():
+    summary = Summary()
+    for seed in range(100):
+        summary.add(Simulation(seed).run())
+    assert set(summary.happened) == set(simulation.Kind)
+    assert summary.seeds == (0, 99)
+    assert summary.drivers > 150
+    assert "seeds 0 to 99" in summary.text(1.0)
+
+
+def test_a_calm_run_has_one_driver_and_one_more_that_finds_nothing_to_do():
+    outcome = Simulation(0, calm=True).run()
+    assert (outcome.violation, outcome.drivers, outcome.faults) == (None, 2, [])
+
+
+def test_a_failure_is_shrunk_to_the_faults_it_needs_and_told_with_its_seed(monkeypatch):
+    replay = Worker._replay
+
+    def forget(self, commit, manifest, mine):
+        result = replay(self, commit, manifest, mine)
+        result.productions.truncate(0)
+        return result
+
+    monkeypatch.setattr(Worker, "_replay", forget)
+    seed = next(
+        s for s in range(100) if Simulation(s).run().violation and len(Simulation(s).faults) > 3
+    )
+    kept, outcome = shrink(seed)
+    assert len(kept) < len(outcome.faults)
+    assert outcome.violation is not None
+    for number in kept:
+        fewer = [one for one in kept if one != number]
+        assert Simulation(seed, keep=fewer).run().violation is None
+    told = failure(seed)
+    assert outcome.violation in told
+    assert f"--seed {seed} --keep '{','.join(map(str, kept))}' --trace" in told
+    assert outcome.trace[-1] in told
+
+
+def test_a_schedule_that_passes_is_not_shrunk():
+    with pytest.raises(ValueError, match="does not fail"):
+        shrink(1)
+
+
+def test_an_unexpected_end_of_a_process_is_a_violation(monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError("nobody expects this")
+
+    monkeypatch.setattr(Epochs, "complete", broken)
+    assert "nobody expects this" in Simulation(0, calm=True).run().violation
+
+
+def test_many_schedules_from_the_command_line():
+    done = command("--schedules", "6", "--first", "40", "--processes", "2")
+    assert done.returncode == 0, done.stderr
+    assert "schedules   6, seeds 40 to 45" in done.stdout
+    assert "failed      0" in done.stdout
+
+
+def test_the_command_line_stops_when_its_time_is_over():
+    done = command("--schedules", "100000", "--minutes", "0", "--processes", "1")
+    assert done.returncode == 0, done.stderr
+    assert "schedules   50, seeds 0 to 49" in done.stdout
