@@ -1,11 +1,14 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types layers demo bench lock clean
+.PHONY: help setup test chaos lint format types layers demo bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+N ?= 10000
+FIRST ?= 1000
+MINUTES ?=
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "  make %-8s %s\n", substr($$1, 3), $$2}'
@@ -15,6 +18,9 @@ setup: ## make .venv with the locked dependencies and millrace (does nothing if 
 
 test: setup ## run every tier of tests
 	$(BIN)/pytest $(ARGS)
+
+chaos: setup ## N schedules of simulated faults, for MINUTES at most, from seed FIRST on
+	$(BIN)/python -m millrace.testing.simulation --schedules $(N) --first $(FIRST) $(if $(MINUTES),--minutes $(MINUTES))
 
 lint: setup ## ruff: rules, and whether the code is formatted
 	$(BIN)/ruff check . $(ARGS)

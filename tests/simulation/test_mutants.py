@@ -65,14 +65,15 @@ def productions_leave_before_the_commit(patch):
 
 @mutant
 def the_loser_sends_its_own_productions(patch):
-    def commit(self, spec, commits, manifest, results):
-        if not commits:
-            return
-        for commit, won in zip(commits, self._state.commits.append(commits), strict=True):
-            if won:
-                self._caches.open(commit.computation, commit.interval).apply(commit)
+    commit = Worker._commit
 
-    patch.setattr(Worker, "_commit", commit)
+    def mine(self, spec, commits, manifest, results):
+        own = {number: result.productions for number, result in results.items()}
+        commit(self, spec, commits, manifest, results)
+        for one in commits:
+            results[one.interval].productions = own[one.interval]
+
+    patch.setattr(Worker, "_commit", mine)
 
 
 @mutant
@@ -146,7 +147,8 @@ def an_older_commit_is_applied_again(patch):
         for row in deletes:
             self._rows.pop(row, None)
         self._rows.update(puts)
-        self._position = max(self._position, commit.number)
+        if commit.number > self.position:
+            self._standing = self._standing.after(commit)
 
     patch.setattr(MemoryCache, "apply", apply)
 

@@ -158,8 +158,9 @@ class Epochs:
             return None
         if self.open is not None or epoch != self.completed + 1:
             # A run that slept while another went on is not the one to complain of its offsets.
-            if self._log.last() > self._last:
-                raise self._zombie()
+            superseded = self.superseded()
+            if superseded is not None:
+                raise superseded
             raise CheckpointMismatch(
                 f"epoch {epoch} was asked for, but "
                 + (

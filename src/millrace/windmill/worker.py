@@ -287,13 +287,9 @@ class Worker:
             wins = []
         else:
             return
-        try:
-            refuse_superseded(self._state.epochs, manifest)
-        except ZombieWriter:
-            for commit, won in zip(commits, wins, strict=True):
-                if won:
-                    self._state.commits.remove(spec.name, commit.interval, [commit.number])
-            raise
+        # What this attempt may have put into a collected slot stays there, for the next collection:
+        # it cannot tell it from a commit that it won before it fell asleep, and that counts.
+        refuse_superseded(self._state.epochs, manifest)
         for commit, won in zip(commits, wins, strict=True):
             if won:
                 if spec.guarantees.productions is not WEAK:

@@ -19,7 +19,7 @@ from millrace.testing.simulation.spark import Attempt, Job
 _FOREVER = 1 << 60
 _FILLS = frozenset({"create", "write", "link", "mkdir"})
 _WRITES = _FILLS | {"fsync", "fsync names"}
-_CACHE = frozenset({"position", "view", "apply", "clear"})
+_CACHE = frozenset({"position", "standing", "view", "apply", "load", "settle", "clear"})
 _REFUSALS = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 
 
@@ -199,8 +199,8 @@ class Fate:
         if not lost and position > 1:
             current, self._world.scheduler.current = self._world.scheduler.current, None
             try:
-                commits = LocalHardState.open(ROOT, disk=self._world.disk).commits
-                bring(older, commits, computation, interval, pick % position)
+                state = LocalHardState.open(ROOT, disk=self._world.disk)
+                bring(older, state, computation, interval, pick % position)
             finally:
                 self._world.scheduler.current = current
         host.caches[computation, interval] = older

@@ -6,11 +6,12 @@ a step. A Python worker serves one task after another of its run, and is gone wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from millrace.model.errors import StoreError
-from millrace.store import Cache, Commit, MemoryCache, View
+from millrace.store import Cache, Commit, MemoryCache, Standing, View
+from millrace.store.snapshot import Rows
 from millrace.windmill.worker import Worker
 
 #: Asks for leave to call a cache; returns whether the call is to fail.
@@ -70,6 +71,14 @@ class _SharedCache:
     def position(self) -> int:
         return self._behind("position").position
 
+    @property
+    def standing(self) -> Standing:
+        return self._behind("standing").standing
+
+    @property
+    def size_bytes(self) -> int:
+        return self._behind("size").size_bytes
+
     @contextmanager
     def view(self, at: int | None = None) -> Iterator[View]:
         with self._behind("view").view(at) as view:
@@ -77,6 +86,13 @@ class _SharedCache:
 
     def apply(self, commit: Commit) -> None:
         self._behind("apply").apply(commit)
+
+    def load(self, position: int, chain: int, parts: Iterable[Rows]) -> None:
+        rows = list(parts)  # as LMDB: nothing shows before the last of them has come
+        self._behind("load").load(position, chain, rows)
+
+    def settle(self, debt: int) -> None:
+        self._behind("settle").settle(debt)
 
     def clear(self) -> None:
         self._behind("clear").clear()

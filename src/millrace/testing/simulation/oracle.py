@@ -262,7 +262,7 @@ def _same_state(run: Judged, state: HardState, reference: _Reference, last: Comp
 
 def _rows(state: HardState, computation: str, interval: int, number: int) -> dict[bytes, bytes]:
     cache = MemoryCache(computation, interval)
-    bring(cache, state.commits, computation, interval, number)
+    bring(cache, state, computation, interval, number)
     return _scan(cache)
 
 
