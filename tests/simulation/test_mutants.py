@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from greenlet import getcurrent
 
+from millrace.model.errors import ZombieWriter
 from millrace.store import MemoryCache, durable
 from millrace.store.cache import changes
 from millrace.store.local import LocalCommitLog, LocalEpochLog
@@ -23,7 +24,7 @@ from millrace.testing.simulation.hosts import _SharedCache
 from millrace.testing.simulation.report import failure
 from millrace.testing.simulation.spark import Job
 from millrace.watermark.authority import Authority
-from millrace.windmill import rows
+from millrace.windmill import rows, worker
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import encode_entry
 from millrace.windmill.worker import Worker
@@ -119,6 +120,28 @@ def the_cache_is_written_before_the_commit(patch):
 
 
 @mutant
+def an_attempt_left_behind_takes_back_what_it_won(patch):
+    refuse, append = worker.refuse_superseded, LocalCommitLog.append
+    won = {}
+
+    def remember(self, commits):
+        wins = append(self, commits)
+        won[getcurrent()] = [(self, one) for one, win in zip(commits, wins, strict=True) if win]
+        return wins
+
+    def take_back(log, manifest):
+        try:
+            refuse(log, manifest)
+        except ZombieWriter:
+            for commits, one in won.pop(getcurrent(), ()):
+                commits.remove(one.computation, one.interval, [one.number])
+            raise
+
+    patch.setattr(LocalCommitLog, "append", remember)
+    patch.setattr(worker, "refuse_superseded", take_back)
+
+
+@mutant
 def due_timers_are_taken_off_before_the_commit(patch):
     execute = Worker._execute
 
@@ -168,6 +191,7 @@ def commits_come_before_the_manifest(patch):
         append(self, manifest)
         return complete(self, manifest, *arguments)
 
+    patch.setattr(worker, "refuse_superseded", lambda *_: None)  # it would find no manifest
     patch.setattr(Epochs, "_append", begin_unwritten)
     patch.setattr(Epochs, "complete", write_both)
 

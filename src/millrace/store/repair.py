@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from millrace.model.errors import DamagedStore, StoreError
-from millrace.store.cache import Cache
+from millrace.store.cache import Cache, moved
 from millrace.store.commit import payload_bytes
 from millrace.store.log import HardState
 from millrace.store.snapshot import Rows, decode_snapshot
@@ -178,11 +178,13 @@ class _Repairing:
         return self._state.snapshots.numbers(computation).get(interval, ())
 
     def _check_chain(self) -> None:
-        found = self._cache.standing.chain
-        if self._chain not in (None, found):
+        found = self._cache.standing
+        if found.position != self._number:  # by another process, so it says nothing of the log
+            raise moved(*self._name, found.position, self._number)
+        if self._chain not in (None, found.chain):
             raise DamagedStore(
-                f"{self.where} has chain {found} at commit {self._number}, but the manifest says "
-                f"{self._chain}: the snapshot or the log is of another history"
+                f"{self.where} has chain {found.chain} at commit {self._number}, but the manifest "
+                f"says {self._chain}: the snapshot or the log is of another history"
             )
 
     def _tell(self, repair: Repair, problems: list[str]) -> None:

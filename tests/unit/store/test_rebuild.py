@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from millrace.model.errors import DamagedCache, DamagedStore
+from millrace.model.errors import DamagedCache, DamagedStore, StoreError
 from millrace.store import (
     Cache,
     Commit,
@@ -217,3 +217,17 @@ def test_the_debt_is_what_was_committed_since_the_last_snapshot(cache: Cache) ->
     cache.load(2, two.chain, [[(b"Sn", b"2"), (b"Sw", b"a")]])
     assert cache.standing == (2, two.chain, 0)
     assert holds(cache, 2)
+
+
+def test_a_cache_that_vanishes_meanwhile_is_not_taken_for_a_damaged_log(log: HardState) -> None:
+    """Found by the simulator: it told the user to restore the checkpoint from a copy."""
+
+    class Vanishing(MemoryCache):
+        def apply(self, commit: Commit) -> None:
+            super().apply(commit)
+            if commit.number == 9:
+                self.clear()
+
+    with pytest.raises(StoreError, match="try this task again") as raised:
+        bring(Vanishing("count", 0), log, "count", 0, 9, CHAINS[8])
+    assert not isinstance(raised.value, DamagedStore)

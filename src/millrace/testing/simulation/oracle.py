@@ -82,16 +82,16 @@ class Difference(Exception):
     """Something is not as in the run without faults."""
 
 
-def forbidden(error: BaseException | None, *, drivers: int) -> str | None:
+def forbidden(error: BaseException | None, *, alone: bool) -> str | None:
     """Return how a process must not end, if it ended so.
 
     Args:
         error: What it ended with.
-        drivers: How many drivers were started so far: a lone one cannot be a zombie.
+        alone: Whether it is a driver, and the first: nobody can have superseded it.
     """
     if error is None or isinstance(error, _EXPECTED) or type(error) is StoreError:
         return None
-    if isinstance(error, ZombieWriter) and drivers > 1:
+    if isinstance(error, ZombieWriter) and not alone:
         return None
     return f"{type(error).__name__}: {error}"
 

@@ -212,7 +212,7 @@ class Simulation:
     def _on_end(self, process: Process) -> None:
         error = process.error
         self.note(process, "ends" if error is None else f"ends: {type(error).__name__}: {error}")
-        wrong = oracle.forbidden(error, drivers=len(self.drivers))
+        wrong = oracle.forbidden(error, alone=self.drivers == [process])
         if wrong is not None:
             self.violated(f"{process} ended with {wrong}")
 
