@@ -187,3 +187,9 @@ if ! stamped "$venv/.stamp-project" "$want_project"; then
     }
     echo "$want_project" >"$venv/.stamp-project"
 fi
+
+# --- the Kafka broker that the tests start -------------------------------------------------------
+
+if [ "$venv" = .venv ]; then
+    "$venv/bin/python" scripts/kafka_jars.py || fail "the Kafka broker's jars are missing, see above."
+fi

@@ -1,0 +1,152 @@
+"""Kafka for real: partitions that are silent, stall, appear or lose records; and as a sink."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import millrace as mr
+from millrace.model.errors import RunFailed
+from millrace.windmill.epochs import Epochs
+from millrace_examples.kafka.count_words import pipeline
+
+
+class Ends(mr.Computation):
+    """Says a record's time when the low watermark has passed it, and whether it was late."""
+
+    inputs = {"numbers": mr.by("n")}
+    outputs = {"ends": str}
+
+    def process_record(self, record: mr.Record) -> None:
+        self.set_timer("end", at=record.timestamp + 1)
+        if record.late:
+            self.produce("ends", f"late {record.timestamp}")
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        self.produce("ends", f"{timer.at - 1}")
+
+
+def _send(kafka: Any, topic: str, partition: int, *times: int) -> None:
+    values = [json.dumps({"n": partition * 1000 + at, "at": at}).encode() for at in times]
+    kafka.send(topic, partition, *values)
+
+
+def _pipeline(kafka: Any, topic: str, *sinks: Any) -> mr.Pipeline:
+    p = mr.Pipeline("kafka")
+    source = mr.Kafka(
+        kafka.servers, topic, schema="n long, at long, kafka_offset long", records_per_epoch=3
+    )
+    p.inject("numbers", source, timestamp="at", low_watermark=mr.BoundedDelay(10), idle="1 min")
+    p.add(Ends)
+    for sink in sinks:
+        p.sink("ends", sink)
+    return p
+
+
+def _until(tools: Any, run: Any, records: int) -> None:
+    """A new partition is found within seconds, so what is there now may not be all."""
+    for _ in range(60):
+        tools.step(run)
+        if run.status().injected["numbers"] >= records:
+            return
+    pytest.fail(f"{records} records did not come: {run.status()}")
+
+
+def test_a_low_watermark_for_each_partition(kafka: Any, tools: Any) -> None:
+    topic, kept = kafka.topic("numbers", 2), tools.Kept()
+    _send(kafka, topic, 0, 100, 95, 130, 125, 150)  # out of order, within the bound
+    run = tools.start(_pipeline(kafka, topic, kept))
+    tools.step(run)
+    assert run.status().low_watermark == mr.MIN_TIMESTAMP  # partition 1 has nothing
+    _send(kafka, topic, 1, 110)
+    tools.step(run)
+    assert run.status().low_watermark == 100
+    assert kept.values == ["95"]
+
+    # 1 stalls; after a minute it holds nothing any more. What it sends then is late.
+    run.stop()
+    tools.clock.now += mr.MINUTE
+    run = tools.start(_pipeline(kafka, topic, kept))
+    _send(kafka, topic, 0, 160)
+    tools.step(run)
+    assert run.status().idle == {"numbers": [f"{topic}-1"]}
+    assert run.status().low_watermark == 150
+    assert run.status().late == 0
+    _send(kafka, topic, 1, 120)
+    tools.step(run)
+    assert run.status().late == 1
+    assert run.status().idle == {}
+
+    # Partitions that are added later are read from their beginning, and hold from then on.
+    kafka.add_partitions(topic, 3)
+    _send(kafka, topic, 2, 155, 158)
+    _until(tools, run, 10)
+    _send(kafka, topic, 0, 300)
+    _send(kafka, topic, 1, 300)
+    tools.step(run)
+    assert run.status().low_watermark == 150
+    tools.finish(run)
+    expected = [95, 100, 110, 120, 125, 130, 150, 155, 158, 160, 300, 300]
+    assert sorted(int(value) for value in kept.values if "late" not in value) == expected
+    assert [value for value in kept.values if "late" in value] == ["late 120"]
+
+
+def test_a_topic_that_lost_records_or_is_gone_ends_the_run(kafka: Any, tools: Any) -> None:
+    topic = kafka.topic("fleeting", 1)
+    _send(kafka, topic, 0, 1, 2, 3, 4)
+    run = tools.start(_pipeline(kafka, topic, tools.Kept()))
+    tools.step(run)
+    run.stop()
+    _send(kafka, topic, 0, 5, 6, 7, 8)
+    kafka.truncate(topic, 0, 7)
+    run = tools.start(_pipeline(kafka, topic, tools.Kept()))
+    with pytest.raises(RunFailed, match=r"InputLost: .*'fleeting-0' .* 3 records were removed"):
+        tools.step(run)
+    kafka.delete(topic)
+    run = tools.start(_pipeline(kafka, topic, tools.Kept()))
+    with pytest.raises(RunFailed, match=r"InputLost: Kafka topic 'fleeting'.* deleted"):
+        tools.step(run)
+
+
+def test_a_retried_epoch_sends_the_ids_it_had(
+    kafka: Any, tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = kafka.topic("source", 1), kafka.topic("target", 2)
+    _send(kafka, source, 0, *range(5), 100)
+    complete, dying = Epochs.complete, [True]
+
+    def dies(self: Epochs, manifest: Any, results: Any, observed: Any) -> Any:
+        results = list(results)
+        if dying and any(result.counters.timers for result in results):
+            dying.clear()
+            raise OSError("the driver dies")
+        return complete(self, manifest, results, observed)
+
+    monkeypatch.setattr(Epochs, "complete", dies)
+    for turn in range(2):
+        run = tools.start(_pipeline(kafka, source, mr.KafkaSink(kafka.servers, target)))
+        if turn == 0:
+            with pytest.raises(RunFailed, match="the driver dies"):
+                tools.step(run)
+        else:
+            tools.step(run)
+    messages = kafka.messages(target, 2)
+    said = [(dict(m.headers())["millrace-id"], m.key(), m.value()) for m in messages]
+    assert len(said) == 10
+    assert sorted(value for _, _, value in set(said)) == [b"0", b"1", b"2", b"3", b"4"]
+    assert len({id for id, _, _ in said}) == 5
+
+
+def test_the_example_counts_words(kafka: Any, tools: Any) -> None:
+    words, counts = kafka.topic("words", 2), kafka.topic("counts", 1)
+    for partition, said in enumerate([[("tea", 0), ("tea", 59), ("mate", 70)], [("tea", 66)]]):
+        texts = [json.dumps({"word": word, "at": at * mr.SECOND}) for word, at in said]
+        kafka.send(words, partition, *(text.encode() for text in texts))
+    run = tools.start(pipeline(kafka.servers, words, counts))
+    tools.step(run)
+    (message,) = kafka.messages(counts, 1)
+    assert json.loads(message.value()) == {"word": "tea", "minute": 0, "count": 2}
+    assert message.key() == b"tea"
+    assert message.timestamp()[1] == 59_999
