@@ -2,7 +2,7 @@
 
     python -m millrace_examples.kafka.count_words localhost:9092 words counts /tmp/checkpoint
 
-Messages are JSON objects: ``{"word": "tea", "at": "2026-11-20T09:00:00+00:00"}``. Both topics must be
+Messages are JSON: ``{"word": "tea", "at": "2026-11-20T09:00:00+00:00"}``. Both topics must be
 there. It runs until Ctrl-C, and goes on where it was when it is started again.
 """
 
@@ -16,10 +16,14 @@ import millrace as mr
 
 
 class Word(msgspec.Struct, frozen=True):
+    """What comes in."""
+
     word: str
 
 
 class Count(msgspec.Struct, frozen=True):
+    """What goes out."""
+
     word: str
     minute: int
     count: int
