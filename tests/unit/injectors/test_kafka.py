@@ -1,0 +1,124 @@
+"""Kafka without a broker: arguments, columns, and what travels to workers."""
+
+import datetime as dt
+import pickle
+import sys
+
+import pytest
+
+import millrace as mr
+from millrace.injectors.kafka import ID_HEADER, _id
+from millrace.injectors.lines import RowMaker, json_object
+from millrace.injectors.offsets import column_names
+from millrace.model.errors import InputLost, PipelineError, RecordRejected
+from millrace.spark.kafka_sink import encode_columns
+
+
+def test_without_a_schema_a_row_is_the_message():
+    kafka = mr.Kafka("localhost:1", "t")
+
+    assert column_names(kafka.schema) == [
+        *("value", "kafka_key", "kafka_topic", "kafka_partition", "kafka_offset"),
+        *("kafka_timestamp", "kafka_id"),
+    ]
+
+
+def test_it_travels_without_its_connections():
+    kafka = mr.Kafka("localhost:1", ["a", "b"], schema="n long, at long")
+    kafka._consumer = object()
+    there = pickle.loads(pickle.dumps(kafka))
+
+    assert there._consumer is None
+    assert repr(there) == repr(kafka) == "Kafka('localhost:1', ['a', 'b'])"
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "offset", "expected"),
+    [(0, 10, 5, 9), (0, 7, 5, 7), (5, 10, 5, 9), (0, 5, 5, 5), (3, 10, None, 3)],
+    ids=["limited", "to the end", "its beginning", "nothing new", "found"],
+)
+def test_it_advances_as_far_as_an_epoch_may_go(first, last, offset, expected):
+    kafka = mr.Kafka("localhost:1", "t", records_per_epoch=4)
+    kafka._bounds = {"t-0": (first, last)}
+
+    assert kafka.advance("t-0", offset) == mr.Advance(expected)
+
+
+def test_a_partition_that_was_only_found_has_nothing_to_read():
+    assert list(mr.Kafka("localhost:1", "t").split("t-0", None, 7)) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "says"),
+    [(6, 9, "begins at 6: 1 records were removed"), (0, 4, "ends at 4: the topic was deleted")],
+)
+def test_what_is_gone_is_an_error(first, last, says):
+    kafka = mr.Kafka("localhost:1", "t")
+    kafka._bounds = {"t-0": (first, last)}
+
+    with pytest.raises(InputLost, match=says):
+        kafka.advance("t-0", 5)
+
+
+def test_arguments_are_checked():
+    with pytest.raises(PipelineError, match="expected 1 or more"):
+        mr.Kafka("localhost:1", "t", records_per_epoch=0)
+    with pytest.raises(PipelineError, match="expected the name of a topic"):
+        mr.Kafka("localhost:1", [])
+    with pytest.raises(PipelineError, match="expected the name of a topic"):
+        mr.KafkaSink("localhost:1", "")
+
+
+@pytest.mark.parametrize("make", [lambda: mr.Kafka("s", "t"), lambda: mr.KafkaSink("s", "t")])
+def test_the_missing_package_is_named(monkeypatch, make):
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+
+    with pytest.raises(PipelineError, match=r"pip install 'millrace\[kafka\]'"):
+        make()
+
+
+def test_the_id_is_in_the_header():
+    assert _id([("other", b"x"), (ID_HEADER, b"7f")]) == "7f"
+    assert _id(None) is None
+    assert _id([]) is None
+
+
+def test_a_column_may_come_from_beside_the_value():
+    maker = RowMaker("n long, kafka_offset long, missing string", json_object)
+
+    assert maker.row(b'{"n": 1}', "here", {"kafka_offset": 9}) == (1, 9, None)
+    assert maker.row(b'{"n": 1, "kafka_offset": 3}', "here", {"kafka_offset": 9}) == (1, 3, None)
+
+
+def test_a_parse_may_give_columns_in_order():
+    maker = RowMaker("n long, kafka_offset long, s string", lambda data: (int(data), "s"))
+
+    assert maker.row(b"5", "here", {"kafka_offset": 9}) == (5, 9, "s")
+    with pytest.raises(RecordRejected, match=r"here: ValueError: (.|\n)*b'six'"):
+        maker.row(b"six", "here")
+
+
+@pytest.mark.parametrize("text", [b'"2026-11-20T09:00:00Z"', b'"2026-11-20T10:00+01:00"', b"%d"])
+def test_a_time_may_be_written_in_every_way(text):
+    nine = dt.datetime(2026, 11, 20, 9, tzinfo=dt.UTC)
+    text = text.replace(b"%d", str(int(nine.timestamp()) * mr.SECOND).encode())
+
+    assert RowMaker("at timestamp", json_object).row(b'{"at": ' + text + b"}", "x") == (nine,)
+
+
+def test_a_time_without_a_zone_names_no_instant():
+    with pytest.raises(RecordRejected, match="has no time zone"):
+        RowMaker("at timestamp", json_object).row(b'{"at": "2026-11-20T09:00:00"}', "x")
+
+
+def test_only_objects_have_columns():
+    with pytest.raises(RecordRejected, match="expected a JSON object, got list"):
+        RowMaker("at timestamp", json_object).row(b"[1]", "x")
+
+
+def test_messages_of_a_sink():
+    assert encode_columns({"value": b"\x00"}) == b"\x00"
+    assert encode_columns({"value": 7}) == b'{"value":7}'
+    assert encode_columns({"at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}) == (
+        b'{"at":"2026-01-01T00:00:00Z"}'
+    )

@@ -1,0 +1,45 @@
+"""What a task notes of the processes that its rows came by."""
+
+import pyarrow as pa
+
+import millrace as mr
+from millrace.spark import wire
+from millrace.spark.processes import note
+from millrace.watermark.process import Process
+
+NEVER = mr.MIN_TIMESTAMP
+
+
+def noted(*rows, latest=1000):
+    report = wire.TaskReport(1, 0, [], {}, {}, {}, 0.0)
+    names = ("process", "ts", "claimed")
+    schema = pa.schema([("process", pa.string()), ("ts", pa.int64()), ("claimed", pa.int64())])
+    for some in rows:
+        table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in some], schema)
+        note(report, "s", table, latest)
+    return report
+
+
+def test_the_newest_and_the_highest_claim_of_each_count():
+    report = noted([("a", 5, 1), ("b", 7, None), ("a", 3, 2)], [("a", None, None), ("a", 6, 1)])
+
+    assert report.processes == {"s": {"a": Process(6, 2), "b": Process(7, NEVER)}}
+
+
+def test_rows_without_a_name_came_by_the_only_process():
+    assert noted([(None, 5, None)]).processes == {"s": {"": Process(5, NEVER)}}
+
+
+def test_a_claim_is_refused_beyond_what_the_clock_allows():
+    report = noted([("a", None, 1000), ("b", None, 1001), ("c", None, mr.MAX_TIMESTAMP)])
+
+    assert report.refused == {"s": 1}
+    assert report.processes["s"] == {
+        "a": Process(NEVER, 1000),
+        "b": Process(NEVER, NEVER),
+        "c": Process(NEVER, mr.MAX_TIMESTAMP),
+    }
+
+
+def test_no_rows_say_nothing():
+    assert noted([]).processes == {}
