@@ -38,10 +38,10 @@ def main(settings):
     source = mr.Kafka(
         settings["servers"],
         settings["topic"],
-        schema="sender string, number long, at long",
+        schema="sender string, number long, at long, kafka_id string",
         records_per_epoch=20,
     )
-    p.inject("numbers", source, timestamp="at", low_watermark=mr.BoundedDelay(1000))
+    p.inject("numbers", source, timestamp="at", low_watermark=mr.BoundedDelay(1000), id="kafka_id")
     p.add(Count)
     p.sink("seen", mr.PostgreSQL(settings["conninfo"], "seen"))
     run = p.start(spark, checkpoint=settings["checkpoint"])
