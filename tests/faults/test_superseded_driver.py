@@ -9,6 +9,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import MillraceError, RunFailed, ZombieWriter
+from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.run import Run
 from millrace.store import MemoryHardState
 from millrace.windmill.epochs import Epochs
@@ -53,7 +54,10 @@ class Drivers:
         """Return a run that claims the checkpoint; each start of its query takes one of these."""
         epochs = Epochs(self.topology, self.state, intervals=2)
         nothing: Any = None
-        run = Run(self.topology, epochs, nothing, nothing, nothing, self.folder, lambda: 0)
+        beside = Housekeeping(self.state)
+        run = Run(
+            self.topology, epochs, nothing, nothing, beside, nothing, {}, self.folder, lambda: 0
+        )
         left = list(queries)
         run.launch(lambda: left.pop(0))
         return run

@@ -12,6 +12,7 @@ from pyspark.storagelevel import StorageLevel
 
 from millrace.spark import wire
 from millrace.spark.plan import Plan
+from millrace.store import Written
 from millrace.windmill.epochs import Observed
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.routing import Productions
@@ -26,11 +27,13 @@ class Outcome:
         results: One for each interval; productions are not among what is reported.
         observed: What was seen of the injected streams.
         seconds: Python time, over all tasks.
+        written: Snapshots that the workers wrote.
     """
 
     results: list[Result]
     observed: Observed
     seconds: float
+    written: Written
 
 
 def run_job(plan: Plan, rows: DataFrame, manifest: Manifest, sinks: Sequence[Any]) -> Outcome:
@@ -72,9 +75,11 @@ def run_job(plan: Plan, rows: DataFrame, manifest: Manifest, sinks: Sequence[Any
 
 def _outcome(reports: list[wire.TaskReport]) -> Outcome:
     observed = Observed()
+    written = Written()
     results = []
     for report in reports:
         observed.add(Observed(report.newest, report.injected, report.refused, report.processes))
+        written.add(report.written)
         results += [
             Result(
                 one.computation,
@@ -89,4 +94,4 @@ def _outcome(reports: list[wire.TaskReport]) -> Outcome:
             )
             for one in report.intervals
         ]
-    return Outcome(results, observed, sum(report.seconds for report in reports))
+    return Outcome(results, observed, sum(report.seconds for report in reports), written)

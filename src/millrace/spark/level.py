@@ -114,6 +114,7 @@ class _Task:
             yield from passing.combine_chunks().to_batches()
         if self._stage.level < self._topology.depth:
             yield wire.control_rows(low_watermarks, self._tasks)
+        self._report.written = self._runtime.snapshots.take()
         self._report.seconds = time.perf_counter() - started
         yield wire.report_row(self._report)
 
@@ -147,6 +148,9 @@ class _Task:
             intervals.owned(self._task, self._tasks),
             arrivals,
             input_us,
+        )
+        self._runtime.snapshots.offer(
+            spec.name, [result.interval for result in results if result.counters.keys]
         )
         for result in results:
             origin, sequences = production_ids(

@@ -31,6 +31,7 @@ from millrace.model.topology import Topology, injector_name
 from millrace.spark.binding import bind_sinks, claim_sinks
 from millrace.spark.external import external
 from millrace.spark.failure import explain
+from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import intervals_for, is_local, tasks_for
 from millrace.spark.plan import SETTINGS, StreamPlan
@@ -126,7 +127,17 @@ def start(
         _check_progress(checkpoint, epochs, home / "spark")
         claim_sinks(topology, epochs)
         plan.attach(state, cache or (str(home / "cache") if is_local(spark) else ""))
-        run = Run(topology, epochs, plan, publisher, alarm, gates, scratch, clock or _now_us)
+        run = Run(
+            topology,
+            epochs,
+            plan,
+            publisher,
+            Housekeeping(state),
+            alarm,
+            gates,
+            scratch,
+            clock or _now_us,
+        )
         run._hold_back()
         rows = plan.rows(epochs.interval_counts())
         query = (
@@ -178,6 +189,7 @@ class Run:
         epochs: Epochs,
         plan: StreamPlan,
         publisher: Publisher,
+        housekeeping: Housekeeping,
         alarm: Alarm,
         gates: dict[str, Gate],
         scratch: Path,
@@ -204,7 +216,8 @@ class Run:
         self._stop_sent = threading.Event()
         self._interrupted = False
         self._error: BaseException | None = None
-        self._progress = Progress()
+        self._housekeeping = housekeeping
+        self._progress = Progress(housekeeping)
 
     def launch(self, start_query: Callable[[], Any]) -> None:
         """Start the query, and keep how: see :meth:`_active`."""
@@ -343,6 +356,7 @@ class Run:
             observed.by_process(), epochs.observed.processes, manifest.wall_time_us
         )
         epochs.complete(manifest, outcome.results, observed)
+        self._housekeeping.offer(epochs.collectable())
         self._progress.add(outcome, time.perf_counter() - started)
         quiet = not any(observed.injected.values()) and not any(observed.refused.values())
         settled = self._hold_back() == manifest.injectors
@@ -454,6 +468,7 @@ class Run:
         raise RunFailed(explain(self._topology.name, cause)) from cause
 
     def _close(self) -> None:
+        self._housekeeping.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 

@@ -21,7 +21,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.topology import Topology
 from millrace.spark.formats import Columns
 from millrace.spark.values import ValueReader
-from millrace.store import HardState, LmdbCaches
+from millrace.store import HardState, LmdbCaches, SnapshotWriter
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
 from millrace.windmill.worker import Worker
@@ -69,12 +69,26 @@ class Runtime:
         self.topology: Topology = pickle.loads(blueprint.topology)
         self.router = Router(self.topology)
 
+    @property
+    def state(self) -> HardState:
+        """The checkpoint of a streaming run."""
+        assert self.blueprint.state is not None, "a batch has no worker: it keeps no state"
+        return self.blueprint.state
+
+    @cached_property
+    def caches(self) -> LmdbCaches:
+        """The caches of this host."""
+        return LmdbCaches(cache_directory(self.blueprint.cache), self.state.uuid)
+
     @cached_property
     def worker(self) -> Worker:
         """The machines and their store, of a streaming run."""
-        assert self.blueprint.state is not None, "a batch has no worker: it keeps no state"
-        caches = LmdbCaches(cache_directory(self.blueprint.cache), self.blueprint.state.uuid)
-        return Worker(self.topology, self.blueprint.state, caches)
+        return Worker(self.topology, self.state, self.caches)
+
+    @cached_property
+    def snapshots(self) -> SnapshotWriter:
+        """What writes snapshots beside the worker."""
+        return SnapshotWriter(self.caches, self.state.snapshots)
 
     @cached_property
     def machines(self) -> Mapping[str, Machine]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from millrace.injectors.publisher import Publisher
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
+from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.job import Outcome
-from millrace.store import Repair
+from millrace.store import Collected, Repair, Written
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs
 
@@ -34,6 +35,11 @@ class Status:
         rebuilt: Caches that were lost, damaged or of no use, and were built again.
         recovered_bytes: What was read for both, of snapshots and commits.
         damaged: Damaged or missing snapshots, commits and caches met on the way; each is logged.
+        snapshots: Snapshots of key intervals that were written.
+        snapshot_bytes: Their size.
+        collected: Commits, snapshots and entries of the epoch log that were not needed any more.
+        housekeeping_failures: Snapshots and collections that failed; each is logged and tried
+            again.
     """
 
     state: str
@@ -52,6 +58,10 @@ class Status:
     rebuilt: int
     recovered_bytes: int
     damaged: int
+    snapshots: int
+    snapshot_bytes: int
+    collected: int
+    housekeeping_failures: int
 
     @property
     def low_watermark(self) -> int:
@@ -92,12 +102,14 @@ class Repairs:
 class Progress:
     """What this process saw of its own epochs."""
 
-    def __init__(self) -> None:
+    def __init__(self, housekeeping: Housekeeping | None = None) -> None:
         # A rate over the last epochs: long enough to read, short enough to follow.
         self._recent: deque[tuple[int, float]] = deque(maxlen=20)
         self._seconds = 0.0
         self._replayed = 0
         self._repairs = Repairs()
+        self._written = Written()
+        self._housekeeping = housekeeping
 
     def add(self, outcome: Outcome, seconds: float) -> None:
         """Take one epoch and how long it took."""
@@ -106,6 +118,7 @@ class Progress:
         if records:
             self._recent.append((records, seconds))
         self._replayed += sum(result.replayed for result in outcome.results)
+        self._written.add(outcome.written)
         for result in outcome.results:
             self._repairs.add(result.repair)
 
@@ -116,6 +129,8 @@ class Progress:
         for name, counted in epochs.counters.items():
             counters[name] = Counters()
             counters[name].add(counted)
+        beside = self._housekeeping
+        collected = beside.collected if beside is not None else Collected()
         return Status(
             state=state,
             epoch=epochs.completed,
@@ -133,4 +148,9 @@ class Progress:
             rebuilt=self._repairs.rebuilt,
             recovered_bytes=self._repairs.bytes_read,
             damaged=self._repairs.damaged,
+            snapshots=self._written.snapshots,
+            snapshot_bytes=self._written.bytes,
+            collected=collected.commits + collected.snapshots + collected.entries,
+            housekeeping_failures=self._written.failed
+            + (beside.failed if beside is not None else 0),
         )

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from millrace.store import Repair
+from millrace.store import Repair, Written
 from millrace.watermark.process import Process
 from millrace.watermark.report import Report
 from millrace.windmill.counters import Counters
@@ -73,6 +73,7 @@ class TaskReport(msgspec.Struct, array_like=True):
         injected: Injected stream -> records that it saw.
         refused: Injected stream -> records that it refused.
         seconds: How long it ran Python code.
+        written: Snapshots that its process wrote since the last report.
         processes: Injected stream -> process of its injector -> what it saw of it.
     """
 
@@ -83,6 +84,7 @@ class TaskReport(msgspec.Struct, array_like=True):
     injected: dict[str, int]
     refused: dict[str, int]
     seconds: float
+    written: Written = msgspec.field(default_factory=Written)
     processes: dict[str, dict[str, Process]] = {}
 
 

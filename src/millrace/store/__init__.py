@@ -3,6 +3,7 @@
 Byte formats: ``docs/design/2026-11-20-store-format.md``.
 """
 
+from millrace.store.background import SnapshotWriter
 from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Standing, View, replay_cost
 from millrace.store.collection import Collectable, Collected, Collector
 from millrace.store.commit import Commit, Identity, chain_of, payload_bytes
@@ -42,6 +43,7 @@ __all__ = [
     "Repair",
     "SnapshotHead",
     "SnapshotPolicy",
+    "SnapshotWriter",
     "Snapshots",
     "Standing",
     "View",

@@ -1,0 +1,75 @@
+"""Collection beside the epochs: one thread in the driver, which may fail without harm."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from millrace.model.errors import StoreError
+from millrace.store import Collectable, Collected, Collector, HardState
+
+_log = logging.getLogger(__name__)
+
+# Each round lists what there is: on an object store, a request for each thousand commits. What
+# ten seconds add is small beside what is kept.
+_PERIOD_SECONDS = 10.0
+
+
+class Housekeeping:
+    """Collects a checkpoint while a run goes on.
+
+    Attributes:
+        collected: What was removed.
+        failed: Rounds that ended with an error, each of which is logged.
+    """
+
+    def __init__(self, state: HardState) -> None:
+        self._collector = Collector(state)
+        self._changed = threading.Condition()
+        self._offered: Collectable | None = None
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self.collected = Collected()
+        self.failed = 0
+
+    def offer(self, collectable: Collectable) -> None:
+        """Say what lies behind the last completed epoch. Returns at once."""
+        with self._changed:
+            self._offered = collectable
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(
+                    target=self._run, name="millrace-collection", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Stop, after the round under way; what it leaves, the next run collects."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._offered is not None)
+                if self._closed:
+                    return
+                offered, self._offered = self._offered, None
+            assert offered is not None, "waited for"
+            self._collect(offered)
+            with self._changed:
+                if self._changed.wait_for(lambda: self._closed, _PERIOD_SECONDS):
+                    return
+
+    def _collect(self, offered: Collectable) -> None:
+        try:
+            self.collected.add(self._collector.collect(offered))
+        except (StoreError, OSError) as error:
+            self.failed += 1
+            _log.warning("old commits could not be collected; it is tried again: %s", error)
+        except Exception:  # noqa: BLE001  nor may a collection end the run
+            self.failed += 1
+            _log.exception("old commits could not be collected; it is tried again")
