@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test chaos lint format types layers demo bench lock clean
+.PHONY: help setup test chaos chaos-processes lint format types layers demo bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +11,7 @@ FIRST ?= 1000
 MINUTES ?=
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "  make %-8s %s\n", substr($$1, 3), $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "  make %-15s %s\n", substr($$1, 3), $$2}'
 
 setup: ## make .venv with the locked dependencies and millrace (does nothing if up to date)
 	@sh scripts/setup.sh
@@ -21,6 +21,9 @@ test: setup ## run every tier of tests
 
 chaos: setup ## N schedules of simulated faults, for MINUTES at most, from seed FIRST on
 	$(BIN)/python -m millrace.testing.simulation --schedules $(N) --first $(FIRST) $(if $(MINUTES),--minutes $(MINUTES))
+
+chaos-processes: setup ## kill real drivers, executors and workers for MINUTES, by default 10
+	CHAOS_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -s tests/spark/processes $(ARGS)
 
 lint: setup ## ruff: rules, and whether the code is formatted
 	$(BIN)/ruff check . $(ARGS)

@@ -1,5 +1,7 @@
 """Tiers as markers, and the Hypothesis profiles. tests/README.md says what each tier is for."""
 
+import contextlib
+import ctypes
 import os
 import secrets
 import shutil
@@ -8,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 "see tests/README.md."
             )
         item.add_marker(tier)
+
+
+def _die_with_parent() -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class PostgresServer:
@@ -89,16 +96,37 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
-        options = (
-            f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._home} "
-            "-c fsync=off -c max_connections=50 -c shared_buffers=16MB -c log_min_messages=fatal"
-        )
-        log = str(self._home / "log")
-        self._run("pg_ctl", "start", "-D", self._data, "-w", "-t", "60", "-l", log, "-o", options)
+        import psycopg
+
+        settings = {
+            "port": self.port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": self._home,
+            "fsync": "off",
+            "max_connections": 50,
+            "shared_buffers": "16MB",
+            "log_min_messages": "fatal",
+        }
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        with (self._home / "log").open("a") as log:
+            self._server = subprocess.Popen(
+                [str(self._bin / "postgres"), "-D", self._data, *options],
+                stdout=log, stderr=log, cwd=self._home, preexec_fn=_die_with_parent, **self._as,
+            )  # fmt: skip
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.query("SELECT 1")
+                return
+            except psycopg.OperationalError:
+                assert self._server.poll() is None, (self._home / "log").read_text()
+                assert time.monotonic() < deadline, (self._home / "log").read_text()
+                time.sleep(0.02)
 
     def stop(self, mode: str = "fast") -> None:
         """Stop it; in mode ``immediate`` it does not finish its work, as after a crash."""
-        self._run("pg_ctl", "stop", "-D", self._data, "-m", mode, "-w", "-t", "60")
+        self._server.send_signal({"fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode])
+        self._server.wait(60)
 
     def query(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows."""
@@ -108,15 +136,15 @@ class PostgresServer:
             cursor = connection.execute(statement, values or None)
             return cursor.fetchall() if cursor.description else []
 
+    def clear(self) -> None:
+        """Drop all tables."""
+        self.query("DROP SCHEMA public CASCADE")
+        self.query("CREATE SCHEMA public")
+
     def close(self) -> None:
         """Stop it and leave nothing."""
-        pid = Path(self._data, "postmaster.pid")
-        if pid.exists():
-            try:
-                self.stop("immediate")
-            except subprocess.CalledProcessError:
-                os.kill(int(pid.read_text().split()[0]), signal.SIGKILL)
-                time.sleep(1)
+        if self._server.poll() is None:
+            self.stop("immediate")
         shutil.rmtree(self._home, ignore_errors=True)
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -142,6 +170,12 @@ def _postgres_programs() -> Path:
 
 
 @pytest.fixture(scope="session")
+def die_with_parent() -> Callable[[], None]:
+    """Let a child process be killed when this one dies, whatever it dies of: a ``preexec_fn``."""
+    return _die_with_parent
+
+
+@pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """The server of the test session."""
     server = PostgresServer()
@@ -158,5 +192,4 @@ def postgres(
     """The server, empty, and its password in the environment."""
     monkeypatch.setenv("PGPASSWORD", postgres_server.password)
     yield postgres_server
-    postgres_server.query("DROP SCHEMA public CASCADE")
-    postgres_server.query("CREATE SCHEMA public")
+    postgres_server.clear()

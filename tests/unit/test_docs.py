@@ -51,3 +51,12 @@ def _headings(path: Path) -> list[str]:
 
 def _anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_the_tests_that_guarantees_rest_on_are_there() -> None:
+    text = (ROOT / "docs" / "reliability.md").read_text()
+    named = set(re.findall(r"`(?:tests/)?([\w/]+(?:\.py|/))`", text))
+    assert len(named) > 15
+    for name in named:
+        anywhere = list((ROOT / "tests").rglob(name))
+        assert (ROOT / "tests" / name).exists() or anywhere, f"no test is named {name}"

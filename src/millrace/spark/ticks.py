@@ -8,6 +8,7 @@ why a file says when, and not a variable.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -104,4 +105,12 @@ def ticks(spark: SparkSession, alarm: Alarm) -> DataFrame:
             "Spark's Python workers cannot run Millrace. They use another Python than this one, "
             f"{sys.executable}: set PYSPARK_PYTHON to it before the session is made, and on a "
             f"cluster install Millrace on the workers. Spark said: {str(error).splitlines()[-2:]}"
+        ) from error
+    except Exception as error:
+        if "Cannot run program" not in str(error):
+            raise
+        raise PipelineError(
+            f"Spark cannot start {os.environ.get('PYSPARK_PYTHON')!r} (PYSPARK_PYTHON) on the "
+            "driver's host, where it runs Millrace's clock. Is it in an archive? Unpack that in "
+            f"the driver's working directory, {str(Path.cwd())!r}, too, under the same name."
         ) from error

@@ -27,6 +27,9 @@ import pytest
 
 import millrace as mr
 
+#: How long the tests that have rounds go on with new ones, together.
+CHAOS_MINUTES = float(os.environ.get("CHAOS_MINUTES", 0))
+
 PROGRAM = Path(__file__).with_name("program.py")
 
 FORMATS = '''
@@ -61,15 +64,24 @@ def session_of(leader: int) -> list[int]:
     return found
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Each starts Spark several times; the usual bound would cut them short on a busy machine.
+    for item in items:
+        if item.path.is_relative_to(PROGRAM.parent):
+            item.add_marker(pytest.mark.timeout(1200 + 60 * CHAOS_MINUTES))
+
+
 class Process:
     """A process with a session of its own, and a log."""
+
+    before_exec: Callable[[], None] | None = None
 
     def __init__(self, command: list[str], log: Path, env: dict[str, str], cwd: Path) -> None:
         self.log = log
         with log.open("w") as file:
             self.process = subprocess.Popen(
                 command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, cwd=cwd, env=env,
-                start_new_session=True,
+                start_new_session=True, preexec_fn=Process.before_exec,
             )  # fmt: skip
 
     def alive(self) -> bool:
@@ -184,8 +196,10 @@ class Scene:
         return self._drivers[-1]
 
     def use(self, cluster: Cluster, archive: Path, **conf: str) -> None:
-        """Run on a cluster, with the archive's Python, which must not see this checkout."""
-        self.python, self.python_path = "./environment/bin/python", str(self.root)
+        """Run on a cluster, whose workers have the archive's Python and not this checkout."""
+        self.python = "./environment/bin/python"
+        with tarfile.open(archive) as tar:
+            tar.extractall(self.root / "environment", filter="fully_trusted")
         self.config["master"] = cluster.master
         self.config["conf"] = {
             "spark.archives": f"{archive}#environment",
@@ -253,6 +267,12 @@ class Scene:
         """Leave no process behind."""
         for driver in self._drivers:
             driver.end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_outlives_the_tests(die_with_parent: Callable[[], None]) -> None:
+    """Take the processes along if pytest itself is killed."""
+    Process.before_exec = staticmethod(die_with_parent)
 
 
 class Worker(Process):
@@ -373,6 +393,26 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(packed, "w:gz") as tar:
         tar.add(made, ".")
     return packed
+
+
+@pytest.fixture
+def seeds() -> Callable[[int], Iterator[random.Random]]:
+    """Give the draws of each round: one round, or as many as CHAOS_MINUTES have time for.
+
+    Only the first is the same each time. Each prints its seed; CHAOS_SEED makes it the first.
+    """
+
+    def rounds(first: int) -> Iterator[random.Random]:
+        deadline = time.monotonic() + 60 * CHAOS_MINUTES / 2
+        seed = int(os.environ.get("CHAOS_SEED", first))
+        while True:
+            sys.stdout.write(f"CHAOS_SEED={seed}\n")
+            yield random.Random(seed)
+            if time.monotonic() >= deadline:
+                return
+            seed = random.SystemRandom().getrandbits(32)
+
+    return rounds
 
 
 @pytest.fixture

@@ -9,11 +9,6 @@ import signal
 import time
 from typing import Any
 
-import pytest
-
-# Each starts Spark several times; the usual bound would cut them short on a busy machine.
-pytestmark = pytest.mark.timeout(1200)
-
 SEED = 20130208
 
 
@@ -25,44 +20,45 @@ def _generations(scene: Any) -> list[int]:
     return [entry["generation"] for entry in entries if entry.get("type") == "claim"]
 
 
-def test_drivers_that_end_in_every_way(scenes: Any, postgres_server: Any, postgres: Any) -> None:
+def test_drivers_that_end_in_every_way(scenes: Any, seeds: Any, postgres: Any) -> None:
     """SIGTERM, SIGINT, and kill -9 of the driver, its JVM and a Python worker, in mid-epoch."""
-    draw = random.Random(SEED)
-    scene = scenes(postgres, files=12)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        driver = scene.start("wait")
-        driver.wait_for_entries(draw.randrange(2, 5))
-        os.kill(driver.process.pid, number)
+    ends = ["SIGTERM", "SIGINT", "driver", "JVM", "python"]
+    for draw in seeds(SEED):
+        postgres.clear()
+        scene = scenes(postgres, files=12)
+        for end in ends:
+            driver = scene.start("wait")
+            driver.wait_for_entries(draw.randrange(2, 5))
+            # Somewhere within the epoch that is under way.
+            time.sleep(draw.random() * 0.4)
+            assert driver.alive(), driver.output()
+            _end(driver, end)
+        assert "drained" in scene.start().finish()
+        scene.check()
+        assert _generations(scene) == list(range(1, len(ends) + 2))
+        draw.shuffle(ends)
+
+
+def _end(driver: Any, how: str) -> None:
+    if how == "driver":
+        driver.end()
+    elif how == "JVM":
+        os.kill(driver.find("java")[0], signal.SIGKILL)
+        assert "Error" in driver.finish(status=1)
+    elif how == "python":
+        # The daemon that forks the workers, and the workers: none is left for the epoch.
+        for pid in driver.find("pyspark", "daemon"):
+            os.kill(pid, signal.SIGKILL)
+        driver.wait_for_entries(2)
+        driver.end()
+    else:
+        os.kill(driver.process.pid, getattr(signal, how))
         output = driver.finish()
         assert "stopped stopped" in output
         assert "Traceback" not in output
 
-    for victim in ("driver", "JVM", "worker"):
-        driver = scene.start("wait")
-        driver.wait_for_entries(draw.randrange(2, 5))
-        # Somewhere within the epoch that is under way.
-        time.sleep(draw.random() * 0.4)
-        assert driver.alive(), driver.output()
-        if victim == "driver":
-            driver.end()
-        elif victim == "JVM":
-            os.kill(driver.find("java")[0], signal.SIGKILL)
-            assert "Error" in driver.finish(status=1)
-        else:
-            # The daemon that forks the workers, and the workers: none is left for the epoch.
-            for pid in driver.find("pyspark", "daemon"):
-                os.kill(pid, signal.SIGKILL)
-            driver.wait_for_entries(2)
-            driver.end()
 
-    assert "drained" in scene.start().finish()
-    scene.check()
-    assert _generations(scene) == list(range(1, 7))
-
-
-def test_a_driver_that_is_paused_replaced_and_continued(
-    scenes: Any, postgres_server: Any, postgres: Any
-) -> None:
+def test_a_driver_that_is_paused_replaced_and_continued(scenes: Any, postgres: Any) -> None:
     """The zombie ends with an error that says so; the outputs are those of one run."""
     draw = random.Random(SEED)
     scene = scenes(postgres)

@@ -12,13 +12,10 @@ from typing import Any
 
 import pytest
 
-pytestmark = [
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(
-        os.getuid() != 0,
-        reason="mounting needs root; tests/faults/test_store_errors.py injects the same errors",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    os.getuid() != 0,
+    reason="mounting needs root; tests/faults/test_store_errors.py injects the same errors",
+)
 
 
 @pytest.fixture
