@@ -1,4 +1,4 @@
-"""``millrace checkpoint show``: where a checkpoint stands."""
+"""``millrace checkpoint``: where a checkpoint stands, and whether it is whole."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace.cli.summary import ComputationSummary, StreamSummary, Summary, read
+from millrace.cli.verify import verify as verify_checkpoint
 from millrace.model.time import SECOND, format_timestamp
 
 #: Wide enough for every column. Into a pipe or a file, rich would assume 80 columns and cut cells.
@@ -43,6 +44,40 @@ def show(path: str, as_json: bool) -> None:
         console.print(_pending(summary.computations))
 
 
+@checkpoint.command()
+@click.argument("path")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def verify(context: click.Context, path: str, as_json: bool) -> None:
+    """Read all of the checkpoint at PATH and check every checksum.
+
+    Writes nothing and needs no Spark. Exit code 0: all is whole. 3: something is damaged, and can
+    be recovered from what is left. 4: something is lost. 1: it could not be read at all.
+    """
+    verified = verify_checkpoint(path)
+    lost = [finding for finding in verified.findings if finding.lost]
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(verified), indent=2))
+    else:
+        for finding in verified.findings:
+            state = "LOST" if finding.lost else "damaged"
+            click.echo(f"{state}: {finding.what}: {finding.problem}")
+        click.echo(
+            f"read {verified.entries:,} epoch log entries, {verified.commits:,} commits, "
+            f"{verified.snapshots:,} snapshots: "
+            + (
+                f"{len(verified.findings):,} damaged, {len(lost):,} lost"
+                if verified.findings
+                else "all whole"
+            )
+        )
+        if verified.findings and not lost:
+            click.echo("Nothing is lost: a run recovers from what is whole.")
+        if lost:
+            click.echo("Restore the checkpoint from a copy.")
+    context.exit(4 if lost else 3 if verified.findings else 0)
+
+
 def _as_json(summary: Summary) -> bytes:
     plain = msgspec.to_builtins(summary)
     # Counters travel as arrays in the log; here a person or a script wants their names.
@@ -66,6 +101,7 @@ def _head(summary: Summary) -> Table:
         ("state", summary.state),
         ("last epoch", _epoch(summary)),
         ("unfinished epoch", unfinished),
+        ("on disk", ", ".join(f"{name} {size:,} bytes" for name, size in summary.sizes.items())),
     ):
         # Text, not a str: names of a user's may look like rich's markup.
         table.add_row(Text(name, style="bold"), Text(value))
@@ -90,7 +126,7 @@ def _streams(streams: list[StreamSummary]) -> Table:
 def _computations(computations: list[ComputationSummary]) -> Table:
     table = _table(
         "computation", "records", "late", "worst lateness", "timers", "productions",
-        "dead letters", "duplicates", "intervals", "commits",
+        "dead letters", "duplicates", "intervals", "commits", "in log", "snapshots",
     )  # fmt: skip
     for one in computations:
         counters = one.counters
@@ -98,7 +134,7 @@ def _computations(computations: list[ComputationSummary]) -> Table:
         _add(
             table, one.name, counters.records, counters.late, worst, counters.timers,
             counters.productions, counters.dead_letters, counters.duplicates_filtered,
-            one.intervals, one.commits,
+            one.intervals, one.commits, one.commits_in_log, one.snapshots,
         )  # fmt: skip
     return table
 

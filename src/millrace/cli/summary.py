@@ -28,6 +28,8 @@ class ComputationSummary(msgspec.Struct, kw_only=True):
         counters: What it did since the beginning.
         intervals: Number of its key intervals.
         commits: Number of its commits, over all intervals.
+        commits_in_log: How many of them are still there; the others were collected.
+        snapshots: Snapshots that are there, over all intervals.
         next_timer: Earliest pending low-watermark timer in microseconds; None if there is none.
         next_wall_timer: Earliest pending wall-clock timer in microseconds; None if there is none.
         hold: Earliest hold in microseconds; None if there is none.
@@ -39,6 +41,8 @@ class ComputationSummary(msgspec.Struct, kw_only=True):
     counters: Counters
     intervals: int
     commits: int
+    commits_in_log: int
+    snapshots: int
     next_timer: int | None
     next_wall_timer: int | None
     hold: int | None
@@ -79,6 +83,8 @@ class Summary(msgspec.Struct, kw_only=True):
             run finishes it.
         computations: In the order of their names.
         streams: The injected streams, in the order of their names.
+        sizes: What the epoch log, the commit logs and the snapshots take, in bytes; empty where
+            that is not known.
     """
 
     location: str
@@ -93,6 +99,7 @@ class Summary(msgspec.Struct, kw_only=True):
     unfinished: int | None
     computations: list[ComputationSummary]
     streams: list[StreamSummary]
+    sizes: dict[str, int]
 
 
 def open_checkpoint(location: str) -> tuple[Path, HardState]:
@@ -136,17 +143,33 @@ def read(location: str) -> Summary:
         wall_time=completion.wall_time_us if completion is not None else None,
         state="drained" if completion is not None and completion.drained else "open",
         unfinished=manifest.epoch if manifest is not None else None,
-        computations=_computations(claim, completion),
+        computations=_computations(claim, completion, state),
         streams=_streams(claim, completion),
+        sizes={name: _size(path / name) for name in ("epochs", "commits", "snapshots")},
     )
 
 
-def _computations(claim: Claim | None, completion: Completion | None) -> list[ComputationSummary]:
+def _size(folder: Path) -> int:
+    """Return the bytes of the files in a folder; one with several names counts once."""
+    sizes: dict[int, int] = {}
+    for path in folder.rglob("*"):
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            continue  # collected since it was listed
+        if path.is_file():
+            sizes[stat.st_ino] = stat.st_size
+    return sum(sizes.values())
+
+
+def _computations(
+    claim: Claim | None, completion: Completion | None, state: HardState
+) -> list[ComputationSummary]:
     names = sorted(claim.topology["computations"]) if claim is not None else []
-    return [_computation(name, completion) for name in names]
+    return [_computation(name, completion, state) for name in names]
 
 
-def _computation(name: str, completion: Completion | None) -> ComputationSummary:
+def _computation(name: str, completion: Completion | None, state: HardState) -> ComputationSummary:
     if completion is None:
         reports: list[Report] = []
         low_us = output_us = MIN_TIMESTAMP
@@ -170,6 +193,8 @@ def _computation(name: str, completion: Completion | None) -> ComputationSummary
         counters=counters,
         intervals=intervals,
         commits=sum(numbers.values()),
+        commits_in_log=sum(map(len, state.commits.numbers(name).values())),
+        snapshots=sum(map(len, state.snapshots.numbers(name).values())),
         next_timer=earliest("low_watermark_timer_us"),
         next_wall_timer=earliest("wall_timer_us"),
         hold=earliest("hold_us"),

@@ -18,6 +18,7 @@ from millrace.store.repair import NOTHING, Repair, bring
 from millrace.store.segment import IndexEntry, encode_segment, read_commit, read_index
 from millrace.store.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 from millrace.store.snapshotting import SnapshotPolicy, Written, write_if_due
+from millrace.store.verification import Finding, Verified, verify_epochs, verify_interval
 
 __all__ = [
     "NOTHING",
@@ -30,6 +31,7 @@ __all__ = [
     "Commit",
     "CommitLog",
     "EpochLog",
+    "Finding",
     "Form",
     "HardState",
     "Identity",
@@ -46,6 +48,7 @@ __all__ = [
     "SnapshotWriter",
     "Snapshots",
     "Standing",
+    "Verified",
     "View",
     "Written",
     "bring",
@@ -63,5 +66,7 @@ __all__ = [
     "read_commit",
     "read_index",
     "replay_cost",
+    "verify_epochs",
+    "verify_interval",
     "write_if_due",
 ]

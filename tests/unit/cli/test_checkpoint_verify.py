@@ -1,0 +1,105 @@
+"""``millrace checkpoint verify``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace.store import LmdbCaches, LocalHardState, SnapshotPolicy, write_if_due
+
+NAME = "Counter[bold]"
+
+
+@pytest.fixture
+def written(checkpoint: Any) -> Path:
+    """Five epochs, with a snapshot of every interval after the third."""
+    for epoch in range(5):
+        checkpoint.epoch(*"abcdefgh", at=epoch, low_watermark=epoch)
+        if epoch == 2:
+            state = LocalHardState.open(checkpoint.path)
+            caches = LmdbCaches(checkpoint.path / "cache", state.uuid)
+            for interval in (0, 1):
+                cache, always = caches.open(NAME, interval), SnapshotPolicy(fixed_bytes=0)
+                assert write_if_due(cache, state.snapshots, NAME, interval, always).snapshots
+    return checkpoint.path
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def commit(path: Path, interval: int, number: int) -> Path:
+    return next(path.glob(f"commits/*/{interval:08x}-{number:012x}"))
+
+
+def test_a_whole_checkpoint(millrace: Any, written: Path) -> None:
+    run = millrace("checkpoint", "verify", str(written))
+    assert run.exit_code == 0
+    assert "read 11 epoch log entries, 10 commits, 2 snapshots: all whole" in run.output
+
+
+def test_one_that_a_run_has_only_claimed(millrace: Any, checkpoint: Any) -> None:
+    assert millrace("checkpoint", "verify", str(checkpoint.path)).exit_code == 0
+
+
+def test_what_a_snapshot_covers_is_damaged_and_not_lost(millrace: Any, written: Path) -> None:
+    flip(commit(written, 0, 2))  # Of interval 1: one file has a name for each, and the middle.
+    run = millrace("checkpoint", "verify", str(written))
+    assert run.exit_code == 3
+    assert "damaged: commit 2 of interval 1 of computation 'Counter[bold]': segment " in run.output
+    assert "1 damaged, 0 lost" in run.output
+    assert "Nothing is lost" in run.output
+
+
+def test_a_damaged_snapshot_is_not_lost_while_the_log_is_whole(
+    millrace: Any, written: Path
+) -> None:
+    flip(next(written.glob("snapshots/*/00000001-*")))
+    run = millrace("checkpoint", "verify", str(written))
+    assert run.exit_code == 3
+    assert "damaged: snapshot 3 of interval 1" in run.output
+
+
+@pytest.mark.parametrize("number", [4, 5])
+def test_a_commit_after_the_snapshot_is_lost(millrace: Any, written: Path, number: int) -> None:
+    commit(written, 1, number).unlink()
+    run = millrace("checkpoint", "verify", str(written), "--json")
+    assert run.exit_code == 4
+    (finding,) = json.loads(run.output)["findings"]
+    assert finding["lost"]
+    assert finding["what"] == f"commit 5 of interval 1 of computation {NAME!r}"
+    assert f"commit {number} is missing" in finding["problem"]
+
+
+def test_an_entry_of_the_epoch_log_is_lost(millrace: Any, written: Path) -> None:
+    flip(written / "epochs" / "0000000011.json")
+    run = millrace("checkpoint", "verify", str(written))
+    assert run.exit_code == 4
+    assert "LOST: epoch log entry 11: " in run.output
+
+
+def test_format_cannot_be_trusted(millrace: Any, written: Path) -> None:
+    flip(written / "FORMAT")
+    run = millrace("checkpoint", "verify", str(written))
+    assert run.exit_code == 1
+    assert "FORMAT is damaged" in run.output
+
+
+def test_nothing_is_written(millrace: Any, written: Path) -> None:
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in written.rglob("*") if path.is_file()}
+
+    before = files()
+    millrace("checkpoint", "verify", str(written))
+    assert files() == before
+
+
+def test_show_tells_what_is_in_the_log_and_how_large_it_is(millrace: Any, written: Path) -> None:
+    shown = json.loads(millrace("checkpoint", "show", str(written), "--json").output)
+    (one,) = shown["computations"]
+    assert (one["commits"], one["commits_in_log"], one["snapshots"]) == (10, 10, 2)
+    assert all(shown["sizes"][name] > 0 for name in ("epochs", "commits", "snapshots"))
+    assert "on disk" in millrace("checkpoint", "show", str(written)).output
