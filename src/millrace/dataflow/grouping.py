@@ -106,6 +106,11 @@ class GroupByKeyAndWindow(Computation):
 
     # -- building ----------------------------------------------------------------------------------
 
+    def settings(self) -> str:
+        """Return what rows of windows depend on: lateness and output time may change."""
+        how = self.windowing
+        return f"{self.combine!r} {how.window_fn!r} {how.trigger!r} {how.mode!r}"
+
     def _derive(self, format: Any) -> PanedCoder:
         """Return the output's format for the input's."""
         kind = field_type(plain_format(format), self.value)

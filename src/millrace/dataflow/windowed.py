@@ -20,7 +20,7 @@ from millrace.dataflow.windows import GlobalWindow
 from millrace.dataflow.windows.assigned import AssignedWindows
 from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.errors import PipelineError
-from millrace.model.stream import Stream, by_key
+from millrace.model.stream import KeyExtractor, Stream, by_key
 from millrace.model.time import Duration
 
 #: What to aggregate of an element: a column name, or a function of it.
@@ -135,12 +135,24 @@ class WindowedStream(Stream):
             for n in range(1, len(taken) + 2)
             if (free := f"{self.name}.{kind}-{n}") not in taken
         )
-        grouping = GroupByKeyAndWindow(self.name, by_key(), self.windowing, combine, value, made)
+        stream, extractor = self._keyed()
+        grouping = GroupByKeyAndWindow(stream, extractor, self.windowing, combine, value, made)
         self.pipeline.add(grouping, name=made)
         windows = self.windowing.over(AssignedWindows(self.windowing.window_fn))
         return WindowedStream(
             Stream(self.pipeline, made), windows, None if name is not None else made
         )
+
+    def _keyed(self) -> tuple[str, KeyExtractor]:
+        """Return the stream to subscribe to, and how its keys are extracted.
+
+        Directly after ``key_by`` that is the stream before it, so that the key is extracted where
+        the stream's own consumers' are: by Spark itself, if it is a column.
+        """
+        made_by = [step for step in self.pipeline.steps if step.target == self.name]
+        if len(made_by) == 1 and isinstance(made_by[0].function, KeyExtractor):
+            return made_by[0].source, made_by[0].function
+        return self.name, by_key()
 
     def sum(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
         """Add numbers up."""

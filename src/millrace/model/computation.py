@@ -144,6 +144,13 @@ class Computation:
         """
         self._outside("increment")
 
+    def settings(self) -> str:
+        """Return what else the meaning of the state depends on, as text; by default nothing.
+
+        A checkpoint is refused to a pipeline in which it is another.
+        """
+        return ""
+
     def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> Computation:
         """Return this computation as it runs, now that its inputs are known.
 

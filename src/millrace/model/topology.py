@@ -8,6 +8,7 @@ Source: MillWheel, "Streams" (4.3), figure 3; design.md, "How a pipeline runs on
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -141,6 +142,7 @@ class Topology:
                     "inputs": {stream: repr(by) for stream, by in sorted(spec.inputs.items())},
                     "outputs": sorted(spec.outputs),
                     "state": {name: repr(cell) for name, cell in sorted(spec.cells.items())},
+                    **({"settings": settings} if (settings := spec.instance.settings()) else {}),
                 }
                 for spec in self.computations
             },
@@ -152,6 +154,7 @@ class Topology:
 def build(pipeline: Pipeline) -> Topology:
     """Return the topology of a pipeline, or say everything that is wrong with it at once."""
     problems: list[str] = []
+    pipeline = _without_idle_steps(pipeline)
     publishers = _publishers(pipeline)
     _check_subscriptions(pipeline, publishers, problems)
     formats = _formats(publishers, problems)
@@ -237,6 +240,32 @@ def build(pipeline: Pipeline) -> Topology:
         dead_letters=pipeline.dead_letters,
         late_records=pipeline.late,
     )
+
+
+def _without_idle_steps(pipeline: Pipeline) -> Pipeline:
+    """Return the pipeline without ``key_by`` steps whose stream nobody named and nobody reads.
+
+    A grouping takes the key from the stream before (it is the consumer that chooses keys), so that
+    Spark can extract it where it is a column.
+    """
+    read = {step.source for step in pipeline.steps}
+    read.update(
+        stream
+        for computation in pipeline.computations.values()
+        if isinstance(computation.inputs, Mapping)
+        for stream in computation.inputs
+    )
+    read.update(declaration.stream for declaration in pipeline.sinks)
+    kept = [
+        step
+        for step in pipeline.steps
+        if step.kind != "key_by" or step.target in read or step.target in pipeline.formats
+    ]
+    if len(kept) == len(pipeline.steps):
+        return pipeline
+    changed = copy.copy(pipeline)
+    changed.steps = kept
+    return changed
 
 
 def _unbounded(pipeline: Pipeline, name: str, senders: Mapping[str, frozenset[str]]) -> bool:

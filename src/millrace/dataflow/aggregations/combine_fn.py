@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from millrace.dataflow.values import Value
 from millrace.model.errors import PipelineError
 
 
-class CombineFn:
+class CombineFn(Value):
     """Folds values into an accumulator, so that order and grouping of the values do not matter.
 
     A value: equal by what it was made with, and it must pickle. ``add`` and ``merge`` may change
@@ -75,15 +76,6 @@ class CombineFn:
     def result_type(self, value: Any) -> Any:
         """Return the type of the result for values of a type; Any if that is not known."""
         return Any
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and vars(other) == vars(self)
-
-    def __hash__(self) -> int:
-        return hash((type(self), *(repr(value) for value in vars(self).values())))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{v!r}' for v in vars(self).values())})"
 
 
 class Recomputed(CombineFn):

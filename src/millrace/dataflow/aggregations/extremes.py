@@ -94,9 +94,6 @@ class Top(CombineFn):
         self.key = key
         self._key = None if key is None else picker(key)
 
-    def __repr__(self) -> str:
-        return f"Top({self.n}{'' if self.key is None else f', {self.key!r}'})"
-
     def create(self) -> list[Any]:
         """Return no values."""
         return []

@@ -44,9 +44,6 @@ class FirstOf(CompositeTrigger):
         """If any child may."""
         return any(child.may_fire_early(complete_at_end=complete_at_end) for child in self.children)
 
-    def __repr__(self) -> str:
-        return f"FirstOf({', '.join(map(repr, self.children))})"
-
 
 class AllOf(CompositeTrigger):
     """Fires when each of its triggers has fired, and is done.
@@ -94,6 +91,3 @@ class AllOf(CompositeTrigger):
     def fires_before_end_of_input(self) -> bool:
         """Whether all children can."""
         return all(child.fires_before_end_of_input for child in self.children)
-
-    def __repr__(self) -> str:
-        return f"AllOf({', '.join(map(repr, self.children))})"

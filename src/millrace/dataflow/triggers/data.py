@@ -95,6 +95,3 @@ class Punctuation(Trigger):
 
     def on_merge(self, ctx: Any) -> None:
         """Nothing is kept, so there is nothing to merge."""
-
-    def __repr__(self) -> str:
-        return f"Punctuation({getattr(self.predicate, '__qualname__', self.predicate)})"

@@ -42,9 +42,6 @@ class Repeat(CompositeTrigger):
         """If the first may."""
         return self.children[0].may_fire_early(complete_at_end=complete_at_end)
 
-    def __repr__(self) -> str:
-        return f"Repeat({self.children[0]!r})"
-
 
 class RepeatUntil(CompositeTrigger):
     """As ``Repeat``, until another trigger fires: then it fires once more and is done.
@@ -89,9 +86,6 @@ class RepeatUntil(CompositeTrigger):
     def may_fire_early(self, *, complete_at_end: bool) -> bool:
         """If either may."""
         return any(child.may_fire_early(complete_at_end=complete_at_end) for child in self.children)
-
-    def __repr__(self) -> str:
-        return f"RepeatUntil({self.children[0]!r}, {self.children[1]!r})"
 
 
 class RepeatCount(CompositeTrigger):

@@ -59,6 +59,3 @@ class SequenceOf(CompositeTrigger):
     def may_fire_early(self, *, complete_at_end: bool) -> bool:
         """If the first may."""
         return self.children[0].may_fire_early(complete_at_end=complete_at_end)
-
-    def __repr__(self) -> str:
-        return f"SequenceOf({', '.join(map(repr, self.children))})"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from millrace.dataflow.values import Value
 from millrace.model.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     )
 
 
-class Trigger:
+class Trigger(Value):
     """Says when a window emits a pane.
 
     A value: equal by what it was made with, and it must pickle. One object serves all windows, so
@@ -121,16 +122,6 @@ class Trigger:
         """Whether it can fire for a window without end before the input has ended."""
         return True
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and vars(other) == vars(self)
-
-    def __hash__(self) -> int:
-        return hash((type(self), *(repr(value) for value in vars(self).values())))
-
-    def __repr__(self) -> str:
-        values = ", ".join(f"{value!r}" for value in vars(self).values())
-        return f"{type(self).__name__}({values})"
-
 
 class CompositeTrigger(Trigger):
     """A trigger made of others.
@@ -150,6 +141,9 @@ class CompositeTrigger(Trigger):
         for trigger in triggers:
             _check_trigger(trigger, type(self).__name__)
         self.triggers = triggers
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.children))})"
 
     @property
     def children(self) -> tuple[Trigger, ...]:

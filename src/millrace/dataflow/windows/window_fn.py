@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from millrace.dataflow.values import Value, text
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
 from millrace.model.record import Record
 from millrace.model.time import MAX_TIMESTAMP
 
 
-class WindowFn:
+class WindowFn(Value):
     """Assigns elements to windows, and says which windows of a key merge.
 
     A value: equal by what it was made with, and it must pickle. Derive from it, or give it the two
@@ -75,18 +76,11 @@ class WindowFn:
             return windows
         return self._merge(windows)
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and vars(other) == vars(self)
-
-    def __hash__(self) -> int:
-        return hash((type(self), *(repr(value) for value in vars(self).values())))
-
     def __repr__(self) -> str:
         if type(self) is WindowFn:
             functions = [self._assign, *([self._merge] if self._merge is not None else [])]
-            names = [getattr(function, "__qualname__", repr(function)) for function in functions]
-            return f"WindowFn({', '.join(names)})"
-        return f"{type(self).__name__}()"
+            return f"WindowFn({', '.join(map(text, functions))})"
+        return super().__repr__()
 
 
 def end_us(window: Window) -> int:

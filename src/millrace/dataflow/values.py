@@ -1,0 +1,37 @@
+"""Value: what is equal by what it was made with, and reads as the call that made it.
+
+Windows, triggers and aggregations are values: a checkpoint knows them by their text, so that must
+be the same in every process.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+class Value:
+    """Equality, hash and text of a class by its attributes, in order."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *(text(value) for value in vars(self).values())))
+
+    def __repr__(self) -> str:
+        public = (value for name, value in vars(self).items() if not name.startswith("_"))
+        return f"{type(self).__name__}({', '.join(map(text, public))})"
+
+
+def text(value: Any) -> str:
+    """Return a value as text that is the same in every process: functions go by their names.
+
+    >>> text(3), text(text), text(object())
+    ('3', 'text', '<object object>')
+    """
+    if callable(value) and hasattr(value, "__qualname__"):
+        return str(value.__qualname__)
+    return _ADDRESS.sub("", repr(value))
