@@ -6,6 +6,7 @@ import dataclasses
 import typing
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -48,8 +49,12 @@ def field_type(kind: Any, chosen: Any) -> Any:
     return Any
 
 
-def picker(chosen: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+def picker(chosen: str | Callable[[Any], Any] | None, kind: Any = Any) -> Callable[[Any], Any]:
     """Return the function that chooses what to aggregate of an element.
+
+    Args:
+        chosen: A column name, a function of the element, or None: itself.
+        kind: The elements' type, where it is known.
 
     Raises:
         PipelineError: It is neither a column name, nor a function, nor None.
@@ -60,6 +65,10 @@ def picker(chosen: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:
     if chosen is None:
         return _itself
     if isinstance(chosen, str):
+        if isinstance(kind, type) and (
+            issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)
+        ):
+            return attrgetter(chosen)
         return partial(by(chosen), key=None)
     if callable(chosen):
         return chosen

@@ -18,12 +18,14 @@ import msgspec
 
 from millrace.dataflow.aggregations.combine_fn import CombineFn, Recomputed
 from millrace.dataflow.formats import field_type, picker, plain_format
+from millrace.dataflow.merging import Active, ActiveCoder, Merging
 from millrace.dataflow.partial import Partial
 from millrace.dataflow.strategy import AccumulationMode, OutputTime, Windowing
 from millrace.dataflow.triggers.context import FireMode
-from millrace.dataflow.triggers.tree import Fire, TriggerTree
+from millrace.dataflow.triggers.tree import Fire
+from millrace.dataflow.triggers.watermark_only import runner
 from millrace.dataflow.window_row import Armed, Emitted, RowCoder, RowTimer, WindowRow
-from millrace.dataflow.windows.window_fn import assignment, checked_merge, end_us
+from millrace.dataflow.windows.window_fn import assignment, end_us
 from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation
 from millrace.model.derived import DerivedFormat
@@ -39,9 +41,6 @@ _WATERMARK, _WALL = 0, 1
 
 #: Where a window is kept among the rows of its key, and the tag of its timers.
 Slot = bytes | int
-
-#: A window of a key whose windows merge: start, end, and its slot.
-_Active = tuple[int, int, int]
 
 _EXPIRED = Fire(FireMode.DEFAULT, "end of allowed lateness")
 
@@ -86,16 +85,15 @@ class GroupByKeyAndWindow(Computation):
         self._lateness_us = windowing.allowed_lateness_us
         self._at_end = windowing.output_time is OutputTime.END_OF_WINDOW
         self._window_fn = windowing.window_fn
-        self._tree = TriggerTree(windowing.trigger)
+        self._tree = runner(windowing.trigger)
         self._assign = assignment(self._window_fn)
         self._pick = picker(value)
         self._result_coder: Coder = coder_for(Any)
         self.outputs = {output: DerivedFormat(stream, self._derive)}  # type: ignore[misc]
         self.windows: MapState[WindowRow] = MapState(RowCoder(Any))
         if self._window_fn.merges:
-            self.active: ValueState[list[tuple[int, int, int]]] = ValueState(
-                list[tuple[int, int, int]]
-            )
+            self.active: ValueState[tuple[Active, ...]] = ValueState(ActiveCoder())
+            self._merging = Merging(self._window_fn)
 
     def renamed(self, output: str, format: Any) -> GroupByKeyAndWindow:
         """Return the same with another name for its output, and a format unless that is Any."""
@@ -137,7 +135,9 @@ class GroupByKeyAndWindow(Computation):
                     "mr.ACCUMULATING or mr.ACCUMULATING_AND_RETRACTING."
                 )
             bound.combine = Recomputed(self.combine)
-        kind = field_type(plain_format(coder), self.value)
+        elements = plain_format(coder)
+        kind = field_type(elements, self.value)
+        bound._pick = picker(self.value, elements)
         bound.windows = MapState(RowCoder(bound.combine.accumulator_type(kind)))
         output = bound._derive(coder)
         bound.outputs = {self.output: output}  # type: ignore[misc]
@@ -233,33 +233,25 @@ class GroupByKeyAndWindow(Computation):
 
     def _merged_in(self, window: Window) -> tuple[Slot, WindowRow] | None:
         """Return the row of the window that an element's window becomes part of."""
-        active: list[_Active] = list(self.active.get([]))
-        if window.start is None:
-            raise PipelineError(f"{self._window_fn!r}: the global window cannot merge with others.")
-        slots = {Window(start, end): slot for start, end, slot in active}
-        if window in slots:
-            return slots[window], self.windows[slots[window]]
-        found = None
-        windows = sorted([*slots, window], key=lambda w: (w.start, w.end))
-        for whole, sources in checked_merge(self._window_fn, windows):
-            old = [source for source in sources if source in slots]
-            if old and (len(old) > 1 or old[0] != whole):
-                slot = self._merge(whole, [slots[source] for source in old])
-                for source in old:
-                    del slots[source]
-                slots[whole] = slot
-            if window in sources:
-                if not old:
-                    if end_us(whole) + self._lateness_us <= self.low_watermark:
-                        return None
-                    slots[whole] = max(slots.values(), default=-1) + 1
-                    self.windows[slots[whole]] = WindowRow(whole, accumulator=self.combine.create())
-                found = slots[whole], self.windows[slots[whole]]
-        self.active.set([(whole.start or 0, end_us(whole), slot) for whole, slot in slots.items()])
-        return found
+        active = list(self.active.get(()))
+        for whole, old in self._merging.with_window(active, window):
+            if not old:
+                if end_us(whole) + self._lateness_us <= self.low_watermark:
+                    return None
+                slot = max((known.slot for known in active), default=-1) + 1
+                self.windows[slot] = WindowRow(whole, accumulator=self.combine.create())
+            else:
+                slot = old[0].slot
+                if len(old) == 1 and (old[0].start, old[0].end) == (whole.start, whole.end):
+                    break
+                self._merge(whole, [known.slot for known in old])
+                active = [known for known in active if known not in old]
+            active.append(Active(whole.start or 0, end_us(whole), slot))
+            self.active.set(tuple(sorted(active)))
+        return slot, self.windows[slot]
 
-    def _merge(self, whole: Window, slots: list[int]) -> int:
-        """Make one row of those of several windows; return where it is."""
+    def _merge(self, whole: Window, slots: list[int]) -> None:
+        """Make one row, the first, of those of several windows, by start."""
         rows: list[WindowRow] = [self.windows[slot] for slot in slots]
         first = rows[0]
         merged = WindowRow(
@@ -284,7 +276,6 @@ class GroupByKeyAndWindow(Computation):
         if fire is not None:
             self._fire(merged, fire)
         self._arm(slots[0], merged)
-        return slots[0]
 
     # -- timers ------------------------------------------------------------------------------------
 
@@ -344,7 +335,8 @@ class GroupByKeyAndWindow(Computation):
         self._disarm(slot, row)
         del self.windows[slot]
         if self._window_fn.merges:
-            self.active.set([entry for entry in self.active.get([]) if entry[2] != slot] or None)
+            left = tuple(known for known in self.active.get(()) if known.slot != slot)
+            self.active.set(left or None)
 
     # -- panes -------------------------------------------------------------------------------------
 

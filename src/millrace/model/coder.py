@@ -246,10 +246,10 @@ def is_immutable(coder: Coder) -> bool:
     """Return whether values of this coder can only change by being replaced.
 
     Values that can be changed in place are compared with their stored bytes after user code ran,
-    so that ``model.get().append(x)`` is not lost.
+    so that ``model.get().append(x)`` is not lost. A coder may have an attribute that says so.
     """
     kind: Any = getattr(coder, "type", None)
-    if isinstance(coder, BytesCoder) or kind in _IMMUTABLE:
+    if getattr(coder, "immutable", False) or isinstance(coder, BytesCoder) or kind in _IMMUTABLE:
         return True
     return bool(getattr(getattr(kind, "__struct_config__", None), "frozen", False)) and all(
         field.type in _IMMUTABLE for field in msgspec.structs.fields(kind)
