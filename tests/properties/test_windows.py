@@ -1,0 +1,246 @@
+"""Whatever the triggers and the order of things, the net of a pipeline is the batch answer."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+import millrace as mr
+from millrace.dataflow import grouping
+from millrace.dataflow.triggers.tree import TriggerTree
+
+FAR = 10**6
+
+leaves = st.one_of(
+    st.just(mr.AtWatermark()),
+    st.integers(1, 4).map(mr.AfterCount),
+    st.integers(1, 20).map(mr.AfterBytes),
+    st.sampled_from([10, 25]).map(mr.AtPeriod),
+    st.sampled_from([10, 25]).map(lambda p: mr.AtPeriod(p, domain=mr.LOW_WATERMARK)),
+    st.sampled_from([5, 30]).map(mr.AfterDelay),
+    st.sampled_from([5, 30]).map(lambda d: mr.AfterDelay(d, mr.LOW_WATERMARK)),
+    st.just(mr.Punctuation(lambda value: value == 0)),
+)
+
+
+def composites(children: Any) -> Any:
+    several = st.lists(children, min_size=1, max_size=3)
+    return st.one_of(
+        several.map(lambda c: mr.FirstOf(*c)),
+        several.map(lambda c: mr.AllOf(*c)),
+        several.map(lambda c: mr.SequenceOf(*c)),
+        children.map(mr.Repeat),
+        st.tuples(children, children).map(lambda c: mr.RepeatUntil(*c)),
+        st.tuples(children, st.integers(1, 3)).map(lambda c: mr.RepeatCount(*c)),
+    )
+
+
+triggers = st.recursive(leaves, composites, max_leaves=5).map(mr.Repeat)
+
+records = st.tuples(st.sampled_from(["a", "b"]), st.integers(-3, 6), st.integers(0, 60))
+steps = st.one_of(
+    st.lists(records, min_size=1, max_size=4).map(lambda batch: ("records", batch)),
+    st.integers(0, 80).map(lambda to: ("watermark", to)),
+    st.integers(0, 80).map(lambda to: ("clock", to)),
+    st.just(("crash", None)),
+)
+scripts = st.lists(steps, max_size=8)
+
+WINDOWS: dict[str, tuple[Callable[[], mr.WindowFn], Any]] = {
+    "fixed": (
+        lambda: mr.FixedWindows(20),
+        lambda times: {at: [(at // 20 * 20, at // 20 * 20 + 20)] for at in times},
+    ),
+    "sliding": (
+        lambda: mr.SlidingWindows(20, 10),
+        lambda times: {
+            at: [(start, start + 20) for start in (at // 10 * 10 - 10, at // 10 * 10)]
+            for at in times
+        },
+    ),
+    "sessions": (lambda: mr.Sessions(6), lambda times: sessions(times, 6)),
+    "global": (mr.GlobalWindow, lambda times: {at: [(None, None)] for at in times}),
+}
+
+
+def sessions(times: Any, gap: int) -> dict[int, list[tuple[int, int]]]:
+    found: dict[int, list[tuple[int, int]]] = {}
+    chain: list[int] = []
+    for at in sorted(set(times)):
+        if chain and at - chain[-1] >= gap:
+            chain = []
+        chain.append(at)
+        for member in chain:
+            found[member] = [(chain[0], at + gap)]
+    return found
+
+
+def drive(p: mr.Pipeline, script: Any, stream: str) -> list[Any]:
+    """Run a script, and return the panes of a stream at the end of the input."""
+    low_watermark = clock = 0
+    with mr.testing.Harness(p, intervals=1) as h:
+        for kind, what in script:
+            if kind == "records":
+                h.inject("elements", [((key, value), at) for key, value, at in what])
+            elif kind == "watermark":
+                low_watermark = max(low_watermark, what)
+                h.advance_watermark("elements", low_watermark)
+            elif kind == "clock":
+                clock = max(clock, what)
+                h.advance_clock(clock)
+            else:
+                h.crash()
+        h.advance_watermark("elements", mr.MAX_TIMESTAMP)
+        assert not [name for name in ("one", stream) if h.counters(name).counted]
+        return h.outputs(stream)
+
+
+def elements(script: Any) -> list[tuple[str, int, int]]:
+    return [record for kind, what in script if kind == "records" for record in what]
+
+
+def in_windows(script: Any, kind: str) -> dict[tuple[str, Any], list[int]]:
+    """Return the values of each key and window, as a batch would group them."""
+    grouped = defaultdict(list)
+    for key in ("a", "b"):
+        of_key = [(value, at) for k, value, at in elements(script) if k == key]
+        assigned = WINDOWS[kind][1]([at for _, at in of_key])
+        for value, at in of_key:
+            for window in assigned[at]:
+                grouped[key, window].append(value)
+    return grouped
+
+
+def keyed(p: mr.Pipeline) -> Any:
+    stream = p.inject("elements", format=tuple[str, int])
+    return stream.key_by(lambda element: element[0]).map(lambda element: element[1])
+
+
+def window_of(output: Any) -> tuple[Any, Any]:
+    return output.pane.window.start, output.pane.window.end
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+@given(script=scripts, trigger=triggers)
+@settings(max_examples=40)
+def test_discarding_panes_add_up_to_the_batch_answer(kind: str, script: Any, trigger: Any) -> None:
+    p = mr.Pipeline("discarding")
+    how = {"trigger": trigger, "mode": mr.DISCARDING, "allowed_lateness": FAR}
+    keyed(p).window(WINDOWS[kind][0](), **how).group().to("one")
+
+    panes = drive(p, script, "one")
+
+    batch = in_windows(script, kind)
+    if kind == "sessions":  # a window that was emitted may have grown since
+        found = Counter((o.key, value) for o in panes for value in o.value)
+        wanted = Counter((key, value) for (key, _), values in batch.items() for value in values)
+    else:
+        found = Counter((o.key, window_of(o), value) for o in panes for value in o.value)
+        wanted = Counter((*group, value) for group, values in batch.items() for value in values)
+    assert found == wanted
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+@given(script=scripts, trigger=triggers)
+@settings(max_examples=40)
+def test_what_is_not_taken_back_is_the_batch_answer(kind: str, script: Any, trigger: Any) -> None:
+    p = mr.Pipeline("retracting")
+    how = {
+        "trigger": trigger, "mode": mr.ACCUMULATING_AND_RETRACTING, "allowed_lateness": FAR,
+    }  # fmt: skip
+    keyed(p).window(WINDOWS[kind][0](), **how).sum().to("one")
+
+    panes = drive(p, script, "one")
+
+    assert net(panes) == Counter(
+        (key, window, sum(values)) for (key, window), values in in_windows(script, kind).items()
+    )
+
+
+def net(panes: list[Any]) -> Counter[Any]:
+    """Return what is left of the panes, having checked that each retraction has its pane."""
+    left: Counter[Any] = Counter()
+    for output in panes:
+        value = tuple(output.value) if isinstance(output.value, list) else output.value
+        left[output.key, window_of(output), value] += -1 if output.pane.retraction else 1
+        assert min(left.values()) >= 0, "a retraction without a pane before it"
+    return +left
+
+
+AGGREGATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[list[int]], Any]]] = {
+    "sum": (lambda s: s.sum(), sum),
+    "count": (lambda s: s.count(), len),
+    "mean": (lambda s: s.mean(), lambda values: sum(values) / len(values)),
+    "max": (lambda s: s.max(), max),
+    "top": (lambda s: s.top(2), lambda values: tuple(sorted(values)[:-3:-1])),
+}
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@given(script=scripts, first=triggers, second=triggers, kind=st.sampled_from(["fixed", "sliding"]))
+@example(
+    script=[
+        ("records", [("a", 1, 5), ("b", 1, 5)]), ("watermark", 20), ("records", [("a", 2, 6)]),
+    ],
+    first=mr.Repeat(mr.AtWatermark()), second=mr.Repeat(mr.AtWatermark()), kind="fixed",
+)  # fmt: skip
+@settings(max_examples=30)
+def test_two_groupings_with_keys_that_change_give_the_batch_answer(
+    aggregation: str, script: Any, first: Any, second: Any, kind: str
+) -> None:
+    aggregate, plainly = AGGREGATIONS[aggregation]
+    p = mr.Pipeline("two stages")
+    how = {"mode": mr.ACCUMULATING_AND_RETRACTING, "allowed_lateness": FAR}
+    one = keyed(p).window(WINDOWS[kind][0](), trigger=first, **how).sum().to("one")
+    parities = one.key_by(lambda total: total % 3)
+    aggregate(parities.window(mr.FixedWindows(60), trigger=second, **how)).to("two")
+
+    panes = drive(p, script, "two")
+
+    totals = {group: sum(values) for group, values in in_windows(script, kind).items()}
+    by_key = defaultdict(list)
+    for (_, (_, end)), total in totals.items():
+        start = (end - 1) // 60 * 60
+        by_key[total % 3, (start, start + 60)].append(total)
+    assert {(key, window): value for key, window, value in _plain(net(panes))} == {
+        group: plainly(values) for group, values in by_key.items()
+    }
+
+
+def _plain(left: Counter[Any]) -> list[Any]:
+    assert set(left.values()) <= {1}
+    return list(left)
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+@pytest.mark.parametrize("kind", ["fixed", "sessions"])
+@given(script=scripts, lateness=st.sampled_from([0, 15, FAR]))
+@settings(max_examples=40)
+def test_the_usual_trigger_is_as_the_tree_would_have_it(
+    kind: str, repeated: bool, script: Any, lateness: int
+) -> None:
+    assume(repeated or lateness == 0)
+
+    def panes() -> list[Any]:
+        p = mr.Pipeline("usual")
+        trigger = mr.Repeat(mr.AtWatermark()) if repeated else mr.AtWatermark()
+        how = {"trigger": trigger, "mode": mr.ACCUMULATING_AND_RETRACTING}
+        keyed(p).window(WINDOWS[kind][0](), allowed_lateness=lateness, **how).sum().to("one")
+        low_watermark = 0
+        with mr.testing.Harness(p, intervals=1) as h:
+            for step, what in script:
+                if step == "records":
+                    h.inject("elements", [((key, value), at) for key, value, at in what])
+                elif step == "watermark":
+                    low_watermark = max(low_watermark, what)
+                    h.advance_watermark("elements", low_watermark)
+            h.advance_watermark("elements", mr.MAX_TIMESTAMP)
+            return [h.outputs("one"), h.counters("one").counted]
+
+    quick = panes()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouping, "runner", TriggerTree)
+        assert panes() == quick
