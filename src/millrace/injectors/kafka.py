@@ -124,7 +124,8 @@ class Kafka(Injector):
             self._partitions = self._list_partitions()
             self._asked = time.monotonic()
         first, last = self._list_offsets("earliest"), self._list_offsets("latest")
-        self._bounds = {process: (first[process], last[process]) for process in first}
+        both = [process for process in first if process in last]
+        self._bounds = {process: (first[process], last[process]) for process in both}
         return list(self._bounds)
 
     def advance(self, process: str, offset: Any) -> Advance:
@@ -158,7 +159,7 @@ class Kafka(Injector):
         found = []
         for topic in self.topics:
             try:
-                listed = self._client().list_topics(topic, timeout=_PATIENCE_S).topics[topic]
+                listed = self._administrator().list_topics(topic, _PATIENCE_S).topics[topic]
             except KafkaException as error:
                 raise ConnectionError(
                     f"{self!r} cannot be reached: {error.args[0].str()}"
@@ -188,11 +189,14 @@ class Kafka(Injector):
             try:
                 found[f"{partition.topic}-{partition.partition}"] = future.result().offset
             except KafkaException as error:
-                raise InputLost(
-                    f"Kafka topic {partition.topic!r}, partition {partition.partition}, cannot be "
-                    f"read: {error.args[0].str()}. Was the topic deleted? What was read of it is "
-                    "safe in the checkpoint."
-                ) from None
+                if error.args[0].code() not in _passing():
+                    raise ConnectionError(
+                        f"{self!r}: the broker refuses topic {partition.topic!r}, partition "
+                        f"{partition.partition}: {error.args[0].str()}"
+                    ) from None
+                # It is being made, moved, or deleted: the list of partitions will tell. Until then
+                # it stays where it is, and holds the low watermark.
+                self._asked = float("-inf")
         return found
 
     def _offset_at(self, process: str, last: int) -> int:
@@ -241,6 +245,19 @@ class Kafka(Injector):
                     "kafka_id": _id(message.headers()),
                 },
             )
+
+
+def _passing() -> set[int]:
+    """Return the errors that a partition has while it is made or moved, and when it is gone."""
+    from confluent_kafka import KafkaError
+
+    return {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
 
 
 def require_client() -> None:

@@ -3,8 +3,11 @@
 import datetime as dt
 import pickle
 import sys
+from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 import millrace as mr
 from millrace.injectors.kafka import ID_HEADER, _id
@@ -58,6 +61,41 @@ def test_what_is_gone_is_an_error(first, last, says):
 
     with pytest.raises(InputLost, match=says):
         kafka.advance("t-0", 5)
+
+
+class Admin:
+    """An admin client to which some partitions are not there yet."""
+
+    def __init__(self, code):
+        self.code = code
+
+    def list_offsets(self, wanted, **_):
+        futures = {}
+        for partition in wanted:
+            futures[partition] = future = Future()
+            if partition.partition == 1:
+                future.set_exception(KafkaException(KafkaError(self.code)))
+            else:
+                future.set_result(SimpleNamespace(offset=5))
+        return futures
+
+
+@pytest.mark.parametrize("code", [KafkaError.LEADER_NOT_AVAILABLE, KafkaError._UNKNOWN_PARTITION])
+def test_a_partition_that_is_being_made_is_asked_again(code):
+    kafka = mr.Kafka("localhost:1", "t")
+    kafka._admin, kafka._partitions, kafka._asked = Admin(code), [("t", 0), ("t", 1)], 1e18
+
+    assert kafka.processes() == ["t-0"]
+    assert kafka._asked < 0  # the list of partitions is fetched again
+
+
+def test_what_the_broker_refuses_is_an_error():
+    kafka = mr.Kafka("localhost:1", "t")
+    kafka._admin, kafka._partitions = Admin(KafkaError.TOPIC_AUTHORIZATION_FAILED), [("t", 1)]
+    kafka._asked = 1e18
+
+    with pytest.raises(ConnectionError, match=r"refuses topic 't', partition 1: .*authoriz"):
+        kafka.processes()
 
 
 def test_arguments_are_checked():

@@ -18,7 +18,7 @@ import pytest
 pytestmark = pytest.mark.timeout(900)
 
 PROGRAM = Path(__file__).with_name("program.py")
-SENDERS, EACH = 7, 60
+SENDERS, EACH = 5, 40
 
 
 class Driver:
@@ -66,26 +66,31 @@ def test_exactly_once_through_kill_9(kafka: Any, postgres: Any, tmp_path: Path) 
     again: list[tuple[bytes, str]] = []
 
     def send(count: int) -> None:
+        """Send new numbers and, again, as many of those that were sent, now or earlier."""
+        fresh = []
         for sender, number in [numbers.pop() for _ in range(count)]:
             value = json.dumps({"sender": sender, "number": number, "at": number})
-            again.append((value.encode(), f"{sender} {number}"))
-            kafka.send(topic, draw.randrange(3), value.encode(), ids=[f"{sender} {number}"])
-        for value, name in [again.pop(draw.randrange(len(again))) for _ in range(count)]:
-            kafka.send(topic, draw.randrange(3), value, ids=[name])
+            fresh.append((value.encode(), f"{sender} {number}"))
+        again.extend(fresh)
+        repeated = [again.pop(draw.randrange(len(again))) for _ in range(count)]
+        for partition in range(3):
+            mine = [*fresh[partition::3], *repeated[partition::3]]
+            values, ids = zip(*mine, strict=True)
+            kafka.send(topic, partition, *values, ids=ids)
 
     def epochs() -> int:
         return len(list((tmp_path / "checkpoint" / "epochs").glob("*.json")))
 
-    send(150)
+    send(70)
     for _ in range(2):
         driver = Driver(settings, tmp_path / "driver.log")
         try:
-            wanted, deadline = epochs() + draw.randrange(4, 7), time.monotonic() + 180
+            wanted, deadline = epochs() + draw.randrange(3, 6), time.monotonic() + 180
             while epochs() < wanted:
                 assert driver.process.poll() is None, (tmp_path / "driver.log").read_text()
                 assert time.monotonic() < deadline, (tmp_path / "driver.log").read_text()
                 time.sleep(0.01)
-            send(60)
+            send(40)
             time.sleep(draw.random() * 0.4)  # somewhere within an epoch
         finally:
             driver.kill()
