@@ -5,7 +5,8 @@ Source: MillWheel, "Computation API" (5.1), figures 3, 7 and 8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn
 
 from millrace.model.coder import Coder
@@ -44,20 +45,26 @@ class Computation:
             when they are asked for again; see :class:`~millrace.model.guarantees.ProductionMode`).
         delivery: ``EXACTLY_ONCE``, or ``AT_LEAST_ONCE``: no deduplication of what injectors deliver
             twice (see :class:`~millrace.model.guarantees.DeliveryMode`).
+        percentiles: Percentile low watermarks that timers of this computation wait for, whole
+            numbers from 1 to 99. Declaring one makes the whole pipeline keep count for it.
         key: The current key.
         low_watermark: Low watermark of this computation's input in microseconds: no record that
             arrives from now on should be older. ``MAX_TIMESTAMP`` once the input has ended.
+        percentile_low_watermarks: Percentile -> low watermark of that share of the input, for those
+            that the pipeline declares; never below ``low_watermark``.
         wall_time: Wall-clock time of the epoch in microseconds; the same on every retry.
     """
 
     inputs: ClassVar[Mapping[str, KeyExtractor]] = {}
     outputs: ClassVar[Mapping[str, Any]] = {}
     may_produce_late: Duration = 0
+    percentiles: ClassVar[Collection[int]] = ()
     productions: ClassVar[ProductionMode] = STRONG
     delivery: ClassVar[DeliveryMode] = EXACTLY_ONCE
 
     key: Any = None
     low_watermark: int = MIN_TIMESTAMP
+    percentile_low_watermarks: Mapping[int, int] = MappingProxyType({})
     wall_time: int = 0
 
     def process_record(self, record: Record) -> None:
@@ -109,6 +116,7 @@ class Computation:
         domain: TimeDomain = LOW_WATERMARK,
         *,
         hold: int | None = None,
+        percentile: int = 100,
     ) -> None:
         """Have ``process_timer`` called when the domain's clock reaches ``at``.
 
@@ -122,6 +130,8 @@ class Computation:
             hold: As long as the timer is pending, the low watermark that consumers see is held
                 here (microseconds), so that ``process_timer`` may produce with this timestamp. A
                 pending low-watermark timer holds it at its own ``at`` anyway.
+            percentile: Fire when the low watermark of this share of the work is at ``at``, without
+                waiting for the stragglers; one of ``percentiles``, or 100.
         """
         self._outside("set_timer")
 

@@ -64,6 +64,7 @@ class Timer(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         domain: ``LOW_WATERMARK`` or ``WALL_TIME``.
         hold: Where it held the low watermark that its computation shows, in microseconds; None if
             it was set without.
+        percentile: The share of the low watermark that it waited for; 100 is the low watermark.
 
     >>> Timer("flush", at=10)
     Timer(tag='flush', at=10)
@@ -73,6 +74,7 @@ class Timer(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     at: int
     domain: TimeDomain = LOW_WATERMARK
     hold: int | None = None
+    percentile: int = 100
 
 
 class LateRecord(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
 from millrace.model.coder import Coder, MsgpackCoder, coder_for
@@ -83,6 +84,7 @@ class ComputationSpec:
             on: every commit says whether it holds productions.
         slacks: Input stream -> its slacks, of the streams whose duplicates it filters.
         may_produce_late_us: How far behind what it has shown its consumers it may produce.
+        percentiles: Percentile low watermarks that its timers may wait for.
         paned: Whether values of its inputs may carry panes.
     """
 
@@ -97,6 +99,7 @@ class ComputationSpec:
     guarantees: Guarantees
     slacks: Mapping[str, Mapping[int, int]]
     may_produce_late_us: int = 0
+    percentiles: frozenset[int] = frozenset()
     paned: bool = False
 
 
@@ -120,6 +123,11 @@ class Topology:
     def computation(self, name: str) -> ComputationSpec:
         """Return a computation by name."""
         return next(spec for spec in self.computations if spec.name == name)
+
+    @cached_property
+    def percentiles(self) -> tuple[int, ...]:
+        """The percentile low watermarks that any computation waits for, ascending."""
+        return tuple(sorted({p for spec in self.computations for p in spec.percentiles}))
 
     def injected(self) -> tuple[StreamSpec, ...]:
         """Return the injected streams, by name: their numbers and Spark's offsets go by it."""
@@ -227,6 +235,7 @@ def build(pipeline: Pipeline) -> Topology:
             guarantees=pipeline.guarantees[name],
             slacks=filtered[name],
             may_produce_late_us=_late_bound_us(name, bound[name]),
+            percentiles=_percentiles(name, bound[name]),
             paned=any(stream in paned for stream in bound[name].inputs),
         )
         for number, name in enumerate(order)
@@ -278,6 +287,17 @@ def _unbounded(pipeline: Pipeline, name: str, senders: Mapping[str, frozenset[st
         )
         for sender in senders[name]
     )
+
+
+def _percentiles(name: str, computation: Computation) -> frozenset[int]:
+    for percentile in computation.percentiles:
+        if type(percentile) is not int or not 1 <= percentile <= 99:
+            raise PipelineError(
+                f"computation {name!r}, percentiles = {computation.percentiles!r}: {percentile!r} "
+                "is no percentile. Expected whole numbers from 1 to 99; 100, the low watermark "
+                "itself, is always there."
+            )
+    return frozenset(computation.percentiles)
 
 
 def _late_bound_us(name: str, computation: Computation) -> int:

@@ -156,6 +156,7 @@ class _Task:
             records = filtered.records
             wall_us = self._manifest.wall_time_us
             work = Work(1, 0, records, MIN_TIMESTAMP, MAX_TIMESTAMP, wall_us, MAX_TIMESTAMP)
+            work.percentiles = dict.fromkeys(self._runtime.topology.percentiles, MAX_TIMESTAMP)
             with MemoryCaches().open(spec.name, 0).view() as nothing:
                 outcome = machine.run(work, nothing)
             outcome.counters.productions = len(outcome.productions)

@@ -19,7 +19,8 @@ from millrace.spark import processes, wire
 from millrace.spark.refusal import refuse, time_refusal
 from millrace.spark.rows import RowBuilder, messages_table
 from millrace.spark.runtime import Blueprint, Runtime, SourceColumns, runtime_of
-from millrace.windmill.manifest import decode_manifest
+from millrace.watermark.ahead import Ahead
+from millrace.windmill.manifest import Manifest, decode_manifest
 from millrace.windmill.record_ids import injected_origin, place
 from millrace.windmill.routing import Productions
 from millrace.windmill.source_ids import NO_FINGERPRINT, null_id
@@ -63,7 +64,7 @@ class EncodeTask:
                     rows = self._punctuation(rows, source, report)
                     if not rows.num_rows:
                         continue
-                self._encode(runtime, source, rows, builder, manifest.epoch, report)
+                self._encode(runtime, source, rows, builder, manifest, report)
                 yield from builder.batches()
         report.seconds = time.perf_counter() - started
         yield from messages_table(wire.report_row(report), task % self.blueprint.tasks)
@@ -74,10 +75,10 @@ class EncodeTask:
         source: SourceColumns,
         rows: pa.RecordBatch,
         builder: RowBuilder,
-        epoch: int,
+        manifest: Manifest,
         report: wire.TaskReport,
     ) -> None:
-        stream = source.stream
+        stream, epoch = source.stream, manifest.epoch
         values = runtime.readers[stream].read(rows.column(f"s{source.number}"))
         timestamps = rows.column("ts").to_pylist()
         origin = injected_origin(source.number, epoch)
@@ -120,6 +121,10 @@ class EncodeTask:
         report.injected[stream] = report.injected.get(stream, 0) + len(accepted)
         if accepted:
             report.newest[stream] = max(report.newest.get(stream, MIN_TIMESTAMP), newest_us)
+            if runtime.topology.percentiles:
+                taken = np.array([timestamps[n] for n in accepted], dtype=np.int64)
+                ahead = report.ahead.get(stream, Ahead())
+                report.ahead[stream] = ahead.merged(Ahead.of(taken, manifest.injectors[stream]))
             if source.names_processes:
                 processes.note(report, stream, _told(rows.take(pa.array(accepted))), latest_us)
 

@@ -18,6 +18,7 @@ from millrace.spark import processes, wire
 from millrace.spark.refusal import refuse, time_refusal
 from millrace.spark.rows import RowBuilder
 from millrace.spark.runtime import Runtime
+from millrace.watermark.ahead import Ahead
 from millrace.windmill.arrivals import Arrivals, arrival_order
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import injected_origin
@@ -135,6 +136,10 @@ class Inbox:
         report.newest[edge.stream] = max(report.newest.get(edge.stream, MIN_TIMESTAMP), newest_us)
         if edge == self._topology.streams[edge.stream].edges[0]:
             report.injected[edge.stream] = report.injected.get(edge.stream, 0) + len(timestamps)
+            if self._topology.percentiles:
+                published_us = self._manifest.injectors[edge.stream]
+                ahead = report.ahead.get(edge.stream, Ahead())
+                report.ahead[edge.stream] = ahead.merged(Ahead.of(timestamps, published_us))
             if self._names_processes(edge.stream):
                 processes.note(report, edge.stream, rows, self._latest_us[edge.stream])
 

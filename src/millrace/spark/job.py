@@ -78,7 +78,9 @@ def _outcome(reports: list[wire.TaskReport]) -> Outcome:
     written = Written()
     results = []
     for report in reports:
-        observed.add(Observed(report.newest, report.injected, report.refused, report.processes))
+        observed.add(
+            Observed(report.newest, report.injected, report.refused, report.processes, report.ahead)
+        )
         written.add(report.written)
         results += [
             Result(

@@ -15,14 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.model.errors import InvariantViolation
-from millrace.model.time import MIN_TIMESTAMP
-from millrace.model.topology import ComputationSpec, injector_name
+from millrace.model.topology import ComputationSpec
 from millrace.spark import wire
 from millrace.spark.inbox import Inbox
 from millrace.spark.outlet import Outlet
 from millrace.spark.rows import RowBuilder
 from millrace.spark.runtime import Blueprint, Runtime, runtime_of
-from millrace.watermark.report import output_low_watermark
+from millrace.watermark.shown import Pending, Shown
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.manifest import Manifest, decode_manifest
 from millrace.windmill.record_ids import production_ids
@@ -91,20 +90,15 @@ class _Task:
             for edge in self._topology.edges
             if edge.computation in {spec.name for spec in specs}
         }
-        low_watermarks = self._low_watermarks(table, edges)
+        shown, pending = self._shown(table, edges), dict[str, Pending]()
         if self._stage.level == 1:
             self._inbox.refuse_unread(table, edges)
             self._inbox.read_punctuation(table, edges)
         for spec in specs:
-            input_us = max(
-                self._manifest.before.inputs[spec.name],
-                min(low_watermarks[sender] for sender in spec.senders),
-            )
             arrivals = self._inbox.arrivals(table, edges, spec)
-            results = self._run(spec, arrivals, input_us)
-            low_watermarks[spec.name] = max(
-                self._manifest.before.outputs[spec.name],
-                output_low_watermark(input_us, (result.report for result in results)),
+            results = self._run(spec, arrivals, shown.inputs(spec))
+            pending[spec.name] = Pending.of(
+                (result.report for result in results), spread=bool(self._topology.percentiles)
             )
         yield from self._builder.batches()
         # Rows of a native source are all for this level, and lack the columns of those that pass.
@@ -113,33 +107,28 @@ class _Task:
             passing = table.select(wire.COLUMNS).filter(pa.array(on))
             yield from passing.combine_chunks().to_batches()
         if self._stage.level < self._topology.depth:
-            yield wire.control_rows(low_watermarks, self._tasks)
+            yield wire.control_rows(shown.message(pending), self._tasks)
         self._report.written = self._runtime.snapshots.take()
         self._report.seconds = time.perf_counter() - started
         yield wire.report_row(self._report)
 
-    def _low_watermarks(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> dict[str, int]:
-        """Return the low watermark of every sender above this level: the minimum over its tasks."""
-        found = {
-            injector_name(stream): max(
-                us, self._manifest.before.outputs.get(injector_name(stream), MIN_TIMESTAMP)
-            )
-            for stream, us in self._manifest.injectors.items()
-        }
+    def _shown(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> Shown:
+        """Return the low watermarks that the levels above show, by the messages of all tasks."""
+        shown = self._manifest.shown()
         if self._stage.level == 1:
-            return found
+            return shown
         sent = table.column("value").filter(pa.array(edges == wire.CONTROL)).to_pylist()
         if len(sent) != self._tasks:
             raise InvariantViolation(
                 f"level {self._stage.level}, task {self._task}: {len(sent)} of {self._tasks} "
                 "tasks of the level before sent their low watermarks"
             )
-        for message in map(wire.decode_low_watermarks, sent):
-            for name, us in message.items():
-                found[name] = min(found.get(name, us), us)
-        return found
+        shown.hear(map(wire.decode_message, sent), self._topology)
+        return shown
 
-    def _run(self, spec: ComputationSpec, arrivals: Arrivals, input_us: int) -> list[Result]:
+    def _run(
+        self, spec: ComputationSpec, arrivals: Arrivals, clocks: dict[int, int]
+    ) -> list[Result]:
         intervals = self._manifest.interval_map(spec.name)
         results = self._runtime.worker.run(
             spec,
@@ -147,7 +136,8 @@ class _Task:
             intervals,
             intervals.owned(self._task, self._tasks),
             arrivals,
-            input_us,
+            clocks[100],
+            clocks,
         )
         self._runtime.snapshots.offer(
             spec.name, [result.interval for result in results if result.counters.keys]

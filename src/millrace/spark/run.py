@@ -342,11 +342,13 @@ class Run:
             # The batches' session is the query's own copy of the user's.
             for name, value in SETTINGS.items():
                 rows.sparkSession.conf.set(name, value)
+        published = self._published()
         manifest = epochs.begin(
             number,
             wall_time_us=self._clock(),
-            injectors=self._published(),
+            injectors=published,
             draining=self._draining,
+            percentiles=epochs.estimated(published),
         )
         if manifest is None:
             return
@@ -359,7 +361,10 @@ class Run:
         self._housekeeping.offer(epochs.collectable())
         self._progress.add(outcome, time.perf_counter() - started)
         quiet = not any(observed.injected.values()) and not any(observed.refused.values())
-        settled = self._hold_back() == manifest.injectors
+        published = self._hold_back()
+        settled = (
+            published == manifest.injectors and epochs.estimated(published) == manifest.percentiles
+        )
         if quiet and settled:
             self._idle = turn
         self._set_alarm(settled)

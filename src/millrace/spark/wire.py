@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.store import Repair, Written
+from millrace.watermark.ahead import Ahead
 from millrace.watermark.process import Process
 from millrace.watermark.report import Report
+from millrace.watermark.shown import Message
 from millrace.windmill.counters import Counters
 
 #: A task's message to every task of the next level: what low watermarks its intervals show.
@@ -75,6 +77,7 @@ class TaskReport(msgspec.Struct, array_like=True):
         seconds: How long it ran Python code.
         written: Snapshots that its process wrote since the last report.
         processes: Injected stream -> process of its injector -> what it saw of it.
+        ahead: Injected stream -> how far its records came ahead of its low watermark.
     """
 
     level: int
@@ -86,16 +89,17 @@ class TaskReport(msgspec.Struct, array_like=True):
     seconds: float
     written: Written = msgspec.field(default_factory=Written)
     processes: dict[str, dict[str, Process]] = {}
+    ahead: dict[str, Ahead] = {}
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_low_watermarks = msgspec.msgpack.Decoder(dict[str, int]).decode
+decode_message = msgspec.msgpack.Decoder(Message).decode
 decode_report = msgspec.msgpack.Decoder(TaskReport).decode
 
 
-def control_rows(low_watermarks: dict[str, int], tasks: int) -> pa.RecordBatch:
-    """Return one row a task of the next level, carrying low watermarks in microseconds."""
-    return messages(CONTROL, encode(low_watermarks), np.arange(tasks, dtype=np.int32))
+def control_rows(message: Message, tasks: int) -> pa.RecordBatch:
+    """Return one row a task of the next level, carrying low watermarks."""
+    return messages(CONTROL, encode(message), np.arange(tasks, dtype=np.int32))
 
 
 def report_row(report: TaskReport) -> pa.RecordBatch:

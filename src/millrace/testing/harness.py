@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from millrace.injectors.offsets import Offsets
 from millrace.injectors.publisher import Publisher
 from millrace.model.errors import CoderError, PipelineError, RecordRejected, WatermarkRegression
@@ -38,9 +40,9 @@ from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.testing.output import Output
 from millrace.testing.polling import poll
 from millrace.testing.shuffle import Shuffle
-from millrace.watermark.authority import LowWatermarks
+from millrace.watermark.ahead import Ahead
 from millrace.watermark.process import ONLY, Process
-from millrace.watermark.report import output_low_watermark
+from millrace.watermark.shown import LowWatermarks, Pending
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs, Observed
 from millrace.windmill.explain import Explanation, explain_watermark
@@ -98,7 +100,8 @@ class Harness:
         self._publish = publish
         self._durable = MemoryHardState()
         self._wall_time_us = 0
-        self._published: dict[str, int] = {}
+        self._published: dict[int, dict[str, int]] = {}
+        self._injected_us: dict[str, list[int]] = {}
         self._offsets: dict[str, Offsets] = {}
         self._outputs: dict[str, list[Output]] = {name: [] for name in self._topology.streams}
         self._last_manifest: Manifest | None = None
@@ -172,20 +175,39 @@ class Harness:
             else:
                 heard = {stream: {process: Process(at_us)}}
                 seen.add(Observed({stream: at_us}, {stream: 1}, processes=heard))
+                self._injected_us.setdefault(stream, []).append(at_us)
             rows.add(made, origin, range(sequence, sequence + len(made)))
             sequence += len(made)
         seen.add(Observed(processes={stream: dict(told)}))
-        self._epoch(rows, seen)
+        try:
+            self._epoch(rows, seen)
+        finally:
+            self._injected_us = {}
 
-    def advance_watermark(self, stream: str, to: Instant) -> None:
+    def advance_watermark(self, stream: str, to: Instant, *, percentile: int = 100) -> None:
         """Publish an injected stream's low watermark, and fire the timers that it makes due.
+
+        Args:
+            stream: An injected stream.
+            to: Microseconds or a datetime; ``mr.MAX_TIMESTAMP`` ends the input.
+            percentile: Publish the low watermark of this share of the records only. It is never
+                below that of a greater share, whatever was published.
 
         Raises:
             WatermarkRegression: ``to`` is below what the stream published before.
+            PipelineError: No computation waits for the percentile.
         """
         self._injected(stream)
         to_us = timestamp_us(to)
-        current_us = self._epochs.authority.low_watermarks.outputs[injector_name(stream)]
+        if percentile not in (100, *self._topology.percentiles):
+            raise PipelineError(
+                f"advance_watermark({stream!r}, percentile={percentile!r}): no computation of this "
+                f"pipeline waits for it; they declare {list(self._topology.percentiles)}."
+            )
+        known = self._epochs.authority.low_watermarks
+        if percentile != 100:
+            known = known.percentiles[percentile]
+        current_us = known.outputs[injector_name(stream)]
         if to_us < current_us:
             raise WatermarkRegression(
                 f"injector {stream!r} reported {to_us} us after {current_us} us; low watermarks "
@@ -193,7 +215,8 @@ class Harness:
                 "late."
             )
         published = self._published
-        self._published = published | {stream: min(to_us, MAX_TIMESTAMP)}
+        of_percentile = published.get(percentile, {}) | {stream: min(to_us, MAX_TIMESTAMP)}
+        self._published = published | {percentile: of_percentile}
         try:
             self._epoch(Shuffle(), Observed())
         except Exception:
@@ -239,13 +262,17 @@ class Harness:
             )
         return list(self._outputs[stream])
 
-    def low_watermark(self, computation: str) -> int:
+    def low_watermark(self, computation: str, *, percentile: int = 100) -> int:
         """Return the input low watermark of a computation, in microseconds."""
-        return self._epochs.authority.low_watermarks.inputs[computation]
+        return self._known(percentile).inputs[computation]
 
-    def output_low_watermark(self, computation: str) -> int:
+    def output_low_watermark(self, computation: str, *, percentile: int = 100) -> int:
         """Return the low watermark that a computation shows its consumers, in microseconds."""
-        return self._epochs.authority.low_watermarks.outputs[computation]
+        return self._known(percentile).outputs[computation]
+
+    def _known(self, percentile: int) -> LowWatermarks:
+        known = self._epochs.authority.low_watermarks
+        return known if percentile == 100 else known.percentiles[percentile]
 
     def explain_watermark(self, computation: str | None = None) -> Explanation:
         """Return why a low watermark is where it is, by default the lowest; see ``Run``."""
@@ -317,9 +344,12 @@ class Harness:
         check_low_watermarks(before, self._epochs.authority.low_watermarks)
         for stream, output in leaving:
             self._outputs[stream].append(output)
-        published = self._last_manifest.injectors if self._last_manifest is not None else {}
+        self._injected_us = {}
+        last, published = self._last_manifest, self._injected_low_watermarks()
         if self._publish and (
-            self._injected_low_watermarks() != published
+            last is None
+            or published != last.injectors
+            or self._epochs.estimated(published) != last.percentiles
             or self._publisher.changes_us() <= self._wall_time_us
         ):
             self._epoch(Shuffle(), Observed())  # on Spark, the alarm rings at once
@@ -329,7 +359,8 @@ class Harness:
         outputs = self._epochs.authority.low_watermarks.outputs
         before = {
             spec.name: max(
-                outputs[injector_name(spec.name)], self._published.get(spec.name, MIN_TIMESTAMP)
+                outputs[injector_name(spec.name)],
+                self._published.get(100, {}).get(spec.name, MIN_TIMESTAMP),
             )
             for spec in self._topology.injected()
         }
@@ -340,10 +371,12 @@ class Harness:
 
     def _attempt(self, rows: Shuffle, observed: Observed) -> list[tuple[str, Output]]:
         epochs = self._epochs
+        published = self._injected_low_watermarks()
         manifest = epochs.begin(
             epochs.open.epoch if epochs.open is not None else epochs.completed + 1,
             wall_time_us=self._wall_time_us,
-            injectors=self._injected_low_watermarks(),
+            injectors=published,
+            percentiles=epochs.estimated(published) if self._publish else self._published,
         )
         assert manifest is not None, "the epoch after the last completed one is not completed"
         results = self._run_levels(manifest, rows)
@@ -351,6 +384,11 @@ class Harness:
             observed.processes = self._publisher.heard(
                 observed.by_process(), epochs.observed.processes, manifest.wall_time_us
             )
+            if self._topology.percentiles:
+                observed.ahead = {
+                    stream: Ahead.of(np.array(times), manifest.injectors[stream])
+                    for stream, times in self._injected_us.items()
+                }
         epochs.complete(manifest, results, observed)
         self._last_manifest = manifest
         return [(edge.stream, out) for edge, out in rows.sunk(self._topology, self._taps)]
@@ -367,15 +405,10 @@ class Harness:
 
     def _run_levels(self, manifest: Manifest, rows: Shuffle) -> list[Result]:
         """Run the computations in order of level; their productions join the rows."""
-        # The epoch's own low watermarks: what the tasks of a Spark epoch tell each other.
-        soft = LowWatermarks(dict(manifest.before.inputs), dict(manifest.before.outputs))
-        for stream, published_us in manifest.injectors.items():
-            soft.outputs[injector_name(stream)] = published_us
+        shown = manifest.shown()
         results: list[Result] = []
         for spec in self._topology.computations:
-            input_us = max(
-                soft.inputs[spec.name], min(soft.outputs[sender] for sender in spec.senders)
-            )
+            clocks = shown.inputs(spec)
             intervals = manifest.interval_map(spec.name)
             ran = self._worker.run(
                 spec,
@@ -383,12 +416,11 @@ class Harness:
                 intervals,
                 intervals.intervals,
                 rows.arrivals(self._topology, spec.name),
-                input_us,
+                clocks[100],
+                clocks,
             )
-            soft.outputs[spec.name] = max(
-                soft.outputs[spec.name],
-                output_low_watermark(input_us, (result.report for result in ran)),
-            )
+            reports = (result.report for result in ran)
+            shown.finish(spec, Pending.of(reports, spread=bool(self._topology.percentiles)))
             for result in ran:
                 origins, sequences = production_ids(
                     spec.number, result.number, result.interval, len(result.productions)

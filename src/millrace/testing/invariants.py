@@ -5,13 +5,16 @@ After dask distributed's ``validate``: a violated invariant names what was found
 
 from __future__ import annotations
 
+import msgspec
+
 from millrace.model.errors import InvariantViolation
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import Caches, HardState, MemoryCaches, bring
-from millrace.watermark.authority import LowWatermarks
+from millrace.watermark.outstanding import Outstanding
 from millrace.watermark.report import Report
+from millrace.watermark.shown import LowWatermarks
 from millrace.windmill import rows
-from millrace.windmill.timers import decode_timer_row
+from millrace.windmill.timers import decode_timer_row, domain_of, encode_setting, pending_us
 
 
 def check_low_watermarks(before: LowWatermarks, after: LowWatermarks) -> None:
@@ -51,20 +54,20 @@ def check_interval(
 
     by_time: set[tuple[bytes, bytes]] = set()
     holds: set[bytes] = set()
-    earliest = [MAX_TIMESTAMP, MAX_TIMESTAMP]
+    earliest = {0: MAX_TIMESTAMP, 1: MAX_TIMESTAMP}
     for row, value in stored.items():
         if row.startswith(rows.TIMERS):
-            domain, at_us = row[1], rows.time_of(row[2:10])
+            clock, at_us = row[1], rows.time_of(row[2:10])
+            domain, percentile = domain_of(clock)
             timer = decode_timer_row(value)
             named = (
                 rows.key_row(row[10:18], timer.key) + bytes([domain]) + rows.last_part(timer.tag)
             )
-            setting = rows.time8(at_us)
+            setting = encode_setting((at_us, timer.hold_us, percentile))
             if timer.hold_us is not None:
-                setting += rows.time8(timer.hold_us)
                 holds.add(rows.HOLDS + rows.time8(timer.hold_us) + named)
             by_time.add((rows.TIMER_BY_TAG + named, setting))
-            earliest[domain] = min(earliest[domain], at_us)
+            earliest[clock] = min(earliest.get(clock, MAX_TIMESTAMP), at_us)
         elif row.startswith(rows.HOLD_BY_KEY):
             holds.add(rows.HOLDS + value + row[1:])
     found = {(row, value) for row, value in stored.items() if row.startswith(rows.TIMER_BY_TAG)}
@@ -77,8 +80,16 @@ def check_interval(
     _hold(kept == holds, f"{where}: holds by time and by owner differ: {kept ^ holds}")
     held = [rows.time_of(row[1:9]) for row in holds]
     ids_us = min(_check_ids(stored, where, low_watermark_us), default=MAX_TIMESTAMP)
-    truth = Report(earliest[0], earliest[1], min(held, default=MAX_TIMESTAMP), ids_us)
-    _hold(report == truth, f"{where}: reported {report}, the store says {truth}")
+    waiting = {domain_of(c)[1]: at_us for c, at_us in sorted(earliest.items()) if c > 1}
+    truth = Report(earliest[0], earliest[1], min(held, default=MAX_TIMESTAMP), ids_us, waiting)
+    _hold(
+        msgspec.structs.replace(report, outstanding=None) == truth,
+        f"{where}: reported {report}, the store says {truth}",
+    )
+    if report.outstanding is not None:
+        with fresh.view() as view:
+            spread = Outstanding.of(pending_us(view)).coarser(report.outstanding.shift)
+        _hold(report.outstanding == spread, f"{where}: {report.outstanding}, but it is {spread}")
 
 
 def _check_ids(stored: dict[bytes, bytes], where: str, low_watermark_us: int) -> set[int]:

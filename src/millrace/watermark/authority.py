@@ -12,24 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.model.topology import Topology, injector_name
 from millrace.watermark.bulletin import Bulletin, Sequencer
 from millrace.watermark.report import Report
+from millrace.watermark.shown import LowWatermarks, Shown
 
-
-class LowWatermarks(msgspec.Struct):
-    """Low watermarks of a whole pipeline at one moment, in microseconds.
-
-    Attributes:
-        inputs: Computation -> low watermark of its input: what decides lateness and fires timers.
-        outputs: Computation, or ``injector:<stream>``, -> low watermark it shows its consumers.
-    """
-
-    inputs: dict[str, int]
-    outputs: dict[str, int]
+_NO_PERCENTILES: Mapping[int, Mapping[str, int]] = {}
 
 
 class Authority:
@@ -50,7 +39,7 @@ class Authority:
             inputs={spec.name: MIN_TIMESTAMP for spec in topology.computations},
             outputs={spec.name: MIN_TIMESTAMP for spec in topology.computations}
             | {injector_name(spec.name): MIN_TIMESTAMP for spec in topology.injected()},
-        )
+        ).copy(topology.percentiles)
 
     @property
     def reports(self) -> dict[str, dict[int, Report]]:
@@ -68,16 +57,20 @@ class Authority:
         sequencer: Sequencer,
     ) -> None:
         """Take up what an earlier run journaled, and when; what it did not know starts afresh."""
-        self.low_watermarks.inputs.update(low_watermarks.inputs)
-        self.low_watermarks.outputs.update(low_watermarks.outputs)
-        for computation, known in reports.items():
-            self.bulletins[computation].restore(known, sequencer)
+        known = self.low_watermarks.copy(())
+        known.inputs.update(low_watermarks.inputs)
+        known.outputs.update(low_watermarks.outputs)
+        known.percentiles = low_watermarks.percentiles
+        self.low_watermarks = known.copy(self._topology.percentiles)
+        for computation, reported in reports.items():
+            self.bulletins[computation].restore(reported, sequencer)
 
     def advance(
         self,
         injectors: Mapping[str, int],
         reports: Mapping[str, Mapping[int, Report]],
         sequencer: Sequencer,
+        percentiles: Mapping[int, Mapping[str, int]] = _NO_PERCENTILES,
     ) -> LowWatermarks:
         """Record one epoch and return the low watermarks after it.
 
@@ -86,6 +79,7 @@ class Authority:
             reports: Computation -> interval id -> report. An interval that did not report keeps
                 its last one.
             sequencer: Generation and epoch of who reports.
+            percentiles: Percentile -> injected stream -> what it published for that.
 
         Returns:
             The new low watermarks; none is below its predecessor.
@@ -95,15 +89,15 @@ class Authority:
         """
         for computation, reported in reports.items():
             self.bulletins[computation].record(reported, sequencer)
-        inputs, outputs = self.low_watermarks.inputs, self.low_watermarks.outputs
-        for stream, published_us in injectors.items():
-            name = injector_name(stream)
-            outputs[name] = max(outputs[name], published_us)
+        shown = Shown(
+            self.low_watermarks,
+            injectors,
+            {p: percentiles.get(p, injectors) for p in self._topology.percentiles},
+        )
         for spec in self._topology.computations:
-            input_us = min((outputs[sender] for sender in spec.senders), default=MAX_TIMESTAMP)
-            inputs[spec.name] = max(inputs[spec.name], input_us)
-            shown_us = min(inputs[spec.name], self.bulletins[spec.name].oldest_work_us)
-            outputs[spec.name] = max(outputs[spec.name], shown_us)
+            shown.inputs(spec)
+            shown.finish(spec, self.bulletins[spec.name].pending(bool(self._topology.percentiles)))
+        self.low_watermarks = shown.low_watermarks
         return self.low_watermarks
 
     def next_wall_timer_us(self) -> int:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from millrace.model.errors import ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.watermark.report import NOTHING_PENDING, Report
+from millrace.watermark.shown import Pending
 from millrace.watermark.tournament import Tournament
 
 #: Who reports, and when: the generation of the run and the number of the epoch. Of two reports of
@@ -98,6 +99,16 @@ class Bulletin:
     def oldest_work_us(self) -> int:
         """The oldest work of the computation; before time while an interval has not reported."""
         return self._oldest_work.minimum
+
+    def pending(self, spread: bool) -> Pending:
+        """Return the pending work of the computation.
+
+        Args:
+            spread: Whether to tell how it is spread too, which looks at every interval.
+        """
+        if not spread:
+            return Pending(self.oldest_work_us)
+        return Pending.of(self.reports.values(), spread=True).merged(Pending(self.oldest_work_us))
 
     @property
     def next_wall_timer_us(self) -> int:

@@ -6,11 +6,12 @@ oldest unfinished record; "Injector and low watermark API" (5.2): state can hold
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import msgspec
 
 from millrace.model.time import MAX_TIMESTAMP
+from millrace.watermark.outstanding import Outstanding
 
 
 class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -25,29 +26,45 @@ class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
         hold_us: Earliest hold; MAX_TIMESTAMP if none.
         ids_us: Low watermark at which delivered ids can be forgotten; MAX_TIMESTAMP if none are
             kept. It pins nothing either.
+        percentile_timers: Percentile -> earliest pending timer that waits for it.
+        outstanding: How the timers and holds are spread; None if nobody has asked yet.
     """
 
     low_watermark_timer_us: int = MAX_TIMESTAMP
     wall_timer_us: int = MAX_TIMESTAMP
     hold_us: int = MAX_TIMESTAMP
     ids_us: int = MAX_TIMESTAMP
+    percentile_timers: dict[int, int] = {}
+    outstanding: Outstanding | None = None
 
     def oldest_work_us(self) -> int:
         """Return the earliest timestamp that this interval may still produce for."""
-        return min(self.low_watermark_timer_us, self.hold_us)
+        oldest_us = min(self.low_watermark_timer_us, self.hold_us)
+        if self.percentile_timers:
+            return min(oldest_us, *self.percentile_timers.values())
+        return oldest_us
+
+    def spread(self) -> Outstanding:
+        """Return how the pending work is spread; what is not known keeps all percentiles back."""
+        if self.outstanding is not None:
+            return self.outstanding
+        return Outstanding(floor_us=self.oldest_work_us())
+
+    def due(self, clocks: Mapping[int, int], wall_time_us: int) -> bool:
+        """Return whether a timer is due, or there are ids to forget.
+
+        Args:
+            clocks: Percentile -> low watermark; 100 is the low watermark itself.
+            wall_time_us: The wall clock.
+        """
+        return (
+            self.low_watermark_timer_us <= clocks[100]
+            or self.wall_timer_us <= wall_time_us
+            or self.ids_us <= clocks[100]
+            or any(
+                at_us <= clocks.get(p, clocks[100]) for p, at_us in self.percentile_timers.items()
+            )
+        )
 
 
 NOTHING_PENDING = Report()
-
-
-def output_low_watermark(input_us: int, reports: Iterable[Report]) -> int:
-    """Return the low watermark that a computation shows its consumers.
-
-    Args:
-        input_us: Minimum over its senders.
-        reports: One a key interval.
-
-    >>> output_low_watermark(100, [Report(low_watermark_timer_us=90), Report()])
-    90
-    """
-    return min([input_us, *(report.oldest_work_us() for report in reports)])

@@ -34,9 +34,10 @@ class KeyRows:
         key_row: The current key's part of a row.
         timed: The rows among the mutations that are ordered by time (timers and holds).
         number: The number of the commit being made.
+        delta: Timestamp -> how many more timers and holds are pending there; None if not counted.
     """
 
-    __slots__ = ("key_row", "mutations", "number", "timed", "view")
+    __slots__ = ("delta", "key_row", "mutations", "number", "timed", "view")
 
     def __init__(self) -> None:
         self.view: View = None  # type: ignore[assignment]  # set for every interval
@@ -44,6 +45,7 @@ class KeyRows:
         self.timed: list[bytes] = []
         self.key_row = b""
         self.number = 0
+        self.delta: dict[int, int] | None = None
 
 
 class _Bound(StateCell):

@@ -17,7 +17,8 @@ from millrace.model.errors import CheckpointMismatch, DamagedStore, ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
 from millrace.model.topology import Topology, injector_name
 from millrace.store import Collectable, HardState
-from millrace.watermark.authority import Authority, LowWatermarks
+from millrace.watermark.ahead import Ahead
+from millrace.watermark.authority import Authority
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.process import ONLY, Process
 from millrace.watermark.report import NOTHING_PENDING, Report
@@ -51,12 +52,15 @@ class Observed:
         injected: Injected stream -> records.
         refused: Injected stream -> records refused.
         processes: Injected stream -> process of its injector -> what was seen of it.
+        ahead: Injected stream -> how far its records came ahead of its low watermark; only where
+            the pipeline uses percentiles.
     """
 
     newest: dict[str, int] = field(default_factory=dict)
     injected: dict[str, int] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
     processes: dict[str, dict[str, Process]] = field(default_factory=dict)
+    ahead: dict[str, Ahead] = field(default_factory=dict)
 
     def by_process(self) -> dict[str, dict[str, Process]]:
         """Return what was seen of each process; an injector that names none has one."""
@@ -74,6 +78,8 @@ class Observed:
             known = self.processes.setdefault(stream, {})
             for name, process in seen.items():
                 known[name] = known.get(name, Process()).merged(process)
+        for stream, ahead in other.ahead.items():
+            self.ahead[stream] = self.ahead.get(stream, Ahead()).merged(ahead)
 
 
 class Epochs:
@@ -134,8 +140,36 @@ class Epochs:
         """Return the number of key intervals of each computation."""
         return {name: len(entries) for name, entries in self._intervals.items()}
 
+    def estimated(self, injectors: Mapping[str, int]) -> dict[int, dict[str, int]]:
+        """Return what to publish for percentiles, by how far ahead records came so far.
+
+        Args:
+            injectors: Injected stream -> low watermark that it is about to publish.
+
+        Returns:
+            Percentile -> injected stream -> microseconds; empty if the pipeline uses none.
+        """
+        ahead = self.observed.ahead
+        return self._percentiles(
+            injectors,
+            {
+                p: {
+                    stream: us + (known.ahead_us(p) if (known := ahead.get(stream)) else 0)
+                    for stream, us in injectors.items()
+                    if MIN_TIMESTAMP < us < MAX_TIMESTAMP
+                }
+                for p in self._topology.percentiles
+            },
+        )
+
     def begin(
-        self, epoch: int, *, wall_time_us: int, injectors: Mapping[str, int], draining: bool = False
+        self,
+        epoch: int,
+        *,
+        wall_time_us: int,
+        injectors: Mapping[str, int],
+        draining: bool = False,
+        percentiles: Mapping[int, Mapping[str, int]] | None = None,
     ) -> Manifest | None:
         """Write and return the manifest of an epoch; None if the epoch is completed already.
 
@@ -147,6 +181,8 @@ class Epochs:
                 back), the epoch has the last one's.
             injectors: Injected stream -> low watermark that it publishes with this epoch's records.
             draining: Let every low watermark go to the end of time after this epoch's records.
+            percentiles: Percentile -> injected stream -> what it publishes for that share; by
+                default, and at least, its low watermark.
 
         Raises:
             CheckpointMismatch: The epoch is not the next one.
@@ -175,21 +211,20 @@ class Epochs:
         if self._last - self._claim_entry >= _CLAIM_ENTRIES:
             self._claim()
         outputs = self.authority.low_watermarks.outputs
+        published = {
+            spec.name: MAX_TIMESTAMP
+            if draining
+            else max(injectors.get(spec.name, MIN_TIMESTAMP), outputs[injector_name(spec.name)])
+            for spec in self._topology.injected()
+        }
         self.open = Manifest(
             epoch=epoch,
             generation=self.generation,
             wall_time_us=max(wall_time_us, self._wall_time_us),
-            injectors={
-                spec.name: MAX_TIMESTAMP
-                if draining
-                else max(injectors.get(spec.name, MIN_TIMESTAMP), outputs[injector_name(spec.name)])
-                for spec in self._topology.injected()
-            },
+            injectors=published,
+            percentiles=self._percentiles(published, percentiles or {}),
             draining=draining,
-            before=LowWatermarks(
-                dict(self.authority.low_watermarks.inputs),
-                dict(self.authority.low_watermarks.outputs),
-            ),
+            before=self.authority.low_watermarks.copy(self._topology.percentiles),
             intervals=self._intervals,
             numbers={name: dict(known) for name, known in self._numbers.items()},
             chains={name: dict(known) for name, known in self._chains.items()},
@@ -225,8 +260,12 @@ class Epochs:
                 _log_first_late(result.computation, result.counters.first_late)
             counters.add(result.counters)
         self.observed.add(observed)
+        self.observed.ahead = {s: ahead.faded() for s, ahead in self.observed.ahead.items()}
         after = self.authority.advance(
-            manifest.injectors, reports, (self.generation, manifest.epoch)
+            manifest.injectors,
+            reports,
+            (self.generation, manifest.epoch),
+            manifest.percentiles,
         )
         completion = Completion(
             epoch=manifest.epoch,
@@ -243,6 +282,7 @@ class Epochs:
             injected=self.observed.injected,
             refused=self.observed.refused,
             processes=self.observed.processes,
+            ahead=self.observed.ahead,
         )
         self._append(completion)
         self._completion_entry = self._last
@@ -324,6 +364,20 @@ class Epochs:
             self._cover(manifest.intervals)
         return claim
 
+    def _percentiles(
+        self, injectors: Mapping[str, int], percentiles: Mapping[int, Mapping[str, int]]
+    ) -> dict[int, dict[str, int]]:
+        """Return what injectors publish for percentiles: none below a higher one, none falling."""
+        above, found = injectors, dict[int, dict[str, int]]()
+        for percentile in reversed(self._topology.percentiles):
+            given = percentiles.get(percentile, {})
+            known = self.authority.low_watermarks.percentiles[percentile].outputs
+            above = found[percentile] = {
+                stream: max(us, given.get(stream, us), known[injector_name(stream)])
+                for stream, us in above.items()
+            }
+        return dict(sorted(found.items()))
+
     def _cover(self, intervals: Mapping[str, list[IntervalEntry]]) -> None:
         self._intervals = {**self._intervals, **intervals}
         for name, entries in intervals.items():
@@ -349,7 +403,11 @@ class Epochs:
             self._chains[name] = dict(completion.chains.get(name, {}))
         self.counters.update(completion.counters)
         self.observed = Observed(
-            completion.newest, completion.injected, completion.refused, completion.processes
+            completion.newest,
+            completion.injected,
+            completion.refused,
+            completion.processes,
+            completion.ahead,
         )
 
 

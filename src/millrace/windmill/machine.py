@@ -29,6 +29,7 @@ from millrace.model.keys import decode_key, encode_key
 from millrace.model.pane import Paned
 from millrace.model.record import (
     LOW_WATERMARK,
+    WALL_TIME,
     DeadLetter,
     LateRecord,
     Record,
@@ -39,6 +40,7 @@ from millrace.model.state import BagState, CombiningState, MapState, ValueState
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.model.topology import ComputationSpec, Topology
 from millrace.store import View
+from millrace.watermark.outstanding import Outstanding
 from millrace.watermark.report import Report
 from millrace.windmill import rows
 from millrace.windmill.cells import (
@@ -53,7 +55,14 @@ from millrace.windmill.cells import (
 from millrace.windmill.counters import Counters, FirstLate
 from millrace.windmill.failure import Failures, late_production, timer_loop
 from millrace.windmill.routing import Productions, Router
-from millrace.windmill.timers import DueTimers, KeyTimers, due_timers, earliest_us
+from millrace.windmill.timers import (
+    DueTimers,
+    KeyTimers,
+    clock_of,
+    due_timers,
+    earliest_us,
+    pending_us,
+)
 from millrace.windmill.work import Work
 
 #: What one key has to do: its row, its key encoded and as it is, its first record and past its
@@ -92,6 +101,8 @@ class Machine:
         self._router = router
         self._dead_letters = topology.dead_letters
         self._late_records = topology.late_records
+        self._percentiles = topology.percentiles
+        self._waits_for = spec.percentiles
         self._failures = Failures(spec.name, letters=topology.dead_letters is not None)
         self._outputs = frozenset(spec.outputs)
         self._rows = KeyRows()
@@ -123,7 +134,13 @@ class Machine:
         self._productions = Productions()
         self._counters = Counters()
         self._user.wall_time = work.wall_time_us
-        self._timers.clocks = (work.low_watermark_us, work.wall_timers_us)
+        self._timers.clocks = {
+            LOW_WATERMARK: work.low_watermark_us,
+            WALL_TIME: work.wall_timers_us,
+            **{clock_of(0, p): us for p, us in work.percentiles.items()},
+        }
+        # Counted only where some computation of the pipeline waits for a percentile.
+        key_rows.delta = {} if self._percentiles else None
         self._shown_us = work.shown_us
         self._floor_us = max(MIN_TIMESTAMP, work.shown_us - self.spec.may_produce_late_us)
 
@@ -136,14 +153,14 @@ class Machine:
         counters = self._counters
         counters.keys = len(bundles)
         counters.records = work.records.cuts[-1] - work.records.cuts[0]
-        return Outcome(key_rows.mutations, self._productions, self._report(), counters)
+        return Outcome(key_rows.mutations, self._productions, self._report(work), counters)
 
     def _bundles(self, work: Work, view: View) -> list[_Bundle]:
         """Return what each key has to do, sorted by row."""
         due: dict[bytes, tuple[bytes, DueTimers]] = {}
-        for domain, clock_us in ((0, work.low_watermark_us), (1, work.wall_timers_us)):
-            for key_row, key, timer, hold_us in due_timers(view, domain, clock_us):
-                due.setdefault(key_row, (key, {}))[1][timer] = hold_us
+        for clock, clock_us in self._timers.clocks.items():
+            for key_row, key, timer, setting in due_timers(view, clock, clock_us):
+                due.setdefault(key_row, (key, {}))[1][timer] = setting
         records = work.records
         cuts = records.cuts
         timers: Iterable[DueTimers | None] = repeat(None, len(records.keys))
@@ -181,6 +198,7 @@ class Machine:
             (records.streams, None) if isinstance(records.streams, str) else ("", records.streams)
         )
         before_us = user.low_watermark = work.low_watermark_before_us
+        user.percentile_low_watermarks = work.percentiles_before
         n = 0
         for bundle, raw in zip(bundles, stored, strict=True):
             key_rows.key_row, encoded, user.key, start, stop, due = bundle
@@ -312,22 +330,24 @@ class Machine:
         """Fire a key's due timers in order; return what failed, if dead letters take it."""
         user = self._user
         user.low_watermark = work.low_watermark_us
+        user.percentile_low_watermarks = work.percentiles
         try:
             return self._fire_due(work, poisoned)
         finally:
             user.low_watermark = work.low_watermark_before_us
+            user.percentile_low_watermarks = work.percentiles_before
 
     def _fire_due(
         self, work: Work, poisoned: dict[Any, DeadLetter]
     ) -> tuple[Any, DeadLetter] | None:
         timers, fired = self._timers, 0
         while (popped := timers.pop_due()) is not None:
-            due, hold_us = popped
+            due, (_, hold_us, percentile) = popped
             if poisoned and due in poisoned:
                 continue
             at_us, domain, tag = due
             self._at_hand_us = at_us if hold_us is None else hold_us
-            timer = Timer(decode_key(tag), at_us, _DOMAINS[domain], hold_us)
+            timer = Timer(decode_key(tag), at_us, _DOMAINS[domain], hold_us, percentile)
             try:
                 if timers.rearmed > _REARMED_MAX:
                     raise TimerLoop(timer_loop(work, timer, _REARMED_MAX))
@@ -383,7 +403,14 @@ class Machine:
     def _write_hold(self, key: bytes, at_us: int | None) -> None:
         mutations, key_row = self._rows.mutations, self._rows.key_row
         by_key = rows.HOLD_BY_KEY + key_row
-        found = self._rows.view.get(by_key)
+        found, delta = self._rows.view.get(by_key), self._rows.delta
+        if delta is not None:
+            for held_us, count in (
+                (None if found is None else rows.time_of(found), -1),
+                (at_us, 1),
+            ):
+                if held_us is not None:
+                    delta[held_us] = delta.get(held_us, 0) + count
         if found is not None:
             mutations[rows.HOLDS + found + key_row] = None
             mutations[by_key] = None
@@ -393,11 +420,26 @@ class Machine:
             mutations[by_time] = key
             self._rows.timed.append(by_time)
 
-    def _report(self) -> Report:
+    def _report(self, work: Work) -> Report:
+        timers_us, wall_us, held_us = (
+            earliest_us(self._rows, prefix)
+            for prefix in (rows.TIMERS + b"\x00", rows.TIMERS + b"\x01", rows.HOLDS)
+        )
+        if self._rows.delta is None:
+            return Report(timers_us, wall_us, held_us)
+        waiting = {
+            p: earliest_us(self._rows, rows.TIMERS + bytes([clock_of(0, p)]))
+            for p in self._waits_for
+        }
+        before = work.outstanding
+        if before is None:
+            before = Outstanding.of(pending_us(self._rows.view))
         return Report(
-            earliest_us(self._rows, rows.TIMERS + b"\x00"),
-            earliest_us(self._rows, rows.TIMERS + b"\x01"),
-            earliest_us(self._rows, rows.HOLDS),
+            timers_us,
+            wall_us,
+            held_us,
+            percentile_timers={p: us for p, us in sorted(waiting.items()) if us < MAX_TIMESTAMP},
+            outstanding=before.changed(self._rows.delta),
         )
 
     # -- binding the user's instance ---------------------------------------------------------------
@@ -473,6 +515,7 @@ class Machine:
         domain: TimeDomain = LOW_WATERMARK,
         *,
         hold: int | None = None,
+        percentile: int = 100,
     ) -> None:
         at_us = _instant(at, "set_timer")
         hold_us = None if hold is None else _instant(hold, "set_timer, hold")
@@ -480,7 +523,13 @@ class Machine:
             raise PipelineError(
                 f"set_timer({tag!r}, domain={domain!r}): expected LOW_WATERMARK or WALL_TIME."
             )
-        self._timers.set(encode_key(tag), int(domain), (at_us, hold_us))
+        if percentile != 100 and (domain != LOW_WATERMARK or percentile not in self._waits_for):
+            raise PipelineError(
+                f"set_timer({tag!r}, percentile={percentile!r}): expected one of "
+                f"{[*sorted(self._waits_for), 100]}, of the low watermark. Declare it in "
+                f"{self.spec.name}: percentiles = (95, 99)."
+            )
+        self._timers.set(encode_key(tag), int(domain), (at_us, hold_us, percentile))
 
     def _delete_timer(self, tag: Any, domain: TimeDomain = LOW_WATERMARK) -> None:
         self._timers.delete(encode_key(tag), int(domain))

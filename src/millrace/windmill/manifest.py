@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from millrace.model.topology import INJECTOR, ComputationSpec
-from millrace.watermark.authority import LowWatermarks
+from millrace.watermark.ahead import Ahead
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.process import Process
 from millrace.watermark.report import Report
+from millrace.watermark.shown import LowWatermarks, Shown
 from millrace.windmill.counters import Counters
 
 
@@ -81,6 +82,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
         generation: The run that wrote it.
         wall_time_us: The clock of the epoch.
         injectors: Injected stream -> low watermark published with the epoch.
+        percentiles: Percentile -> the same for that share of its records.
         draining: Whether this epoch ends the input.
         before: Low watermarks when the epoch began.
         intervals: Computation -> key intervals.
@@ -95,6 +97,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
     generation: int
     wall_time_us: int
     injectors: dict[str, int]
+    percentiles: dict[int, dict[str, int]] = {}
     draining: bool
     before: LowWatermarks
     intervals: dict[str, list[IntervalEntry]]
@@ -117,6 +120,18 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
             for sender in spec.senders
         ]
         return max(self.before.inputs[spec.name], min(senders))
+
+    def delivery_percentiles_us(self, spec: ComputationSpec) -> dict[int, int]:
+        """Return its percentile low watermarks then: as the epoch before left them."""
+        least_us = self.delivery_low_watermark_us(spec)
+        return {
+            percentile: max(known.inputs[spec.name], least_us)
+            for percentile, known in self.before.percentiles.items()
+        }
+
+    def shown(self) -> Shown:
+        """Return the low watermarks of the epoch as far as the injectors' are known."""
+        return Shown(self.before, self.injectors, self.percentiles)
 
     def interval_map(self, computation: str) -> IntervalMap:
         """Return the interval map of a computation."""
@@ -141,6 +156,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
         injected: Injected stream -> records since the beginning.
         refused: Injected stream -> records refused since the beginning.
         processes: Injected stream -> process of its injector -> what was seen of it so far.
+        ahead: Injected stream -> how far its records came ahead of its low watermark.
     """
 
     epoch: int
@@ -157,6 +173,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     injected: dict[str, int]
     refused: dict[str, int]
     processes: dict[str, dict[str, Process]] = {}
+    ahead: dict[str, Ahead] = {}
 
 
 Entry = Claim | Manifest | Completion

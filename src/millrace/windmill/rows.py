@@ -5,8 +5,8 @@
     V hash key                          all value and combining cells of a key
     M hash key cell entry               one map entry
     B hash key cell commit-number       the items added to a bag by one commit
-    T domain time hash key tag          a pending timer, in the order in which timers fire
-    U hash key domain tag               the same timer, found by its tag: its time, and its hold
+    T clock time hash key tag           a pending timer, in the order in which timers fire
+    U hash key domain tag               the same timer, found by its tag: time, hold, percentile
     H time hash key                     a key's hold, oldest first
     H time hash key domain tag          a timer's hold, among the keys'
     G hash key                          a key's hold, found by its key

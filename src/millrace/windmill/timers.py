@@ -10,7 +10,7 @@ Source: MillWheel, "Timers" (4.6): timers fire in increasing timestamp order for
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -23,11 +23,11 @@ _encode = msgspec.msgpack.Encoder().encode
 #: A pending timer as the kernel orders it: (at, domain, encoded tag).
 Due = tuple[int, int, bytes]
 
-#: Due timers of a key, and where each held the low watermark; None if it did not.
-DueTimers = dict[Due, int | None]
+#: Due timers of a key, and the hold and percentile of each.
+DueTimers = dict[Due, tuple[int | None, int]]
 
-#: What was set under a name: (at, hold). The name is (domain, encoded tag).
-Setting = tuple[int, int | None]
+#: What was set under a name: (at, hold, percentile). The name is (domain, encoded tag).
+Setting = tuple[int, int | None, int]
 
 
 class TimerRow(msgspec.Struct, array_like=True, frozen=True):
@@ -45,14 +45,14 @@ class KeyTimers:
     """Timers of the current key.
 
     Attributes:
-        clocks: Where each domain's clock stands, in microseconds.
+        clocks: Clock -> where it stands, in microseconds; see :func:`clock_of`.
         heap: Due timers, earliest first, some of them moved or deleted meanwhile.
         rearmed: How many were set when they were due already.
         touched: Whether there is anything to fire or to write.
     """
 
     def __init__(self, key_rows: KeyRows) -> None:
-        self.clocks = (0, 0)
+        self.clocks: Mapping[int, int] = {0: 0, 1: 0}
         self.heap: list[Due] = []
         self.rearmed = 0
         self.touched = False
@@ -61,13 +61,13 @@ class KeyTimers:
         self._changed: dict[tuple[int, bytes], Setting | None] = {}
 
     def begin(self, due: DueTimers | None) -> None:
-        """Start a key; ``due`` are its stored timers that are due, with their holds."""
+        """Start a key; ``due`` are its stored timers that are due, and how they were set."""
         self.heap = sorted(due) if due else []
         self.rearmed = 0
         self.touched = bool(due)
         self._changed = {}
         self._stored = (
-            {(domain, tag): (at, hold) for (at, domain, tag), hold in due.items()} if due else {}
+            {(domain, tag): (at, *rest) for (at, domain, tag), rest in due.items()} if due else {}
         )
 
     def set(self, tag: bytes, domain: int, setting: Setting) -> None:
@@ -75,7 +75,7 @@ class KeyTimers:
         self.touched = True
         self._changed[domain, tag] = setting
         at_us = setting[0]
-        if at_us <= self.clocks[domain]:
+        if at_us <= self.clocks[clock_of(domain, setting[2])]:
             self.rearmed += 1
             heapq.heappush(self.heap, (at_us, domain, tag))
 
@@ -84,23 +84,28 @@ class KeyTimers:
         self.touched = True
         self._changed[domain, tag] = None
 
-    def pop_due(self) -> tuple[Due, int | None] | None:
-        """Return the earliest due timer, no longer pending, and its hold; or None."""
+    def pop_due(self) -> tuple[Due, Setting] | None:
+        """Return the earliest due timer, no longer pending, and how it was set; or None."""
         heap, changed, stored = self.heap, self._changed, self._stored
         while heap:
             due = heapq.heappop(heap)
             at_us, domain, tag = due
             name = (domain, tag)
             setting = changed[name] if name in changed else stored.get(name)
-            if setting is not None and setting[0] == at_us:
+            if (
+                setting is not None
+                and setting[0] == at_us
+                # It may have been set again to the same time, by a clock that is not there yet.
+                and at_us <= self.clocks[clock_of(domain, setting[2])]
+            ):
                 changed[name] = None
-                return due, setting[1]
+                return due, setting
         return None
 
     def flush(self, key: bytes) -> None:
         """Write what changed."""
         mutations, view, key_row = self._rows.mutations, self._rows.view, self._rows.key_row
-        timed = self._rows.timed
+        timed, delta = self._rows.timed, self._rows.delta
         for (domain, tag), new in self._changed.items():
             kind = bytes([domain])
             named = key_row + kind + rows.last_part(tag)
@@ -110,21 +115,24 @@ class KeyTimers:
                 old = _setting(found)
             if old == new:
                 continue
+            if delta is not None:
+                for setting, count in ((old, -1), (new, 1)):
+                    if setting is not None and (work_us := _work_us(domain, setting)) is not None:
+                        delta[work_us] = delta.get(work_us, 0) + count
             if old is not None:
-                mutations[_by_time(kind, old[0], key_row, tag)] = None
+                mutations[_by_time(clock_of(domain, old[2]), old[0], key_row, tag)] = None
                 if old[1] is not None:
                     mutations[rows.HOLDS + rows.time8(old[1]) + named] = None
                 if new is None:
                     mutations[by_tag] = None
             if new is not None:
-                at_us, hold_us = new
-                by_time = _by_time(kind, at_us, key_row, tag)
+                at_us, hold_us, percentile = new
+                by_time = _by_time(clock_of(domain, percentile), at_us, key_row, tag)
                 timed.append(by_time)
+                mutations[by_tag] = encode_setting(new)
                 if hold_us is None:
-                    mutations[by_tag] = rows.time8(at_us)
                     mutations[by_time] = _encode((key, tag))
                 else:
-                    mutations[by_tag] = rows.time8(at_us) + rows.time8(hold_us)
                     mutations[by_time] = _encode((key, tag, hold_us))
                     hold = rows.HOLDS + rows.time8(hold_us) + named
                     mutations[hold] = key
@@ -132,15 +140,28 @@ class KeyTimers:
 
 
 def due_timers(
-    view: View, domain: int, clock_us: int
-) -> Iterator[tuple[bytes, bytes, Due, int | None]]:
-    """Yield (key row, key, timer, hold) of stored timers due at ``clock_us``, earliest first."""
-    prefix = rows.TIMERS + bytes([domain])
+    view: View, clock: int, clock_us: int
+) -> Iterator[tuple[bytes, bytes, Due, tuple[int | None, int]]]:
+    """Yield (key row, key, timer, (hold, percentile)) of what is due by a clock, earliest first."""
+    prefix = rows.TIMERS + bytes([clock])
+    domain, percentile = domain_of(clock)
     stop = prefix + rows.time8(min(clock_us, MAX_TIMESTAMP) + 1)
     for row, value in view.scan(prefix, stop):
         timer = decode_timer_row(value)
         due = (rows.time_of(row[2:10]), domain, timer.tag)
-        yield rows.key_row(row[10:18], timer.key), timer.key, due, timer.hold_us
+        key_row = rows.key_row(row[10:18], timer.key)
+        yield key_row, timer.key, due, (timer.hold_us, percentile)
+
+
+def pending_us(view: View) -> Iterator[int]:
+    """Yield the timestamp that every timer and hold of an interval stands for as pending work."""
+    for row, value in view.scan(rows.TIMERS, rows.after(rows.TIMERS)):
+        domain, percentile = domain_of(row[1])
+        setting = (rows.time_of(row[2:10]), decode_timer_row(value).hold_us, percentile)
+        if (work_us := _work_us(domain, setting)) is not None:
+            yield work_us
+    for _, value in view.scan(rows.HOLD_BY_KEY, rows.after(rows.HOLD_BY_KEY)):
+        yield rows.time_of(value)
 
 
 def earliest_us(key_rows: KeyRows, prefix: bytes) -> int:
@@ -164,9 +185,37 @@ def earliest_us(key_rows: KeyRows, prefix: bytes) -> int:
     return rows.time_of(first[at : at + 8]) if first is not None else MAX_TIMESTAMP
 
 
+def clock_of(domain: int, percentile: int) -> int:
+    """Return the clock that a timer waits for: 0 low watermark, 1 wall, 128 + p a percentile."""
+    return domain if percentile == 100 else 0x80 | percentile
+
+
+def domain_of(clock: int) -> tuple[int, int]:
+    """Return the domain and the percentile of a clock."""
+    return (clock, 100) if clock < 0x80 else (0, clock & 0x7F)
+
+
+def encode_setting(setting: Setting) -> bytes:
+    """Return the value of a row of timers by tag: time, hold and percentile as far as there are."""
+    at_us, hold_us, percentile = setting
+    encoded = rows.time8(at_us)
+    if hold_us is not None:
+        encoded += rows.time8(hold_us)
+    return encoded if percentile == 100 else encoded + bytes([percentile])
+
+
 def _setting(by_tag: bytes) -> Setting:
-    return rows.time_of(by_tag[:8]), rows.time_of(by_tag[8:]) if len(by_tag) > 8 else None
+    hold_us = rows.time_of(by_tag[8:16]) if len(by_tag) >= 16 else None
+    return rows.time_of(by_tag[:8]), hold_us, by_tag[-1] if len(by_tag) % 8 else 100
 
 
-def _by_time(kind: bytes, at_us: int, key_row: bytes, tag: bytes) -> bytes:
-    return rows.TIMERS + kind + rows.time8(at_us) + key_row + rows.last_part(tag)
+def _work_us(domain: int, setting: Setting) -> int | None:
+    """Return the timestamp that a timer stands for as pending work; None if for none."""
+    at_us, hold_us, _ = setting
+    if domain:
+        return hold_us
+    return at_us if hold_us is None else min(at_us, hold_us)
+
+
+def _by_time(clock: int, at_us: int, key_row: bytes, tag: bytes) -> bytes:
+    return rows.TIMERS + bytes([clock]) + rows.time8(at_us) + key_row + rows.last_part(tag)

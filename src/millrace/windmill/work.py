@@ -5,9 +5,11 @@ Source: Streaming Engine, "work item"; MillWheel 6.1 (several records in one che
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from millrace.model.time import MIN_TIMESTAMP
+from millrace.watermark.outstanding import Outstanding
 from millrace.windmill.arrivals import KeyedRecords
 
 
@@ -27,6 +29,9 @@ class Work:
             the end of time.
         shown_us: Low watermark that the computation had shown its consumers before: what it
             produces behind it reaches them late.
+        percentiles: Percentile -> low watermark of that share of the input, now.
+        percentiles_before: The same, while the records were on their way.
+        outstanding: How the pending work of the interval was spread before; None if not known.
     """
 
     number: int
@@ -37,3 +42,6 @@ class Work:
     wall_time_us: int
     wall_timers_us: int
     shown_us: int = MIN_TIMESTAMP
+    percentiles: Mapping[int, int] = field(default_factory=dict)
+    percentiles_before: Mapping[int, int] = field(default_factory=dict)
+    outstanding: Outstanding | None = None

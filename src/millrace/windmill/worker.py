@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -89,6 +89,9 @@ class Result:
     repair: Repair = NOTHING
 
 
+_NO_PERCENTILES: Mapping[int, int] = {}
+
+
 class Worker:
     """Runs computations of one topology against one checkpoint.
 
@@ -117,6 +120,7 @@ class Worker:
         owned: Sequence[KeyInterval],
         arrivals: Arrivals,
         low_watermark_us: int,
+        percentiles: Mapping[int, int] = _NO_PERCENTILES,
     ) -> list[Result]:
         """Run one computation for one epoch; return a result for each owned interval.
 
@@ -127,6 +131,7 @@ class Worker:
             owned: The intervals that this task owns.
             arrivals: Every record for them.
             low_watermark_us: The computation's input low watermark after the records.
+            percentiles: Percentile -> the low watermark of that share of its input.
 
         Raises:
             ZombieWriter: Another epoch has committed where this one must.
@@ -135,6 +140,7 @@ class Worker:
         weak = spec.guarantees.productions is WEAK
         numbers, reports = manifest.numbers.get(name, {}), manifest.reports.get(name, {})
         chains = manifest.chains.get(name, {})
+        clocks = {**percentiles, 100: low_watermark_us}
         before_us = manifest.delivery_low_watermark_us(spec)
         arrived = {interval.id: records for interval, records in arrivals.by_interval(intervals)}
         results: dict[int, Result] = {}
@@ -143,12 +149,7 @@ class Worker:
             number = numbers.get(interval.id, 0)
             report = reports.get(interval.id, NOTHING_PENDING)
             records = arrived.get(interval.id, NO_RECORDS)
-            if not (
-                len(records.cuts) > 1
-                or report.low_watermark_timer_us <= low_watermark_us
-                or report.wall_timer_us <= manifest.wall_time_us
-                or report.ids_us <= low_watermark_us
-            ):
+            if len(records.cuts) <= 1 and not report.due(clocks, manifest.wall_time_us):
                 results[interval.id] = Result(
                     name, interval.id, number, report, Counters(), Productions(),
                     chain=chains.get(interval.id, 0),
@@ -159,7 +160,7 @@ class Worker:
                 results[interval.id] = self._replay(committed, manifest, Productions())
                 continue
             outcome, repair = self._execute(
-                spec, interval, number, records, manifest, before_us, low_watermark_us
+                spec, interval, number, records, manifest, before_us, clocks
             )
             if committed is not None:
                 results[interval.id] = self._replay(committed, manifest, outcome.productions)
@@ -200,13 +201,17 @@ class Worker:
         records: KeyedRecords,
         manifest: Manifest,
         before_us: int,
-        low_watermark_us: int,
+        clocks: Mapping[int, int],
     ) -> tuple[Outcome, Repair]:
         """GetData and user code for one interval; once more if its cache turns out damaged."""
         wall_us = manifest.wall_time_us
+        report = manifest.reports.get(spec.name, {}).get(interval.id, NOTHING_PENDING)
         work = Work(
-            number + 1, manifest.epoch, records, before_us, low_watermark_us, wall_us, wall_us,
+            number + 1, manifest.epoch, records, before_us, clocks[100], wall_us, wall_us,
             shown_us=manifest.before.outputs[spec.name],
+            percentiles={p: us for p, us in clocks.items() if p != 100},
+            percentiles_before=manifest.delivery_percentiles_us(spec),
+            outstanding=report.outstanding,
         )  # fmt: skip
         cache = self._caches.open(spec.name, interval.id)
         try:
