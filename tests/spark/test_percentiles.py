@@ -1,0 +1,97 @@
+"""Percentile low watermarks on Spark: estimated from the records, and across the levels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+import millrace as mr
+
+
+class Event(msgspec.Struct, frozen=True):
+    key: str
+    n: int
+
+
+class Count(msgspec.Struct, frozen=True):
+    window: int
+    percentile: int
+    count: int
+
+
+class Seen(msgspec.Struct, frozen=True):
+    window: int
+    counts: list[int]
+
+
+class Early(mr.Computation):
+    """Says a window's count twice: when most of it, and when all of it should be there."""
+
+    inputs = {"events": mr.by("key")}
+    outputs = {"counts": Count}
+    percentiles = (90,)
+    counts = mr.MapState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        window = record.timestamp // mr.MINUTE
+        self.counts[window] = self.counts.get(window, 0) + 1
+        self.set_timer((window, 90), at=(window + 1) * mr.MINUTE, percentile=90)
+        self.set_timer((window, 100), at=(window + 1) * mr.MINUTE)
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        window, percentile = timer.tag
+        made = Count(window, percentile, self.counts[window])
+        self.produce("counts", made, timestamp=timer.at - 1)
+
+
+class Sees(mr.Computation):
+    """Keeps the counts of a window, up to when most windows that end with it have been counted."""
+
+    inputs = {"counts": mr.by("window")}
+    outputs = {"seen": Seen}
+    percentiles = (90,)
+    seen = mr.ValueState(list[int])
+
+    def process_record(self, record: mr.Record) -> None:
+        self.seen.set([*self.seen.get([]), record.value.count])
+        self.set_timer("end", at=record.timestamp, percentile=90)
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        self.produce("seen", Seen(self.key, self.seen.get([])))
+
+
+def test_most_of_a_window_is_counted_before_the_stragglers_are_waited_for(tools: Any) -> None:
+    feed = tools.feed("key string, n long, at timestamp")
+    counts, seen = tools.Kept(), tools.Kept()
+    p = mr.Pipeline("percentiles")
+    p.inject(
+        "events",
+        feed.stream,
+        timestamp="at",
+        low_watermark=mr.BoundedDelay("10 min"),
+        format=Event,
+    )
+    p.add(Early)
+    p.add(Sees)
+    p.sink("counts", counts)
+    p.sink("seen", seen)
+    run = tools.start(p, intervals=4)
+    # Nineteen records in twenty come in order; the twentieth is five minutes old.
+    for epoch in range(5):
+        times = [(epoch * 20 + n) * 10 * mr.SECOND for n in range(20)]
+        times[10] = max(0, times[10] - 5 * mr.MINUTE)
+        feed.add(*[("k", n, at) for n, at in enumerate(times)])
+        tools.step(run)
+    low_watermark = run.status().low_watermarks["Early"]
+    early = [count["window"] for count in counts.values if count["percentile"] == 90]
+    sure = [count["window"] for count in counts.values if count["percentile"] == 100]
+    explained = str(run.explain_watermark())
+    run.stop()
+
+    assert low_watermark == 99 * 10 * mr.SECOND - 10 * mr.MINUTE
+    assert sure == list(range(low_watermark // mr.MINUTE))
+    assert early == list(range(len(early)))
+    assert len(early) > len(sure) + 4
+    assert seen.values
+    assert "the injector of stream 'events', which published" in explained
