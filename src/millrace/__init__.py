@@ -52,6 +52,7 @@ from millrace.model.time import (
     SECOND,
     UNBOUNDED_PAST,
 )
+from millrace.observe.watermark_plot import plot_watermarks
 from millrace.spark.kafka_sink import KafkaSink
 from millrace.spark.postgres import PostgreSQL
 from millrace.spark.sinks import Console, Memory, Parquet
@@ -134,5 +135,6 @@ __all__ = [
     "WindowFn",
     "by",
     "by_key",
+    "plot_watermarks",
     "testing",
 ]

@@ -42,6 +42,7 @@ from millrace.spark.ticks import Alarm, ticks
 from millrace.store import local_path, open_location
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.explain import Explanation, explain_watermark
+from millrace.windmill.history import History
 
 #: An epoch without data costs Spark a few tenths of a second, so an idle pipeline has one in ten
 #: seconds; a due timer or a low watermark on the move does not wait for it.
@@ -289,6 +290,11 @@ class Run:
         else:
             state = "stopped" if self._stopping or self._error is None else "failed"
         return self._progress.status(self._epochs, self._publisher, state=state)
+
+    @property
+    def history(self) -> History:
+        """Where the low watermarks stood after each epoch of this process, for pictures."""
+        return self._epochs.history
 
     def explain_watermark(self, computation: str | None = None) -> Explanation:
         """Return why a low watermark is where it is, as of the last completed epoch.

@@ -17,7 +17,7 @@ from millrace.injectors.offsets import Offsets
 from millrace.injectors.publisher import Publisher
 from millrace.model.errors import CoderError, PipelineError, RecordRejected, WatermarkRegression
 from millrace.model.pipeline import Injection, Pipeline, SinkDeclaration
-from millrace.model.record import DeadLetter
+from millrace.model.record import DeadLetter, LateRecord
 from millrace.model.stream import by
 from millrace.model.time import (
     EARLIEST_RECORD,
@@ -46,6 +46,7 @@ from millrace.watermark.shown import LowWatermarks, Pending
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs, Observed
 from millrace.windmill.explain import Explanation, explain_watermark
+from millrace.windmill.history import History
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import injected_origin, production_ids
 from millrace.windmill.routing import Productions, Router
@@ -67,6 +68,9 @@ class Harness:
         intervals: Key intervals a computation, a power of two.
         publish: Whether injectors publish low watermarks by their policies, as on Spark, besides
             what :meth:`advance_watermark` says.
+
+    Attributes:
+        history: Where the low watermarks stood after each epoch, for ``mr.plot_watermarks(h)``.
 
     Every stream's records can be read with :meth:`outputs`, whether it has a sink or not. Use it as
     a context manager, or call :meth:`close`, to have the invariants checked at the end; ``crash``
@@ -103,6 +107,7 @@ class Harness:
         self._published: dict[int, dict[str, int]] = {}
         self._injected_us: dict[str, list[int]] = {}
         self._offsets: dict[str, Offsets] = {}
+        self.history = History()
         self._outputs: dict[str, list[Output]] = {name: [] for name in self._topology.streams}
         self._last_manifest: Manifest | None = None
         self._recover()
@@ -278,6 +283,11 @@ class Harness:
         """Return why a low watermark is where it is, by default the lowest; see ``Run``."""
         return explain_watermark(self._durable, computation)
 
+    def late_records(self) -> list[LateRecord]:
+        """Return every late record so far; none if the pipeline declares no stream of them."""
+        stream = self._topology.late_records
+        return [] if stream is None else [output.value for output in self.outputs(stream)]
+
     def counters(self, computation: str) -> Counters:
         """Return what a computation did since the beginning."""
         return self._epochs.counters[computation]
@@ -434,6 +444,7 @@ class Harness:
         self._publisher = Publisher.of(self._topology) if self._publish else Publisher({})
         self._caches = MemoryCaches()
         self._epochs = Epochs(self._topology, self._state, intervals=self._intervals)
+        self._epochs.history = self.history
         self._worker = Worker(self._topology, self._state, self._caches)
         self._collector = Collector(self._state)
 

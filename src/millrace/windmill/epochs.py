@@ -23,6 +23,7 @@ from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.process import ONLY, Process
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.counters import Counters, FirstLate
+from millrace.windmill.history import History, Moment
 from millrace.windmill.manifest import (
     Claim,
     Completion,
@@ -102,6 +103,7 @@ class Epochs:
         authority: Low watermarks and reports.
         counters: Computation -> counts since the beginning.
         observed: Injected streams since the beginning.
+        history: The epochs that this process completed.
     """
 
     def __init__(self, topology: Topology, state: HardState, *, intervals: int) -> None:
@@ -113,6 +115,8 @@ class Epochs:
         self.open: Manifest | None = None
         self.counters = {spec.name: Counters() for spec in topology.computations}
         self.observed = Observed()
+        self.history = History()
+        self._moved: dict[str, tuple[int, int]] = {}
         self._numbers: dict[str, dict[int, int]] = {spec.name: {} for spec in topology.computations}
         self._chains: dict[str, dict[int, int]] = {spec.name: {} for spec in topology.computations}
         uniform = [IntervalEntry.of(entry) for entry in IntervalMap.uniform(intervals).intervals]
@@ -261,12 +265,18 @@ class Epochs:
             counters.add(result.counters)
         self.observed.add(observed)
         self.observed.ahead = {s: ahead.faded() for s, ahead in self.observed.ahead.items()}
+        shown = self.authority.low_watermarks.outputs
         after = self.authority.advance(
             manifest.injectors,
             reports,
             (self.generation, manifest.epoch),
             manifest.percentiles,
         )
+        self._moved |= {
+            name: (manifest.epoch, manifest.wall_time_us)
+            for name, us in after.outputs.items()
+            if us != shown[name]
+        }
         completion = Completion(
             epoch=manifest.epoch,
             generation=self.generation,
@@ -283,8 +293,10 @@ class Epochs:
             refused=self.observed.refused,
             processes=self.observed.processes,
             ahead=self.observed.ahead,
+            moved=self._moved,
         )
         self._append(completion)
+        self.history.add(Moment.of(completion))
         self._completion_entry = self._last
         self.completed = manifest.epoch
         self._wall_time_us = manifest.wall_time_us
@@ -409,6 +421,7 @@ class Epochs:
             completion.processes,
             completion.ahead,
         )
+        self._moved = dict(completion.moved)
 
 
 def _log_first_late(computation: str, late: FirstLate) -> None:

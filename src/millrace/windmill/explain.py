@@ -26,7 +26,7 @@ from millrace.model.topology import INJECTOR
 from millrace.store import HardState, MemoryCache, bring
 from millrace.watermark.process import ONLY, Process
 from millrace.windmill import rows
-from millrace.windmill.journal import latest, since
+from millrace.windmill.journal import latest
 from millrace.windmill.manifest import Claim, Completion, InjectorEntry
 from millrace.windmill.timers import decode_timer_row
 
@@ -151,15 +151,12 @@ def explain_watermark(state: HardState, computation: str | None = None) -> Expla
             if name.startswith(INJECTOR):
                 pin = _injector_pin(claim, completion, name)
     pinned = INJECTOR + pin.where if pin.kind == INJECTED else path[-1].computation
-    shown_us = completion.after.outputs[pinned]
-    moved = None
-    if shown_us > MIN_TIMESTAMP:
-        moved = since(state.epochs, lambda one: one.after.outputs.get(pinned, shown_us) >= shown_us)
+    moved = completion.moved.get(pinned)
     return Explanation(
         path=path,
         pin=pin,
-        since_epoch=None if moved is None else moved.epoch,
-        unmoved=None if moved is None else completion.wall_time_us - moved.wall_time_us,
+        since_epoch=None if moved is None else moved[0],
+        unmoved=None if moved is None else completion.wall_time_us - moved[1],
         epoch=completion.epoch,
         wall_time=completion.wall_time_us,
         unfinished=None if manifest is None else manifest.epoch,

@@ -157,6 +157,8 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
         refused: Injected stream -> records refused since the beginning.
         processes: Injected stream -> process of its injector -> what was seen of it so far.
         ahead: Injected stream -> how far its records came ahead of its low watermark.
+        moved: Computation, or ``injector:<stream>``, -> the epoch in which the low watermark that
+            it shows last moved, and the clock of that epoch.
     """
 
     epoch: int
@@ -174,6 +176,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     refused: dict[str, int]
     processes: dict[str, dict[str, Process]] = {}
     ahead: dict[str, Ahead] = {}
+    moved: dict[str, tuple[int, int]] = {}
 
 
 Entry = Claim | Manifest | Completion

@@ -1,4 +1,4 @@
-"""The epoch log as a history: its end, and when something came about."""
+"""The epoch log as a history: its end, and what it still has."""
 
 import pytest
 
@@ -6,7 +6,7 @@ import millrace as mr
 from millrace.model.errors import DamagedStore
 from millrace.store import MemoryHardState
 from millrace.windmill.epochs import Epochs, Observed
-from millrace.windmill.journal import completions, latest, since
+from millrace.windmill.journal import completions, latest
 
 
 class Pass(mr.Computation):
@@ -33,13 +33,8 @@ def play(state, *low_watermarks, complete=True):
     return epochs
 
 
-def reached(us):
-    return lambda completion: completion.after.inputs["Pass"] >= us
-
-
 def test_an_empty_log_has_no_end(state):
     assert latest(state.epochs) == (None, None, None)
-    assert since(state.epochs, reached(0)) is None
     assert list(completions(state.epochs)) == []
 
 
@@ -57,38 +52,10 @@ def test_a_completed_epochs_manifest_is_not_open(state):
     assert latest(state.epochs)[2] is None
 
 
-@pytest.mark.parametrize(("us", "epoch"), [(0, 0), (1, 0), (2, 3), (5, 5), (7, 6), (8, None)])
-def test_since_finds_the_first_completion_that_says_so(state, us, epoch):
-    play(state, 1, 1, 1)
-    play(state, 2)
-    play(state)
-    play(state, 2, 5, 7, 7)
-    found = since(state.epochs, reached(us))
-
-    assert (None if found is None else found.epoch) == epoch
-
-
-def test_since_reads_few_entries_of_a_long_log(state):
-    play(state, *range(1, 200))
-    read = []
-
-    class Counting:
-        first, last = state.epochs.first, state.epochs.last
-
-        @staticmethod
-        def read(number):
-            read.append(number)
-            return state.epochs.read(number)
-
-    assert since(Counting, reached(150)).epoch == 149
-    assert len(read) < 30
-
-
 def test_what_was_collected_is_not_looked_for(state):
     play(state, 1, 1, 1)
     state.epochs.remove_before(4)
 
-    assert since(state.epochs, reached(1)).epoch == 1
     assert [completion.epoch for completion in completions(state.epochs)] == [1, 2]
 
 

@@ -1,0 +1,1 @@
+"""Looking at a run: pictures of what its low watermarks did."""

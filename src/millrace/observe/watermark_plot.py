@@ -1,0 +1,249 @@
+"""A picture of low watermarks: event time against processing time.
+
+Source: Dataflow patent, FIG. 4 (event time and processing time skew: the ideal and the actual
+watermark) and FIG. 6A (records as points).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from millrace.model.errors import PipelineError
+from millrace.model.record import LateRecord
+from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
+from millrace.model.topology import INJECTOR
+from millrace.store import open_location
+from millrace.windmill.history import History, Moment
+from millrace.windmill.journal import completions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: An axis in dates is readable when the run is of this era; a test that counts from zero is shown
+#: in seconds.
+_DATES_FROM_US = 86_400_000_000 * 365
+
+_UNIX_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@runtime_checkable
+class HasHistory(Protocol):
+    """A run, or a Harness."""
+
+    @property
+    def history(self) -> History:
+        """Where the low watermarks stood after each epoch."""
+        ...
+
+
+def plot_watermarks(
+    source: HasHistory | str | Path,
+    *,
+    computations: Collection[str] | None = None,
+    percentiles: Collection[int] = (),
+    records: Iterable[tuple[int, int]] = (),
+    late: Iterable[LateRecord] | None = None,
+    axes: Axes | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Return a picture of a run: event time to the right, processing time upwards.
+
+    The low watermark of each computation's input is a line that climbs; how far it is to the left
+    of the ideal one, the diagonal on which event time is processing time, is its lag. Late records
+    are crosses: to the left of the line that they were behind.
+
+    Args:
+        source: A run's handle; a Harness; or the path or URL of a checkpoint, whose epoch log knows
+            the last hundred epochs or so, and all of them while it is short.
+        computations: Whose low watermarks; by default everybody's.
+        percentiles: Draw these low watermarks of the computations too, as thin lines.
+        records: (processing time, event time) of records to show as points, microseconds.
+        late: Late records, as a stream of ``p.late_records`` has them. By default those of a
+            Harness's stream; and else the first of each computation, which is always remembered.
+        axes: Draw here instead of on a new figure.
+        title: Above the picture.
+
+    Returns:
+        A matplotlib Figure: a notebook shows it, ``figure.savefig("lag.svg")`` keeps it.
+
+    Raises:
+        PipelineError: No epoch has completed yet, there is no such computation, or matplotlib is
+            not installed (``pip install 'millrace[plots]'``).
+    """
+    moments = _moments(source)
+    known = list(moments[-1].inputs)
+    shown = known if computations is None else list(computations)
+    unknown = [name for name in shown if name not in known]
+    if unknown:
+        raise PipelineError(f"no computations {unknown}; there are {known}.")
+    if axes is None:
+        axes = _figure()
+    points = list(records)
+    crosses = _late(source, moments, late, shown)
+    scale = _Scale(moments, points, crosses)
+    injectors = sorted(name for name in moments[-1].outputs if name.startswith(INJECTOR))
+    for name in injectors:
+        line = _line(moments, [moment.outputs.get(name) for moment in moments])
+        label = f"injector of {name.removeprefix(INJECTOR)}"
+        _draw(axes, scale, line, label=label, color="0.55", linewidth=1.0, linestyle=":")
+    for n, name in enumerate(shown):
+        line = _line(moments, [moment.inputs.get(name) for moment in moments])
+        # Lines that are the same are told apart by their width.
+        _draw(axes, scale, line, label=name, linewidth=1.2 + 1.6 * (len(shown) - 1 - n))
+        for percentile in percentiles:
+            if percentile not in moments[-1].percentiles:
+                raise PipelineError(
+                    f"percentile {percentile}: the pipeline declares "
+                    f"{sorted(moments[-1].percentiles)}."
+                )
+            values = [moment.percentiles.get(percentile, {}).get(name) for moment in moments]
+            label = f"{name}, {percentile} %"
+            _draw(axes, scale, _line(moments, values), label=label, linewidth=1.0)
+    if points:
+        axes.scatter(
+            scale.of([event for _, event in points]),
+            scale.of([wall for wall, _ in points]),
+            s=10,
+            color="0.35",
+            alpha=0.6,
+            linewidths=0,
+            label="records",
+        )
+    if crosses:
+        axes.scatter(
+            scale.of([event for _, event in crosses]),
+            scale.of([wall for wall, _ in crosses]),
+            marker="x",
+            color="crimson",
+            zorder=4,
+            label="late records",
+        )
+    _ideal(axes, scale)
+    axes.set_xlabel(f"event time{scale.unit}")
+    axes.set_ylabel(f"processing time{scale.unit}")
+    axes.set_title(title or "Low watermarks")
+    axes.grid(visible=True, color="0.92")
+    axes.set_axisbelow(True)
+    axes.legend(loc="best", fontsize="small", framealpha=0.9)
+    if scale.dates:
+        _concise(axes)
+    return axes.figure  # type: ignore[return-value]  # a SubFigure has no axes of its own here
+
+
+def _moments(source: HasHistory | str | Path) -> Sequence[Moment]:
+    if isinstance(source, HasHistory):
+        moments = source.history.moments
+    elif isinstance(source, str | Path):
+        moments = [Moment.of(done) for done in completions(open_location(source).epochs)]
+    else:
+        raise PipelineError(
+            f"{source!r} has no history. Expected a run, a Harness, or the path of a checkpoint."
+        )
+    if not moments:
+        raise PipelineError("no epoch has completed yet, so there is nothing to draw.")
+    return moments
+
+
+def _late(
+    source: Any,
+    moments: Sequence[Moment],
+    late: Iterable[LateRecord] | None,
+    shown: Collection[str],
+) -> list[tuple[int, int]]:
+    """Return (processing time, event time) of late records."""
+    if late is None and hasattr(source, "late_records"):
+        late = source.late_records() or None
+    if late is not None:
+        return [(one.wall_time, one.timestamp) for one in late if one.computation in shown]
+    clocks = {moment.epoch: moment.wall_time_us for moment in moments}
+    return [
+        (clocks[first.epoch], first.timestamp_us)
+        for name, first in moments[-1].first_late.items()
+        if name in shown and first.epoch in clocks
+    ]
+
+
+def _line(moments: Sequence[Moment], values: Sequence[int | None]) -> list[tuple[int, int]]:
+    """Return (processing time, event time) of a line, without what is before or after all time."""
+    return [
+        (moment.wall_time_us, us)
+        for moment, us in zip(moments, values, strict=True)
+        if us is not None and EARLIEST_RECORD <= us <= LATEST_RECORD
+    ]
+
+
+def _draw(axes: Axes, scale: _Scale, line: list[tuple[int, int]], **style: Any) -> None:
+    # A low watermark stands until the epoch that moves it: upwards first, then to the right.
+    axes.plot(
+        scale.of([event for _, event in line]),
+        scale.of([wall for wall, _ in line]),
+        drawstyle="steps-pre" if len(line) < 2 else "steps-post",
+        **style,
+    )
+
+
+def _ideal(axes: Axes, scale: _Scale) -> None:
+    """Draw the diagonal, where the two kinds of time are of one era."""
+    if not scale.walls or not scale.events:
+        return
+    low = max(min(scale.walls), min(scale.events))
+    high = min(max(scale.walls), max(scale.events))
+    if low < high:
+        ends = scale.of([min(scale.walls), max(scale.walls)])
+        axes.plot(ends, ends, linestyle="--", color="0.3", linewidth=1.0, label="ideal", zorder=1)
+
+
+class _Scale:
+    """Instants as an axis shows them: dates, or seconds where the run counts from zero."""
+
+    def __init__(
+        self,
+        moments: Sequence[Moment],
+        points: Sequence[tuple[int, int]],
+        crosses: Sequence[tuple[int, int]],
+    ) -> None:
+        lines = [
+            point
+            for moment in moments
+            for us in [
+                *moment.inputs.values(),
+                *moment.newest.values(),
+                *(us for inputs in moment.percentiles.values() for us in inputs.values()),
+            ]
+            for point in _line([moment], [us])
+        ]
+        everything = [*lines, *points, *crosses]
+        self.walls = [wall for wall, _ in everything]
+        self.events = [event for _, event in everything]
+        self.dates = min([*self.walls, *self.events], default=0) >= _DATES_FROM_US
+        self.unit = " (UTC)" if self.dates else " (s)"
+
+    def of(self, instants: Iterable[int]) -> list[Any]:
+        """Return instants, in microseconds, as coordinates."""
+        if self.dates:
+            return [_UNIX_EPOCH + dt.timedelta(microseconds=us) for us in instants]
+        return [us / 1e6 for us in instants]
+
+
+def _concise(axes: Axes) -> None:
+    """Say the date once, beside the axis, and not at every tick."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    for axis in (axes.xaxis, axes.yaxis):
+        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+        axis.set_major_locator(locator)
+        axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+
+
+def _figure() -> Axes:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PipelineError("a picture needs matplotlib: pip install 'millrace[plots]'") from None
+    # Not by pyplot, which would choose a backend and keep every figure alive.
+    axes: Axes = Figure(figsize=(8, 6), layout="constrained").add_subplot()
+    return axes

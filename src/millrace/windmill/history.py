@@ -1,0 +1,64 @@
+"""History: where the low watermarks stood after each epoch, for pictures."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millrace.windmill.counters import FirstLate
+from millrace.windmill.manifest import Completion
+
+#: A picture has some hundred pixels to the side, so nobody sees more moments than these.
+_MOMENTS_MAX = 4_096
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """Low watermarks after an epoch. All in microseconds.
+
+    Attributes:
+        epoch: Its number.
+        wall_time_us: Its clock.
+        inputs: Computation -> low watermark of its input.
+        outputs: Computation, or ``injector:<stream>``, -> low watermark it showed.
+        newest: Injected stream -> latest timestamp read so far.
+        percentiles: Percentile -> computation -> low watermark of that share of its input.
+        first_late: Computation -> the first late record that it has met so far.
+    """
+
+    epoch: int
+    wall_time_us: int
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+    newest: dict[str, int]
+    percentiles: dict[int, dict[str, int]]
+    first_late: dict[str, FirstLate]
+
+    @classmethod
+    def of(cls, completion: Completion) -> Moment:
+        """Return the moment that an epoch completed."""
+        return cls(
+            completion.epoch,
+            completion.wall_time_us,
+            dict(completion.after.inputs),
+            dict(completion.after.outputs),
+            dict(completion.newest),
+            {p: dict(known.inputs) for p, known in completion.after.percentiles.items()},
+            {
+                name: counters.first_late
+                for name, counters in completion.counters.items()
+                if counters.first_late is not None
+            },
+        )
+
+
+class History:
+    """Moments in order; when there are too many, every other of the older half is forgotten."""
+
+    def __init__(self) -> None:
+        self.moments: list[Moment] = []
+
+    def add(self, moment: Moment) -> None:
+        """Take the next moment."""
+        self.moments.append(moment)
+        if len(self.moments) > _MOMENTS_MAX:
+            half = len(self.moments) // 2
+            self.moments[:half] = self.moments[:half:2]
