@@ -121,6 +121,7 @@ class Publisher:
         self._injectors = injectors
         self._together = together or {}
         self._waiting: dict[str, frozenset[str]] = {}
+        self._held_until: dict[tuple[str, str], int] = {}
         self._last: dict[str, Publication] = {}
         self._clocks: deque[int] = deque([MIN_TIMESTAMP, MIN_TIMESTAMP], maxlen=2)
         self._missed: set[tuple[str, str]] = set()
@@ -169,12 +170,25 @@ class Publisher:
         read_until_us = self._clocks[0]
         found = {}
         for stream, injector in self._injectors.items():
-            known = processes.get(stream, {})
+            known = self._excused(stream, processes.get(stream, {}), wall_time_us)
             publication = injector.publication(known, wall_time_us, read_until_us)
             self._tell(stream, injector, publication, known, wall_time_us)
             self._last[stream] = publication
             found[stream] = max(before[stream], publication.low_watermark_us)
         return found
+
+    def _excused(
+        self, stream: str, known: Mapping[str, Process], wall_time_us: int
+    ) -> Mapping[str, Process]:
+        """Return the processes, those that are held back as if they had been heard of now.
+
+        Their silence is our doing. Were it taken for idleness, then when the slow ones fall silent
+        too nobody would be left to say anything, and they would be held back for good.
+        """
+        for name in self._waiting.get(stream, ()):
+            self._held_until[stream, name] = wall_time_us
+        held = {name: self._held_until.get((stream, name), MIN_TIMESTAMP) for name in known}
+        return {name: one.merged(Process(heard_us=held[name])) for name, one in known.items()}
 
     def waiting(
         self,

@@ -160,3 +160,21 @@ def test_a_harness_polls_and_holds_back_who_is_ahead(caplog):
         h.crash()
         assert h.poll("s") == 0
         assert "process 'fast' is held back" in caplog.text
+
+
+def test_a_process_that_is_held_back_does_not_count_as_idle():
+    """Its silence is our doing; else, when the slow one stops, nobody would go on."""
+    feed = Feed()
+    feed.logs = {"fast": [100, 200], "slow": [100]}
+    p = mr.Pipeline("p")
+    p.inject(
+        "s", feed, timestamp="at", low_watermark=mr.BoundedDelay(0), format=int, skew=50, idle=1000
+    )
+    p.sink("s", print)
+    with mr.testing.Harness(p, publish=True) as h:
+        h.poll("s")
+        feed.logs["fast"].append(300)
+        assert h.poll("s") == 0
+        h.advance_clock(5000)
+        assert h.poll("s") == 1
+        assert [out.value for out in h.outputs("s")] == [100, 200, 100, 300]

@@ -133,6 +133,21 @@ def test_idleness_and_its_end_are_logged(caplog):
     assert len(caplog.records) == 2
 
 
+def test_a_clock_that_jumps_back_moves_nothing_back():
+    epochs = delayed(0, "a", "b", idle=10)
+    epochs.epoch(1000, a=(5, None), b=(5, None))
+    assert epochs.epoch(1010, a=(100, None)) == 100
+    assert epochs.epoch(500, a=(120, None)) == 100  # b is heard of in what is now the future
+    assert epochs.epoch(1011, a=(130, None)) == 130
+
+
+def test_a_clock_that_jumps_forward_makes_all_idle_and_moves_nothing():
+    epochs = delayed(0, "a", "b", idle=10)
+    epochs.epoch(1000, a=(50, None), b=(5, None))
+    assert epochs.at(10**15) == 5
+    assert epochs.epoch(10**15 + 1, b=(60, None)) == 60  # a is left out until it is heard of again
+
+
 def test_a_missing_process_is_named_once(caplog):
     epochs = delayed(0, "a", "b")
     epochs.epoch(0, a=(70, None))
