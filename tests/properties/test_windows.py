@@ -175,6 +175,11 @@ AGGREGATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[list[int]], Any]]]
     "count": (lambda s: s.count(), len),
     "mean": (lambda s: s.mean(), lambda values: sum(values) / len(values)),
     "max": (lambda s: s.max(), max),
+    "distinct": (lambda s: s.distinct(), lambda values: len(set(values))),
+    "quantiles": (
+        lambda s: s.quantiles([0.5]),
+        lambda values: (sorted(values)[(len(values) - 1) // 2],),
+    ),
     "top": (lambda s: s.top(2), lambda values: tuple(sorted(values)[:-3:-1])),
 }
 

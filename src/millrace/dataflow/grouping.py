@@ -138,7 +138,9 @@ class GroupByKeyAndWindow(Computation):
         elements = plain_format(coder)
         kind = field_type(elements, self.value)
         bound._pick = picker(self.value, elements)
-        bound.windows = MapState(RowCoder(bound.combine.accumulator_type(kind)))
+        accumulator = bound.combine.accumulator_type(kind)
+        users = not type(self.combine).__module__.startswith("millrace.")
+        bound.windows = MapState(RowCoder(accumulator, checked=users))
         output = bound._derive(coder)
         bound.outputs = {self.output: output}  # type: ignore[misc]
         bound._result_coder = output.inner

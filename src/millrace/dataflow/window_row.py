@@ -116,12 +116,15 @@ class RowCoder:
 
     Args:
         accumulator: Type of the accumulator, or its coder.
+        checked: Read what is written: a user's accumulator that is not of its type would otherwise
+            be found by the next bundle, far from the line at fault.
     """
 
     type = WindowRow
 
-    def __init__(self, accumulator: Any) -> None:
+    def __init__(self, accumulator: Any, *, checked: bool = False) -> None:
         self.accumulator = accumulator
+        self.checked = checked
         self._opaque = accumulator if isinstance(accumulator, Coder) else None
         kind = bytes if self._opaque is not None else accumulator
         typed: Any = msgspec.defstruct(
@@ -134,13 +137,16 @@ class RowCoder:
         """Return a row as msgpack."""
         try:
             if self._opaque is None:
-                return self._encode(value)
+                data = self._encode(value)
+                if self.checked:
+                    self._decode(data)
+                return data
             accumulator = value.accumulator
             value.accumulator = self._opaque.encode(accumulator)
             data = self._encode(value)
             value.accumulator = accumulator
             return data
-        except (TypeError, OverflowError, UnicodeError) as refused:
+        except (msgspec.ValidationError, TypeError, OverflowError, UnicodeError) as refused:
             raise CoderError(f"the accumulator cannot be stored: {refused}.") from None
 
     def decode(self, data: bytes) -> Any:
@@ -160,4 +166,8 @@ class RowCoder:
         return f"RowCoder({self.accumulator!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RowCoder, (self.accumulator,)
+        return _row_coder, (self.accumulator, self.checked)
+
+
+def _row_coder(accumulator: Any, checked: bool) -> RowCoder:
+    return RowCoder(accumulator, checked=checked)

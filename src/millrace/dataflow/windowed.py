@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from millrace.dataflow.aggregations import CombineFn, Count, Group, Max, Mean, Min, Sum, Top
+from millrace.dataflow.aggregations import (
+    ApproximateDistinct,
+    ApproximateQuantiles,
+    CombineFn,
+    Count,
+    Distinct,
+    Group,
+    Max,
+    Mean,
+    Min,
+    Quantiles,
+    Sum,
+    Top,
+)
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.dataflow.strategy import (
     ACCUMULATING,
@@ -179,6 +192,32 @@ class WindowedStream(Stream):
     ) -> WindowedStream:
         """Return the n largest values, the largest first, compared by ``key`` if given."""
         return self.aggregate(Top(n, key), value, name=name)
+
+    def distinct(
+        self, value: Chosen = None, *, approximate: bool = False, name: str | None = None
+    ) -> WindowedStream:
+        """Count the different values: exactly, keeping them, or within 2% or so in 2 kB."""
+        combine = ApproximateDistinct() if approximate else Distinct()
+        return self.aggregate(combine, value, name=name)
+
+    def quantiles(
+        self,
+        at: Sequence[float],
+        value: Chosen = None,
+        *,
+        approximate: bool = False,
+        name: str | None = None,
+    ) -> WindowedStream:
+        """Return quantiles, a list: exactly, keeping the values, or within 1% of rank in 4 kB.
+
+        Args:
+            at: Shares: 0.5 is the median, 0.99 the 99th percentile.
+            value: What to aggregate of an element.
+            approximate: By a t-digest.
+            name: Of the grouping.
+        """
+        combine = ApproximateQuantiles(at) if approximate else Quantiles(at)
+        return self.aggregate(combine, value, name=name)
 
     def group(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
         """Return the list of the values, in order of arrival."""

@@ -295,9 +295,14 @@ def test_aggregations(grouping: Any) -> None:
         "lowest": lambda s: s.top(2, key=lambda value: -value),
         "group": lambda s: s.group(),
         "chosen": lambda s: s.sum(lambda value: value * 10),
+        "distinct": lambda s: s.distinct(lambda value: value > 1),
+        "about distinct": lambda s: s.distinct(approximate=True),
+        "quantiles": lambda s: s.quantiles([0, 0.5, 1]),
+        "about quantiles": lambda s: s.quantiles([0, 0.5, 1], approximate=True),
     }.items():
         g = grouping(mr.FixedWindows(10), aggregate)
         g.add((3, 1), (1, 2))
+        g.harness.crash()
         g.add((2, 3))
         g.watermark(10)
         (results[name],) = [output.value for output in g.outputs()]
@@ -305,6 +310,8 @@ def test_aggregations(grouping: Any) -> None:
     assert results == {
         "sum": 6, "count": 3, "mean": 2.0, "min": 1, "max": 3,
         "top": [3, 2], "lowest": [1, 2], "group": [3, 1, 2], "chosen": 60,
+        "distinct": 2, "about distinct": 3,
+        "quantiles": [1, 2, 3], "about quantiles": [1.0, 2.0, 3.0],
     }  # fmt: skip
 
 

@@ -1,17 +1,23 @@
 """Aggregations: what is computed over the values of a window."""
 
 from millrace.dataflow.aggregations.combine_fn import CombineFn, Recomputed, combine
+from millrace.dataflow.aggregations.distinct import Distinct, Quantiles
 from millrace.dataflow.aggregations.extremes import Max, Min, Top
 from millrace.dataflow.aggregations.group import Group
 from millrace.dataflow.aggregations.numeric import Count, Mean, Sum
+from millrace.dataflow.aggregations.sketches import ApproximateDistinct, ApproximateQuantiles
 
 __all__ = [
+    "ApproximateDistinct",
+    "ApproximateQuantiles",
     "CombineFn",
     "Count",
+    "Distinct",
     "Group",
     "Max",
     "Mean",
     "Min",
+    "Quantiles",
     "Recomputed",
     "Sum",
     "Top",

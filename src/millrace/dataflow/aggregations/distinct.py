@@ -1,0 +1,125 @@
+"""Distinct and Quantiles, exact: they keep the values, and can take one out again."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from millrace.dataflow.aggregations.combine_fn import CombineFn, without
+from millrace.dataflow.aggregations.numeric import number
+from millrace.model.errors import PipelineError
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Distinct(CombineFn):
+    """How many different values there are. Values are the same if msgpack encodes them alike.
+
+    >>> from millrace.dataflow.aggregations import combine
+    >>> combine(Distinct(), ["a", "b", "a"])
+    2
+    """
+
+    #: Encoded value -> how often it is there, below zero while a retraction is ahead of its value.
+    accumulator = dict[bytes, int]
+
+    def create(self) -> dict[bytes, int]:
+        """Return no values."""
+        return {}
+
+    def add(self, accumulator: dict[bytes, int], value: Any) -> dict[bytes, int]:
+        """Count a value."""
+        return self._count(accumulator, _encode(value), 1)
+
+    def merge(self, accumulator: dict[bytes, int], other: dict[bytes, int]) -> dict[bytes, int]:
+        """Add the counts up."""
+        for encoded, n in other.items():
+            self._count(accumulator, encoded, n)
+        return accumulator
+
+    def uncombine(self, accumulator: dict[bytes, int], value: Any) -> dict[bytes, int]:
+        """Count a value off."""
+        return self._count(accumulator, _encode(value), -1)
+
+    def extract(self, accumulator: dict[bytes, int]) -> int:
+        """Return how many values are there."""
+        return sum(n > 0 for n in accumulator.values())
+
+    def result_type(self, value: Any) -> Any:
+        """Return int."""
+        return int
+
+    @staticmethod
+    def _count(accumulator: dict[bytes, int], encoded: bytes, n: int) -> dict[bytes, int]:
+        left = accumulator.get(encoded, 0) + n
+        if left:
+            accumulator[encoded] = left
+        else:
+            del accumulator[encoded]
+        return accumulator
+
+
+class Quantiles(CombineFn):
+    """The smallest values that so large a share of the values do not exceed (nearest rank).
+
+    Args:
+        at: Shares, from 0 (the smallest value) to 1 (the largest).
+
+    The result is a list, in order of ``at``; of no values, a list of None.
+
+    >>> from millrace.dataflow.aggregations import combine
+    >>> combine(Quantiles([0, 0.5, 0.9, 1]), [7, 1, 3, 5])
+    [1, 3, 7, 7]
+    """
+
+    accumulator = list[int | float]
+
+    def __init__(self, at: Sequence[float]) -> None:
+        self.at = shares(at)
+
+    def create(self) -> list[Any]:
+        """Return no values."""
+        return []
+
+    def add(self, accumulator: list[Any], value: Any) -> list[Any]:
+        """Put a value in its place."""
+        bisect.insort(accumulator, number(value, "quantiles"))
+        return accumulator
+
+    def merge(self, accumulator: list[Any], other: list[Any]) -> list[Any]:
+        """Return the values of both, in order."""
+        return sorted(accumulator + other)
+
+    def uncombine(self, accumulator: list[Any], value: Any) -> list[Any]:
+        """Drop one value that equals this one."""
+        return without(accumulator, value, self)
+
+    def extract(self, accumulator: list[Any]) -> list[Any]:
+        """Return the quantiles."""
+        if not accumulator:
+            return [None for _ in self.at]
+        last = len(accumulator) - 1
+        return [accumulator[min(last, max(0, math.ceil(q * (last + 1)) - 1))] for q in self.at]
+
+    def result_type(self, value: Any) -> Any:
+        """Return the type of a list of the numbers' own type."""
+        return list[value | None] if value in (int, float) else Any
+
+
+def shares(at: Sequence[float]) -> tuple[float, ...]:
+    """Return shares that quantiles can be at.
+
+    Raises:
+        PipelineError: One is not between 0 and 1, or there is none.
+    """
+    given = tuple(at) if not isinstance(at, int | float | str) else (at,)
+    if not given or not all(isinstance(q, int | float) and 0 <= q <= 1 for q in given):
+        raise PipelineError(
+            f"quantiles({at!r}): expected shares from 0 to 1, such as [0.5, 0.99]; for percentiles "
+            "divide by 100."
+        )
+    return given
