@@ -36,8 +36,8 @@ from millrace.model.state import MapState, ValueState
 from millrace.model.stream import KeyExtractor
 from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, UNBOUNDED_PAST
 
-#: Numbers of clocks in a row: the low watermark, and the wall clock.
-_WATERMARK, _WALL = 0, 1
+#: Numbers of clocks in a row: the low watermark, the wall clock, and from 100 on percentiles.
+_WATERMARK, _WALL, _PERCENTILES = 0, 1, 100
 
 #: Where a window is kept among the rows of its key, and the tag of its timers.
 Slot = bytes | int
@@ -86,6 +86,7 @@ class GroupByKeyAndWindow(Computation):
         self._at_end = windowing.output_time is OutputTime.END_OF_WINDOW
         self._window_fn = windowing.window_fn
         self._tree = runner(windowing.trigger)
+        self.percentiles = windowing.trigger.percentiles  # type: ignore[misc]
         self._assign = assignment(self._window_fn)
         self._pick = picker(value)
         self._result_coder: Coder = coder_for(Any)
@@ -283,9 +284,9 @@ class GroupByKeyAndWindow(Computation):
 
     def process_timer(self, timer: Timer) -> None:
         """Fire the triggers' timers that are due in a window, and collect it when it expires."""
-        slot = timer.tag
+        slot = timer.tag[0] if type(timer.tag) is tuple else timer.tag
         row = self.windows[slot]
-        clock = _WALL if timer.domain is WALL_TIME else _WATERMARK
+        clock = self.number(timer.domain, timer.percentile)
         row.armed.pop(clock, None)
         while (due := _due(row, clock, timer.at)) is not None:
             row.timers.remove(due)
@@ -312,11 +313,14 @@ class GroupByKeyAndWindow(Computation):
             known = armed.get(clock)
             if known is None or known.at != at_us or known.hold != hold_us:
                 armed[clock] = Armed(at_us, hold_us)
-                self.set_timer(slot, at_us, _domain(clock), hold=hold_us)
+                self.set_timer(
+                    _tag(slot, clock), at_us, _domain(clock), hold=hold_us,
+                    percentile=_percentile(clock),
+                )  # fmt: skip
         if len(armed) > len(wanted):
             for clock in [clock for clock in armed if clock not in wanted]:
                 del armed[clock]
-                self.delete_timer(slot, _domain(clock))
+                self.delete_timer(_tag(slot, clock), _domain(clock))
 
     def _hold_us(self, row: WindowRow, at_us: int) -> int | None:
         """Return where pending elements hold the low watermark, so that their pane is not late."""
@@ -328,7 +332,7 @@ class GroupByKeyAndWindow(Computation):
 
     def _disarm(self, slot: Slot, row: WindowRow) -> None:
         for clock in row.armed:
-            self.delete_timer(slot, _domain(clock))
+            self.delete_timer(_tag(slot, clock), _domain(clock))
 
     def _collect(self, slot: Slot, row: WindowRow) -> None:
         """Forget a window that takes no more elements, having emitted what is pending."""
@@ -366,7 +370,7 @@ class GroupByKeyAndWindow(Computation):
             is_last,
             False,
             self.wall_time,
-            {Timing.EARLY: 0, Timing.ON_TIME: 100, Timing.LATE: None}[timing],
+            self._percentile_reached(row, timing),
             fire.trigger,
         )
         for emitted in row.emitted:
@@ -383,6 +387,14 @@ class GroupByKeyAndWindow(Computation):
         row.earliest = MAX_TIMESTAMP
         if fire.mode is FireMode.CLEAR or (self._discarding and fire.mode is FireMode.DEFAULT):
             row.accumulator, row.size, row.emitted = self.combine.create(), 0, []
+
+    def _percentile_reached(self, row: WindowRow, timing: Timing) -> int | None:
+        """Return the largest percentile low watermark, of those in use, that passed the window."""
+        if timing is not Timing.EARLY:
+            return 100 if timing is Timing.ON_TIME else None
+        end = end_us(row.window)
+        reached = (p for p, us in self.percentile_low_watermarks.items() if us >= end)
+        return max(reached, default=0)
 
     def _retract(self, emitted: Emitted, fire: Fire) -> None:
         pane = msgspec.structs.replace(
@@ -409,13 +421,15 @@ class GroupByKeyAndWindow(Computation):
         """Return where a clock stands."""
         return self.low_watermark if domain == LOW_WATERMARK else self.wall_time
 
-    def number(self, domain: TimeDomain, percentile: float) -> int:
+    def number(self, domain: TimeDomain, percentile: int) -> int:
         """Return the number of a clock."""
-        return _WATERMARK if domain == LOW_WATERMARK else _WALL
+        if domain == WALL_TIME:
+            return _WALL
+        return _WATERMARK if percentile == 100 else _PERCENTILES + percentile
 
     def timer(self, tag: str, timer: RowTimer) -> Timer:
         """Return a timer as its trigger knows it."""
-        return Timer(tag, timer.at, _domain(timer.clock))
+        return Timer(tag, timer.at, _domain(timer.clock), percentile=_percentile(timer.clock))
 
     def peek(self, row: WindowRow) -> Any:
         """Return the aggregate of a window."""
@@ -428,6 +442,15 @@ _pack = struct.Struct(">qq").pack
 
 def _domain(clock: int) -> TimeDomain:
     return WALL_TIME if clock == _WALL else LOW_WATERMARK
+
+
+def _percentile(clock: int) -> int:
+    return clock - _PERCENTILES if clock > _PERCENTILES else 100
+
+
+def _tag(slot: Slot, clock: int) -> Any:
+    """Return the tag of a window's timer; a key's tags must differ within a domain."""
+    return (slot, _percentile(clock)) if clock > _PERCENTILES else slot
 
 
 def _due(row: WindowRow, clock: int, at_us: int) -> RowTimer | None:

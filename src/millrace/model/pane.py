@@ -66,8 +66,8 @@ class Pane(msgspec.Struct, frozen=True, array_like=True):
         is_last: Whether none can follow.
         retraction: Whether it takes an earlier pane back: the value is that pane's, exactly.
         production_time: Wall-clock time of its emission, microseconds.
-        percentile: The watermark percentile that had reached the end of the window; None for a
-            late pane.
+        percentile: The largest percentile of the low watermark, of those that the pipeline waits
+            for and 100, that had reached the end of the window; 0 if none had, None if it is late.
         trigger: The trigger that fired, as text.
     """
 
@@ -78,7 +78,7 @@ class Pane(msgspec.Struct, frozen=True, array_like=True):
     is_last: bool = True
     retraction: bool = False
     production_time: int = 0
-    percentile: float | None = None
+    percentile: int | None = None
     trigger: str = ""
 
 

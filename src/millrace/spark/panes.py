@@ -27,7 +27,7 @@ COLUMNS: list[tuple[str, pa.DataType, str, Callable[[Pane], Any]]] = [
     ("_is_last", *_TRUTH, lambda pane: pane.is_last),
     ("_retraction", *_TRUTH, lambda pane: pane.retraction),
     ("_production_time", *_INSTANT, lambda pane: pane.production_time),
-    ("_percentile", pa.float64(), "double", lambda pane: pane.percentile),
+    ("_percentile", pa.int64(), "bigint", lambda pane: pane.percentile),
     ("_trigger", *_TEXT, lambda pane: pane.trigger),
 ]
 

@@ -18,8 +18,9 @@ A transcript is plain data, as read from a YAML file::
       - panes: [{window: [1, 22], value: [1, 6, 12], timing: LATE}]
 
 A record is its timestamp, which is its value too, or ``"value@timestamp"``. A time is microseconds,
-or ``"12:05:30"``. ``panes`` lists all panes since the last ``panes``, in order of each key, with as
-many of their properties as matter; after the last step there must be none left.
+or ``"12:05:30"``; ``watermark: {90: 10}`` is of the 90th percentile. ``panes`` lists all panes
+since the last ``panes``, in order of each key, with as many of their properties as matter; after
+the last step there must be none left.
 
 An :class:`Executor` runs it. Where order cannot matter, :meth:`Transcript.variants` has it with the
 records of a step in other orders, and in other batches if it says ``rebatch: true``.
@@ -85,7 +86,8 @@ class Transcript:
         name: What it shows.
         settings: What is not a step, by name.
         steps: (kind, what): ``records`` with Elements, ``watermark`` and ``clock`` with a time,
-            ``panes`` with the panes expected, ``crash`` with None.
+            ``percentile`` with a percentile of the low watermark and a time, ``panes`` with the
+            panes expected, ``crash`` with None.
     """
 
     name: str
@@ -107,6 +109,9 @@ class Transcript:
             ((kind, what),) = step.items()
             if kind == "records":
                 what = tuple(_element(key, each) for key in what for each in what[key])
+            elif kind == "watermark" and isinstance(what, Mapping):
+                ((percentile, to),) = what.items()
+                kind, what = "percentile", (int(percentile), time_us(to))
             elif kind in ("watermark", "clock"):
                 what = time_us(what)
             elif kind == "panes":
@@ -160,6 +165,9 @@ class Executor(Protocol):
     def watermark(self, to_us: int) -> None:
         """Advance the low watermark."""
 
+    def percentile(self, percentile_to_us: tuple[int, int]) -> None:
+        """Advance a percentile of the low watermark."""
+
     def clock(self, to_us: int) -> None:
         """Advance the wall clock."""
 
@@ -183,6 +191,11 @@ class OnHarness:
     def watermark(self, to_us: int) -> None:
         """Publish it."""
         self.harness.advance_watermark("elements", to_us)
+
+    def percentile(self, percentile_to_us: tuple[int, int]) -> None:
+        """Publish it."""
+        percentile, to_us = percentile_to_us
+        self.harness.advance_watermark("elements", to_us, percentile=percentile)
 
     def clock(self, to_us: int) -> None:
         """Set it."""

@@ -123,9 +123,12 @@ class TriggerContext:
     # -- timers ------------------------------------------------------------------------------------
 
     def set_timer(
-        self, tag: str, at: int, domain: TimeDomain = LOW_WATERMARK, *, percentile: float = 100
+        self, tag: str, at: int, domain: TimeDomain = LOW_WATERMARK, *, percentile: int = 100
     ) -> None:
-        """Have ``on_timer`` called when a clock reaches ``at``; setting a tag again moves it."""
+        """Have ``on_timer`` called when a clock reaches ``at``; setting a tag again moves it.
+
+        A percentile of the low watermark must be among the trigger's ``percentiles``.
+        """
         clock = self._call.clocks.number(domain, percentile)
         self._call.row.set_timer(self._node, tag, min(at, MAX_TIMESTAMP), clock)
 

@@ -28,7 +28,7 @@ class Clocks(Protocol):
     def now(self, domain: TimeDomain) -> int:
         """Return where a clock stands."""
 
-    def number(self, domain: TimeDomain, percentile: float) -> int:
+    def number(self, domain: TimeDomain, percentile: int) -> int:
         """Return the number under which a row keeps a clock's timers."""
 
     def timer(self, tag: str, timer: RowTimer) -> Timer:

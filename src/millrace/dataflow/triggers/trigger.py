@@ -51,6 +51,8 @@ class Trigger(Value):
     finishes = False
     #: Whether it needs ``ctx.bytes``, the encoded size of elements.
     needs_bytes = False
+    #: Percentile low watermarks that its timers wait for, from 1 to 99.
+    percentiles: frozenset[int] = frozenset()
 
     @property
     def children(self) -> tuple[Trigger, ...]:
@@ -159,6 +161,11 @@ class CompositeTrigger(Trigger):
     def needs_bytes(self) -> bool:  # type: ignore[override]
         """Whether a child needs the size of elements."""
         return any(child.needs_bytes for child in self.children)
+
+    @property
+    def percentiles(self) -> frozenset[int]:  # type: ignore[override]
+        """Those of the children."""
+        return frozenset().union(*(child.percentiles for child in self.children))
 
     @property
     def fires_before_end_of_input(self) -> bool:

@@ -19,21 +19,21 @@ class AtWatermark(Trigger):
     pane at the watermark, and one more for each bundle of late elements.
 
     Args:
-        percentile: Of the low watermark; 100 is the low watermark itself.
+        percentile: Of the low watermark: ``AtWatermark(90)`` does not wait for the slowest tenth of
+            the input. A whole number from 1; 100 is the low watermark itself.
 
     Source: Dataflow patent, "WatermarkPercentile", appendix A.
     """
 
-    percentile: float = 100
+    percentile: int = 100
 
     per_element = False
     finishes = True
 
     def __post_init__(self) -> None:
-        if self.percentile != 100:
+        if type(self.percentile) is not int or not 1 <= self.percentile <= 100:
             raise PipelineError(
-                f"AtWatermark({self.percentile!r}): only the low watermark itself, percentile=100, "
-                "is supported yet."
+                f"AtWatermark({self.percentile!r}): expected a whole number from 1 to 100."
             )
 
     def on_element(self, ctx: Any) -> None:
@@ -60,6 +60,11 @@ class AtWatermark(Trigger):
     def may_fire_early(self, *, complete_at_end: bool) -> bool:
         """Not where the window takes nothing after its end."""
         return not complete_at_end or self.percentile < 100
+
+    @property
+    def percentiles(self) -> frozenset[int]:  # type: ignore[override]  # it has a value
+        """The percentile that it waits for, unless that is the low watermark itself."""
+        return frozenset([self.percentile] if self.percentile < 100 else [])
 
     @property
     def fires_before_end_of_input(self) -> bool:
