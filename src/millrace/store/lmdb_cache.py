@@ -327,8 +327,8 @@ class LmdbCache:
         if code == errno.ENOMEM:
             raise self._unusable(
                 error,
-                "There is no address space for it: lower map_size_bytes of LmdbCaches, or raise "
-                "`ulimit -v`",
+                "There is no address space for it: raise `ulimit -v`, which Spark's "
+                "spark.executor.pyspark.memory sets, or lower map_size_bytes of LmdbCaches",
             ) from error
         if code in _CAPACITY:
             raise self._unusable(
