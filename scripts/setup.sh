@@ -188,8 +188,8 @@ if ! stamped "$venv/.stamp-project" "$want_project"; then
     echo "$want_project" >"$venv/.stamp-project"
 fi
 
-# --- the Kafka broker that the tests start -------------------------------------------------------
+# --- the servers that the tests start ------------------------------------------------------------
 
 if [ "$venv" = .venv ]; then
-    "$venv/bin/python" scripts/kafka_jars.py || fail "the Kafka broker's jars are missing, see above."
+    "$venv/bin/python" scripts/jars.py || fail "the jars of the tests' servers are missing, see above."
 fi

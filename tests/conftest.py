@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["s3_server"]
+
 TESTS = Path(__file__).parent
 TIERS = ("unit", "transcripts", "properties", "faults", "simulation", "spark")
 

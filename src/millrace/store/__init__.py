@@ -4,16 +4,19 @@ Byte formats: ``docs/design/2026-11-20-store-format.md``.
 """
 
 from millrace.store.background import SnapshotWriter
+from millrace.store.bucket import Bucket
+from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Standing, View, replay_cost
 from millrace.store.collection import Collectable, Collected, Collector
 from millrace.store.commit import Commit, Identity, chain_of, payload_bytes
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
 from millrace.store.local import LocalHardState
-from millrace.store.location import local_path, open_location
+from millrace.store.location import is_object_store, local_path, open_location
 from millrace.store.log import CommitLog, EpochLog, HardState, Snapshots
 from millrace.store.memory import MemoryHardState
 from millrace.store.memory_cache import MemoryCache, MemoryCaches
+from millrace.store.objects import ObjectHardState
 from millrace.store.repair import NOTHING, Repair, bring
 from millrace.store.segment import IndexEntry, encode_segment, read_commit, read_index
 from millrace.store.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
@@ -23,6 +26,9 @@ from millrace.store.verification import Finding, Verified, verify_epochs, verify
 __all__ = [
     "NOTHING",
     "ROW_BYTES_MAX",
+    "Bucket",
+    "BucketOptions",
+    "BucketUrl",
     "Cache",
     "Caches",
     "Collectable",
@@ -42,6 +48,7 @@ __all__ = [
     "MemoryCache",
     "MemoryCaches",
     "MemoryHardState",
+    "ObjectHardState",
     "Repair",
     "SnapshotHead",
     "SnapshotPolicy",
@@ -59,6 +66,7 @@ __all__ = [
     "encode_form",
     "encode_segment",
     "encode_snapshot",
+    "is_object_store",
     "local_path",
     "new_form",
     "open_location",

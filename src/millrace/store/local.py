@@ -23,8 +23,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from millrace.model.errors import (
     CheckpointMismatch,
     CheckpointUnwritable,
@@ -43,9 +41,10 @@ from millrace.store.durable import (
     translated,
     unreadable,
 )
+from millrace.store.entry import seal, unseal
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.log import check_removal
-from millrace.store.names import file_name
+from millrace.store.names import file_name, slot_name, slot_numbers
 from millrace.store.segment import encode_segment, read_commit
 
 # The links a file may have: 1,023 on NTFS, 65,000 on ext4, more elsewhere. A larger append is
@@ -55,7 +54,6 @@ _SEGMENT_COMMITS_MAX = 1000
 # Large enough that calls do not count, small beside the memory of a worker.
 _CHUNK_BYTES = 1 << 20
 
-_SLOT_NAME = re.compile(r"([0-9a-f]{8,})-([0-9a-f]{12,})")
 _EPOCH_NAME = re.compile(r"(\d{10,})\.json")
 
 
@@ -195,7 +193,7 @@ class LocalEpochLog:
                 f"epoch log {self._slots}: entry {number} would leave a gap; numbers start at 1 "
                 f"and the last one is {self.last()}"
             )
-        data = entry + b"\n" + _checksum_line(number, entry)
+        data = seal(number, entry)
         slot = self._slot(number)
         if not put_if_absent(data, [slot], scratch=self._scratch, disk=self._disk)[0]:
             return False
@@ -213,16 +211,7 @@ class LocalEpochLog:
             except FileNotFoundError:
                 return None
             sync_directory(slot.parent, self._disk)
-        cut = data.rfind(b"\n", 0, -1)
-        entry, found = data[: max(cut, 0)], data[cut + 1 :]
-        expected = _checksum_line(number, entry)
-        if cut < 0 or found != expected:
-            raise DamagedStore(
-                f"epoch log entry {slot}: damaged at offset {cut + 1}: expected the line "
-                f"{expected!r}, found {found[:80]!r}. The file was truncated or altered after it "
-                f"was written. Restore it from a copy of the checkpoint."
-            )
-        return entry
+        return unseal(slot, number, data)
 
     def exists(self, number: int) -> bool:
         """See :meth:`millrace.store.EpochLog.exists`."""
@@ -436,7 +425,7 @@ def _read_form(root: Path, disk: Disk) -> Form | None:
 
 
 def _slot(folder: Path, computation: str, interval: int, number: int) -> Path:
-    return folder / file_name(computation) / f"{interval:08x}-{number:012x}"
+    return folder / file_name(computation) / slot_name(interval, number)
 
 
 def _numbers(folder: Path, disk: Disk) -> dict[int, list[int]]:
@@ -446,11 +435,7 @@ def _numbers(folder: Path, disk: Disk) -> dict[int, list[int]]:
             names = disk.listdir(folder)
         except FileNotFoundError:
             return {}
-    found: dict[int, list[int]] = {}
-    for name in names:
-        if match := _SLOT_NAME.fullmatch(name):
-            found.setdefault(int(match[1], 16), []).append(int(match[2], 16))
-    return {interval: sorted(found[interval]) for interval in sorted(found)}
+    return slot_numbers(names)
 
 
 def _chunks(slot: Path, fd: int, disk: Disk) -> Iterator[bytes]:
@@ -463,7 +448,3 @@ def _chunks(slot: Path, fd: int, disk: Disk) -> Iterator[bytes]:
         raise unreadable(slot, error) from error
     finally:
         disk.close(fd)
-
-
-def _checksum_line(number: int, entry: bytes) -> bytes:
-    return b'{"number":%d,"xxh3_64":"%016x"}\n' % (number, xxhash.xxh3_64_intdigest(entry))

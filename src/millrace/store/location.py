@@ -8,27 +8,31 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from millrace.model.errors import PipelineError
+from millrace.store.bucket import Bucket
+from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.local import LocalHardState
-from millrace.store.log import HardState
+from millrace.store.objects import ObjectHardState
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
-_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "az", "abfs", "abfss"})
+_OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "az", "abfs", "abfss"})
 
 
 def open_location(
     location: str | os.PathLike[str], *, pipeline: str | None = None, uuid: str | None = None
-) -> HardState:
+) -> LocalHardState | ObjectHardState:
     """Open the checkpoint at a path or URL.
 
     Args:
         location: A path, absolute or relative to the working directory, with ``~`` for the home
-            directory, or a ``file://`` URL.
+            directory; a ``file://`` URL; or ``s3://bucket/prefix``, ``gs://bucket/prefix``,
+            ``az://container/prefix``.
         pipeline: Given by a driver: make the checkpoint for this pipeline if there is none.
             Without it the checkpoint must be there.
         uuid: Given by a worker: the checkpoint must have this uuid.
 
     Raises:
-        PipelineError: the scheme is not supported (object stores come in the next release).
+        PipelineError: the scheme is not supported, or the URL holds more than a bucket and a
+            prefix.
         CheckpointMismatch, CheckpointUnwritable, DamagedStore: as
             :meth:`~millrace.store.LocalHardState.create_or_open` and
             :meth:`~millrace.store.LocalHardState.open`.
@@ -37,14 +41,26 @@ def open_location(
     >>> state = open_location(tempfile.mkdtemp(), pipeline="zeitgeist")
     >>> state.epochs.append(1, b'{"claim": 1}'), state.epochs.last()
     (True, 1)
-    >>> open_location("s3://bucket/checkpoint")
-    Traceback (most recent call last):
-    millrace.model.errors.PipelineError: checkpoint 's3://bucket/checkpoint': object stores come ...
     """
+    if is_object_store(location):
+        bucket = Bucket(BucketUrl.parse(os.fspath(location)), BucketOptions.from_environment())
+        if pipeline is None:
+            return ObjectHardState.open(bucket, uuid=uuid)
+        return ObjectHardState.create_or_open(bucket, pipeline=pipeline)
     path = local_path(location)
     if pipeline is None:
         return LocalHardState.open(path, uuid=uuid)
     return LocalHardState.create_or_open(path, pipeline=pipeline)
+
+
+def is_object_store(location: str | os.PathLike[str]) -> bool:
+    """Return whether ``location`` is a URL of an object store, in our spelling or in another's.
+
+    >>> is_object_store("s3://bucket/ckpt"), is_object_store("ckpt"), is_object_store("file:///a")
+    (True, False, False)
+    """
+    match = _SCHEME.match(os.fspath(location))
+    return match is not None and match[1].lower() in _OBJECT_STORES
 
 
 def local_path(location: str | os.PathLike[str]) -> Path:
@@ -63,15 +79,11 @@ def local_path(location: str | os.PathLike[str]) -> Path:
     if match is None:
         return Path(os.path.abspath(os.path.expanduser(text)))
     scheme = match[1].lower()
-    if scheme in _OBJECT_STORES:
-        raise PipelineError(
-            f"checkpoint {text!r}: object stores come in the next release. Until then give a local "
-            f"directory, or one on a file system that all hosts share."
-        )
     url = urlsplit(text)
     if scheme != "file" or url.netloc not in ("", "localhost"):
         raise PipelineError(
-            f"checkpoint {text!r}: expected a path or file:///path, found scheme {scheme!r} and "
-            f"host {url.netloc!r}. Give a local directory, or one that all hosts have mounted."
+            f"{text!r}: expected a path or file:///path, found scheme {scheme!r} and host "
+            f"{url.netloc!r}. Give a local directory, or one that all hosts have mounted. A "
+            f"checkpoint may also be s3://bucket/prefix, gs:// or az://."
         )
     return Path(os.path.abspath(unquote(url.path)))

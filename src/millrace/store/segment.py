@@ -4,7 +4,7 @@
 
     header    magic "MRSG" | format u16 | format u16 with every bit inverted
     blocks    one msgpack array (a Commit) after another, no padding
-    footer    msgpack array of [computation, interval, number, offset, length, xxh3_64]
+    footer    msgpack array of [computation, interval, number, offset, length, xxh3_64, attempt]
     trailer   footer length u32 | footer xxh3_64 u64 | magic "MRSG"
 
 Integers outside msgpack are little-endian; checksums are XXH3 64 with seed 0. Every byte is under a
@@ -47,7 +47,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class IndexEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Where one commit lies in a segment: bytes ``[offset, offset + length)`` of the file."""
+    """Where one commit lies in a segment: bytes ``[offset, offset + length)`` of the file.
+
+    ``attempt`` tells the segments of two writers apart that hold the same commits.
+    """
 
     computation: str
     interval: int
@@ -55,6 +58,7 @@ class IndexEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     offset: int
     length: int
     checksum: int
+    attempt: bytes = b""
 
     @property
     def identity(self) -> Identity:
@@ -66,8 +70,12 @@ _decode_index = msgspec.msgpack.Decoder(list[IndexEntry]).decode
 _decode_commit = msgspec.msgpack.Decoder(Commit).decode
 
 
-def encode_segment(commits: Sequence[Commit]) -> bytes:
+def encode_segment(commits: Sequence[Commit], *, attempt: bytes = b"") -> bytes:
     """Return one segment that holds ``commits``, each found again by its identity.
+
+    Args:
+        commits: With distinct identities.
+        attempt: Of the writer, where it may have to find out whether a segment is its own.
 
     Raises:
         InvariantViolation: two commits have the same identity, or one has an impossible number.
@@ -77,14 +85,15 @@ def encode_segment(commits: Sequence[Commit]) -> bytes:
     1
     >>> read_commit(segment[:-1], "count", 0, 1)
     Traceback (most recent call last):
-    millrace.model.errors.DamagedStore: segment <memory>: trailer damaged at offset 46: ...
+    millrace.model.errors.DamagedStore: segment <memory>: trailer damaged at offset 48: ...
     """
     parts = [_HEADER.pack(MAGIC, FORMAT, FORMAT ^ _COMPLEMENT)]
     offset = _HEADER.size
     index: list[IndexEntry] = []
     for name, commit in zip(identities(commits), commits, strict=True):
         block = _encode(commit)
-        index.append(IndexEntry(*name, offset, len(block), xxhash.xxh3_64_intdigest(block)))
+        checksum = xxhash.xxh3_64_intdigest(block)
+        index.append(IndexEntry(*name, offset, len(block), checksum, attempt))
         parts.append(block)
         offset += len(block)
     footer = _encode(index)

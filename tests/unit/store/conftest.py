@@ -10,8 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from obstore.store import MemoryStore
 
 from millrace.store import (
+    Bucket,
+    BucketOptions,
+    BucketUrl,
     Cache,
     Caches,
     Commit,
@@ -20,17 +24,22 @@ from millrace.store import (
     LocalHardState,
     MemoryCaches,
     MemoryHardState,
+    ObjectHardState,
     lmdb_environments,
 )
 
 Python = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.fixture(params=["local", "memory", "memory, not encoded"])
+@pytest.fixture(params=["local", "objects in memory", "memory", "memory, not encoded"])
 def state(request: pytest.FixtureRequest, tmp_path: Path) -> HardState:
     """An empty hard state of each kind."""
     if request.param == "local":
         return LocalHardState.create_or_open(tmp_path / "checkpoint", pipeline="zeitgeist")
+    if request.param == "objects in memory":
+        url = BucketUrl.parse("s3://bucket/check point")
+        bucket = Bucket(url, BucketOptions(), store=MemoryStore())
+        return ObjectHardState.create_or_open(bucket, pipeline="zeitgeist")
     return MemoryHardState(encoded=request.param == "memory")
 
 

@@ -27,12 +27,6 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert local_path("file://localhost/a") == Path("/a")
 
 
-@pytest.mark.parametrize("url", ["s3://b/c", "S3A://b/c", "gs://b", "az://b/c", "abfss://b@c/d"])
-def test_object_stores_come_later(url: str) -> None:
-    with pytest.raises(PipelineError, match="object stores come in the next release"):
-        open_location(url, pipeline="p")
-
-
 @pytest.mark.parametrize("url", ["hdfs://host/c", "file://host/c", "http://x/y", ""])
 def test_what_is_not_supported(url: str) -> None:
     with pytest.raises(PipelineError, match="expected a"):

@@ -138,7 +138,7 @@ class Broker:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that lives as long as the tests do."""
-    subprocess.run([sys.executable, ROOT / "scripts" / "kafka_jars.py"], check=True)
+    subprocess.run([sys.executable, ROOT / "scripts" / "jars.py"], check=True)
     broker = Broker(tmp_path_factory.mktemp("kafka"))
     try:
         yield broker

@@ -1,0 +1,309 @@
+"""Bucket: the objects under one prefix, each put once, whole, by one of those who try.
+
+One operation carries the commit protocol: :meth:`Bucket.put_if_absent`, a conditional put
+(``If-None-Match: *``). Its outcome is never guessed. A time-out, a dropped connection or a 500 may
+come before or after the put took effect, and a client that sends it again may then be refused
+because of its own first try. So whenever a name is found taken, what is there is read back and
+compared: the content is unique to its writer, hence equal content means that this call put it.
+
+The client below never repeats a request by itself; every retry is made, logged and bounded here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, TypeVar
+
+import obstore
+from obstore import exceptions
+
+from millrace.model.errors import CheckpointUnwritable, StoreError
+from millrace.model.time import SECOND
+from millrace.store.bucket_trouble import (
+    TakenByNothing,
+    Trouble,
+    diagnose,
+    refuse_missing_bucket,
+)
+from millrace.store.bucket_url import BucketOptions, BucketUrl, connect
+
+_log = logging.getLogger("millrace")
+
+# A first retry after 50 to 100 ms covers a dropped connection, one every 2.5 to 5 s afterwards does
+# not add to what an overloaded store has to do.
+_PAUSE_FIRST_S = 0.1
+_PAUSE_MAX_S = 5.0
+
+# Larger uploads go in parts, so that not all of them need be in memory.
+_UPLOAD_WHOLE_BYTES = 8 << 20
+_DOWNLOAD_CHUNK_BYTES = 1 << 20
+
+# What the stores answer at a time.
+_LIST_NAMES = 1000
+
+_Answer = TypeVar("_Answer")
+
+_REFUSALS = (exceptions.BaseError, TakenByNothing, ValueError, OSError)
+
+
+class Bucket:
+    """The objects under a prefix. Threads may share it.
+
+    Args:
+        url: Where.
+        options: Time-outs, retries.
+        store: obstore's client, without retries of its own; by default made from the URL.
+        clock: Seconds that only go forward.
+        sleep: Waits for so many seconds.
+
+    >>> from obstore.store import MemoryStore
+    >>> bucket = Bucket(BucketUrl("s3", "b", ""), BucketOptions(), store=MemoryStore())
+    >>> bucket.put_if_absent("slot/1", b"mine"), bucket.put_if_absent("slot/1", b"theirs")
+    (True, False)
+    >>> bucket.get("slot/1"), bucket.get("slot/2"), bucket.names("slot")
+    (b'mine', None, ['slot/1'])
+    """
+
+    def __init__(
+        self,
+        url: BucketUrl,
+        options: BucketOptions,
+        *,
+        store: Any = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.url = url
+        self.options = options
+        self._store = connect(url, options, retries=False) if store is None else store
+        # Parts of an upload, and a download under way, may be repeated: nobody sees them.
+        self._transfers = connect(url, options, retries=True) if store is None else store
+        self._clock = clock
+        self._sleep = sleep
+        self._pool: ThreadPoolExecutor | None = None
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Put an object unless the name is taken; return whether this call put it.
+
+        Args:
+            name: Of the object.
+            data: Its content, unlike that of anybody else who tries.
+
+        Raises:
+            CheckpointUnwritable: The object may be there or not; if so, it is whole.
+        """
+
+        def attempt() -> bool:
+            try:
+                obstore.put(self._store, name, data, mode="create", use_multipart=False)
+            except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+                found = self._get(name)
+                if found is None:
+                    # S3 answers 409 to one of two writers at a time, and takes neither's word.
+                    raise TakenByNothing from None
+                return found == data
+            return True
+
+        return self._tried("put", name, attempt, CheckpointUnwritable)
+
+    def put_all_if_absent(self, objects: Sequence[tuple[str, bytes]]) -> list[bool]:
+        """Put several objects at a time, each on its own; return which ones this call put.
+
+        Raises:
+            CheckpointUnwritable: At least one was not put. No request is under way any more.
+        """
+        return self._map(lambda pair: self.put_if_absent(*pair), objects)
+
+    def is_exclusive(self, name: str, data: bytes) -> bool:
+        """Return whether the store refuses to put an object again that is there.
+
+        Args:
+            name: Of an object that is there.
+            data: Its content, so that nothing is lost where the store does not.
+        """
+
+        def attempt() -> bool:
+            try:
+                obstore.put(self._store, name, data, mode="create", use_multipart=False)
+            except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+                return True
+            return False
+
+        return self._tried("put", name, attempt, CheckpointUnwritable)
+
+    def get(self, name: str) -> bytes | None:
+        """Return an object's content, or None when there is none."""
+        return self._tried("get", name, lambda: self._get(name))
+
+    def get_all(self, names: Sequence[str]) -> list[bytes | None]:
+        """Return several objects, read at a time."""
+        return self._map(self.get, names)
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is an object of that name."""
+
+        def attempt() -> bool:
+            try:
+                obstore.head(self._store, name)
+            except FileNotFoundError:
+                return False
+            return True
+
+        return self._tried("head", name, attempt)
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder and below, sorted; at the cost of a LIST for each 1,000."""
+
+        def attempt() -> list[str]:
+            pages = obstore.list(self._transfers, folder, chunk_size=_LIST_NAMES)
+            return sorted(entry["path"] for page in pages for entry in page)
+
+        return self._tried("list", folder, attempt)
+
+    def any_name(self) -> str | None:
+        """Return the name of some object under the prefix, None when there is none."""
+
+        def attempt() -> str | None:
+            pages = obstore.list(self._store, chunk_size=1)
+            return next((entry["path"] for page in pages for entry in page), None)
+
+        return self._tried("list", "", attempt)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove objects, one after the other in the order given; absent ones are passed over.
+
+        A request for a thousand at a time would be quicker, but has no order.
+        """
+        for name in names:
+            self._tried("delete", name, lambda: self._delete(name), CheckpointUnwritable)  # noqa: B023
+
+    def upload(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Put an object of any size, in place of one that is there; it is there whole or not.
+
+        Raises:
+            CheckpointUnwritable: Nothing was put.
+        """
+        chunks = iter(chunks)
+        head: list[bytes] = []
+        size = 0
+        while size < _UPLOAD_WHOLE_BYTES and (chunk := next(chunks, None)) is not None:
+            head.append(chunk)
+            size += len(chunk)
+        if size < _UPLOAD_WHOLE_BYTES:
+            data = b"".join(head)
+            self._tried(
+                "put",
+                name,
+                lambda: obstore.put(self._store, name, data, use_multipart=False),
+                CheckpointUnwritable,
+            )
+            return
+        try:
+            obstore.put(
+                self._transfers, name, itertools.chain(head, chunks),
+                use_multipart=True, chunk_size=_UPLOAD_WHOLE_BYTES, max_concurrency=2,
+            )  # fmt: skip
+        except exceptions.BaseError as error:
+            trouble = diagnose(error, self.url)
+        else:
+            return
+        raise self._error("put", name, trouble, CheckpointUnwritable)
+
+    def download(self, name: str) -> Iterator[bytes] | None:
+        """Return an object's content in chunks, or None when there is none.
+
+        Raises:
+            StoreError: Also while iterating.
+        """
+
+        def attempt() -> Iterator[bytes] | None:
+            try:
+                answer = obstore.get(self._transfers, name)
+            except FileNotFoundError as error:
+                refuse_missing_bucket(error)
+                return None
+            return iter(answer.stream(min_chunk_size=_DOWNLOAD_CHUNK_BYTES))
+
+        chunks = self._tried("get", name, attempt)
+        return None if chunks is None else self._drawn(name, chunks)
+
+    def _drawn(self, name: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        while True:
+            try:
+                chunk = bytes(next(chunks))
+            except StopIteration:
+                return
+            except _REFUSALS as error:
+                trouble = diagnose(error, self.url)
+            else:
+                yield chunk
+                continue
+            raise self._error("get", name, trouble, StoreError)
+
+    def _get(self, name: str) -> bytes | None:
+        try:
+            return bytes(obstore.get(self._store, name).bytes())
+        except FileNotFoundError as error:
+            refuse_missing_bucket(error)
+            return None
+
+    def _delete(self, name: str) -> None:
+        try:
+            obstore.delete(self._store, name)
+        except FileNotFoundError as error:
+            refuse_missing_bucket(error)
+
+    def _tried(
+        self,
+        verb: str,
+        name: str,
+        attempt: Callable[[], _Answer],
+        kind: type[StoreError] = StoreError,
+    ) -> _Answer:
+        """Return the answer to a request, made again while what fails may pass."""
+        deadline = self._clock() + self.options.retry_for_us / SECOND
+        for tries in itertools.count(1):
+            try:
+                answer = attempt()
+            except _REFUSALS as error:
+                trouble = diagnose(error, self.url)
+            else:
+                if tries > 1:
+                    _log.info("%s: %s %s succeeded at try %d", self.url, verb, name, tries)
+                return answer
+            # Outside the handler, so that the client's own words are not attached as the context.
+            pause = min(_PAUSE_MAX_S, _PAUSE_FIRST_S * 2 ** min(tries - 1, 10))
+            pause *= random.uniform(0.5, 1)
+            if not trouble.passing or self._clock() + pause > deadline:
+                raise self._error(verb, name, trouble, kind, tries)
+            if tries == 1:
+                _log.warning(
+                    "%s: %s %s failed: %s. Trying again for up to %d s.",
+                    self.url, verb, name, trouble.what, self.options.retry_for_us // SECOND,
+                )  # fmt: skip
+            self._sleep(pause)
+        raise AssertionError("a loop without an end")
+
+    def _error(
+        self, verb: str, name: str, trouble: Trouble, kind: type[StoreError], tries: int = 1
+    ) -> StoreError:
+        where = f"{self.url}/{name}".rstrip("/")
+        again = f", {tries} times in {self.options.retry_for_us // SECOND} s" if tries > 1 else ""
+        return kind(
+            f"checkpoint {where}: {verb} failed{again}: {trouble.what}. What was committed before "
+            f"is safe. {trouble.remedy}, and start again with the same checkpoint."
+        )
+
+    def _map(self, call: Callable[[Any], _Answer], items: Sequence[Any]) -> list[_Answer]:
+        if len(items) < 2:
+            return [call(item) for item in items]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.options.requests, "millrace-bucket")
+        futures = [self._pool.submit(call, item) for item in items]
+        wait(futures)
+        return [future.result() for future in futures]

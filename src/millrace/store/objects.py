@@ -1,0 +1,293 @@
+"""ObjectHardState: a checkpoint in an object store, made of conditional puts.
+
+.. code-block:: text
+
+    <prefix>/FORMAT                                      JSON: format, uuid, pipeline, created_by
+    <prefix>/epochs/<number, 10 digits>.json             JSON, then a line with a checksum
+    <prefix>/epochs/COLLECTED                            there once the first entry was removed
+    <prefix>/commits/<computation>/<interval>-<number>   hexadecimal; a segment of one commit
+    <prefix>/snapshots/<computation>/<interval>-<number> hexadecimal; a snapshot
+
+The names and contents are those of :class:`~millrace.store.LocalHardState`, so a checkpoint may be
+copied from one to the other. But here the slot is the commit: objects have no second names, so
+there is no segment that slots would share, and nothing that a crash could leave without its slot.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from millrace.model.errors import (
+    CheckpointMismatch,
+    CheckpointUnwritable,
+    DamagedStore,
+    InvariantViolation,
+)
+from millrace.store.bucket import Bucket
+from millrace.store.bucket_url import BucketOptions, BucketUrl
+from millrace.store.commit import Commit, identities
+from millrace.store.entry import seal, unseal
+from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
+from millrace.store.log import check_removal
+from millrace.store.names import file_name, slot_name, slot_numbers
+from millrace.store.segment import encode_segment, read_commit
+
+_EPOCH_NAME = re.compile(r"epochs/(\d{10,})\.json")
+_COLLECTED = "epochs/COLLECTED"
+
+
+class ObjectCommitLog:
+    """The commit logs of an :class:`ObjectHardState`."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    def append(self, commits: Sequence[Commit]) -> list[bool]:
+        """See :meth:`millrace.store.CommitLog.append`. Cost: a PUT a commit, some at a time."""
+        attempt = uuid.uuid4().bytes
+        return self._bucket.put_all_if_absent(
+            [
+                (_slot("commits", *name), encode_segment([commit], attempt=attempt))
+                for name, commit in zip(identities(commits), commits, strict=True)
+            ]
+        )
+
+    def read(self, computation: str, interval: int, number: int) -> Commit | None:
+        """See :meth:`millrace.store.CommitLog.read`. Cost: a GET."""
+        data = self._bucket.get(_slot("commits", computation, interval, number))
+        return None if data is None else read_commit(data, computation, interval, number)
+
+    def exists(self, computation: str, interval: int, number: int) -> bool:
+        """See :meth:`millrace.store.CommitLog.exists`. Cost: a HEAD."""
+        return self._bucket.exists(_slot("commits", computation, interval, number))
+
+    def numbers(self, computation: str) -> dict[int, list[int]]:
+        """See :meth:`millrace.store.CommitLog.numbers`."""
+        return _numbers(self._bucket, "commits", computation)
+
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+        """See :meth:`millrace.store.CommitLog.remove`. Cost: a DELETE a commit."""
+        self._bucket.remove(_slot("commits", computation, interval, number) for number in numbers)
+
+
+class ObjectSnapshots:
+    """The snapshots of an :class:`ObjectHardState`."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    def put(self, computation: str, interval: int, number: int, chunks: Iterable[bytes]) -> bool:
+        """See :meth:`millrace.store.Snapshots.put`. Cost: a HEAD, and a PUT for each 8 MiB.
+
+        Of two that put one snapshot at the same time both may be told that they did: the later one
+        replaces the other's, which holds the same rows.
+        """
+        name = _slot("snapshots", computation, interval, number)
+        if self._bucket.exists(name):
+            return False
+        self._bucket.upload(name, chunks)
+        return True
+
+    def read(self, computation: str, interval: int, number: int) -> Iterator[bytes] | None:
+        """See :meth:`millrace.store.Snapshots.read`. Cost: a GET."""
+        return self._bucket.download(_slot("snapshots", computation, interval, number))
+
+    def numbers(self, computation: str) -> dict[int, list[int]]:
+        """See :meth:`millrace.store.Snapshots.numbers`."""
+        return _numbers(self._bucket, "snapshots", computation)
+
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+        """See :meth:`millrace.store.Snapshots.remove`."""
+        self._bucket.remove(_slot("snapshots", computation, interval, number) for number in numbers)
+
+
+class ObjectEpochLog:
+    """The epoch log of an :class:`ObjectHardState`."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self._where = f"{bucket.url}/epochs"
+        self._last = 0
+
+    def append(self, number: int, entry: bytes) -> bool:
+        """See :meth:`millrace.store.EpochLog.append`. Cost: a PUT and a HEAD."""
+        if number < 1 or (number > self._last + 1 and not self.exists(number - 1)):
+            last = self.last()
+            if 1 <= number <= last:
+                return False
+            if number != last + 1:
+                raise InvariantViolation(
+                    f"epoch log {self._where}: entry {number} would leave a gap; numbers start at "
+                    f"1 and the last one is {last}"
+                )
+        name = _epoch_name(number)
+        if not self._bucket.put_if_absent(name, seal(number, entry, uuid.uuid4().hex)):
+            return False
+        before = _epoch_name(number - 1) if number > 1 else _COLLECTED
+        if self._bucket.exists(before) != (number > 1):
+            # It was free only because its entry had been collected.
+            self._bucket.remove([name])
+            return False
+        self._last = max(self._last, number)
+        return True
+
+    def read(self, number: int) -> bytes | None:
+        """See :meth:`millrace.store.EpochLog.read`. Cost: a GET."""
+        data = self._bucket.get(_epoch_name(number))
+        return None if data is None else unseal(f"{self._where}/{number}", number, data)
+
+    def exists(self, number: int) -> bool:
+        """See :meth:`millrace.store.EpochLog.exists`. Cost: a HEAD."""
+        return self._bucket.exists(_epoch_name(number))
+
+    def first(self) -> int:
+        """See :meth:`millrace.store.EpochLog.first`. Cost: a LIST for each 1,000 entries."""
+        first = 0
+        for number in reversed(self._listed()):
+            if first and number != first - 1:
+                break
+            first = number
+        return first
+
+    def last(self) -> int:
+        """See :meth:`millrace.store.EpochLog.last`. Cost: a LIST at first, then two HEADs."""
+        if not self._last or not self.exists(self._last):
+            self._last = max(self._listed(), default=0)
+        while self.exists(self._last + 1):
+            self._last += 1
+        return self._last
+
+    def remove_before(self, number: int) -> int:
+        """See :meth:`millrace.store.EpochLog.remove_before`. Cost: a LIST, a DELETE an entry."""
+        check_removal(self._where, number, self.last())
+        old = [known for known in self._listed() if known < number]
+        if old:
+            self._bucket.put_if_absent(_COLLECTED, b"")
+        self._bucket.remove(_epoch_name(known) for known in old)
+        return len(old)
+
+    def _listed(self) -> list[int]:
+        names = self._bucket.names("epochs")
+        return sorted(int(match[1]) for name in names if (match := _EPOCH_NAME.fullmatch(name)))
+
+
+class ObjectHardState:
+    """A checkpoint under a prefix of a bucket.
+
+    A driver makes it with :meth:`create_or_open`, a worker with :meth:`open`. Pickled, it is its
+    URL, uuid and options; credentials are each process's own.
+
+    >>> from obstore.store import MemoryStore
+    >>> url, store = BucketUrl.parse("s3://flights/ckpt"), MemoryStore()
+    >>> bucket = Bucket(url, BucketOptions(), store=store)
+    >>> state = ObjectHardState.create_or_open(bucket, pipeline="zeitgeist")
+    >>> state.commits.append([Commit("count", 0, 1, epoch=1, generation=1, mutations=[])])
+    [True]
+    >>> ObjectHardState.open(bucket, uuid=state.uuid).commits.exists("count", 0, 1)
+    True
+    """
+
+    def __init__(self, bucket: Bucket, form: Form) -> None:
+        self.form = form
+        self.uuid = form.uuid
+        self.commits = ObjectCommitLog(bucket)
+        self.snapshots = ObjectSnapshots(bucket)
+        self.epochs = ObjectEpochLog(bucket)
+        self._bucket = bucket
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return str(self._bucket.url)
+
+    @classmethod
+    def create_or_open(cls, bucket: Bucket, *, pipeline: str) -> ObjectHardState:
+        """Open the checkpoint of ``pipeline`` for a driver; make it if there is none.
+
+        Raises:
+            CheckpointMismatch: The prefix holds the checkpoint of another pipeline, of a newer
+                version, or something that is no checkpoint; nothing has been written.
+            CheckpointUnwritable: The store does not take puts, or not conditional ones.
+            DamagedStore: ``FORMAT`` cannot be read.
+        """
+        data = bucket.get("FORMAT")
+        if data is None:
+            data = _create(bucket, pipeline)
+        form = decode_form(data, str(bucket.url))
+        check_pipeline(form, pipeline, str(bucket.url))
+        if not bucket.is_exclusive("FORMAT", data):
+            raise CheckpointUnwritable(
+                f"checkpoint {bucket.url}: the store puts an object in place of one that is there, "
+                f"though it was told not to (If-None-Match: *). Two runs could then both believe "
+                f"that they own the checkpoint. Use a store with conditional puts, such as Amazon "
+                f"S3, Google Cloud Storage or Azure Blob Storage, or a newer version of this one."
+            )
+        return cls(bucket, form)
+
+    @classmethod
+    def open(cls, bucket: Bucket, *, uuid: str | None = None) -> ObjectHardState:
+        """Open an existing checkpoint, for a worker or a tool; writes nothing.
+
+        Raises:
+            CheckpointMismatch: The uuid is another one, or the format is newer.
+            DamagedStore: There is no checkpoint, or ``FORMAT`` cannot be read.
+        """
+        data = bucket.get("FORMAT")
+        host = socket.gethostname()
+        if data is None:
+            raise DamagedStore(
+                f"checkpoint {bucket.url}: there is no FORMAT object, as seen from host {host}. "
+                f"Was it removed, or does the host reach another store under that name?"
+            )
+        form = decode_form(data, str(bucket.url))
+        if uuid is not None and form.uuid != uuid:
+            raise CheckpointMismatch(
+                f"checkpoint {bucket.url}: its uuid, as seen from host {host}, is {form.uuid}, the "
+                f"run was started with {uuid}. Was it replaced under a running pipeline, or does "
+                f"the host reach another store under that name?"
+            )
+        return cls(bucket, form)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self._bucket.url, self._bucket.options, self.uuid)
+
+    def __repr__(self) -> str:
+        return f"ObjectHardState({self.url!r})"
+
+
+def _reopen(url: BucketUrl, options: BucketOptions, uuid: str) -> ObjectHardState:
+    return ObjectHardState.open(Bucket(url, options), uuid=uuid)
+
+
+def _create(bucket: Bucket, pipeline: str) -> bytes:
+    """Make FORMAT, unless another driver does so first, and return what it then holds."""
+    found = bucket.any_name()
+    # Another driver may have made it meanwhile, and have written on.
+    if found is not None and not bucket.exists("FORMAT"):
+        raise CheckpointMismatch(
+            f"checkpoint {bucket.url}: there are objects under the prefix (such as {found!r}), but "
+            f"no FORMAT, so it is no checkpoint. Choose another prefix; if this was a checkpoint, "
+            f"restore FORMAT from a copy."
+        )
+    bucket.put_if_absent("FORMAT", encode_form(new_form(pipeline, str(uuid.uuid4()))))
+    created = bucket.get("FORMAT")
+    if created is None:
+        raise DamagedStore(f"checkpoint {bucket.url}: FORMAT has gone right after it was written")
+    return created
+
+
+def _slot(folder: str, computation: str, interval: int, number: int) -> str:
+    return f"{folder}/{file_name(computation)}/{slot_name(interval, number)}"
+
+
+def _epoch_name(number: int) -> str:
+    return f"epochs/{number:010d}.json"
+
+
+def _numbers(bucket: Bucket, folder: str, computation: str) -> dict[int, list[int]]:
+    names = bucket.names(f"{folder}/{file_name(computation)}")
+    return slot_numbers(name.rpartition("/")[2] for name in names)

@@ -1,0 +1,104 @@
+"""What is special to a checkpoint of objects; the rest is in the suite for every store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from obstore.store import MemoryStore
+
+from millrace.model.errors import CheckpointMismatch, DamagedStore
+from millrace.store import Bucket, BucketOptions, BucketUrl, Commit, ObjectHardState, read_index
+
+Make = Callable[..., Commit]
+
+
+@pytest.fixture
+def bucket() -> Bucket:
+    return Bucket(BucketUrl.parse("s3://bucket/c"), BucketOptions(), store=MemoryStore())
+
+
+def altered(bucket: Bucket, name: str, data: bytes) -> None:
+    """Do what no client of ours does: replace an object."""
+    bucket.remove([name])
+    assert bucket.put_if_absent(name, data)
+
+
+def test_layout(bucket: Bucket, commit: Make) -> None:
+    state = ObjectHardState.create_or_open(bucket, pipeline="zeitgeist")
+    state.commits.append([commit(1), commit(18, interval=255)])
+    state.epochs.append(1, b'{"epoch": 1}')
+    state.snapshots.put("count", 0, 1, [b"rows"])
+    assert bucket.names("") == [
+        "FORMAT",
+        "commits/count/00000000-000000000001",
+        "commits/count/000000ff-000000000012",
+        "epochs/0000000001.json",
+        "snapshots/count/00000000-000000000001",
+    ]
+    first, second = (bucket.get("epochs/0000000001.json") or b"").splitlines()
+    assert json.loads(first) == {"epoch": 1}
+    assert json.loads(second).keys() == {"number", "xxh3_64", "attempt"}
+    (entry,) = read_index(bucket.get("commits/count/000000ff-000000000012") or b"")
+    assert (entry.identity, len(entry.attempt)) == (("count", 255, 18), 16)
+
+
+def test_opening_again_gives_the_same_state(bucket: Bucket) -> None:
+    first = ObjectHardState.create_or_open(bucket, pipeline="p")
+    again = ObjectHardState.create_or_open(bucket, pipeline="p")
+    assert again.uuid == first.uuid == ObjectHardState.open(bucket, uuid=first.uuid).uuid
+    assert first.url == "s3://bucket/c"
+
+
+def test_refused_and_nothing_written(bucket: Bucket) -> None:
+    with pytest.raises(DamagedStore, match=r"s3://bucket/c: there is no FORMAT object"):
+        ObjectHardState.open(bucket)
+    assert bucket.put_if_absent("thesis.doc", b"mine")
+    with pytest.raises(CheckpointMismatch, match=r"such as 'thesis.doc'.*no FORMAT"):
+        ObjectHardState.create_or_open(bucket, pipeline="p")
+    assert bucket.names("") == ["thesis.doc"]
+    bucket.remove(["thesis.doc"])
+    made = ObjectHardState.create_or_open(bucket, pipeline="p")
+    with pytest.raises(CheckpointMismatch, match="belongs to pipeline 'p', this pipeline is 'q'"):
+        ObjectHardState.create_or_open(bucket, pipeline="q")
+    with pytest.raises(CheckpointMismatch, match=f"is {made.uuid}, the run was started with 1-2"):
+        ObjectHardState.open(bucket, uuid="1-2")
+    altered(bucket, "FORMAT", b'{"format": 99, "created_by": "7.0"}')
+    with pytest.raises(CheckpointMismatch, match=r"format 99, written by Millrace 7\.0"):
+        ObjectHardState.create_or_open(bucket, pipeline="p")
+
+
+def test_every_damaged_bit_and_every_truncation_is_found(bucket: Bucket, commit: Make) -> None:
+    state = ObjectHardState.create_or_open(bucket, pipeline="p")
+    state.epochs.append(1, b"{}")
+    state.commits.append([commit(1, (b"Sk", b"v"))])
+    reads = {
+        "epochs/0000000001.json": lambda: state.epochs.read(1),
+        "commits/count/00000000-000000000001": lambda: state.commits.read("count", 0, 1),
+    }
+    for name, read in reads.items():
+        whole = bucket.get(name) or b""
+        damaged = [whole[:length] for length in range(len(whole))]
+        for offset in range(len(whole)):
+            for bit in range(8):
+                copy = bytearray(whole)
+                copy[offset] ^= 1 << bit
+                damaged.append(bytes(copy))
+        for data in damaged:
+            altered(bucket, name, data)
+            with pytest.raises((DamagedStore, CheckpointMismatch)):
+                read()
+
+
+def test_a_zombie_that_puts_into_a_collected_slot_takes_its_entry_back(bucket: Bucket) -> None:
+    live = ObjectHardState.create_or_open(bucket, pipeline="p").epochs
+    zombie = ObjectHardState.open(bucket).epochs
+    live.append(1, b"1")
+    assert zombie.last() == 1  # and it pauses
+    for number in range(2, 6):
+        live.append(number, b"%d" % number)
+    live.remove_before(5)
+    assert not zombie.append(2, b"zombie")
+    assert (live.first(), live.last()) == (5, 5)
+    assert bucket.names("epochs") == ["epochs/0000000005.json", "epochs/COLLECTED"]
