@@ -66,12 +66,17 @@ class Gate:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._closed: frozenset[str] = frozenset()
 
     def close_for(self, processes: Iterable[str]) -> None:
         """Replace who has to wait. A reader sees the old or the new list, never half of it."""
+        closed = frozenset(processes)
+        if closed == self._closed:
+            return
         scratch = self.path.with_suffix(".new")
-        scratch.write_text(json.dumps(sorted(processes)))
+        scratch.write_text(json.dumps(sorted(closed)))
         scratch.replace(self.path)
+        self._closed = closed
 
     def waiting(self) -> frozenset[str]:
         """Return who has to wait."""
