@@ -102,8 +102,14 @@ class WindowedStream(Stream):
     def __repr__(self) -> str:
         return f"WindowedStream({self.name!r})"
 
-    def _step(self, kind: str, function: Callable[..., Any]) -> WindowedStream:
-        return WindowedStream(super()._step(kind, function), self.windowing)
+    def _step(
+        self, kind: str, function: Callable[..., Any], backwards_us: int | None = None
+    ) -> WindowedStream:
+        return WindowedStream(super()._step(kind, function, backwards_us), self.windowing)
+
+    def flatten(self, *others: Stream) -> WindowedStream:
+        """Return one stream of the records of this and the others, with this one's windows."""
+        return WindowedStream(super().flatten(*others), self.windowing)
 
     def to(self, name: str, format: Any = Any) -> WindowedStream:
         """Name the stream; directly after an aggregation, name the grouping too."""

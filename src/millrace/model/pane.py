@@ -176,7 +176,11 @@ class PanedStep(Step):
         pane = value.pane
         return [(Paned(made, pane), made_key) for made, made_key in super().apply(value.value, key)]
 
+    def moved(self, value: Any, key: Any, from_us: int) -> int:
+        """Return the timestamp that the step gives the plain value."""
+        return super().moved(value.value if type(value) is Paned else value, key, from_us)
+
 
 def with_panes(step: Step) -> Step:
     """Return a step as it runs on a stream whose values carry panes."""
-    return PanedStep(step.source, step.target, step.kind, step.function)
+    return PanedStep(step.source, step.target, step.kind, step.function, step.backwards_us)

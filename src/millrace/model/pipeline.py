@@ -322,9 +322,21 @@ class Pipeline:
         self.add(computation, name=new)
         self.guarantees[new] = guarantees
 
-    def _add_step(self, stream: Stream, kind: str, function: Callable[..., Any]) -> Stream:
+    def _flatten(self, streams: list[Stream]) -> Stream:
+        target = f"{streams[0].name}.flatten-{sum('.flatten-' in s.target for s in self.steps) + 1}"
+        for stream in streams:
+            self.steps.append(Step(stream.name, target, "to", _same))
+        return Stream(self, target)
+
+    def _add_step(
+        self,
+        stream: Stream,
+        kind: str,
+        function: Callable[..., Any],
+        backwards_us: int | None = None,
+    ) -> Stream:
         target = f"{stream.name}.{kind}-{sum(s.source == stream.name for s in self.steps) + 1}"
-        self.steps.append(Step(stream.name, target, kind, function))
+        self.steps.append(Step(stream.name, target, kind, function, backwards_us))
         return Stream(self, target)
 
     def _name_stream(self, stream: Stream, name: str, format: Any) -> Stream:

@@ -12,6 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millrace.model.errors import PipelineError
+from millrace.model.time import (
+    EARLIEST_RECORD,
+    LATEST_RECORD,
+    Duration,
+    duration_us,
+    timestamp_us,
+)
 
 if TYPE_CHECKING:
     from millrace.model.pipeline import Pipeline
@@ -109,23 +116,26 @@ class Step:
     Attributes:
         source: Stream that it reads.
         target: Stream that it feeds.
-        kind: ``map``, ``flat_map``, ``filter``, ``key_by``, or ``to``, which only names a stream.
-        function: Of the value; for ``key_by`` of value and key.
+        kind: ``map``, ``flat_map``, ``filter``, ``key_by``, ``with_timestamps``, or ``to``, which
+            only names a stream.
+        function: Of the value; for ``key_by`` and ``with_timestamps`` of value and key.
+        backwards_us: For ``with_timestamps``, how far back it may move a timestamp; else None.
     """
 
     source: str
     target: str
     kind: str
     function: Callable[..., Any]
+    backwards_us: int | None = None
 
     @property
     def keeps_values(self) -> bool:
         """Whether what comes out is of the format of what goes in."""
-        return self.kind in ("filter", "key_by", "to")
+        return self.kind in ("filter", "key_by", "to", "with_timestamps")
 
     def apply(self, value: Any, key: Any) -> Iterable[tuple[Any, Any]]:
         """Return the (value, key) pairs that this step makes of one record."""
-        if self.kind == "to":
+        if self.kind in ("to", "with_timestamps"):
             return ((value, key),)
         if self.kind == "map":
             return ((self.function(value), key),)
@@ -134,6 +144,27 @@ class Step:
         if self.kind == "key_by":
             return ((value, self.function(value, key)),)
         return ((made, key) for made in self.function(value))
+
+    def moved(self, value: Any, key: Any, from_us: int) -> int:
+        """Return the timestamp that ``with_timestamps`` gives a record.
+
+        Raises:
+            PipelineError: It is further back than the step said, or out of range.
+        """
+        at_us = timestamp_us(self.function(value, key))
+        if not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
+            raise PipelineError(
+                f"with_timestamps on stream {self.source!r}: timestamp {at_us} us is before 1970 "
+                "or after 2262."
+            )
+        if self.backwards_us is None or at_us < from_us - self.backwards_us:
+            raise PipelineError(
+                f"with_timestamps on stream {self.source!r} moved a timestamp back by "
+                f"{from_us - at_us} us, from {from_us} to {at_us}; it said that it moves them back "
+                f"by {self.backwards_us} us at most. Consumers may have been shown a later low "
+                'watermark: allow for more, with_timestamps(..., backwards="1 h").'
+            )
+        return at_us
 
 
 class Stream:
@@ -181,11 +212,37 @@ class Stream:
         # made of this one.
         return importlib.import_module("millrace.dataflow").window(self, window_fn, **how)
 
+    def with_timestamps(
+        self, chosen: str | Callable[[Any], Any], *, backwards: Duration = 0
+    ) -> Stream:
+        """Give each record the event time in a field, or what a function of the value returns.
+
+        Args:
+            chosen: A field or a function, giving microseconds or a datetime with a time zone.
+            backwards: How far before its present timestamp the new one may lie. Consumers' low
+                watermark is held back by that much. Moving further back is an error at the record;
+                moving forward is always allowed.
+
+        Source: Dataflow patent, "timestamp setter function 322", option 1, ``lateDataHorizon``.
+        """
+        return self._step("with_timestamps", by(chosen), duration_us(backwards))
+
+    def flatten(self, *others: Stream) -> Stream:
+        """Return one stream of the records of this and the others, of one record format."""
+        for other in others:
+            if not isinstance(other, Stream) or other.pipeline is not self.pipeline:
+                raise PipelineError(
+                    f"{self!r}.flatten: {other!r} is no stream of {self.pipeline!r}."
+                )
+        return self.pipeline._flatten([self, *others])
+
     def to(self, name: str, format: Any = Any) -> Stream:
         """Name the stream, and declare its record format, so that consumers can subscribe."""
         return self.pipeline._name_stream(self, name, format)
 
-    def _step(self, kind: str, function: Callable[..., Any]) -> Stream:
+    def _step(
+        self, kind: str, function: Callable[..., Any], backwards_us: int | None = None
+    ) -> Stream:
         if not callable(function):
             raise PipelineError(f"{self!r}.{kind}: {function!r} cannot be called with a value.")
-        return self.pipeline._add_step(self, kind, function)
+        return self.pipeline._add_step(self, kind, function, backwards_us)

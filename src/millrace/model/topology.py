@@ -25,7 +25,7 @@ from millrace.model.pipeline import Injection, Pipeline
 from millrace.model.record import DeadLetter, LateRecord
 from millrace.model.state import StateCell
 from millrace.model.stream import KeyExtractor, Step
-from millrace.model.time import duration_us
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, duration_us
 
 #: Before the name of a stream, it names the stream's injector.
 INJECTOR = "injector:"
@@ -85,6 +85,7 @@ class ComputationSpec:
         slacks: Input stream -> its slacks, of the streams whose duplicates it filters.
         may_produce_late_us: How far behind what it has shown its consumers it may produce.
         percentiles: Percentile low watermarks that its timers may wait for.
+        backwards: Sender -> how far back steps between it and here move timestamps, at most.
         paned: Whether values of its inputs may carry panes.
     """
 
@@ -100,6 +101,24 @@ class ComputationSpec:
     slacks: Mapping[str, Mapping[int, int]]
     may_produce_late_us: int = 0
     percentiles: frozenset[int] = frozenset()
+    backwards: Mapping[str, int] = field(default_factory=dict)
+
+    def input_us(self, shown: Mapping[str, int]) -> int:
+        """Return the low watermark of the input: the minimum over the senders.
+
+        Args:
+            shown: Sender -> low watermark that it shows.
+        """
+        if not self.backwards:
+            return min((shown[sender] for sender in self.senders), default=MAX_TIMESTAMP)
+        return min(
+            # Before time and at its end, there is nothing that could be moved.
+            shown[sender] - self.backwards.get(sender, 0)
+            if MIN_TIMESTAMP < shown[sender] < MAX_TIMESTAMP
+            else shown[sender]
+            for sender in self.senders
+        )
+
     paned: bool = False
 
 
@@ -236,6 +255,7 @@ def build(pipeline: Pipeline) -> Topology:
             slacks=filtered[name],
             may_produce_late_us=_late_bound_us(name, bound[name]),
             percentiles=_percentiles(name, bound[name]),
+            backwards=_backwards(bound[name].inputs, publishers),
             paned=any(stream in paned for stream in bound[name].inputs),
         )
         for number, name in enumerate(order)
@@ -287,6 +307,23 @@ def _unbounded(pipeline: Pipeline, name: str, senders: Mapping[str, frozenset[st
         )
         for sender in senders[name]
     )
+
+
+def _backwards(inputs: Iterable[str], publishers: Mapping[str, list[_Publisher]]) -> dict[str, int]:
+    """Return sender -> how far back steps on the way to these streams move timestamps."""
+    found: dict[str, int] = {}
+
+    def walk(stream: str, backwards_us: int) -> None:
+        for who in publishers.get(stream, ()):
+            if who.kind == "step":
+                walk(who.name, backwards_us + who.backwards_us)
+            elif who.kind in ("injector", "computation") and backwards_us:
+                name = injector_name(stream) if who.kind == "injector" else who.name
+                found[name] = max(found.get(name, 0), backwards_us)
+
+    for stream in inputs:
+        walk(stream, 0)
+    return found
 
 
 def _percentiles(name: str, computation: Computation) -> frozenset[int]:
@@ -344,6 +381,7 @@ class _Publisher:
     kind: str
     name: str
     format: Any = None
+    backwards_us: int = 0
 
 
 def _publishers(pipeline: Pipeline) -> dict[str, list[_Publisher]]:
@@ -358,7 +396,9 @@ def _publishers(pipeline: Pipeline) -> dict[str, list[_Publisher]]:
         format = pipeline.formats.get(step.target, Any)
         if format is Any and step.keeps_values:
             format = _INHERITED
-        found.setdefault(step.target, []).append(_Publisher("step", step.source, format))
+        found.setdefault(step.target, []).append(
+            _Publisher("step", step.source, format, step.backwards_us or 0)
+        )
     for kind, letters, format in (
         ("dead letters", pipeline.dead_letters, DeadLetter),
         ("late records", pipeline.late, LateRecord),

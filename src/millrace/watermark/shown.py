@@ -128,7 +128,7 @@ class Shown:
         """
         found = {}
         for percentile, known in self._each():
-            us = min((known.outputs[sender] for sender in spec.senders), default=MAX_TIMESTAMP)
+            us = spec.input_us(known.outputs)
             found[percentile] = known.inputs[spec.name] = max(known.inputs[spec.name], us)
         return found
 

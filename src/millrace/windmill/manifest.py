@@ -113,13 +113,13 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
         and then sends; a computation sends, and shows a new low watermark after.
         """
         shown = self.before.outputs
-        senders = [
-            self.injectors[stream]
+        senders = {
+            sender: self.injectors[stream]
             if (stream := sender.removeprefix(INJECTOR)) != sender and not self.draining
             else shown[sender]
             for sender in spec.senders
-        ]
-        return max(self.before.inputs[spec.name], min(senders))
+        }
+        return max(self.before.inputs[spec.name], spec.input_us(senders))
 
     def delivery_percentiles_us(self, spec: ComputationSpec) -> dict[int, int]:
         """Return its percentile low watermarks then: as the epoch before left them."""

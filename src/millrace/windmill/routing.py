@@ -174,8 +174,11 @@ class Router:
             productions.values.append(data)
             productions.timestamps.append(timestamp_us)
         for step in route.steps:
+            at_us = timestamp_us
+            if step.backwards_us is not None:
+                at_us = step.moved(value, key, timestamp_us)
             for made, made_key in step.apply(value, key):
-                self._send(productions, step.target, made, timestamp_us, made_key)
+                self._send(productions, step.target, made, at_us, made_key)
 
     @staticmethod
     def _extract(extractor: KeyExtractor, value: Any, key: Any, stream: str) -> bytes:

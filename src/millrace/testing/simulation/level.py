@@ -117,7 +117,7 @@ class Levels:
                 continue
             input_us = max(
                 self._manifest.before.inputs[spec.name],
-                min(known[sender] for sender in spec.senders),
+                spec.input_us(known),
             )
             intervals = self._intervals[spec.name]
             results = worker.run(
