@@ -15,6 +15,7 @@ import pytest
 import millrace as mr
 from millrace.model.coder import MsgpackCoder
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError, ZombieWriter
+from millrace.model.pane import Pane, Paned, PanedCoder, Window
 from millrace.spark.binding import Binding
 from millrace.spark.formats import Columns
 
@@ -55,12 +56,13 @@ class Frame:
 
 
 def columns_of(format: Any) -> Columns:
-    return Columns(format, MsgpackCoder(format))
+    return Columns(format, format if isinstance(format, PanedCoder) else MsgpackCoder(format))
 
 
 def rows(format: Any, *values: Any, first: int = 0) -> pa.RecordBatch:
     """Return records as the outlet makes them, ids in order."""
-    columns, coder = columns_of(format), MsgpackCoder(format)
+    columns = columns_of(format)
+    coder = format if isinstance(format, PanedCoder) else MsgpackCoder(format)
     array = columns.array(
         [coder.encode(value) for value in values],
         [f"key {n}" for n in range(len(values))],
@@ -125,6 +127,47 @@ def test_an_upsert_takes_the_record_produced_last(postgres: Any) -> None:
     assert totals(postgres) == [("a", 7), ("b", 5)]
     sink(Frame(rows(Total, Total("a", 1))), 3)
     assert totals(postgres) == [("a", 1), ("b", 5)]
+
+
+RETRACTING = PanedCoder(Total, retracts=True)
+
+
+def pane(team: str, points: int, start: int = 0, *, retraction: bool = False) -> Paned:
+    return Paned(Total(team, points), Pane(Window(start, start + 10), retraction=retraction))
+
+
+def test_a_retraction_deletes_its_row_unless_it_was_replaced(postgres: Any) -> None:
+    sink = bound(sink_of(postgres, key=("team", "_window_start")), RETRACTING)
+    sink(Frame(rows(RETRACTING, pane("a", 1), pane("b", 2), pane("b", 3, start=10))), 0)
+    assert totals(postgres) == [("a", 1), ("b", 2), ("b", 3)]
+    # The value of a is refined; that of b's second window goes: its records joined the first's.
+    retractions = rows(
+        RETRACTING,
+        pane("a", 1, retraction=True),
+        pane("a", 4),
+        pane("b", 3, start=10, retraction=True),
+        pane("b", 2, retraction=True),
+        pane("b", 5),
+        pane("c", 9),
+        pane("c", 9, retraction=True),
+    )
+    sink(Frame(retractions), 1)
+    assert totals(postgres) == [("a", 4), ("b", 5)]
+    sink(Frame(rows(RETRACTING, pane("a", 4, retraction=True), first=20)), 2)
+    assert totals(postgres) == [("b", 5)]
+
+
+def test_retractions_are_not_appended_unmarked(postgres: Any) -> None:
+    postgres.query("CREATE TABLE totals (team text, points bigint)")
+    with pytest.raises(PipelineError, match="Add a column _retraction boolean, or name a key"):
+        bound(sink_of(postgres), RETRACTING)
+    postgres.query("ALTER TABLE totals ADD _retraction boolean, ADD _window_end timestamptz")
+    sink = bound(sink_of(postgres), RETRACTING)
+    sink(Frame(rows(RETRACTING, pane("a", 1), pane("a", 1, retraction=True))), 0)
+    assert postgres.query("SELECT points, _retraction FROM totals ORDER BY 2") == [
+        (1, False),
+        (1, True),
+    ]
 
 
 def test_an_epoch_without_rows_touches_nothing(postgres: Any) -> None:

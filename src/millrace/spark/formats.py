@@ -38,11 +38,13 @@ class Columns:
         arrow: The struct type of a record.
         ddl: The same for Spark.
         json: Names of the columns whose text is JSON.
+        retracts: Whether records may be retractions, which ``_retraction`` says.
     """
 
     def __init__(self, format: Any, coder: Coder) -> None:
         self._decode = coder.decode
         self._paned = isinstance(coder, PanedCoder)
+        self.retracts = isinstance(coder, PanedCoder) and coder.retracts
         if isinstance(coder, PanedCoder):
             format = coder.format
         fields = fields_of(format)

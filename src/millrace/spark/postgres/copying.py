@@ -13,7 +13,7 @@ import pyarrow.csv as pc
 
 from millrace.model.errors import SinkError, ZombieWriter
 from millrace.spark.postgres.connection import Away, connect, said
-from millrace.spark.postgres.tables import ID, TASK, Column
+from millrace.spark.postgres.tables import ID, RETRACTED, TASK, Column
 
 if TYPE_CHECKING:
     import psycopg
@@ -101,7 +101,7 @@ class CopyTask:
     def _send(self, connection: psycopg.Connection[Any], task: int, batch: pa.RecordBatch) -> None:
         from psycopg import sql
 
-        names = [TASK, ID, *(column.name for column in self.columns)]
+        names = [TASK, ID, RETRACTED, *(column.name for column in self.columns)]
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
             self.staging, sql.SQL(", ").join(map(sql.Identifier, names))
         )
@@ -128,6 +128,7 @@ class CopyTask:
         arrays = [
             pa.array([task] * batch.num_rows),
             _text(batch.column("_id"), False),
+            _retracted(batch),
             *(_text(batch.column(column.name), column.array) for column in self.columns),
         ]
         made = pa.RecordBatch.from_arrays(arrays, names=[str(n) for n in range(len(arrays))])
@@ -135,6 +136,12 @@ class CopyTask:
         # Texts are quoted and nulls are not, which is how PostgreSQL tells '' from NULL.
         pc.write_csv(made, out, pc.WriteOptions(include_header=False))
         return out.getvalue()
+
+
+def _retracted(batch: pa.RecordBatch) -> pa.Array:
+    if "_retraction" not in batch.schema.names:
+        return pa.repeat(False, batch.num_rows)
+    return batch.column("_retraction").fill_null(False)
 
 
 def _text(array: pa.Array, as_array: bool) -> pa.Array:

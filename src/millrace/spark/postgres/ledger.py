@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.model.errors import CheckpointMismatch, SinkError, ZombieWriter
 from millrace.spark.postgres.connection import Away, connect, said
-from millrace.spark.postgres.tables import ID, TASK, Tables, identifier
+from millrace.spark.postgres.tables import ID, RETRACTED, TASK, Tables, identifier
 
 if TYPE_CHECKING:
     import psycopg
@@ -175,30 +175,72 @@ class Ledger:
                 f"{where}: {count} of {sum(staged.values())} staged rows were found. Did the "
                 "server restart?"
             )
-        connection.execute(self._insert(here), [list(staged)])
+        if not self._tables.key:
+            connection.execute(self._append(here), [list(staged)])
+            return
+        if self._tables.deletes:
+            connection.execute(self._delete(here), [list(staged)])
+        connection.execute(self._upsert(here), [list(staged)])
 
-    def _insert(self, here: sql.Composed) -> sql.Composed:
+    def _append(self, here: sql.Composed) -> sql.Composed:
         from psycopg import sql
 
-        def listed(names: Sequence[sql.Composable]) -> sql.Composed:
-            return sql.SQL(", ").join(names)
+        columns = _listed([sql.Identifier(column.name) for column in self._tables.columns])
+        return (
+            sql.SQL("INSERT INTO {} ({}) SELECT {} ").format(
+                self._tables.target(), columns, columns
+            )
+            + here
+        )
+
+    def _newest(self, here: sql.Composed, columns: Sequence[sql.Composable]) -> sql.Composed:
+        """Return a query of the record of each key that was produced last: ids sort so."""
+        from psycopg import sql
+
+        key = _listed([sql.Identifier(name) for name in self._tables.key])
+        select = sql.SQL("SELECT DISTINCT ON ({}) {}, {} ").format(
+            key, _listed(columns), sql.Identifier(RETRACTED)
+        )
+        order = sql.SQL(" ORDER BY {}, {} DESC").format(key, sql.Identifier(ID))
+        return sql.Composed([select, here, order])
+
+    def _delete(self, here: sql.Composed) -> sql.Composed:
+        """Return the statement that deletes what was retracted, and not replaced."""
+        from psycopg import sql
+
+        key = [sql.Identifier(name) for name in self._tables.key]
+        same = [sql.SQL("target.{} = newest.{}").format(name, name) for name in key]
+        return sql.SQL("DELETE FROM {} AS target USING ({}) AS newest WHERE {} AND {}").format(
+            self._tables.target(),
+            self._newest(here, key),
+            sql.Identifier(RETRACTED),
+            sql.SQL(" AND ").join(same),
+        )
+
+    def _upsert(self, here: sql.Composed) -> sql.Composed:
+        from psycopg import sql
 
         columns = [sql.Identifier(column.name) for column in self._tables.columns]
         key = [sql.Identifier(name) for name in self._tables.key]
-        into = sql.SQL("INSERT INTO {} ({}) ").format(self._tables.target(), listed(columns))
-        if not key:
-            return sql.Composed([into, sql.SQL("SELECT {} ").format(listed(columns)), here])
-        # Ids sort as their producer produced, so the last one is the newest.
-        newest = sql.SQL("SELECT DISTINCT ON ({}) {} ").format(listed(key), listed(columns))
-        order = sql.SQL(" ORDER BY {}, {} DESC ").format(listed(key), sql.Identifier(ID))
         replaced = [
             sql.SQL("{} = EXCLUDED.{}").format(column, column)
             for column in columns
             if column not in key
         ]
-        action = sql.SQL("DO UPDATE SET ") + listed(replaced) if replaced else sql.SQL("DO NOTHING")
-        conflict = sql.SQL("ON CONFLICT ({}) ").format(listed(key))
-        return sql.Composed([into, newest, here, order, conflict, action])
+        action = (
+            sql.SQL("DO UPDATE SET ") + _listed(replaced) if replaced else sql.SQL("DO NOTHING")
+        )
+        return sql.SQL(
+            "INSERT INTO {} ({}) SELECT {} FROM ({}) AS newest WHERE NOT {} ON CONFLICT ({}) {}"
+        ).format(
+            self._tables.target(),
+            _listed(columns),
+            _listed(columns),
+            self._newest(here, columns),
+            sql.Identifier(RETRACTED),
+            _listed(key),
+            action,
+        )
 
     def _fenced(self, connection: psycopg.Connection[Any]) -> int:
         """Lock the sink's row and return the last epoch, or refuse a run that was superseded."""
@@ -252,7 +294,9 @@ class Ledger:
         """Make this run's staging table, and drop those of earlier runs."""
         from psycopg import errors, sql
 
-        own = sql.SQL("{} bigint, {} bytea").format(sql.Identifier(TASK), sql.Identifier(ID))
+        own = sql.SQL("{} bigint, {} bytea, {} boolean").format(
+            *(sql.Identifier(name) for name in (TASK, ID, RETRACTED))
+        )
         written = [
             sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type))
             for column in self._tables.columns
@@ -279,3 +323,9 @@ class Ledger:
                     connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
             except errors.LockNotAvailable:
                 continue
+
+
+def _listed(names: Sequence[sql.Composable]) -> sql.Composed:
+    from psycopg import sql
+
+    return sql.SQL(", ").join(names)

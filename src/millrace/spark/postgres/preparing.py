@@ -14,9 +14,6 @@ from millrace.spark.postgres.tables import EPOCHS, Column, Tables
 if TYPE_CHECKING:
     import psycopg
 
-#: A record's columns besides those of its format. A table has them or not.
-EXTRAS = ("_key", "_timestamp", "_id")
-
 _TYPES = {
     pa.bool_(): "boolean",
     pa.int32(): "integer",
@@ -67,7 +64,15 @@ def check(
     )
     if key:
         _check_key(connection if there else None, schema, name, key, columns)
-    return Tables(schema, name, workspace, f"{stream} -> {schema}.{name}", columns, tuple(key))
+    if record.retracts and not key and "_retraction" not in {column.name for column in columns}:
+        raise PipelineError(
+            f"PostgreSQL table '{schema}.{name}', stream {stream!r}: the stream has retractions, "
+            "and rows are only appended, so nobody could tell what was taken back. Add a column "
+            "_retraction boolean, or name a key, by which a retraction deletes its row."
+        )
+    sink = f"{stream} -> {schema}.{name}"
+    deletes = record.retracts and bool(key)
+    return Tables(schema, name, workspace, sink, columns, tuple(key), deletes)
 
 
 def make(connection: psycopg.Connection[Any], tables: Tables) -> None:
@@ -158,7 +163,8 @@ def _columns(
     where = f"PostgreSQL table '{schema}.{name}', stream {stream!r}"
     has = {column: (kind, array) for column, kind, array, _, computed in found if not computed}
     given = [field.name for field in record.arrow]
-    lacking = [column for column in given if column not in has and column not in EXTRAS]
+    # Columns that are not of the record's format, a table has or not.
+    lacking = [column for column in record.names if column not in has]
     if lacking:
         raise PipelineError(
             f"{where}: the records have fields {lacking}, for which the table has no column (it "

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from psycopg import sql
 
 #: The staging table's own columns, before those of the record.
-TASK, ID = "millrace_task", "millrace_id"
+TASK, ID, RETRACTED = "millrace_task", "millrace_id", "millrace_retracted"
 
 EPOCHS = "millrace_epochs"
 
@@ -48,6 +48,7 @@ class Tables:
         sink: What the sink is called in the table of epochs.
         columns: That the sink writes.
         key: Columns by which rows are replaced; none: rows are appended.
+        deletes: Whether a record may be a retraction, which deletes the row of its key.
     """
 
     schema: str
@@ -56,6 +57,7 @@ class Tables:
     sink: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
+    deletes: bool
 
     def target(self) -> sql.Identifier:
         """Return the user's table."""
