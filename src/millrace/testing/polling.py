@@ -21,12 +21,12 @@ class Delivery:
     """What an injector delivers in one epoch.
 
     Attributes:
-        records: (value, timestamp, process) of each record.
+        records: (value, timestamp, process) of each record; and its id, where the stream has ids.
         processes: Process -> what it promises, for those that were heard.
         offsets: Where the next epoch begins.
     """
 
-    records: list[tuple[Any, Any, str]]
+    records: list[tuple[Any, ...]]
     processes: dict[str, Process]
     offsets: Offsets
 
@@ -60,8 +60,11 @@ def poll(spec: StreamSpec, start: Offsets, waiting: Collection[str]) -> Delivery
                 continue
             columns = dict(zip(names, row, strict=True))
             at = columns.pop(str(injection.timestamp), None)
+            id = () if injection.id is None else (columns.get(injection.id),)
+            if id and spec.format is not Any and not dict(_fields(spec.format)):
+                del columns[str(injection.id)]  # what is left is the value
             value = _value(spec.format, columns, str(injection.timestamp), at)
-            records.append((value, at, process))
+            records.append((value, at, process, *id))
     return Delivery(records, processes, end)
 
 

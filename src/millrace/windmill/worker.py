@@ -111,6 +111,9 @@ class Worker:
         self._deduplicators = {
             spec.name: Deduplicator(spec) for spec in topology.computations if spec.slacks
         }
+        # Commits that caches have yet to take, see _commit. To read one back costs a request, where
+        # the log is an object store.
+        self._pending: dict[tuple[str, int], Commit] = {}
 
     def run(
         self,
@@ -253,6 +256,11 @@ class Worker:
     ) -> Repair:
         """Bring an interval's cache to where the epoch begins."""
         chain = manifest.chains.get(spec.name, {}).get(interval, 0)
+        pending = self._pending.get((spec.name, interval))
+        if pending is not None and pending.number <= number:
+            del self._pending[spec.name, interval]
+            if cache.position + 1 == pending.number:
+                self._apply(pending)
         if cache.position > number:
             # To turn the cache back would take it from those that have gone on with it.
             refuse_superseded(self._state.epochs, manifest)
@@ -262,7 +270,7 @@ class Worker:
             refuse_superseded(self._state.epochs, manifest)
             raise
         if spec.guarantees.productions is WEAK and repair.deltas_applied and not repair.rebuilt:
-            # Its cache is a commit behind, see _commit.
+            # Its cache is a commit behind, see _commit; another process made it.
             repair = replace(repair, deltas_applied=repair.deltas_applied - 1)
         return repair
 
@@ -297,7 +305,9 @@ class Worker:
         refuse_superseded(self._state.epochs, manifest)
         for commit, won in zip(commits, wins, strict=True):
             if won:
-                if spec.guarantees.productions is not WEAK:
+                if spec.guarantees.productions is WEAK:
+                    self._pending[spec.name, commit.interval] = commit
+                else:
                     self._apply(commit)
                 continue
             winner = self._state.commits.read(commit.computation, commit.interval, commit.number)

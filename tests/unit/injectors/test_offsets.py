@@ -1,5 +1,7 @@
 """Offsets: what an injector in Python reads next, what it promises, and who has to wait."""
 
+from typing import Any
+
 import pytest
 
 import millrace as mr
@@ -178,3 +180,29 @@ def test_a_process_that_is_held_back_does_not_count_as_idle():
         h.advance_clock(5000)
         assert h.poll("s") == 1
         assert [out.value for out in h.outputs("s")] == [100, 200, 100, 300]
+
+
+@pytest.mark.parametrize(("format", "value"), [(int, 7), (Any, {"id": "a", "n": 7})])
+def test_an_injectors_rows_have_their_ids_in_a_column(format, value):
+    class Twice(Feed):
+        schema = "id string, n long, at timestamp"
+
+        def read(self, process, start, end):
+            return [("a", 7, 5) for _ in self.logs[process][start or 0 : end]]
+
+    class Echo(mr.Computation):
+        inputs = {"s": mr.by(lambda _: "same")}
+        outputs = {"out": format}
+
+        def process_record(self, record):
+            self.produce("out", record.value)
+
+    feed = Twice()
+    feed.logs = {"p": [0, 0]}
+    p = mr.Pipeline("p")
+    p.inject("s", feed, timestamp="at", low_watermark=mr.BoundedDelay(0), format=format, id="id")
+    p.add(Echo)
+    with mr.testing.Harness(p) as h:
+        assert h.poll("s") == 2
+        assert [out.value for out in h.outputs("out")] == [value]
+        assert h.counters("Echo").duplicates_filtered == 1

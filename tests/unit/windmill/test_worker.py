@@ -74,6 +74,9 @@ class Attempts:
         spec = self.topology.computations[0]
         return worker.run(spec, self.manifest, intervals, intervals.intervals, arrivals, 0)
 
+    def caches(self, worker):
+        return [worker._caches.open("Count", interval) for interval in (0, 1)]
+
     def commits(self):
         return [
             commit
@@ -343,9 +346,25 @@ class TestWeakProductions:
             attempts.epochs.complete(attempts.manifest, attempts.run(worker, *VALUES), Observed())
             attempts.begin()
         attempts.run(worker, *VALUES)
+        assert [cache.position for cache in attempts.caches(worker)] == [2, 2], "a commit behind"
         again = attempts.run(worker, *VALUES)
         assert [decoded(r)[0] for r in again] == [[3] * len(r.productions) for r in again]
         assert [r.repair.deltas_applied for r in again] == [0, 0]
+
+    @pytest.mark.parametrize("between", ["nothing", "cleared", "another process"])
+    def test_a_cache_that_is_a_commit_behind_follows_however_it_was_left(self, attempts, between):
+        worker = attempts.worker()
+        for epoch in range(4):
+            ran = worker if epoch != 2 or between != "another process" else attempts.worker()
+            results = attempts.run(ran, *VALUES)
+            assert [decoded(r)[0] for r in results] == [
+                [epoch + 1] * len(r.productions) for r in results
+            ]
+            attempts.epochs.complete(attempts.manifest, results, Observed())
+            attempts.begin()
+            if between == "cleared":
+                for cache in attempts.caches(worker):
+                    cache.clear()
 
     def test_the_loser_of_a_race_sends_its_own_productions_and_the_winners_footing(self, attempts):
         race = RacingState(attempts.state, lambda: attempts.run(attempts.worker(), *VALUES))

@@ -1,0 +1,167 @@
+"""The deduplicator between worker and store: several processes, attempts made again, memory."""
+
+import numpy as np
+import pytest
+
+import millrace as mr
+from millrace.model.keys import encode_key, hash_key
+from millrace.store import MemoryCaches, MemoryHardState
+from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.deduplication import Deduplicator
+from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.record_ids import injected_origin
+from millrace.windmill.source_ids import SourceIds, fingerprint
+from millrace.windmill.worker import Worker
+
+SLACK = 64
+
+
+class Tell(mr.Computation):
+    inputs = {"events": mr.by_key()}
+    outputs = {"out": int}
+
+    def process_record(self, record):
+        self.produce("out", record.value)
+
+
+class Run:
+    """Epochs on one checkpoint, by whatever worker a test says; its keys and values are its ids."""
+
+    def __init__(self, productions=mr.STRONG):
+        p = mr.Pipeline("p")
+        p.inject("events", format=int, id="id", slack=SLACK * mr.SECOND)
+        p.add(Tell, productions=productions)
+        p.sink("out", print)
+        self.topology = p.build()
+        self.state = MemoryHardState()
+        self.epochs = Epochs(self.topology, self.state, intervals=2)
+        (self.spec,) = self.topology.computations
+
+    def worker(self):
+        return Worker(self.topology, self.state, MemoryCaches())
+
+    def attempt(self, worker, ids, second=0):
+        """Run the next epoch, and leave it open; return the ids that were delivered."""
+        self.manifest = self.epochs.begin(
+            self.epochs.completed + 1,
+            wall_time_us=0,
+            injectors={"events": second * mr.SECOND},
+        )
+        keys = [encode_key(n) for n in ids]
+        origins = np.full(len(ids), injected_origin(0, self.manifest.epoch), dtype=np.int64)
+        names = b"".join(fingerprint(n) for n in ids)
+        arrivals = Arrivals(
+            np.array([hash_key(key) for key in keys], dtype=np.uint64),
+            keys,
+            list(ids),
+            np.zeros(len(keys), dtype=np.int64),
+            "events",
+            origins,
+            np.arange(len(keys), dtype=np.int64),
+            SourceIds.of("events", names, origins, {0: SLACK * mr.SECOND}),
+        )
+        intervals = self.manifest.interval_map("Tell")
+        low_watermark_us = second * mr.SECOND
+        self.results = worker.run(
+            self.spec, self.manifest, intervals, intervals.intervals, arrivals, low_watermark_us
+        )
+        made = [value for result in self.results for value in result.productions.values]
+        return sorted(map(mr.MsgpackCoder(int).decode, made))
+
+    def epoch(self, worker, ids, second=0):
+        """Run the next epoch to its end."""
+        delivered = self.attempt(worker, ids, second)
+        self.epochs.complete(self.manifest, self.results, Observed({}, {}))
+        return delivered
+
+
+def lookups(worker):
+    return worker._deduplicators["Tell"].lookups
+
+
+IDS = list(range(100))
+
+
+def test_a_process_knows_what_others_have_committed_meanwhile():
+    run = Run()
+    here, there = run.worker(), run.worker()
+    assert run.epoch(here, IDS[:40]) == IDS[:40]
+    assert run.epoch(there, IDS[20:60]) == IDS[40:60]
+    assert run.epoch(here, IDS[:80]) == IDS[60:80]
+    assert run.epoch(there, IDS) == IDS[80:]
+    assert run.epoch(run.worker(), IDS) == []
+
+
+def test_the_store_is_asked_for_what_may_have_come_and_for_little_else():
+    run = Run()
+    worker = run.worker()
+    many = list(range(20_000))
+    run.epoch(worker, many[:10_000])
+    assert lookups(worker) == 0
+    run.epoch(worker, many[5_000:])
+    assert 5_000 <= lookups(worker) <= 5_000 + 0.01 * 10_000
+
+
+def test_an_attempt_that_did_not_commit_leaves_nothing_but_a_look_up():
+    run = Run()
+    dead, alive = run.worker(), run.worker()
+    dead._state = Unwritable(run.state)
+    with pytest.raises(OSError, match="full"):
+        run.attempt(dead, IDS)
+    dead._state = run.state
+    assert run.epoch(dead, IDS) == IDS
+    assert run.epoch(alive, IDS) == []
+
+
+class Unwritable:
+    def __init__(self, state):
+        self.commits, self.epochs = self, state.epochs
+        self.read, self.exists = state.commits.read, state.commits.exists
+        self.snapshots = state.snapshots
+
+    def append(self, commits):
+        raise OSError("disk full")
+
+
+@pytest.mark.parametrize("productions", [mr.STRONG, mr.WEAK])
+def test_an_attempt_made_again_answers_the_same_though_ids_expire_in_it(productions):
+    run = Run(productions)
+    worker = run.worker()
+    run.epoch(worker, IDS)
+    assert run.attempt(worker, IDS[:10], second=10 * SLACK) == []
+    assert run.attempt(worker, IDS[:10], second=10 * SLACK) == [], "their rows are there still"
+    assert run.epoch(worker, IDS[:10], second=10 * SLACK) == []
+    assert run.epoch(worker, IDS[:10], second=10 * SLACK) == IDS[:10], "and now they are not"
+    assert worker._deduplicators["Tell"].filter_bytes() <= 2048
+
+
+def test_ids_are_collected_in_an_epoch_without_records():
+    run = Run()
+    worker = run.worker()
+    run.epoch(worker, IDS)
+    assert min(result.report.ids_us for result in run.results) == (SLACK + 4) * mr.SECOND
+    run.epoch(worker, [], second=SLACK)
+    assert {result.report.ids_us for result in run.results} == {(SLACK + 4) * mr.SECOND}
+    run.epoch(worker, [], second=SLACK + 4)
+    assert {result.report.ids_us for result in run.results} == {mr.MAX_TIMESTAMP}
+
+
+def test_without_memory_for_filters_all_is_asked_of_the_store_and_comes_out_the_same():
+    run = Run()
+    worker = run.worker()
+    worker._deduplicators["Tell"] = Deduplicator(run.spec, filter_bytes_max=0)
+    many = list(range(20_000))
+    assert run.epoch(worker, many[:15_000]) == many[:15_000]
+    assert run.epoch(worker, many) == many[15_000:]
+    assert lookups(worker) > 18_000
+    assert worker._deduplicators["Tell"].filter_bytes() <= 2 * 512
+
+
+def test_memory_is_shared_by_the_intervals():
+    run = Run()
+    found = Deduplicator(run.spec, 1 << 20)
+    worker = run.worker()
+    worker._deduplicators["Tell"] = found
+    for start in range(0, 200_000, 50_000):
+        run.epoch(worker, range(start, start + 50_000))
+    assert found.filter_bytes() <= 1 << 20
