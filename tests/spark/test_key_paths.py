@@ -25,6 +25,10 @@ class Keyed(msgspec.Struct):
     data: bytes
 
 
+def _no_injector(stream: str, injector: Any) -> Any:
+    raise AssertionError(f"{stream} has a DataFrame for a source")
+
+
 class _Counting(mr.Computation):
     outputs = {"counts": str}
     count = mr.CombiningState(int)
@@ -86,7 +90,7 @@ def test_spark_gives_a_key_to_the_task_that_owns_its_interval(
     for computation in COMPUTATIONS:
         p.add(computation)
     topology = p.build()
-    (source,) = sources_of(topology)
+    (source,) = sources_of(topology, _no_injector)
     assert source.native
     names = [computation.__name__ for computation in COMPUTATIONS]
 
@@ -117,7 +121,7 @@ def test_both_paths_give_the_same_results(spark: SparkSession, tools: Any, integ
         for computation in [*COMPUTATIONS, *more]:
             p.add(computation)
         p.sink("counts", sink)
-        native = all(source.native for source in sources_of(p.build()))
+        native = all(source.native for source in sources_of(p.build(), _no_injector))
         assert native == (not more)
         p.run_batch(spark)
         return tools.by_key([row for row in sink.rows if not row[1].startswith("tuple")])
