@@ -21,7 +21,13 @@ from millrace.model.errors import PipelineError
 from millrace.model.topology import Topology
 from millrace.spark.formats import Columns
 from millrace.spark.values import ValueReader
-from millrace.store import HardState, LmdbCaches, SnapshotWriter
+from millrace.store import (
+    HardState,
+    LmdbCaches,
+    LocalHardState,
+    SnapshotWriter,
+    cache_directories,
+)
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
 from millrace.windmill.worker import Worker
@@ -77,8 +83,12 @@ class Runtime:
 
     @cached_property
     def caches(self) -> LmdbCaches:
-        """The caches of this host."""
-        return LmdbCaches(cache_directory(self.blueprint.cache), self.state.uuid)
+        """The caches of this host; those of checkpoints that are gone are removed."""
+        directory = cache_directory(self.blueprint.cache)
+        if isinstance(self.state, LocalHardState):
+            cache_directories.enter(directory, self.state.uuid, self.state.path)
+            cache_directories.remove_dead(directory)
+        return LmdbCaches(directory, self.state.uuid)
 
     @cached_property
     def worker(self) -> Worker:

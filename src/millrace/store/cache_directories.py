@@ -1,0 +1,84 @@
+"""Caches of checkpoints that are no more: found by what they say of themselves, and removed.
+
+A directory for caches has one directory for each checkpoint, named by its uuid. In it are
+
+.. code-block:: text
+
+    CHECKPOINT    the path of the checkpoint
+    IN-USE        locked, shared, by every process that uses the caches, for as long as it lives
+
+One is removed if its checkpoint is gone from that path, or replaced by another, and nobody has the
+lock. Where the path is not known (an object store's, or caches of an earlier version) it stays. A
+mistake, say about a share that is not mounted just now, costs a rebuild and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from millrace.model.errors import StoreError
+from millrace.store.form import decode_form
+from millrace.store.names import file_name
+
+_log = logging.getLogger(__name__)
+
+_CHECKPOINT, _IN_USE = "CHECKPOINT", "IN-USE"
+
+# Open until the process ends: the kernel lets go of the locks then, however it ends.
+_held: dict[Path, int] = {}
+
+
+def enter(directory: str | os.PathLike[str], uuid: str, checkpoint: Path) -> None:
+    """Say that this process uses the caches of a checkpoint, until it ends.
+
+    Args:
+        directory: For caches.
+        uuid: Of the checkpoint.
+        checkpoint: Its path.
+    """
+    home = Path(directory) / file_name(uuid)
+    if home in _held:
+        return
+    os.makedirs(home, exist_ok=True)
+    (home / _CHECKPOINT).write_text(f"{checkpoint}\n")
+    fd = os.open(home / _IN_USE, os.O_RDWR | os.O_CREAT, 0o666)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    _held[home] = fd
+
+
+def remove_dead(directory: str | os.PathLike[str]) -> list[str]:
+    """Remove the caches of checkpoints that are gone and that nobody uses; return their names.
+
+    What cannot be removed stays, silently: it may be another user's.
+    """
+    removed = []
+    for home in sorted(Path(directory).iterdir()):
+        with contextlib.suppress(OSError):
+            fd = os.open(home / _IN_USE, os.O_RDWR)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_dead(home):
+                    shutil.rmtree(home)
+                    _log.info("removed the caches %s: their checkpoint is gone", home)
+                    removed.append(home.name)
+            finally:
+                os.close(fd)
+    return removed
+
+
+def _is_dead(home: Path) -> bool:
+    checkpoint = Path((home / _CHECKPOINT).read_text().rstrip("\n"))
+    if not checkpoint.is_absolute():
+        return False
+    try:
+        form = decode_form((checkpoint / "FORMAT").read_bytes(), str(checkpoint))
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except StoreError:
+        return False  # Damaged, or of another version: it may be repaired yet.
+    return file_name(form.uuid) != home.name
