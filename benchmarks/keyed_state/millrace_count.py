@@ -54,11 +54,11 @@ def run(job: Job) -> Outcome:
 
 
 def _read_totals(state: HardState) -> Totals:
-    """Rebuild every interval from its commits; neither LMDB nor the run is asked."""
+    """Rebuild every interval from log and snapshots; neither LMDB nor the run is asked."""
     totals = Totals(0, 0, 0)
     for interval, number in _last_completion(state).numbers["RunningCount"].items():
         cache = MemoryCaches().open("RunningCount", interval)
-        bring(cache, state.commits, "RunningCount", interval, number)
+        bring(cache, state, "RunningCount", interval, number)
         with cache.view() as view:
             rows = view.scan(VALUES, after(VALUES))
             counts = [msgspec.msgpack.decode(value, type=int) for _, value in rows]
