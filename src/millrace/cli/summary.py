@@ -11,7 +11,14 @@ import msgspec
 from millrace.model.errors import CheckpointMismatch, StoreError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.model.topology import injector_name
-from millrace.store import HardState, decode_form, local_path, open_location
+from millrace.store import (
+    HardState,
+    LocalHardState,
+    ObjectHardState,
+    is_object_store,
+    local_path,
+    open_location,
+)
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.counters import Counters
 from millrace.windmill.journal import latest
@@ -102,13 +109,15 @@ class Summary(msgspec.Struct, kw_only=True):
     sizes: dict[str, int]
 
 
-def open_checkpoint(location: str) -> tuple[Path, HardState]:
-    """Return the path and the state of the checkpoint at a path or URL; writes nothing.
+def open_checkpoint(location: str) -> tuple[str, LocalHardState | ObjectHardState]:
+    """Return the path or URL and the state of the checkpoint at a path or URL; writes nothing.
 
     Raises:
         CheckpointMismatch: There is no checkpoint, or one of a newer format.
-        StoreError: The directory cannot be read.
+        StoreError: The directory or the bucket cannot be read.
     """
+    if is_object_store(location):
+        return location, open_location(location)
     path = local_path(location)
     if not os.access(path, os.R_OK | os.X_OK) and path.exists():
         raise StoreError(f"{location}: permission denied. Run as the user that runs the pipeline.")
@@ -118,7 +127,7 @@ def open_checkpoint(location: str) -> tuple[Path, HardState]:
             f"{location}: no checkpoint, it {what}. Give the directory that the run got as "
             'p.start(spark, checkpoint="...").'
         )
-    return path, open_location(location)
+    return str(path), open_location(location)
 
 
 def read(location: str) -> Summary:
@@ -130,10 +139,10 @@ def read(location: str) -> Summary:
         StoreError: The directory cannot be read.
     """
     path, state = open_checkpoint(location)
-    form = decode_form((path / "FORMAT").read_bytes(), location)
+    form = state.form
     claim, completion, manifest = latest(state.epochs)
     return Summary(
-        location=str(path),
+        location=path,
         format=form.format,
         created_by=form.created_by,
         pipeline=form.pipeline,
@@ -145,7 +154,12 @@ def read(location: str) -> Summary:
         unfinished=manifest.epoch if manifest is not None else None,
         computations=_computations(claim, completion, state),
         streams=_streams(claim, completion),
-        sizes={name: _size(path / name) for name in ("epochs", "commits", "snapshots")},
+        sizes={
+            name: _size(state.path / name)
+            if isinstance(state, LocalHardState)
+            else state.size(name)
+            for name in ("epochs", "commits", "snapshots")
+        },
     )
 
 

@@ -1,4 +1,4 @@
-"""How Spark writes its own progress (offsets and commits) on a local disk.
+"""Where Spark keeps its own progress (offsets and commits), and how it writes it on a local disk.
 
 By default it goes through Hadoop's FileContext, which without Hadoop's native library starts a
 program for every question about a link or a mode: about 60 ms an epoch, more than all that
@@ -9,10 +9,16 @@ Millrace's epoch log is, and decides.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from millrace.model.errors import PipelineError
+from millrace.store import BucketUrl, is_object_store, local_path
 
 _SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 _BY_FILE_SYSTEM = (
@@ -41,3 +47,61 @@ def local_progress_files(spark: SparkSession) -> Iterator[None]:
         yield
     finally:
         spark.conf.unset(_SETTING)
+
+
+def progress_location(checkpoint: str, given: str | None) -> str:
+    """Return the path or URL of Spark's progress, as Hadoop's file systems write it.
+
+    Args:
+        checkpoint: Where hard state is.
+        given: What the user asked for, if anything.
+
+    Raises:
+        PipelineError: It cannot be told from the checkpoint's.
+
+    >>> progress_location("/ckpt", None), progress_location("s3://bucket/ckpt", None)
+    ('/ckpt/spark', 's3a://bucket/ckpt/spark')
+    """
+    if given is not None:
+        return given if "://" in given else str(local_path(given))
+    if not is_object_store(checkpoint):
+        return str(local_path(checkpoint) / "spark")
+    url = BucketUrl.parse(checkpoint)
+    prefix = "/".join(part for part in (url.prefix, "spark") if part)
+    if url.scheme != "az":
+        scheme = "s3a" if url.scheme == "s3" else url.scheme
+        return f"{scheme}://{url.bucket}/{prefix}"
+    account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+    if not account:
+        raise PipelineError(
+            f"checkpoint {checkpoint!r}: Spark's name for it holds the storage account, which is "
+            "not known here. Set AZURE_STORAGE_ACCOUNT_NAME, or give spark_checkpoint=, a "
+            "directory or URL for Spark's own offsets."
+        )
+    return f"abfss://{url.bucket}@{account}.dfs.core.windows.net/{prefix}"
+
+
+def has_progress(spark: SparkSession, location: str) -> bool:
+    """Return whether Spark's offsets are at a location.
+
+    Raises:
+        PipelineError: Spark has no way to get there.
+    """
+    if "://" not in location or location.startswith("file://"):
+        return (Path(local_path(location)) / "offsets").is_dir()
+    try:
+        spark.read.text(f"{location.rstrip('/')}/offsets")
+    except PySparkException as error:
+        if "PATH_NOT_FOUND" in (error.getCondition() or ""):
+            return False
+        cause = str(error).splitlines()[0]
+    except Exception as error:  # noqa: BLE001 - what a missing class comes as depends on the session
+        cause = next((line for line in str(error).splitlines() if "Exception" in line), "no reason")
+    else:
+        return True
+    raise PipelineError(
+        f"Spark cannot reach {location!r}, where its own offsets would be: {cause.strip()}. Give "
+        "the session the connector of that store (for s3a: the package org.apache.hadoop:"
+        "hadoop-aws of Spark's own Hadoop version, and its credentials), or keep Spark's offsets "
+        "elsewhere: start(..., spark_checkpoint=), a durable directory of the driver, or a URL."
+    )

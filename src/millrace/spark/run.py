@@ -35,11 +35,11 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import intervals_for, is_local, tasks_for
 from millrace.spark.plan import SETTINGS, StreamPlan
-from millrace.spark.progress_files import local_progress_files
+from millrace.spark.progress_files import has_progress, local_progress_files, progress_location
 from millrace.spark.source import sources_of
 from millrace.spark.status import Progress, Status
 from millrace.spark.ticks import Alarm, ticks
-from millrace.store import local_path, open_location
+from millrace.store import is_object_store, local_path, open_location
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.explain import Explanation, explain_watermark
 from millrace.windmill.history import History
@@ -65,6 +65,7 @@ def start(
     tasks: int | None = None,
     intervals: int | None = None,
     cache: str | None = None,
+    spark_checkpoint: str | None = None,
     trigger: str = _TRIGGER,
     clock: Callable[[], int] | None = None,
 ) -> Run:
@@ -73,13 +74,16 @@ def start(
     Args:
         pipeline: With a streaming DataFrame and a low-watermark policy for each injected stream.
         spark: A session.
-        checkpoint: Directory for hard state and for Spark's own offsets. It must be durable and
-            reachable from the driver and every worker.
+        checkpoint: Directory for hard state and for Spark's own offsets, or ``s3://``, ``gs://``
+            or ``az://`` and a bucket and prefix. It must be durable and reachable from the driver
+            and every worker.
         tasks: Tasks a level; by default the session's parallelism. It may change between runs.
         intervals: Key intervals a computation, a power of two; by default eight a task and at least
             16. The checkpoint remembers it.
         cache: Directory for caches, on each worker's own disk; ``$NAME`` in it is a variable of
             the worker's environment.
+        spark_checkpoint: Directory or URL for Spark's own offsets; by default ``spark`` in the
+            checkpoint. Durable too: without it a run cannot go on.
         trigger: Spark's processing-time interval: how often to look for data when there was none.
         clock: Wall-clock microseconds since 1970; by default the machine's.
 
@@ -115,7 +119,9 @@ def start(
     if intervals < 1 or intervals & (intervals - 1):
         raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")
     plan = StreamPlan(topology, sources, tasks=tasks)
-    home = local_path(checkpoint)
+    progress = progress_location(checkpoint, spark_checkpoint)
+    has_offsets = has_progress(spark, progress)
+    home = "" if is_object_store(checkpoint) or not is_local(spark) else str(local_path(checkpoint))
     scratch.mkdir(mode=0o700)
     try:
         alarm = Alarm(scratch / "alarm")
@@ -125,9 +131,9 @@ def start(
         state = open_location(checkpoint, pipeline=pipeline.name)
         bind_sinks(topology, state.uuid)
         epochs = Epochs(topology, state, intervals=intervals)
-        _check_progress(checkpoint, epochs, home / "spark")
+        _check_progress(checkpoint, epochs, progress, has_offsets=has_offsets)
         claim_sinks(topology, epochs)
-        plan.attach(state, cache or (str(home / "cache") if is_local(spark) else ""))
+        plan.attach(state, cache or (f"{home}/cache" if home else ""))
         run = Run(
             topology,
             epochs,
@@ -145,11 +151,13 @@ def start(
             rows.unionByName(nothing, allowMissingColumns=True)
             .writeStream.queryName(f"millrace: {pipeline.name}")
             .foreachBatch(run.epoch)
-            .option("checkpointLocation", str(home / "spark"))
+            .option("checkpointLocation", progress)
             .trigger(processingTime=trigger)
         )
 
         def start_query() -> Any:
+            if "://" in progress:
+                return query.start()
             with local_progress_files(spark):
                 return query.start()
 
@@ -160,7 +168,7 @@ def start(
     return run
 
 
-def _check_progress(checkpoint: str, epochs: Epochs, offsets: Path) -> None:
+def _check_progress(checkpoint: str, epochs: Epochs, progress: str, *, has_offsets: bool) -> None:
     """Refuse a checkpoint that has ended, or whose half was lost."""
     if epochs.drained:
         raise CheckpointMismatch(
@@ -168,10 +176,10 @@ def _check_progress(checkpoint: str, epochs: Epochs, offsets: Path) -> None:
             "watermark is at the end of time. Its outputs are complete. Start with a new "
             "checkpoint."
         )
-    if epochs.completed >= 0 and not (offsets / "offsets").is_dir():
+    if epochs.completed >= 0 and not has_offsets:
         raise CheckpointMismatch(
             f"checkpoint {checkpoint!r} has {epochs.completed + 1} completed epochs, but Spark's "
-            f"offsets, {str(offsets)!r}, are gone: the sources would be read again from their "
+            f"offsets, {progress!r}, are gone: the sources would be read again from their "
             "beginning, and what they deliver would be taken for what was processed. Restore the "
             "directory, or start with a new checkpoint."
         )

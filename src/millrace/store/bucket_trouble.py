@@ -1,8 +1,8 @@
 """Trouble: what an object store's refusal means, whether it passes, and what to do about it.
 
-The client's own messages are long, and may hold what must not be logged: the URL of an Azure
-request carries the signature of its access token. So nothing of them is passed on but a status, the
-store's own error code, and words chosen here.
+The client's own messages are long, and what is in them is the client's to change: the URL of an
+Azure request, for one, carries the signature of its access token. So nothing of them is passed on
+but a status, the store's own error code, and words chosen here.
 """
 
 from __future__ import annotations

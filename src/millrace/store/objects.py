@@ -11,6 +11,8 @@
 The names and contents are those of :class:`~millrace.store.LocalHardState`, so a checkpoint may be
 copied from one to the other. But here the slot is the commit: objects have no second names, so
 there is no segment that slots would share, and nothing that a crash could leave without its slot.
+
+Why: ``docs/design/2026-11-20-checkpoint-on-an-object-store.md``.
 """
 
 from __future__ import annotations
@@ -203,6 +205,10 @@ class ObjectHardState:
     def url(self) -> str:
         """Where it is."""
         return str(self._bucket.url)
+
+    def size(self, folder: str) -> int:
+        """Return the bytes of the objects in ``epochs``, ``commits`` or ``snapshots``."""
+        return self._bucket.size(folder)
 
     @classmethod
     def create_or_open(cls, bucket: Bucket, *, pipeline: str) -> ObjectHardState:

@@ -1,0 +1,91 @@
+"""What a client is told when a store fails, and what it never repeats."""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+
+import pytest
+from obstore import exceptions
+from obstore.store import MemoryStore
+
+from millrace.model.errors import StoreError
+from millrace.store import Bucket, BucketOptions, BucketUrl
+from millrace.store.bucket_trouble import diagnose
+
+S3 = BucketUrl.parse("s3://bucket/c")
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "passing", "remedy"),
+    [
+        ("status code: 503 Slow Down: <Code>SlowDown</Code>", "503 SlowDown", True, "status says"),
+        ("status code: 429 Too Many Requests", "429", True, "status says"),
+        ("status code: 404: <Code>NoSuchBucket</Code>", "404 NoSuchBucket", False, "'bucket'"),
+        ("status code: 400: <Code>ExpiredToken</Code>", "400 ExpiredToken", False, "credentials"),
+        ("status code: 301 Moved", "301", False, "AWS_REGION"),
+        ("status code: 501", "501", False, "conditional puts"),
+        ("PUT http://169.254.169.254/latest/api/token", "no credentials", False, "AWS_* variables"),
+        ("kind: Timeout, source: TimedOut", "no answer in time", True, "MILLRACE_OBJECT_TIMEOUT"),
+        ("tcp connect error", "it cannot be reached", True, "AWS_ENDPOINT_URL"),
+        ("source: BadScheme", "not encrypted", False, "AWS_ALLOW_HTTP=true"),
+    ],
+)
+def test_troubles(text: str, what: str, passing: bool, remedy: str) -> None:
+    trouble = diagnose(exceptions.GenericError(text), S3)
+    assert what in trouble.what
+    assert trouble.passing is passing
+    assert remedy in trouble.remedy
+
+
+def test_the_signature_in_an_azure_url_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither of a real request, nor where the client would put it into its message."""
+    for name, value in {
+        "ACCOUNT_NAME": "account",
+        "SAS_KEY": "sv=2024-11-04&sig=c2VjcmV0",
+        "ENDPOINT": "http://127.0.0.1:9",
+    }.items():
+        monkeypatch.setenv(f"AZURE_STORAGE_{name}", value)
+    monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
+    now = itertools.count(step=30)
+    bucket = Bucket(
+        BucketUrl.parse("az://container/c"),
+        BucketOptions(),
+        clock=lambda: float(next(now)),
+        sleep=lambda _: None,
+    )
+    with caplog.at_level(0), pytest.raises(StoreError, match="cannot be reached") as caught:
+        bucket.get("FORMAT")
+    said = "".join(traceback.format_exception(caught.value)) + caplog.text
+
+    def refused() -> None:
+        raise exceptions.GenericError("GET https://account/c?sig=c2VjcmV0 - status code: 403")
+
+    with caplog.at_level(0), pytest.raises(StoreError, match="403") as caught:
+        bucket._tried("get", "FORMAT", refused)
+    said += "".join(traceback.format_exception(caught.value)) + caplog.text
+    assert "Trying again for up to 120 s" in said
+    assert "c2VjcmV0" not in said
+    assert "sig=" not in said
+
+
+def test_a_pause_grows_up_to_five_seconds_and_ends_in_time() -> None:
+    pauses: list[float] = []
+    bucket = Bucket(
+        S3,
+        BucketOptions(),
+        store=MemoryStore(),
+        clock=lambda: sum(pauses),
+        sleep=pauses.append,
+    )
+
+    def refused() -> None:
+        raise exceptions.GenericError("status code: 500")
+
+    with pytest.raises(StoreError, match=r"get failed, \d\d times in 120 s: 500"):
+        bucket._tried("get", "slot", refused)
+    assert 0.05 <= pauses[0] <= 0.1
+    assert all(2.5 <= pause <= 5 for pause in pauses[6:])
+    assert 115 <= sum(pauses) <= 120
