@@ -6,7 +6,7 @@ are added. ``no filters`` has Bloom filters of next to no size, so every id is l
 the difference to ``ids`` is what they save. Every case runs in a process of its own, the cases in
 turn, and the median of the rounds is taken.
 
-Run it with ``python -m benchmarks.dedup``. It needs no Spark and takes about three minutes.
+Run it with ``python -m benchmarks.dedup``. It needs no Spark and takes some five minutes.
 """
 
 from __future__ import annotations

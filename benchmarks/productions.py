@@ -5,7 +5,7 @@ through the kernel's worker, see ``kernel.py``: epochs of 100,000 records over 2
 them delivered before, an id kept for five epochs. Every case runs in a process of its own, the
 cases in turn, and the median of the rounds is taken. What a failure costs is not in here.
 
-Run it with ``python -m benchmarks.productions``. It needs no Spark and takes about three minutes.
+Run it with ``python -m benchmarks.productions``. It needs no Spark and takes some five minutes.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ from millrace.windmill.bloom import RotatingFilter
 #: Bytes of a key's hash, of a source id, and of both.
 _HASH, _ID, _ENTRY = 8, 16, 24
 
-#: Memory of the Bloom filters of one computation in one process: at 16 bits an id, room for 32
-#: million live ids before look-ups in the store become more frequent.
+#: Memory of the Bloom filters of one computation in one process: room for 10 to 30 million live ids
+#: before look-ups in the store become more frequent.
 FILTER_BYTES_MAX = 64 << 20
 
 #: An odd number without a pattern, to spread the bits of a hash over a word.
