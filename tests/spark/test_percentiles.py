@@ -91,7 +91,8 @@ def test_most_of_a_window_is_counted_before_the_stragglers_are_waited_for(tools:
 
     assert low_watermark == 99 * 10 * mr.SECOND - 10 * mr.MINUTE
     assert sure == list(range(low_watermark // mr.MINUTE))
-    assert early == list(range(len(early)))
-    assert len(early) > len(sure) + 4
+    # A straggler sets its window's early timer again, in the past.
+    assert sorted(set(early)) == list(range(max(early) + 1))
+    assert max(early) > max(sure) + 4
     assert seen.values
     assert "the injector of stream 'events', which published" in explained

@@ -82,7 +82,9 @@ def _as_json(summary: Summary) -> bytes:
     plain = msgspec.to_builtins(summary)
     # Counters travel as arrays in the log; here a person or a script wants their names.
     for one, entry in zip(summary.computations, plain["computations"], strict=True):
-        entry["counters"] = msgspec.structs.asdict(one.counters)
+        counters = entry["counters"] = msgspec.structs.asdict(one.counters)
+        if one.counters.first_late is not None:
+            counters["first_late"] = msgspec.structs.asdict(one.counters.first_late)
     return msgspec.json.encode(plain)
 
 

@@ -80,7 +80,7 @@ def check_interval(
     _hold(kept == holds, f"{where}: holds by time and by owner differ: {kept ^ holds}")
     held = [rows.time_of(row[1:9]) for row in holds]
     ids_us = min(_check_ids(stored, where, low_watermark_us), default=MAX_TIMESTAMP)
-    waiting = {domain_of(c)[1]: at_us for c, at_us in sorted(earliest.items()) if c > 1}
+    waiting = tuple((domain_of(c)[1], at_us) for c, at_us in sorted(earliest.items()) if c > 1)
     truth = Report(earliest[0], earliest[1], min(held, default=MAX_TIMESTAMP), ids_us, waiting)
     _hold(
         msgspec.structs.replace(report, outstanding=None) == truth,

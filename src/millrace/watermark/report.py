@@ -26,7 +26,8 @@ class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
         hold_us: Earliest hold; MAX_TIMESTAMP if none.
         ids_us: Low watermark at which delivered ids can be forgotten; MAX_TIMESTAMP if none are
             kept. It pins nothing either.
-        percentile_timers: Percentile -> earliest pending timer that waits for it.
+        percentile_timers: (percentile, earliest pending timer that waits for it), ascending. No
+            dict: half a million reports would each have their own empty one.
         outstanding: How the timers and holds are spread; None if nobody has asked yet.
     """
 
@@ -34,14 +35,14 @@ class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
     wall_timer_us: int = MAX_TIMESTAMP
     hold_us: int = MAX_TIMESTAMP
     ids_us: int = MAX_TIMESTAMP
-    percentile_timers: dict[int, int] = {}
+    percentile_timers: tuple[tuple[int, int], ...] = ()
     outstanding: Outstanding | None = None
 
     def oldest_work_us(self) -> int:
         """Return the earliest timestamp that this interval may still produce for."""
         oldest_us = min(self.low_watermark_timer_us, self.hold_us)
         if self.percentile_timers:
-            return min(oldest_us, *self.percentile_timers.values())
+            return min(oldest_us, *(at_us for _, at_us in self.percentile_timers))
         return oldest_us
 
     def spread(self) -> Outstanding:
@@ -61,9 +62,7 @@ class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
             self.low_watermark_timer_us <= clocks[100]
             or self.wall_timer_us <= wall_time_us
             or self.ids_us <= clocks[100]
-            or any(
-                at_us <= clocks.get(p, clocks[100]) for p, at_us in self.percentile_timers.items()
-            )
+            or any(at_us <= clocks.get(p, clocks[100]) for p, at_us in self.percentile_timers)
         )
 
 

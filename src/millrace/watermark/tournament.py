@@ -54,8 +54,9 @@ class Tournament:
             return
         changed = np.asarray(places, dtype=np.int64) + self._leaves
         nodes[changed] = values
-        changed = np.unique(changed >> 1)
-        while changed[0]:
+        changed.sort()
+        while changed[0] > 1:
+            # Sorted, and so are the parents: brothers stand next to each other.
+            changed >>= 1
+            changed = changed[np.flatnonzero(np.diff(changed, prepend=0))]
             nodes[changed] = np.minimum(nodes[2 * changed], nodes[2 * changed + 1])
-            changed = changed >> 1
-            changed = changed[np.flatnonzero(np.diff(changed, prepend=-1))]

@@ -438,7 +438,9 @@ class Machine:
             timers_us,
             wall_us,
             held_us,
-            percentile_timers={p: us for p, us in sorted(waiting.items()) if us < MAX_TIMESTAMP},
+            percentile_timers=tuple(
+                (p, us) for p, us in sorted(waiting.items()) if us < MAX_TIMESTAMP
+            ),
             outstanding=before.changed(self._rows.delta),
         )
 

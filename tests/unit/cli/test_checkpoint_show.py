@@ -142,3 +142,17 @@ def _files(path: Path) -> dict[str, tuple[int, int]]:
         str(file): (file.stat().st_mtime_ns, file.stat().st_size)
         for file in [path, *path.rglob("*")]
     }
+
+
+def test_it_tells_of_the_first_late_record(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch(low_watermark=100)
+    checkpoint.epoch("home", at=30, low_watermark=100)
+    (shown,) = _json(millrace, checkpoint)["computations"]
+
+    assert shown["counters"]["first_late"] == {
+        "key": "'home'",
+        "stream": "clicks",
+        "timestamp_us": 30,
+        "low_watermark_us": 100,
+        "epoch": 1,
+    }

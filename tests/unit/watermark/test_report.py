@@ -24,7 +24,7 @@ def test_nothing_pending_pins_nothing():
         Report(hold_us=90),
         Report(95, hold_us=90),
         Report(90, 1, 95),
-        Report(95, percentile_timers={99: 90, 50: 97}),
+        Report(95, percentile_timers=((50, 97), (99, 90))),
     ],
     ids=str,
 )
@@ -65,10 +65,10 @@ def test_work_whose_spread_is_not_known_keeps_every_share_back():
         (Report(wall_timer_us=5), True),
         (Report(wall_timer_us=6), False),
         (Report(hold_us=1), False),
-        (Report(percentile_timers={99: 20}), True),
-        (Report(percentile_timers={99: 21}), False),
-        (Report(percentile_timers={50: 10}), True),  # no longer asked for: as the low watermark
-        (Report(percentile_timers={50: 11}), False),
+        (Report(percentile_timers=((99, 20),)), True),
+        (Report(percentile_timers=((99, 21),)), False),
+        (Report(percentile_timers=((50, 10),)), True),  # no longer asked for: as the low watermark
+        (Report(percentile_timers=((50, 11),)), False),
     ],
 )
 def test_a_timer_is_due_by_its_own_clock(report, due):
