@@ -425,12 +425,13 @@ class Machine:
             earliest_us(self._rows, prefix)
             for prefix in (rows.TIMERS + b"\x00", rows.TIMERS + b"\x01", rows.HOLDS)
         )
-        if self._rows.delta is None:
-            return Report(timers_us, wall_us, held_us)
         waiting = {
             p: earliest_us(self._rows, rows.TIMERS + bytes([clock_of(0, p)]))
-            for p in self._waits_for
+            for p in sorted(work.percentiles)
         }
+        percentile_timers = tuple((p, us) for p, us in waiting.items() if us < MAX_TIMESTAMP)
+        if self._rows.delta is None:
+            return Report(timers_us, wall_us, held_us, percentile_timers=percentile_timers)
         before = work.outstanding
         if before is None:
             before = Outstanding.of(pending_us(self._rows.view))
@@ -438,9 +439,7 @@ class Machine:
             timers_us,
             wall_us,
             held_us,
-            percentile_timers=tuple(
-                (p, us) for p, us in sorted(waiting.items()) if us < MAX_TIMESTAMP
-            ),
+            percentile_timers=percentile_timers,
             outstanding=before.changed(self._rows.delta),
         )
 

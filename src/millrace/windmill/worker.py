@@ -212,7 +212,12 @@ class Worker:
         work = Work(
             number + 1, manifest.epoch, records, before_us, clocks[100], wall_us, wall_us,
             shown_us=manifest.before.outputs[spec.name],
-            percentiles={p: us for p, us in clocks.items() if p != 100},
+            percentiles={
+                # A timer whose percentile nobody declares any more waits for the low watermark.
+                p: clocks.get(p, clocks[100])
+                for p in {*spec.percentiles, *clocks, *(p for p, _ in report.percentile_timers)}
+                if p != 100
+            },
             percentiles_before=manifest.delivery_percentiles_us(spec),
             outstanding=report.outstanding,
         )  # fmt: skip

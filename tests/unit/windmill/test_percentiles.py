@@ -221,26 +221,46 @@ def test_a_pipeline_without_percentiles_keeps_no_count(harness):
     assert h._epochs.authority.report("Plain", 0).outstanding is None
 
 
+def start(percentiles, earlier=None):
+    """Return a Harness of a pipeline that waits for these; on the checkpoint of an earlier one."""
+
+    class Grows(Early):
+        pass
+
+    Grows.percentiles = percentiles
+    p = mr.Pipeline("p")
+    p.inject("events")
+    p.add(Grows, name="Grows")
+    h = mr.testing.Harness(p, intervals=1)
+    if earlier is not None:
+        h._durable = earlier._durable
+        h.crash()
+    return h
+
+
+def test_timers_whose_percentile_is_not_declared_any_more_wait_for_the_low_watermark():
+    h = start((90,))
+    put(h, timers={"t": {"at": 50, "percentile": 90}, "u": {"at": 70, "percentile": 90}})
+    later = start((), h)
+    later.advance_watermark("events", 49)
+    put(later)
+    assert fired(later) == []
+
+    later.advance_watermark("events", 50)
+    assert fired(later) == [("t", 50, 90)]
+    later.crash()
+    later.advance_watermark("events", 70)
+    assert fired(later) == [("t", 50, 90), ("u", 70, 90)]
+    later.close()
+
+
 def test_a_pipeline_that_asks_later_counts_what_was_pending_before():
     """The checkpoint has no counts yet; each interval makes its own when it next has work."""
-
-    def start(percentiles):
-        class Grows(Early):
-            pass
-
-        Grows.percentiles = percentiles
-        p = mr.Pipeline("p")
-        p.inject("events")
-        p.add(Grows, name="Grows")
-        return mr.testing.Harness(p, intervals=1)
-
     h = start(())
     for n in range(10):
         put(h, key=n, hold=100 + n)
     h.advance_watermark("events", 1_000)
-    later = start((90,))
-    later._durable = h._durable
-    later.crash()
+    later = start((90,), h)
     assert later.output_low_watermark("Grows", percentile=90) == 100
 
     put(later, key="new", hold=2_000)
