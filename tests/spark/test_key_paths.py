@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
-from millrace.spark.source import native_rows, numbered, sources_of
+from millrace.spark.source import Numbering, native_rows, sources_of
 from millrace.watermark.intervals import IntervalMap
 
 
@@ -96,7 +96,9 @@ def test_spark_gives_a_key_to_the_task_that_owns_its_interval(
 
     intervals_of = dict.fromkeys(names, intervals)
     rows = native_rows(source, tasks=tasks, intervals=intervals_of, several=True)
-    made = numbered(rows, [source]).select("pid", "edge", "hash", "key", "sequence").toArrow()
+    made = (
+        Numbering("sequence").toArrow().apply(rows, [source]).select("pid", "edge", "hash", "key")
+    )
     made = made.sort_by([("edge", "ascending"), ("sequence", "ascending")])
 
     columns = [names.index(str(edge.computation)) for edge in topology.edges]

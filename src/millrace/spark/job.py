@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from millrace.spark import wire
@@ -46,15 +45,7 @@ def run_job(plan: Plan, rows: DataFrame, manifest: Manifest, sinks: Sequence[Any
         sinks: The pipeline's sinks.
     """
     seen = Observation()
-    is_report = F.col("edge") == wire.REPORT
-    frame = plan.frame(rows, manifest).observe(
-        seen,
-        F.collect_list(F.when(is_report, F.col("report"))).alias("reports"),
-        *(
-            F.count(F.when(F.col("edge") == edge, True)).alias(f"rows{number}")
-            for number, edge in plan.sink_edges().items()
-        ),
-    )
+    frame = plan.frame(rows, manifest).observe(seen, *plan.observed)
     if len(sinks) == 1 and getattr(sinks[0], "single_pass", False):
         sinks[0](plan.sink_rows(frame, 0), manifest.epoch)
     elif not sinks:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
 from millrace.model.errors import PipelineError
@@ -24,7 +25,7 @@ from millrace.spark.formats import Columns
 from millrace.spark.level import LevelTask
 from millrace.spark.pickling import pickle_by_value, pickle_topology
 from millrace.spark.runtime import Blueprint, SourceColumns
-from millrace.spark.source import Source, native_rows, numbered, python_rows
+from millrace.spark.source import Numbering, Source, native_rows, python_rows
 from millrace.store import HardState
 from millrace.windmill.manifest import Manifest, encode_entry
 
@@ -103,9 +104,8 @@ class Plan:
         Args:
             intervals: Computation -> number of its intervals.
         """
-        several = any(len(source.stream.edges) > 1 for source in self._sources)
         frames = [
-            native_rows(source, tasks=self._tasks, intervals=intervals, several=several)
+            native_rows(source, tasks=self._tasks, intervals=intervals, several=self._several)
             if source.native
             else python_rows(source)
             for source in self._sources
@@ -128,7 +128,7 @@ class Plan:
             if source.stream.injection is not None
         }
         plain = encode_entry(manifest)
-        frame = numbered(rows, self._sources)
+        frame = self._numbering.apply(rows)
         if not self._sources[0].native:
             encode: Any = EncodeTask(self._blueprint, plain, latest_us)
             frame = frame.mapInArrow(encode, wire.DDL)
@@ -138,14 +138,45 @@ class Plan:
             frame = self._level(shuffled, level, plain, latest_us, ddl)
         return frame
 
-    def sink_edges(self) -> dict[int, int]:
-        """Return the number of the edge to each sink, by the sink's number."""
-        return {edge.sink: edge.number for edge in self._topology.edges if edge.sink is not None}
+    @cached_property
+    def observed(self) -> list[Column]:
+        """What is observed of a frame: ``reports``, and for each sink the number of its rows.
+
+        A sink's is called ``rows`` and its number.
+        """
+        is_report = F.col("edge") == wire.REPORT
+        return [
+            F.collect_list(F.when(is_report, F.col("report"))).alias("reports"),
+            *(
+                F.count(F.when(of_sink, True)).alias(f"rows{number}")
+                for number, (of_sink, _) in self._sinks.items()
+            ),
+        ]
 
     def sink_rows(self, frame: DataFrame, sink: int) -> DataFrame:
         """Return the rows of a sink, by its number."""
-        edge = self.sink_edges()[sink]
-        return frame.filter(F.col("edge") == edge).select(f"k{edge}.*")
+        of_sink, columns = self._sinks[sink]
+        return frame.filter(of_sink).select(columns)
+
+    # Columns are made once, and not for every epoch: making one takes several calls to the JVM.
+
+    @cached_property
+    def _numbering(self) -> Numbering:
+        return Numbering()
+
+    @property
+    def _several(self) -> bool:
+        """Whether a row of Spark's making may be for several edges."""
+        return any(source.native and len(source.stream.edges) > 1 for source in self._sources)
+
+    @cached_property
+    def _sinks(self) -> dict[int, tuple[Column, Column]]:
+        """By a sink's number, what is true of its rows, and their columns."""
+        return {
+            edge.sink: (F.col("edge") == edge.number, F.col(f"k{edge.number}.*"))
+            for edge in self._topology.edges
+            if edge.sink is not None
+        }
 
     def _level(
         self, shuffled: DataFrame, level: int, manifest: bytes, latest_us: dict[str, int], ddl: str

@@ -24,7 +24,7 @@ from millrace.model.pipeline import Injection
 from millrace.model.stream import ByFields
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.model.topology import Edge, StreamSpec, Topology
-from millrace.spark import processes, wire
+from millrace.spark import wire
 from millrace.spark.formats import fields_of
 from millrace.spark.values import check_format, value_columns
 from millrace.windmill.source_ids import FINGERPRINT_BYTES
@@ -192,16 +192,26 @@ def native_rows(
     return source.frame.select(to.alias("to"), time.alias("ts"), *others)
 
 
-def numbered(rows: DataFrame, sources: Sequence[Source]) -> DataFrame:
-    """Return a batch's rows with a column ``sequence``, the second half of the record ids.
+class Numbering:
+    """Gives a batch's rows a column ``sequence``, the second half of the record ids.
 
     Every consumer of a record sees the same id, so rows are numbered before they are multiplied.
+    The columns are made at the first batch, as making one takes several calls to the JVM.
     """
-    rows = rows.withColumn("sequence", F.monotonically_increasing_id())
-    if "to" not in rows.columns:
-        return rows
-    told = [name for name in (wire.FINGERPRINT, *processes.COLUMNS) if name in rows.columns]
-    return rows.select(F.inline("to"), "ts", "sequence", *(s.column for s in sources), *told)
+
+    def __init__(self) -> None:
+        self._sequence = F.monotonically_increasing_id()
+        self._single: list[Column] | None = None
+
+    def apply(self, rows: DataFrame) -> DataFrame:
+        """Return a batch's rows, numbered, one for each edge."""
+        rows = rows.withColumn("sequence", self._sequence)
+        if self._single is None:
+            self._single = []
+            if "to" in rows.columns:
+                others = [name for name in rows.columns if name != "to"]
+                self._single = [F.inline("to"), *map(F.col, others)]
+        return rows.select(*self._single) if self._single else rows
 
 
 def _time(source: Source) -> Column:
