@@ -96,9 +96,7 @@ def test_spark_gives_a_key_to_the_task_that_owns_its_interval(
 
     intervals_of = dict.fromkeys(names, intervals)
     rows = native_rows(source, tasks=tasks, intervals=intervals_of, several=True)
-    made = (
-        Numbering("sequence").toArrow().apply(rows, [source]).select("pid", "edge", "hash", "key")
-    )
+    made = Numbering().apply(rows).select("pid", "edge", "hash", "key", "sequence").toArrow()
     made = made.sort_by([("edge", "ascending"), ("sequence", "ascending")])
 
     columns = [names.index(str(edge.computation)) for edge in topology.edges]
