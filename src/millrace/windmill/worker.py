@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
-from millrace.model.errors import DamagedCache, DamagedStore, ZombieWriter
+from millrace.model.errors import DamagedCache, DamagedStore, StoreError, ZombieWriter
 from millrace.model.guarantees import WEAK
 from millrace.model.topology import ComputationSpec, Topology
 from millrace.store import (
@@ -321,11 +321,16 @@ class Worker:
             results[commit.interval] = self._replay(winner, manifest, mine)
 
     def _apply(self, commit: Commit) -> None:
-        """Bring the cache up to a commit just made; it is durable, so damage can wait."""
+        """Bring the cache up to a commit just made.
+
+        The commit is durable, so whatever is wrong with the cache can wait: the next epoch repairs
+        it, or says that it cannot. It may have been found damaged by the thread that writes
+        snapshots, and be empty now.
+        """
         try:
             self._caches.open(commit.computation, commit.interval).apply(commit)
-        except DamagedCache as damage:
-            _log.warning("%s", damage)
+        except StoreError as problem:
+            _log.warning("the cache is brought forward later: %s", problem)
 
     def _holds_productions(self, commit: Commit, manifest: Manifest) -> bool:
         """Return whether a commit can be replayed from what is in it.

@@ -290,6 +290,28 @@ def test_an_attempt_left_behind_does_not_turn_back_a_cache_that_went_on(attempts
     assert [caches.open("Count", interval).position for interval in (0, 1)] == [2, 2]
 
 
+def test_a_cache_that_is_emptied_while_user_code_runs_is_brought_forward_later(attempts):
+    """The thread that writes snapshots may find it damaged, and remove it."""
+    caches = MemoryCaches()
+    attempts.epochs.complete(
+        attempts.manifest,
+        attempts.run(Worker(attempts.topology, attempts.state, caches), *VALUES),
+        Observed(),
+    )
+    attempts.begin()
+    append = attempts.state.commits.append
+
+    def emptying(commits):
+        for interval in (0, 1):
+            caches.open("Count", interval).clear()
+        return append(commits)
+
+    attempts.state.commits.append = emptying
+    results = attempts.run(Worker(attempts.topology, attempts.state, caches), *VALUES)
+    assert [result.number for result in results] == [2, 2]
+    assert [caches.open("Count", interval).position for interval in (0, 1)] == [0, 0]
+
+
 def test_a_claim_since_the_manifest_does_not_end_its_epoch(attempts):
     Epochs(attempts.topology, attempts.state, intervals=2)
     results = attempts.run(attempts.worker(), *VALUES)
