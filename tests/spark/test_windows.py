@@ -77,6 +77,24 @@ def test_panes_on_spark_are_those_of_the_harness(tools: Any) -> None:
     assert status.counters["totals"].counted == {}
 
 
+def test_a_batch_gives_what_is_left_of_the_panes(tools: Any, spark: Any) -> None:
+    feed, kept = tools.feed("team string, points long, at timestamp"), Panes()
+    for step in SCRIPT:
+        if not isinstance(step, int):
+            feed.add(*step)
+    p = sessions(feed.bounded)
+    p.sink("totals", kept)
+    p.run_batch(spark)
+    with mr.testing.Harness(sessions()) as h:
+        h.inject("scores", [(Score(*row[:-1]), row[-1]) for step in SCRIPT
+                            if not isinstance(step, int) for row in step])  # fmt: skip
+        h.advance_watermark("scores", mr.MAX_TIMESTAMP)
+        expected = [row_of(output)[:4] for output in h.outputs("totals")]
+
+    assert sorted(row[:4] for row in kept.rows) == sorted(expected)
+    assert {row[6] for row in kept.rows} == {"ON_TIME"}
+
+
 class Panes:
     """A sink that keeps an epoch's rows, pane and all."""
 

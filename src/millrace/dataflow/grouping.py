@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -49,8 +49,7 @@ class GroupByKeyAndWindow(Computation):
     """Folds the values of each key and window, and emits panes.
 
     Args:
-        stream: Input stream.
-        extractor: Of the key.
+        inputs: Input stream -> key extractor.
         windowing: Where, when and how.
         combine: What.
         value: The value to aggregate: a column name, a function of the element, or None: itself.
@@ -66,15 +65,14 @@ class GroupByKeyAndWindow(Computation):
 
     def __init__(
         self,
-        stream: str,
-        extractor: KeyExtractor,
+        inputs: Mapping[str, KeyExtractor],
         windowing: Windowing,
         combine: CombineFn,
         value: str | Callable[[Any], Any] | None,
         output: str,
         format: Any = Any,
     ) -> None:
-        self.inputs = {stream: extractor}  # type: ignore[misc]  # of this instance
+        self.inputs = inputs  # type: ignore[misc]  # of this instance
         self.output = output
         self.windowing = windowing
         self.combine = combine
@@ -90,7 +88,7 @@ class GroupByKeyAndWindow(Computation):
         self._assign = assignment(self._window_fn)
         self._pick = picker(value)
         self._result_coder: Coder = coder_for(Any)
-        self.outputs = {output: DerivedFormat(stream, self._derive)}  # type: ignore[misc]
+        self.outputs = {output: DerivedFormat(tuple(inputs), self._derive)}  # type: ignore[misc]
         self.windows: MapState[WindowRow] = MapState(RowCoder(Any))
         if self._window_fn.merges:
             self.active: ValueState[tuple[Active, ...]] = ValueState(ActiveCoder())
@@ -98,9 +96,8 @@ class GroupByKeyAndWindow(Computation):
 
     def renamed(self, output: str, format: Any) -> GroupByKeyAndWindow:
         """Return the same with another name for its output, and a format unless that is Any."""
-        ((stream, extractor),) = self.inputs.items()
         return GroupByKeyAndWindow(
-            stream, extractor, self.windowing, self.combine, self.value, output, format
+            self.inputs, self.windowing, self.combine, self.value, output, format
         )
 
     # -- building ----------------------------------------------------------------------------------
@@ -110,15 +107,19 @@ class GroupByKeyAndWindow(Computation):
         how = self.windowing
         return f"{self.combine!r} {how.window_fn!r} {how.trigger!r} {how.mode!r}"
 
-    def _derive(self, format: Any) -> PanedCoder:
-        """Return the output's format for the input's."""
-        kind = field_type(plain_format(format), self.value)
+    def _kind(self, formats: Sequence[Any]) -> Any:
+        """Return the type of what is aggregated, for the inputs' formats."""
+        return field_type(plain_format(formats[0]), self.value)
+
+    def _derive(self, *formats: Any) -> PanedCoder:
+        """Return the output's format for the inputs'."""
+        kind = self._kind(formats)
         result = self.combine.result_type(kind) if self.format is Any else self.format
         return PanedCoder(result, retracts=self._retracting)
 
     def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> GroupByKeyAndWindow:
         """Return the grouping with state of the right types for its input."""
-        ((_, coder),) = formats.items()
+        coders = [formats[stream] for stream in self.inputs]
         bound = copy.copy(self)
         trigger = self.windowing.trigger
         if unbounded and not self._window_fn.ends and not trigger.fires_before_end_of_input:
@@ -128,21 +129,21 @@ class GroupByKeyAndWindow(Computation):
                 "end, such as mr.FixedWindows, or a trigger that does not wait for the end, such "
                 'as mr.Repeat(mr.AtPeriod("1 min")).'
             )
-        if isinstance(coder, PanedCoder) and coder.retracts and not self.combine.uncombines:
-            if self._discarding:
+        if any(isinstance(coder, PanedCoder) and coder.retracts for coder in coders):
+            if self._discarding and not self.combine.inverts:
                 raise PipelineError(
-                    f"the grouping {self.output!r} gets retractions, {self.combine!r} cannot take "
-                    "a value out, and DISCARDING keeps none to compute the result from again. Use "
-                    "mr.ACCUMULATING or mr.ACCUMULATING_AND_RETRACTING."
+                    f"the grouping {self.output!r} gets retractions, and with DISCARDING what they "
+                    f"take back is gone: {self.combine!r} cannot take out what it does not have. "
+                    "Use mr.ACCUMULATING or mr.ACCUMULATING_AND_RETRACTING."
                 )
-            bound.combine = Recomputed(self.combine)
-        elements = plain_format(coder)
-        kind = field_type(elements, self.value)
-        bound._pick = picker(self.value, elements)
+            if not self.combine.uncombines:
+                bound.combine = Recomputed(self.combine)
+        kind = self._kind(coders)
+        bound._pick = picker(self.value, plain_format(coders[0]))
         accumulator = bound.combine.accumulator_type(kind)
         users = not type(self.combine).__module__.startswith("millrace.")
         bound.windows = MapState(RowCoder(accumulator, checked=users))
-        output = bound._derive(coder)
+        output = bound._derive(*coders)
         bound.outputs = {self.output: output}  # type: ignore[misc]
         bound._result_coder = output.inner
         return bound

@@ -20,6 +20,7 @@ from millrace.dataflow.aggregations import (
     Top,
 )
 from millrace.dataflow.grouping import GroupByKeyAndWindow
+from millrace.dataflow.join import JoinByKeyAndWindow, pair_format
 from millrace.dataflow.strategy import (
     ACCUMULATING,
     END_OF_WINDOW,
@@ -32,6 +33,7 @@ from millrace.dataflow.triggers.trigger import Trigger
 from millrace.dataflow.windows import GlobalWindow
 from millrace.dataflow.windows.assigned import AssignedWindows
 from millrace.dataflow.windows.window_fn import WindowFn
+from millrace.model.derived import DerivedFormat
 from millrace.model.errors import PipelineError
 from millrace.model.stream import KeyExtractor, Stream, by_key
 from millrace.model.time import Duration
@@ -147,31 +149,46 @@ class WindowedStream(Stream):
                 f"aggregate({combine!r}): expected a mr.CombineFn, which has create, add, merge "
                 "and extract."
             )
-        taken = self.pipeline.computations
-        kind = type(combine).__name__.lower()
-        made = name or next(
-            free
-            for n in range(1, len(taken) + 2)
-            if (free := f"{self.name}.{kind}-{n}") not in taken
-        )
-        stream, extractor = self._keyed()
-        grouping = GroupByKeyAndWindow(stream, extractor, self.windowing, combine, value, made)
+        made = name or self._free_name(type(combine).__name__.lower())
+        stream, extractor = _keyed(self)
+        grouping = GroupByKeyAndWindow({stream: extractor}, self.windowing, combine, value, made)
         self.pipeline.add(grouping, name=made)
         windows = self.windowing.over(AssignedWindows(self.windowing.window_fn))
         return WindowedStream(
             Stream(self.pipeline, made), windows, None if name is not None else made
         )
 
-    def _keyed(self) -> tuple[str, KeyExtractor]:
-        """Return the stream to subscribe to, and how its keys are extracted.
+    def join(self, other: Stream, how: str = "inner", *, name: str | None = None) -> WindowedStream:
+        """Pair the values with those of another stream that have the same key and window.
 
-        Directly after ``key_by`` that is the stream before it, so that the key is extracted where
-        the stream's own consumers' are: by Spark itself, if it is a column.
+        Args:
+            other: With its key; it gets this stream's windows, trigger and mode.
+            how: ``inner``; ``left``, where a value of this stream without a partner is paired with
+                None; or ``outer``, where one of the other is, too.
+            name: Of the grouping.
+
+        Returns:
+            A stream of pairs (of this stream, of the other). A further pane of a window has all
+            its pairs again; with ``ACCUMULATING_AND_RETRACTING`` those before are taken back.
         """
-        made_by = [step for step in self.pipeline.steps if step.target == self.name]
-        if len(made_by) == 1 and isinstance(made_by[0].function, KeyExtractor):
-            return made_by[0].source, made_by[0].function
-        return self.name, by_key()
+        if not isinstance(other, Stream) or other.pipeline is not self.pipeline:
+            raise PipelineError(
+                f"{self!r}.join({other!r}): expected another stream of {self.pipeline!r}."
+            )
+        made = name or self._free_name("join")
+        sides = _keyed(self), _keyed(other)
+        if sides[0][0] == sides[1][0]:
+            sides = (self.name, by_key()), (other.name, by_key())
+        grouping = JoinByKeyAndWindow(sides, self.windowing, how, made)
+        self.pipeline.add(grouping, name=made)
+        pairs = Stream(self.pipeline, made).flat_map(_itself)
+        self.pipeline.formats[pairs.name] = DerivedFormat((made,), pair_format)
+        return WindowedStream(pairs, self.windowing.over(AssignedWindows(self.windowing.window_fn)))
+
+    def _free_name(self, kind: str) -> str:
+        taken = self.pipeline.computations
+        names = (f"{self.name}.{kind}-{n}" for n in range(1, len(taken) + 2))
+        return next(free for free in names if free not in taken)
 
     def sum(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
         """Add numbers up."""
@@ -228,3 +245,20 @@ class WindowedStream(Stream):
     def group(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
         """Return the list of the values, in order of arrival."""
         return self.aggregate(Group(), value, name=name)
+
+
+def _keyed(stream: Stream) -> tuple[str, KeyExtractor]:
+    """Return the stream to subscribe to for a stream with keys, and how the keys are extracted.
+
+    Directly after ``key_by`` that is the stream before it, so that the key is extracted where the
+    stream's own consumers' are: by Spark itself, if it is a column.
+    """
+    made_by = [step for step in stream.pipeline.steps if step.target == stream.name]
+    if len(made_by) == 1 and made_by[0].kind == "key_by":
+        assert isinstance(made_by[0].function, KeyExtractor)
+        return made_by[0].source, made_by[0].function
+    return stream.name, by_key()
+
+
+def _itself(value: Any) -> Any:
+    return value

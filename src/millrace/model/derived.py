@@ -1,7 +1,7 @@
-"""DerivedFormat: the format of an output that depends on that of an input.
+"""DerivedFormat: the format of a stream that depends on that of others.
 
 What a grouping gives depends on what it is given: the maximum of a stream of floats is a float. A
-stream's format is known only when the pipeline is built, so such an output says how to derive it.
+stream's format is known only when the pipeline is built, so such a stream says how to derive it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class DerivedFormat:
     """Stands in a computation's ``outputs`` for a format found when the pipeline is built.
 
     Attributes:
-        stream: The input.
-        derive: From its format to that of the output; called whenever the pipeline is built.
+        streams: Those that it depends on.
+        derive: From their formats to its own; called whenever the pipeline is built.
     """
 
-    stream: str
-    derive: Callable[[Any], Any]
+    streams: tuple[str, ...]
+    derive: Callable[..., Any]

@@ -466,7 +466,7 @@ def _inherited(
     """Return a publisher's format; a step that keeps values has that of the stream it reads."""
     format = who.format
     if isinstance(format, DerivedFormat):
-        return format.derive(_common(format.stream, publishers, seen))
+        format = format.derive(*(_common(name, publishers, seen) for name in format.streams))
     if who.kind != "step":
         return format
     source = _common(who.name, publishers, seen)

@@ -44,6 +44,9 @@ class CombineFn(Value):
     #: comes back as a list.
     accumulator: ClassVar[Any] = Any
 
+    #: Whether ``uncombine`` works on an accumulator that the value is not in, as a difference does.
+    inverts: ClassVar[bool] = False
+
     def create(self) -> Any:
         """Return the accumulator of no values."""
         raise NotImplementedError(f"{type(self).__name__} has no create")

@@ -26,6 +26,7 @@ class Distinct(CombineFn):
 
     #: Encoded value -> how often it is there, below zero while a retraction is ahead of its value.
     accumulator = dict[bytes, int]
+    inverts = True
 
     def create(self) -> dict[bytes, int]:
         """Return no values."""

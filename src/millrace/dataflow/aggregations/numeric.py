@@ -16,6 +16,7 @@ class Sum(CombineFn):
     """
 
     accumulator = int | float
+    inverts = True
 
     def create(self) -> int:
         """Return 0."""
@@ -52,6 +53,7 @@ class Count(CombineFn):
     """
 
     accumulator = int
+    inverts = True
 
     def create(self) -> int:
         """Return 0."""
@@ -86,6 +88,7 @@ class Mean(CombineFn):
     """
 
     accumulator = tuple[int | float, int]
+    inverts = True
 
     def create(self) -> tuple[int, int]:
         """Return sum and count of nothing."""

@@ -1,0 +1,121 @@
+"""Joins of two streams within windows: inner, left and outer.
+
+A join is a grouping like any other: its aggregation keeps the values of both sides, and its result
+is the pairs. So every window, trigger and mode goes with it, and retractions on either side do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+from millrace.dataflow.aggregations.combine_fn import CombineFn, without
+from millrace.dataflow.formats import plain_format
+from millrace.dataflow.grouping import GroupByKeyAndWindow
+from millrace.dataflow.strategy import Windowing
+from millrace.model.errors import PipelineError
+from millrace.model.record import Record
+from millrace.model.stream import KeyExtractor
+
+HOW = ("inner", "left", "outer")
+
+
+class Pairs(CombineFn):
+    """The pairs of the values of two sides; an element is (side, value), side 0 or 1.
+
+    Args:
+        how: ``inner``; ``left``: a left value without a right one is paired with None; ``outer``:
+            a right value without a left one, too.
+
+    >>> from millrace.dataflow.aggregations import combine
+    >>> combine(Pairs("left"), [(0, "a"), (0, "b")]), combine(Pairs("inner"), [(0, "a"), (1, "x")])
+    ([('a', None), ('b', None)], [('a', 'x')])
+    """
+
+    def __init__(self, how: str) -> None:
+        if how not in HOW:
+            raise PipelineError(f"join(how={how!r}): expected one of {', '.join(HOW)}.")
+        self.how = how
+
+    def create(self) -> tuple[list[Any], list[Any]]:
+        """Return two empty sides."""
+        return [], []
+
+    def add(self, accumulator: Any, value: Any) -> Any:
+        """Append a value to its side."""
+        side, element = value
+        accumulator[side].append(element)
+        return accumulator
+
+    def merge(self, accumulator: Any, other: Any) -> Any:
+        """Append the other's sides."""
+        for side in (0, 1):
+            accumulator[side].extend(other[side])
+        return accumulator
+
+    def uncombine(self, accumulator: Any, value: Any) -> Any:
+        """Drop one equal value from its side."""
+        side, element = value
+        without(accumulator[side], element, self)
+        return accumulator
+
+    def accumulator_type(self, value: Any) -> Any:
+        """Return the type of two lists."""
+        left, right = value
+        return tuple[list[left], list[right]]  # type: ignore[valid-type]  # made at run time
+
+    def result_type(self, value: Any) -> Any:
+        """Return the type of the list of pairs."""
+        left, right = (Any if kind is Any else kind | None for kind in value)
+        return list[tuple[left, right]]  # type: ignore[valid-type]  # made at run time
+
+    def extract(self, accumulator: Any) -> list[tuple[Any, Any]]:
+        """Return the pairs, by left value and then by right, in order of arrival."""
+        left, right = accumulator
+        if not right and self.how != "inner":
+            return [(value, None) for value in left]
+        if not left and self.how == "outer":
+            return [(None, value) for value in right]
+        return list(itertools.product(left, right))
+
+
+class JoinByKeyAndWindow(GroupByKeyAndWindow):
+    """Pairs the values of two streams by key and window.
+
+    Args:
+        sides: Left and right: stream and key extractor.
+        windowing: Where, when and how.
+        how: See :class:`Pairs`.
+        output: Output stream, of lists of pairs.
+    """
+
+    def __init__(
+        self,
+        sides: tuple[tuple[str, KeyExtractor], tuple[str, KeyExtractor]],
+        windowing: Windowing,
+        how: str,
+        output: str,
+    ) -> None:
+        (left, _), (right, _) = sides
+        if left == right:
+            raise PipelineError(
+                f"stream {left!r} is joined with itself by one key. Give one side a name or a step "
+                "of its own."
+            )
+        super().__init__(dict(sides), windowing, Pairs(how), None, output)
+        self._sides = {left: 0, right: 1}
+
+    def _kind(self, formats: Sequence[Any]) -> Any:
+        return tuple(plain_format(format) for format in formats)
+
+    def process_record(self, record: Record) -> None:
+        """Add an element to its side."""
+        record.value = self._sides[record.stream], record.value
+        super().process_record(record)
+
+
+def pair_format(format: Any) -> Any:
+    """Return the format of a pair, for that of the list of them."""
+    return typing.get_args(plain_format(format))[0]
