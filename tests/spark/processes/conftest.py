@@ -147,7 +147,7 @@ class Driver(Process):
             time.sleep(0.005)
 
     def finish(self, status: int = 0) -> str:
-        assert self.process.wait(240) == status, self.output()
+        assert self.process.wait(900) == status, self.output()
         return self.output()
 
 

@@ -170,6 +170,6 @@ if sys.argv[2] == "wait":
     run.wait()
     print("stopped", run.status().state, run.status().epoch, flush=True)
 else:
-    assert run.process_available("200 s")
-    assert run.drain("100 s")
+    assert run.process_available("900 s")
+    assert run.drain("300 s")
     print("drained", run.status().replayed, flush=True)
