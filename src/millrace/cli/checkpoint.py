@@ -42,6 +42,8 @@ def show(path: str, as_json: bool) -> None:
     if summary.computations:
         console.print(_computations(summary.computations))
         console.print(_pending(summary.computations))
+        if any(one.counters.counted for one in summary.computations):
+            console.print(_counted(summary.computations))
 
 
 @checkpoint.command()
@@ -153,6 +155,15 @@ def _pending(computations: list[ComputationSummary]) -> Table:
         ]
         low_watermark = format_timestamp(one.low_watermark)
         _add(table, one.name, low_watermark, format_timestamp(one.output_low_watermark), *pending)
+    return table
+
+
+def _counted(computations: list[ComputationSummary]) -> Table:
+    """Return what computations counted themselves, such as elements that came too late."""
+    table = _table("computation", "counter", "count")
+    for one in computations:
+        for name, n in sorted(one.counters.counted.items()):
+            _add(table, one.name, name, n)
     return table
 
 

@@ -391,9 +391,11 @@ class Machine:
             self._timers.flush(key)
         if self._hold is not None:
             self._write_hold(key, self._hold[0])
-        for name, n in self._counts.items():
+        if self._counts:
             counted = self._counters.counted
-            counted[name] = counted.get(name, 0) + n
+            for name, n in self._counts.items():
+                counted[name] = counted.get(name, 0) + n
+            self._counts = {}
         return True
 
     def _verify(self) -> None:

@@ -35,6 +35,7 @@ class Counter(mr.Computation):
 
     def process_record(self, record: mr.Record) -> None:
         self.count.set(self.count.get(0) + 1)
+        self.increment("seen")
         self.set_timer("report", at=mr.MINUTE)
         self.set_timer("look", at=mr.HOUR, domain=mr.WALL_TIME)
         self.hold(record.timestamp)

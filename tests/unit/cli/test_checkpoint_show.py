@@ -40,6 +40,14 @@ def test_it_shows_the_last_completed_epoch(millrace: Any, checkpoint: Any) -> No
     assert one["counters"]["worst_lateness_us"] == 25  # behind what was published with it
 
 
+def test_it_shows_what_a_computation_counted_itself(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch("a", "b", "a", at=20, low_watermark=10)
+
+    (one,) = _json(millrace, checkpoint)["computations"]
+    assert one["counters"]["counted"] == {"seen": 3}
+    assert "seen" in millrace("checkpoint", "show", str(checkpoint.path)).output
+
+
 def test_it_shows_an_unfinished_epoch(millrace: Any, checkpoint: Any) -> None:
     checkpoint.epoch("a", low_watermark=10)
     checkpoint.epoch("a", low_watermark=20, complete=False)
