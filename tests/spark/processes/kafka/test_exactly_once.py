@@ -19,6 +19,8 @@ pytestmark = pytest.mark.timeout(900)
 
 PROGRAM = Path(__file__).with_name("program.py")
 SENDERS, EACH = 5, 40
+#: Each costs the start of another driver.
+KILLS = 1
 
 
 class Driver:
@@ -82,7 +84,7 @@ def test_exactly_once_through_kill_9(kafka: Any, postgres: Any, tmp_path: Path) 
         return len(list((tmp_path / "checkpoint" / "epochs").glob("*.json")))
 
     send(70)
-    for _ in range(2):
+    for _ in range(KILLS):
         driver = Driver(settings, tmp_path / "driver.log")
         try:
             wanted, deadline = epochs() + draw.randrange(3, 6), time.monotonic() + 180
