@@ -161,6 +161,15 @@ def test_a_checkpoint_whose_path_another_driver_made_survives_a_power_cut():
         assert LocalHardState.open(ROOT, disk=on).commits.read("count", 0, 1) == COMMIT
 
 
+def test_a_slot_that_is_collected_while_it_is_compared_was_taken():
+    """Seed 643: an attempt left behind was told that its checkpoint had been removed."""
+    ask = Asked()
+    state = LocalHardState.create_or_open(ROOT, pipeline="p", disk=disk(ask))
+    assert state.commits.append([COMMIT]) == [True]
+    ask.call, ask.then = "stat", lambda: state.commits.remove("count", 0, [1])
+    assert state.commits.append([COMMIT]) == [False]
+
+
 def test_two_drivers_make_a_checkpoint_at_once():
     """Seed 53 of its first day: the slower one took the other's new checkpoint for foreign."""
     ask = Asked("list")

@@ -205,7 +205,12 @@ def _link(temporary: Path, slot: Path, disk: Disk) -> bool:
         disk.link(temporary, slot)
     except FileExistsError:
         # NFS may carry a link out, lose the reply, and answer the repeated call with EEXIST.
-        return same_file(temporary, slot, disk)
+        try:
+            return same_file(temporary, slot, disk)
+        except FileNotFoundError:
+            if exists(slot, disk):
+                raise  # the temporary name has gone
+            return False  # the slot has been collected since, so it was taken by another
     except OSError as error:
         if error.errno in _NO_HARD_LINKS:
             raise _unwritable(

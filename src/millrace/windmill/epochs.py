@@ -91,6 +91,7 @@ class Epochs:
         state: The checkpoint.
         intervals: Number of key intervals for each computation that the checkpoint does not know
             yet; a power of two.
+        claim_entries: After how many entries of the log the claim is repeated; by default 200.
 
     Raises:
         CheckpointMismatch: The checkpoint belongs to another topology; nothing has been written.
@@ -106,7 +107,14 @@ class Epochs:
         history: The epochs that this process completed.
     """
 
-    def __init__(self, topology: Topology, state: HardState, *, intervals: int) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        state: HardState,
+        *,
+        intervals: int,
+        claim_entries: int | None = None,
+    ) -> None:
         self.state = state
         self._topology = topology
         self._log = state.epochs
@@ -125,6 +133,7 @@ class Epochs:
         self._cover({spec.name: uniform for spec in topology.computations})
         self._wall_time_us = 0
         self._last = self._log.last()
+        self._claim_entries = claim_entries or _CLAIM_ENTRIES
         self._claim_entry = self._completion_entry = 0
         earlier = self._recover()
         self._report_fresh()
@@ -212,7 +221,7 @@ class Epochs:
                 "directories deleted or restored without the other? Restore both from one copy, "
                 "or start with a new checkpoint."
             )
-        if self._last - self._claim_entry >= _CLAIM_ENTRIES:
+        if self._last - self._claim_entry >= self._claim_entries:
             self._claim()
         outputs = self.authority.low_watermarks.outputs
         published = {

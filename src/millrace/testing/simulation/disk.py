@@ -50,6 +50,9 @@ class SimulatedDisk:
         random: Decides what a power cut leaves.
         ask: Called before each call.
 
+    Attributes:
+        removed: Path of a file that was removed -> what it held, the first time.
+
     >>> disk = SimulatedDisk(Random(0), lambda call, path: 0)
     >>> disk.mkdir(Path("/a"))
     >>> disk.listdir(Path("/"))
@@ -63,6 +66,7 @@ class SimulatedDisk:
         self._fds: dict[int, tuple[_File | _Directory, Path]] = {}
         self._next_fd = 3
         self._root = _Directory(0)
+        self.removed: dict[Path, bytes] = {}
 
     # -- the system calls --------------------------------------------------------------------------
 
@@ -150,7 +154,9 @@ class SimulatedDisk:
         directory, name = self._parent(path)
         if name not in directory.names:
             raise _error(errno.ENOENT, path)
-        del directory.names[name]
+        removed = directory.names.pop(name)
+        if isinstance(removed, _File):
+            self.removed.setdefault(path, removed.data)
 
     def mkdir(self, path: Path, /) -> None:
         """As :func:`os.mkdir`."""

@@ -14,16 +14,18 @@ from typing import Any, Protocol
 
 from millrace.injectors.publisher import Publisher
 from millrace.model.topology import Topology, injector_name
-from millrace.store import LocalHardState
+from millrace.store import Collector, LocalHardState
 from millrace.testing.simulation import workload
 from millrace.testing.simulation.level import Levels, Row
 from millrace.testing.simulation.scheduler import Scheduler
 from millrace.testing.simulation.spark import Cluster, Job
-from millrace.watermark.process import ONLY, Process
 from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.manifest import Manifest
 
 #: Where the checkpoint is; drivers make the path to it.
 ROOT = Path("/data/checkpoint")
+#: A run repeats its claim after so many entries of the epoch log, so that schedules cross it.
+CLAIM_ENTRIES = 6
 
 
 class ConcurrentQuery(Exception):
@@ -64,6 +66,10 @@ class World(Cluster, Protocol):
         """Return what this driver takes for the time."""
         ...
 
+    def tidy_up(self, name: str, work: Callable[[], object]) -> None:
+        """Do this beside everything else, or not, as the schedule says."""
+        ...
+
     def write_sink(self, epoch: int, row: Row) -> None:
         """Upsert a row by its id."""
         ...
@@ -77,15 +83,18 @@ def published(publisher: Publisher, epochs: Epochs, wall_time_us: int) -> dict[s
     )
 
 
-def observed(records: list[tuple[Any, int]]) -> Observed:
+def observed(
+    publisher: Publisher, epochs: Epochs, manifest: Manifest, records: list[tuple[Any, int]]
+) -> Observed:
     """Return what a batch tells of the injected stream."""
-    if not records:
-        return Observed()
-    newest_us = max(at_us for _, at_us in records)
-    stream = workload.STREAM
-    return Observed(
-        {stream: newest_us}, {stream: len(records)}, {}, {stream: {ONLY: Process(newest_us)}}
+    seen = Observed()
+    if records:
+        newest_us = max(at_us for _, at_us in records)
+        seen = Observed({workload.STREAM: newest_us}, {workload.STREAM: len(records)})
+    seen.processes = publisher.heard(
+        seen.by_process(), epochs.observed.processes, manifest.wall_time_us
     )
+    return seen
 
 
 def drains(log: QueryLog, batch: int, records: int) -> bool:
@@ -102,7 +111,10 @@ def drive(world: World, name: str, random_end: Callable[[int], int]) -> None:
         random_end: Chooses how far the next batch reads, given where it starts.
     """
     state = world.open_state()
-    epochs = Epochs(world.topology, state, intervals=world.work.intervals)
+    epochs = Epochs(
+        world.topology, state, intervals=world.work.intervals, claim_entries=CLAIM_ENTRIES
+    )
+    collector = Collector(state)
     publisher = Publisher.of(world.topology)
     log = world.query_log
     world.scheduler.step("read Spark's log")
@@ -119,6 +131,7 @@ def drive(world: World, name: str, random_end: Callable[[int], int]) -> None:
             log.offsets[batch] = (start, end)
         planned = False
         _run_batch(world, name, epochs, publisher, batch)
+        world.tidy_up(f"{name} collector", lambda: collector.collect(epochs.collectable()))
         world.scheduler.step(f"write commit {batch}")
         log.done.add(batch)
         batch += 1
@@ -142,7 +155,7 @@ def _run_batch(world: World, name: str, epochs: Epochs, publisher: Publisher, ba
     world.jobs.append(job)
     rows, results = job.run()
     write_sinks(world, batch, rows)
-    epochs.complete(manifest, results, observed(read))
+    epochs.complete(manifest, results, observed(publisher, epochs, manifest, read))
 
 
 def write_sinks(world: World, epoch: int, rows: list[Row]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Protocol
 
+from millrace.model.errors import StoreError
 from millrace.store import LocalHardState, MemoryCache, bring
 from millrace.testing.simulation.disk import LOST_REPLY, TEAR, SimulatedDisk
 from millrace.testing.simulation.driver import ROOT
@@ -201,6 +202,8 @@ class Fate:
             try:
                 state = LocalHardState.open(ROOT, disk=self._world.disk)
                 bring(older, state, computation, interval, pick % position)
+            except StoreError:
+                older.clear()  # what it would take was collected
             finally:
                 self._world.scheduler.current = current
         host.caches[computation, interval] = older

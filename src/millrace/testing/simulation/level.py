@@ -19,6 +19,7 @@ from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import injected_origin, place, production_ids
 from millrace.windmill.routing import Productions, Router
+from millrace.windmill.source_ids import fingerprint, unseal
 from millrace.windmill.worker import Result, Worker
 
 
@@ -76,11 +77,14 @@ class Levels:
     def source(self, stream: str, records: Sequence[tuple[Any, int]]) -> Block:
         """Return what the source stage sends: each record, encoded, on its edges."""
         router, block = Router(self._topology), Block()
+        injection = self._topology.streams[stream].injection
+        assert injection is not None, f"{stream!r} is injected"
         number = [spec.name for spec in self._topology.injected()].index(stream)
         origin = injected_origin(number, self._manifest.epoch)
         for n, (value, timestamp_us) in enumerate(records):
             made = Productions()
-            router.send(made, stream, value, timestamp_us, None)
+            id = None if injection.id is None else fingerprint(value[injection.id])
+            router.send_injected(made, stream, value, timestamp_us, id)
             self._address(block, made, origin, [place(0, n)] * len(made), 0)
         for spec in self._topology.injected():
             name = injector_name(spec.name)
@@ -174,16 +178,25 @@ class Levels:
         return (bisect_right(starts, hashed) - 1) * self._tasks // len(starts)
 
     def _arrivals(self, rows: Sequence[Row]) -> Arrivals:
-        streams = [self._topology.edges[row.edge].stream for row in rows]
+        by_edge: dict[int, list[Row]] = {}
+        for row in rows:
+            by_edge.setdefault(row.edge, []).append(row)
+        return Arrivals.together([self._on(edge, found) for edge, found in by_edge.items()])
+
+    def _on(self, number: int, rows: Sequence[Row]) -> Arrivals:
+        edge = self._topology.edges[number]
+        stream, ids = self._topology.streams[edge.stream], None
+        values = [row.value for row in rows]
+        origins = np.array([row.origin for row in rows], dtype=np.int64)
+        if edge.identified:
+            values, ids = unseal(edge.stream, values, origins, stream.slacks)
         return Arrivals(
             np.array([row.hash for row in rows], dtype=np.uint64),
             [row.key for row in rows],
-            [
-                self._topology.streams[stream].coder.decode(row.value)
-                for stream, row in zip(streams, rows, strict=True)
-            ],
+            [stream.coder.decode(value) for value in values],
             np.array([row.timestamp for row in rows], dtype=np.int64),
-            streams,
-            np.array([row.origin for row in rows], dtype=np.int64),
+            edge.stream,
+            origins,
             np.array([row.sequence for row in rows], dtype=np.int64),
+            ids,
         )

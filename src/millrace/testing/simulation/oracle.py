@@ -53,7 +53,7 @@ from millrace.testing.simulation.level import Block, Levels, Row
 from millrace.testing.simulation.scheduler import Killed
 from millrace.testing.simulation.spark import FetchFailed, JobFailed
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import Claim, Completion, Manifest, decode_entry
+from millrace.windmill.manifest import Claim, Completion, Entry, Manifest, decode_entry
 from millrace.windmill.worker import Worker
 
 #: What a process may end with. Anything else is a bug, whatever the outputs are.
@@ -100,7 +100,7 @@ def judge(run: Judged) -> str | None:
     """Return what differs from a run without faults; None if nothing does."""
     try:
         state = LocalHardState.open(ROOT, disk=run.disk)
-        manifests, completions = _epoch_log(state)
+        manifests, completions = _epoch_log(run, state)
         reference = _Reference(run, manifests)
         _same_rows(run, reference.sunk)
         for epoch, (completion, expected) in enumerate(
@@ -113,29 +113,41 @@ def judge(run: Judged) -> str | None:
     return None
 
 
-def _epoch_log(state: HardState) -> tuple[list[Manifest], list[Completion]]:
+def _epoch_log(run: Judged, state: HardState) -> tuple[list[Manifest], list[Completion]]:
     """Return manifests and completions, which must alternate, under ever newer claims."""
     manifests: list[Manifest] = []
     completions: list[Completion] = []
     generation = 0
     for number in range(1, state.epochs.last() + 1):
-        data = state.epochs.read(number)
-        entry = decode_entry(data) if data is not None else None
+        entry = _entry(run, state, number)
         if isinstance(entry, Claim):
-            _check(entry.generation == generation + 1, f"entry {number}: {entry.generation} claims")
+            _check(
+                entry.generation in (generation, generation + 1),
+                f"entry {number}: generation {entry.generation} claims after {generation}",
+            )
             generation = entry.generation
-        elif isinstance(entry, Manifest):
-            _check(entry.generation == generation, f"entry {number} is a zombie's manifest")
-            _check(len(manifests) == len(completions), f"entry {number}: a second manifest")
-            _check(entry.epoch == len(manifests), f"entry {number}: manifest {entry.epoch}")
+            continue
+        kind = type(entry).__name__.lower()
+        _check(entry.generation == generation, f"entry {number} is a zombie's {kind}")
+        if isinstance(entry, Manifest):
+            _check(entry.epoch == len(manifests) == len(completions), f"entry {number}: {kind}")
             manifests.append(entry)
-        elif isinstance(entry, Completion):
-            _check(entry.generation == generation, f"entry {number} is a zombie's completion")
-            _check(len(manifests) == len(completions) + 1, f"entry {number}: a second completion")
-            _check(entry.epoch == len(completions), f"entry {number}: completion {entry.epoch}")
+        else:
+            _check(entry.epoch == len(completions) < len(manifests), f"entry {number}: {kind}")
             completions.append(entry)
     _check(bool(completions) and completions[-1].drained, "the last epoch is not complete")
     return manifests, completions
+
+
+def _entry(run: Judged, state: HardState, number: int) -> Entry:
+    """Return an entry of the epoch log, also one that was collected."""
+    data = state.epochs.read(number) if number >= state.epochs.first() else None
+    if data is None:
+        kept = run.disk.removed.get(ROOT / "epochs" / f"{number:010d}.json")
+        _check(kept is not None, f"entry {number} is missing, and was not collected")
+        assert kept is not None
+        data = kept[: kept.rfind(b"\n", 0, -1)]  # its last line is a checksum
+    return decode_entry(data)
 
 
 class _Reference:
@@ -184,7 +196,8 @@ class _Reference:
                 block.task = 0
                 block = levels.run(level, 0, [block], worker)
             self.sunk.update(dict.fromkeys(block.rows.get(0, ()), epoch))
-            done = epochs.complete(manifest, block.results, observed(read))
+            seen = observed(publisher, epochs, manifest, read)
+            done = epochs.complete(manifest, block.results, seen)
             check_low_watermarks(before, done.after)
             self.completions.append(decode_completion(msgspec.json.encode(done)))
 
@@ -247,7 +260,7 @@ def _same_state(run: Judged, state: HardState, reference: _Reference, last: Comp
             )
             _same(
                 where,
-                _rows(state, spec.name, entry.id, number),
+                _rows(state, spec.name, entry.id, number, last.chains[spec.name].get(entry.id, 0)),
                 _rows(reference.state, spec.name, entry.id, number),
             )
             for host in run.hosts:
@@ -260,9 +273,11 @@ def _same_state(run: Judged, state: HardState, reference: _Reference, last: Comp
                     )
 
 
-def _rows(state: HardState, computation: str, interval: int, number: int) -> dict[bytes, bytes]:
+def _rows(
+    state: HardState, computation: str, interval: int, number: int, chain: int | None = None
+) -> dict[bytes, bytes]:
     cache = MemoryCache(computation, interval)
-    bring(cache, state, computation, interval, number)
+    bring(cache, state, computation, interval, number, chain)
     return _scan(cache)
 
 

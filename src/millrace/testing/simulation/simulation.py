@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from millrace.store import LocalHardState
+from millrace.model.errors import StoreError
+from millrace.model.time import SECOND
+from millrace.store import LocalHardState, SnapshotPolicy, write_if_due
 from millrace.store.durable import TEMPORARY_SUFFIX
 from millrace.testing.simulation import oracle, workload
 from millrace.testing.simulation.disk import SimulatedDisk
@@ -24,6 +26,8 @@ from millrace.testing.simulation.scheduler import Process, Scheduler, Stuck
 from millrace.testing.simulation.spark import Job
 from millrace.windmill.worker import Worker
 
+#: Whenever it is asked for: a schedule is short.
+_SNAPSHOTS = SnapshotPolicy(fixed_bytes=0)
 _TEMPORARY = re.compile(r"tmp/[\w-]+" + re.escape(TEMPORARY_SUFFIX))
 
 
@@ -75,8 +79,8 @@ class Simulation:
     ) -> None:
         self.seed = seed
         self.random = Random(f"{seed} world")
-        self.topology = workload.topology()
         self.work = workload.generate(Random(f"{seed} work"))
+        self.topology = workload.topology(weak=self.work.weak, ids=self.work.ids)
         self.faults = [] if calm else plan(Random(f"{seed} faults"))
         stickiness = self.random.choice((0.0, 0.5, 0.8, 0.95))
         self.scheduler = Scheduler(
@@ -92,6 +96,7 @@ class Simulation:
         self.drivers: list[Process] = []
         self.sunk: dict[Row, int] = {}
         self._sunk_ids: dict[tuple[int, int, int], Row] = {}
+        self._tidying: set[str] = set()
         self._clocks: dict[Process, int] = {}
         self._trace: list[str] | None = [] if trace else None
         self._fate = Fate(
@@ -154,7 +159,8 @@ class Simulation:
         random = Random(f"{self.seed} {name}")
 
         def read_to(start: int) -> int:
-            return min(len(self.work.records), start + random.randint(1, self.work.per_batch))
+            most = self.work.per_batch
+            return min(len(self.work.records), start + random.randint(most // 2, most))
 
         process = self.scheduler.spawn(name, 0, lambda: drive(self, name, read_to))
         self._clocks[process] = random.choice((0, 0, 50, 500))
@@ -175,7 +181,34 @@ class Simulation:
     def clock(self) -> int:
         """Return what the driver at hand takes for the time; drivers disagree."""
         assert self.scheduler.current is not None, "only a process has a clock"
-        return 10_000 + self.scheduler.steps + self._clocks[self.scheduler.current]
+        return (10_000 + self.scheduler.steps + self._clocks[self.scheduler.current]) * SECOND
+
+    def tidy_up(self, name: str, work: Callable[[], object]) -> None:
+        """Do this in a process beside the others, unless the last of that name is still at it."""
+        if not self.work.tidy or name in self._tidying or self.random.random() < 0.4:
+            return
+        self._tidying.add(name)
+
+        def tidy() -> None:
+            try:
+                work()
+            except StoreError as error:  # tried again next time
+                self.note(name, f"{type(error).__name__}: {error}")
+            finally:
+                self._tidying.discard(name)
+
+        self.scheduler.spawn(name, -1, tidy)
+
+    def write_snapshots(self, host: Host) -> None:
+        """Write the snapshots that are due of a host's caches, in a process beside its tasks."""
+
+        def write() -> None:
+            state, caches = LocalHardState.open(ROOT, disk=self.disk), HostCaches(host)
+            for name, interval in list(host.caches):
+                cache = caches.open(name, interval)
+                write_if_due(cache, state.snapshots, name, interval, _SNAPSHOTS)
+
+        self.tidy_up(f"host {host.number} snapshots", write)
 
     def write_sink(self, epoch: int, row: Row) -> None:
         """Upsert a row by its id."""

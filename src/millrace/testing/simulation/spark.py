@@ -41,6 +41,10 @@ class Cluster(Protocol):
         """Return the worker of a new Python process; called within a process."""
         ...
 
+    def write_snapshots(self, host: Host) -> None:
+        """Write snapshots of a host's caches beside its tasks, if the schedule says so."""
+        ...
+
 
 @dataclass
 class Attempt:
@@ -158,6 +162,7 @@ class Job:
             raise
         self._send(level, task, made, host)
         idle.append(worker)
+        self._cluster.write_snapshots(host)
 
     def _send(self, level: int, task: int, made: Block, host: Host) -> None:
         self._cluster.scheduler.step("send")

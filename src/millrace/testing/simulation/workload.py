@@ -1,8 +1,9 @@
 """The workload: a pipeline that uses everything, and input for it that follows from a seed.
 
 Three levels, state cells of every kind, holds, timers of both domains, set, moved and deleted, late
-records, records that user code fails on, and user code whose outcome is different each time it runs
-(it draws random numbers), as code that reads a clock or asks a service is.
+records, records that user code fails on, records that the source delivers again, strong and weak
+productions, and user code whose outcome is different each time it runs (it draws random numbers),
+as code that reads a clock or asks a service is.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any
 
 from millrace.injectors.policy import BoundedDelay
 from millrace.model.computation import Computation
+from millrace.model.guarantees import STRONG, WEAK
 from millrace.model.pipeline import Pipeline
 from millrace.model.record import WALL_TIME, Record, Timer
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
 from millrace.model.stream import by
+from millrace.model.time import SECOND
 from millrace.model.topology import Topology, build
 
 STREAM = "events"
@@ -55,7 +58,7 @@ class Enrich(Computation):
         self.numbers.add(n)
         if n % 3 == 0:
             self.hold(record.timestamp)
-            self.set_timer("flush", at=record.timestamp + 20)
+            self.set_timer("flush", at=record.timestamp + 20 * SECOND)
         self._send(n, [record.id.hex(), record.late])
         if n == POISON:
             raise ValueError(f"{n} is not to be had")
@@ -84,14 +87,14 @@ class Aggregate(Computation):
 
     def process_record(self, record: Record) -> None:
         """Count, and chain the numbers seen, so that order and repetition show."""
-        bucket = record.timestamp // 10
+        bucket = record.timestamp // (10 * SECOND)
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
         self.total.add(1)
         self.chain.set((self.chain.get(0) * 31 + record.value[2] + 1) % (1 << 40))
-        self.set_timer(bucket, at=(bucket + 1) * 10)
+        self.set_timer(bucket, at=(bucket + 1) * 10 * SECOND)
         if record.value[3] % 4 == 1:
             self.delete_timer(bucket - 1)
-        self.set_timer("wall", at=self.wall_time + 90, domain=WALL_TIME)
+        self.set_timer("wall", at=self.wall_time + 90 * SECOND, domain=WALL_TIME)
 
     def process_timer(self, timer: Timer) -> None:
         """Produce a bucket's count, or on the wall clock the whole state."""
@@ -121,7 +124,7 @@ class Alert(Computation):
         self.count.set(self.count.get(0) + 1)
         number = record.value[3] if record.stream == "aggregates" else record.value[2]
         self.chain.set((self.chain.get(0) * 31 + number + 1) % (1 << 40))
-        self.set_timer("silence", at=record.timestamp + 12)
+        self.set_timer("silence", at=record.timestamp + 12 * SECOND)
         if self.count.get() % 2:
             said = [self.key, self.count.get(), self.chain.get(), record.late, record.id.hex()]
             self.produce("alerts", said)
@@ -131,12 +134,23 @@ class Alert(Computation):
         self.produce("alerts", [self.key, self.count.get(), self.chain.get(), timer.at])
 
 
-def pipeline() -> Pipeline:
-    """Return the pipeline; the simulation keeps what its sinks get."""
+def pipeline(*, weak: bool, ids: bool) -> Pipeline:
+    """Return the pipeline; the simulation keeps what its sinks get.
+
+    Args:
+        weak: Whether the second level leaves its productions out of its commits.
+        ids: Whether the source's duplicates are filtered by an id of its own.
+    """
     p = Pipeline("simulated")
-    p.inject(STREAM, low_watermark=BoundedDelay(15))
-    for computation in (Enrich, Aggregate, Alert):
-        p.add(computation)
+    p.inject(
+        STREAM,
+        low_watermark=BoundedDelay("15 s"),
+        id="id" if ids else None,
+        slack="30 s" if ids else None,
+    )
+    p.add(Enrich)
+    p.add(Aggregate, productions=WEAK if weak else STRONG)
+    p.add(Alert)
     p.dead_letter("refused")
     for stream in SUNK:
         p.sink(stream, _nowhere)
@@ -144,9 +158,9 @@ def pipeline() -> Pipeline:
 
 
 @functools.cache
-def topology() -> Topology:
+def topology(*, weak: bool, ids: bool) -> Topology:
     """Return the pipeline, checked."""
-    return build(pipeline())
+    return build(pipeline(weak=weak, ids=ids))
 
 
 @dataclass(frozen=True)
@@ -155,10 +169,13 @@ class Workload:
 
     Attributes:
         records: (value, timestamp) pairs of the injected stream, in the order of the source.
-        per_batch: How many of them a batch takes, at most; each driver plans anew.
+        per_batch: How many of them a batch takes at most, and half of that at least.
         intervals: Key intervals a computation.
         tasks: Tasks a level.
         hosts: Machines.
+        weak: See :func:`pipeline`.
+        ids: See :func:`pipeline`.
+        tidy: Whether snapshots are written and what they cover is collected.
     """
 
     records: list[tuple[dict[str, Any], int]]
@@ -166,6 +183,9 @@ class Workload:
     intervals: int
     tasks: int
     hosts: int
+    weak: bool
+    ids: bool
+    tidy: bool
 
 
 def generate(random: Random) -> Workload:
@@ -173,16 +193,23 @@ def generate(random: Random) -> Workload:
     users = "abcdef"[: random.randint(2, 6)]
     records: list[tuple[dict[str, Any], int]] = []
     now = 1_000
-    for _ in range(random.randint(10, 32)):
+    for number in range(random.randint(10, 30)):
         now += random.randint(0, 6)
+        if records and random.random() < 0.15:
+            records.append(random.choice(records[-12:]))  # delivered again
+            continue
         late = random.randint(20, 60) if random.random() < 0.1 else random.randint(0, 12)
-        records.append(({"user": random.choice(users), "n": random.randint(0, 14)}, now - late))
+        value = {"id": number, "user": random.choice(users), "n": random.randint(0, 14)}
+        records.append((value, (now - late) * SECOND))
     return Workload(
         records,
-        per_batch=random.randint(6, 12),
+        per_batch=random.randint(5, 12),
         intervals=random.choice((1, 2, 4)),
         tasks=random.choice((1, 2, 2, 3)),
         hosts=random.choice((1, 2, 3)),
+        weak=random.random() < 0.4,
+        ids=random.random() < 0.6,
+        tidy=random.random() < 0.6,
     )
 
 
