@@ -15,6 +15,7 @@ the truth; that state, later levels and other sinks have the same ones is then p
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -189,7 +190,7 @@ class _Reference:
             assert manifest is not None, "the epoch after the last one is not complete"
             for what in ("injectors", "before", "numbers", "reports", "intervals", "draining"):
                 _same(f"manifest {epoch}, {what}", getattr(was, what), getattr(manifest, what))
-            before = msgspec.convert(msgspec.to_builtins(manifest.before), type(manifest.before))
+            before = copy.deepcopy(manifest.before)
             levels = Levels(run.topology, manifest, 1)
             block: Block = levels.source(workload.STREAM, read)
             for level in range(1, run.topology.depth + 1):
