@@ -353,6 +353,10 @@ class Epochs:
         manifest: Manifest | None = None
         for number in range(self._last, 0, -1):
             data = self._log.read(number)
+            if data is None and self._log.last() > self._last:
+                # Another run has gone on meanwhile, and collected what this one was reading.
+                self._last = self._log.last()
+                return self._recover()
             if data is None:
                 raise DamagedStore(
                     f"entry {number} of the epoch log is gone, though {self._last} exists. "

@@ -134,6 +134,26 @@ def test_a_run_that_slept_while_another_went_on_is_a_zombie_whatever_batch_spark
         begin(epochs, 3)
 
 
+def test_a_start_during_which_another_run_collects_the_log_reads_it_again(state):
+    """Found by the simulator, seed 4773: it told the user to restore a copy."""
+    running = Epochs(topology(), state, intervals=2, claim_entries=3)
+    begin(running, 0)
+    read = state.epochs.read
+
+    def slowly(number):
+        state.epochs.read = read
+        data = read(number)
+        running.complete(running.open, [], Observed())
+        for epoch in (1, 2):
+            whole(running, epoch)
+        assert state.epochs.remove_before(running.collectable().first_entry) > 2
+        return data
+
+    state.epochs.read = slowly
+    started = open_epochs(state)
+    assert (started.completed, started.generation) == (2, 2)
+
+
 def test_a_second_claim_makes_the_first_drivers_completion_a_zombies(epochs, state):
     manifest = begin(epochs)
     open_epochs(state)
