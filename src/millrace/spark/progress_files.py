@@ -1,6 +1,10 @@
-"""Where Spark keeps its own progress (offsets and commits), and how it writes it on a local disk.
+"""Where Spark keeps its own progress (offsets and commits), and how it is written on a local disk.
 
-By default it goes through Hadoop's FileContext, which without Hadoop's native library starts a
+Which records an epoch has is written there, and only there; its outcome is in the checkpoint. So
+before the epoch's manifest is durable, they must be, or a power cut could leave a manifest whose
+records are not known any more. Spark itself does not fsync them.
+
+By default Spark goes through Hadoop's FileContext, which without Hadoop's native library starts a
 program for every question about a link or a mode: about 60 ms an epoch, more than all that
 Millrace's driver does in it. The FileSystem implementation that Spark has beside it writes the same
 files with half a dozen fewer questions. Neither is atomic between two drivers on a local disk;
@@ -9,6 +13,7 @@ Millrace's epoch log is, and decides.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from millrace.model.errors import PipelineError
 from millrace.store import BucketUrl, is_object_store, local_path
+from millrace.store.durable import sync_directory, translated
 
 _SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 _BY_FILE_SYSTEM = (
@@ -105,3 +111,48 @@ def has_progress(spark: SparkSession, location: str) -> bool:
         "hadoop-aws of Spark's own Hadoop version, and its credentials), or keep Spark's offsets "
         "elsewhere: start(..., spark_checkpoint=), a durable directory of the driver, or a URL."
     )
+
+
+class ProgressFiles:
+    """Makes what Spark has written of its progress durable.
+
+    Args:
+        location: The query's checkpoint location. Where that is no local path nothing is done: what
+            an object store or a distributed file system has acknowledged is durable.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._root = None if "://" in location else Path(location)
+        self._durable: set[Path] = set()
+
+    def sync(self) -> None:
+        """Fsync what was written since the last call: offsets, and the sources' own logs.
+
+        Raises:
+            CheckpointUnwritable: The disk refuses.
+        """
+        if self._root is None:
+            return
+        with translated(self._root):
+            logs = [self._root / "offsets", *sorted((self._root / "sources").glob("*"))]
+            found = {path for log in logs if log.is_dir() for path in log.glob("[!.]*")}
+            if not self._durable:
+                for path in (self._root, self._root / "sources"):
+                    if path.is_dir():
+                        sync_directory(path)
+            written = found - self._durable
+            for path in written:
+                with contextlib.suppress(FileNotFoundError):  # an old one that Spark removes
+                    _sync_file(path)
+            for log in {path.parent for path in written}:
+                sync_directory(log)
+        # What Spark has removed meanwhile need not be remembered.
+        self._durable = found
+
+
+def _sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

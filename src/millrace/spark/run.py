@@ -35,7 +35,12 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import intervals_for, is_local, tasks_for
 from millrace.spark.plan import SETTINGS, StreamPlan
-from millrace.spark.progress_files import has_progress, local_progress_files, progress_location
+from millrace.spark.progress_files import (
+    ProgressFiles,
+    has_progress,
+    local_progress_files,
+    progress_location,
+)
 from millrace.spark.source import sources_of
 from millrace.spark.status import Progress, Status
 from millrace.spark.ticks import Alarm, ticks
@@ -140,6 +145,7 @@ def start(
             plan,
             publisher,
             Housekeeping(state),
+            ProgressFiles(progress),
             alarm,
             gates,
             scratch,
@@ -199,6 +205,7 @@ class Run:
         plan: StreamPlan,
         publisher: Publisher,
         housekeeping: Housekeeping,
+        progress_files: ProgressFiles,
         alarm: Alarm,
         gates: dict[str, Gate],
         scratch: Path,
@@ -211,6 +218,7 @@ class Run:
         self._epochs = epochs
         self._plan = plan
         self._publisher = publisher
+        self._progress_files = progress_files
         self._alarm = alarm
         self._gates = gates
         self._scratch = scratch
@@ -356,6 +364,7 @@ class Run:
             # The batches' session is the query's own copy of the user's.
             for name, value in SETTINGS.items():
                 rows.sparkSession.conf.set(name, value)
+        self._progress_files.sync()
         published = self._published()
         manifest = epochs.begin(
             number,

@@ -1,0 +1,77 @@
+"""What Spark writes of its progress is durable before an epoch depends on it. No session needed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from millrace.model.errors import CheckpointUnwritable
+from millrace.spark.progress_files import ProgressFiles
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the files and directories that were fsync'd so far."""
+    found: list[str] = []
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        found.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return found
+
+
+def write(root: Path, *names: str) -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("v1")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="asks Linux what a descriptor is")
+def test_what_was_written_since_is_synced_and_then_its_directory(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    progress = ProgressFiles(str(tmp_path))
+    write(tmp_path, "offsets/0", "offsets/.0.crc", "sources/0/0", "commits/0", "metadata")
+    progress.sync()
+    assert synced[:2] == [tmp_path.name, "sources"]
+    assert sorted(synced[2:4]) == ["0", "0"]
+    assert sorted(synced[4:]) == ["0", "offsets"]
+
+    synced.clear()
+    progress.sync()
+    assert synced == []
+
+    write(tmp_path, "offsets/1")
+    (tmp_path / "offsets/0").unlink()
+    progress.sync()
+    assert synced == ["1", "offsets"]
+
+
+def test_a_new_run_trusts_nothing_that_another_left(tmp_path: Path, synced: list[str]) -> None:
+    write(tmp_path, "offsets/0")
+    ProgressFiles(str(tmp_path)).sync()
+    synced.clear()
+    ProgressFiles(str(tmp_path)).sync()
+    assert "0" in synced
+
+
+def test_elsewhere_than_on_a_disk_there_is_nothing_to_do(synced: list[str]) -> None:
+    ProgressFiles("s3a://bucket/progress").sync()
+    assert synced == []
+
+
+def test_a_disk_that_refuses_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "offsets/0")
+
+    def refuse(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(CheckpointUnwritable, match="reports an error"):
+        ProgressFiles(str(tmp_path)).sync()
