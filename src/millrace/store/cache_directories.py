@@ -43,7 +43,10 @@ def enter(directory: str | os.PathLike[str], uuid: str, checkpoint: Path) -> Non
     """
     home = Path(directory) / file_name(uuid)
     if home in _held:
-        return
+        if _leads_to(home / _IN_USE, _held[home]):
+            return
+        # Somebody has removed the caches since, which anybody may. The lock went with them.
+        os.close(_held.pop(home))
     os.makedirs(home, exist_ok=True)
     (home / _CHECKPOINT).write_text(f"{checkpoint}\n")
     fd = os.open(home / _IN_USE, os.O_RDWR | os.O_CREAT, 0o666)
@@ -57,7 +60,7 @@ def remove_dead(directory: str | os.PathLike[str]) -> list[str]:
     What cannot be removed stays, silently: it may be another user's.
     """
     removed = []
-    for home in sorted(Path(directory).iterdir()):
+    for home in sorted(Path(directory).glob("*")):
         with contextlib.suppress(OSError):
             fd = os.open(home / _IN_USE, os.O_RDWR)
             try:
@@ -69,6 +72,13 @@ def remove_dead(directory: str | os.PathLike[str]) -> list[str]:
             finally:
                 os.close(fd)
     return removed
+
+
+def _leads_to(path: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    except OSError:
+        return False
 
 
 def _is_dead(home: Path) -> bool:

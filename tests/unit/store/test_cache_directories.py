@@ -92,3 +92,17 @@ def test_a_process_enters_once(caches: Path, tmp_path: Path) -> None:
     for _ in range(2):
         cache_directories.enter(caches, "uuid", tmp_path)
     assert len(cache_directories._held) == 1
+
+
+def test_a_process_comes_back_to_a_directory_that_was_removed_meanwhile(
+    caches: Path, tmp_path: Path
+) -> None:
+    state = LocalHardState.create_or_open(tmp_path / "c", pipeline="p")
+    cache_directories.enter(caches, state.uuid, state.path)
+    shutil.rmtree(caches)
+    assert cache_directories.remove_dead(caches) == []
+    cache_directories.enter(caches, state.uuid, state.path)
+    shutil.rmtree(tmp_path / "c")
+    # Its new lock keeps it, though its checkpoint is gone.
+    assert cache_directories.remove_dead(caches) == []
+    assert [path.name for path in caches.iterdir()] == [state.uuid]
