@@ -161,7 +161,11 @@ CONFIGURATION = {
     "an unpicklable computation": (Unpicklable, {}, "Echo.*pickle"),
     "intervals not a power of two": (Echo, {"intervals": 3}, "power of two"),
     "no tasks": (Echo, {"tasks": 0}, "tasks"),
-    "an object store": (Echo, {"checkpoint": "s3://bucket/x"}, "object stores"),
+    "an object store that Spark cannot reach": (
+        Echo,
+        {"checkpoint": "s3://bucket/x"},
+        "cannot reach .*spark_checkpoint",
+    ),
 }
 
 
