@@ -56,7 +56,16 @@ class Drivers:
         nothing: Any = None
         beside = Housekeeping(self.state)
         run = Run(
-            self.topology, epochs, nothing, nothing, beside, nothing, {}, self.folder, lambda: 0
+            topology=self.topology,
+            epochs=epochs,
+            plan=nothing,
+            publisher=nothing,
+            housekeeping=beside,
+            progress_files=nothing,
+            alarm=nothing,
+            gates={},
+            scratch=self.folder,
+            clock=lambda: 0,
         )
         left = list(queries)
         run.launch(lambda: left.pop(0))
