@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import sys
 import time
 from dataclasses import dataclass
 
@@ -24,6 +26,7 @@ def build_session(name: str, cores: int) -> SparkSession:
     ``transformWithState``; Millrace and the empty epochs do not touch it. Arrow and worker reuse
     are on for both. Nothing else is tuned for anyone.
     """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     store = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     spark = (
         SparkSession.builder.master(f"local[{cores}]")
