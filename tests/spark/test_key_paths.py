@@ -123,6 +123,13 @@ def test_both_paths_give_the_same_results(spark: SparkSession, tools: Any, integ
         p.sink("counts", sink)
         native = all(source.native for source in sources_of(p.build(), _no_injector))
         assert native == (not more)
+        explained = str(p.explain()).splitlines()[2]
+        assert explained == "sources, " + (
+            "with Python before the first shuffle: "
+            "BySeveral takes its key from 'rows' by('text', 'number')"
+            if more
+            else "by Spark alone: keys are encoded and hashed in the JVM"
+        )
         p.run_batch(spark)
         return tools.by_key([row for row in sink.rows if not row[1].startswith("tuple")])
 

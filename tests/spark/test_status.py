@@ -37,6 +37,7 @@ def _pipeline(tools: Any, computation: Any = Remind) -> tuple[mr.Pipeline, Any, 
 def test_status_from_start_to_end(tools: Any) -> None:
     p, feed, sink = _pipeline(tools)
     run = tools.start(p)
+    assert str(run.explain()) == str(p.explain())
     status = run.status()
     assert (status.state, status.epoch) == ("running", -1)
     assert status.low_watermark == mr.MIN_TIMESTAMP

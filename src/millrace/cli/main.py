@@ -14,6 +14,7 @@ import click
 from millrace.cli.checkpoint import checkpoint
 from millrace.cli.demo import demo
 from millrace.cli.explain import explain_watermark
+from millrace.cli.explain_pipeline import explain
 from millrace.cli.plot import plot
 from millrace.model.errors import MillraceError
 
@@ -45,5 +46,6 @@ def main(debug: bool) -> None:
 
 main.add_command(checkpoint)
 main.add_command(demo)
+main.add_command(explain)
 main.add_command(explain_watermark)
 main.add_command(plot)

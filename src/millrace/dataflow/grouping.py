@@ -24,6 +24,7 @@ from millrace.dataflow.strategy import AccumulationMode, OutputTime, Windowing
 from millrace.dataflow.triggers.context import FireMode
 from millrace.dataflow.triggers.tree import Fire
 from millrace.dataflow.triggers.watermark_only import runner
+from millrace.dataflow.values import text
 from millrace.dataflow.window_row import Armed, Emitted, RowCoder, RowTimer, WindowRow
 from millrace.dataflow.windows.window_fn import assignment, end_us
 from millrace.model.coder import Coder, coder_for
@@ -34,7 +35,12 @@ from millrace.model.pane import Pane, Paned, PanedCoder, Timing, Window
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, Record, TimeDomain, Timer
 from millrace.model.state import MapState, ValueState
 from millrace.model.stream import KeyExtractor
-from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, UNBOUNDED_PAST
+from millrace.model.time import (
+    LATEST_RECORD,
+    MAX_TIMESTAMP,
+    UNBOUNDED_PAST,
+    format_duration,
+)
 
 #: Numbers of clocks in a row: the low watermark, the wall clock, and from 100 on percentiles.
 _WATERMARK, _WALL, _PERCENTILES = 0, 1, 100
@@ -106,6 +112,27 @@ class GroupByKeyAndWindow(Computation):
         """Return what rows of windows depend on: lateness and output time may change."""
         how = self.windowing
         return f"{self.combine!r} {how.window_fn!r} {how.trigger!r} {how.mode!r}"
+
+    def described(self) -> list[str]:
+        """Return what, where, when and how."""
+        how, combine = self.windowing, self.combine
+        recomputed = isinstance(combine, Recomputed)
+        what = repr(combine.plain if isinstance(combine, Recomputed) else combine)
+        what += f" of {self._what()}" if self._what() else ""
+        what += ", values kept for retractions" if recomputed else ""
+        late = how.allowed_lateness_us
+        lateness = f", allowed lateness {format_duration(late)}" if late else ""
+        at = "" if self._at_end else f", output time {how.output_time!r}"
+        return [
+            f"what   {what}",
+            f"where  {how.window_fn!r}",
+            f"when   {how.trigger!r}{lateness}{at}",
+            f"how    {how.mode!r}",
+        ]
+
+    def _what(self) -> str:
+        """Return which part of an element is aggregated, as text; empty for all of it."""
+        return "" if self.value is None else text(self.value)
 
     def _kind(self, formats: Sequence[Any]) -> Any:
         """Return the type of what is aggregated, for the inputs' formats."""

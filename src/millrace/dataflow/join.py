@@ -107,6 +107,10 @@ class JoinByKeyAndWindow(GroupByKeyAndWindow):
         super().__init__(dict(sides), windowing, Pairs(how), None, output)
         self._sides = {left: 0, right: 1}
 
+    def _what(self) -> str:
+        left, right = self._sides
+        return f"{left!r} and {right!r}"
+
     def _kind(self, formats: Sequence[Any]) -> Any:
         return tuple(plain_format(format) for format in formats)
 

@@ -181,7 +181,7 @@ class WindowedStream(Stream):
             sides = (self.name, by_key()), (other.name, by_key())
         grouping = JoinByKeyAndWindow(sides, self.windowing, how, made)
         self.pipeline.add(grouping, name=made)
-        pairs = Stream(self.pipeline, made).flat_map(_itself)
+        pairs = Stream(self.pipeline, made).flat_map(_each_pair)
         self.pipeline.formats[pairs.name] = DerivedFormat((made,), pair_format)
         return WindowedStream(pairs, self.windowing.over(AssignedWindows(self.windowing.window_fn)))
 
@@ -260,5 +260,5 @@ def _keyed(stream: Stream) -> tuple[str, KeyExtractor]:
     return stream.name, by_key()
 
 
-def _itself(value: Any) -> Any:
-    return value
+def _each_pair(pairs: Any) -> Any:
+    return pairs

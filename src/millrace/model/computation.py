@@ -5,7 +5,7 @@ Source: MillWheel, "Computation API" (5.1), figures 3, 7 and 8.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn
 
@@ -160,6 +160,10 @@ class Computation:
         A checkpoint is refused to a pipeline in which it is another.
         """
         return ""
+
+    def described(self) -> Sequence[str]:
+        """Return lines that ``p.explain()`` says of this computation; by default none."""
+        return ()
 
     def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> Computation:
         """Return this computation as it runs, now that its inputs are known.

@@ -19,6 +19,7 @@ from millrace.model.stream import Step, Stream
 from millrace.model.time import DAY, HOUR, Duration, duration_us
 
 if TYPE_CHECKING:
+    from millrace.model.explanation import Explanation
     from millrace.model.topology import Topology
 
 
@@ -302,6 +303,22 @@ class Pipeline:
         from millrace.model.topology import build
 
         return build(self)
+
+    def explain(self) -> Explanation:
+        """Return how it runs: stages, what is fused into them, edges and keys, windows. Print it.
+
+        Needs no Spark session, and starts nothing. Sources that are DataFrames are asked for their
+        columns.
+
+        Raises:
+            PipelineError: The pipeline, or a source, cannot run.
+        """
+        from millrace.model.explanation import Explanation
+
+        topology = self.build()
+        if any(injection.source is not None for injection in self.injections.values()):
+            return Explanation(topology, _spark().python_reasons(topology))
+        return Explanation(topology)
 
     def start(self, spark: Any, *, checkpoint: str, **options: Any) -> Any:
         """Run on Spark until stopped; see :func:`millrace.spark.start` for options and errors.

@@ -13,10 +13,11 @@ from millrace.spark.sinks import Console, Memory, Parquet
 
 if TYPE_CHECKING:
     from millrace.model.pipeline import Pipeline
+    from millrace.model.topology import Topology
     from millrace.spark.run import Run
     from millrace.spark.status import Status
 
-__all__ = ["Console", "Memory", "Parquet", "PostgreSQL", "run_batch", "start"]
+__all__ = ["Console", "Memory", "Parquet", "PostgreSQL", "python_reasons", "run_batch", "start"]
 
 
 def start(pipeline: Pipeline, spark: Any, *, checkpoint: str, **options: Any) -> Run:
@@ -31,3 +32,10 @@ def run_batch(pipeline: Pipeline, spark: Any, **options: Any) -> Status:
     from millrace.spark.batch import run_batch
 
     return run_batch(pipeline, spark, **options)
+
+
+def python_reasons(topology: Topology) -> dict[str, str | None]:
+    """Return why sources need Python; see :func:`millrace.spark.source.python_reasons`."""
+    from millrace.spark.source import python_reasons
+
+    return python_reasons(topology)

@@ -138,6 +138,11 @@ class Plan:
             frame = self._level(shuffled, level, plain, latest_us, ddl)
         return frame
 
+    @property
+    def python_reasons(self) -> dict[str, str | None]:
+        """Injected stream -> why it needs Python before the first shuffle; None if it does not."""
+        return {source.stream.name: source.reason for source in self._sources}
+
     @cached_property
     def observed(self) -> list[Column]:
         """What is observed of a frame: ``reports``, and for each sink the number of its rows.

@@ -25,6 +25,7 @@ from millrace.model.errors import (
     RunFailed,
     ZombieWriter,
 )
+from millrace.model.explanation import Explanation as PipelineExplanation
 from millrace.model.pipeline import Pipeline
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.model.topology import Topology, injector_name
@@ -311,6 +312,10 @@ class Run:
     def history(self) -> History:
         """Where the low watermarks stood after each epoch of this process, for pictures."""
         return self._epochs.history
+
+    def explain(self) -> PipelineExplanation:
+        """Return how the pipeline runs, as :meth:`Pipeline.explain` does. Print it."""
+        return PipelineExplanation(self._topology, self._plan.python_reasons)
 
     def explain_watermark(self, computation: str | None = None) -> Explanation:
         """Return why a low watermark is where it is, as of the last completed epoch.

@@ -20,8 +20,8 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import CLAIM, PROCESS, PUNCTUATION
 from millrace.injectors.policy import WatermarkColumn
 from millrace.model.errors import PipelineError
+from millrace.model.native import one_field, python_reason
 from millrace.model.pipeline import Injection
-from millrace.model.stream import ByFields
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.model.topology import Edge, StreamSpec, Topology
 from millrace.spark import wire
@@ -50,6 +50,7 @@ class Source:
         columns: The columns that make a value.
         column: Name of the struct column that holds them on the wire.
         native: Whether Spark encodes its keys; otherwise Python does. The same for all sources.
+        reason: Why it needs Python, if it does; others may be read by Python with it.
         claims: Column in which its processes publish their own low watermark; None if they do not.
         punctuation: Boolean column: whether a row is no record but only carries such a claim.
         process: Column that names the process that a row came by; None if it has but one.
@@ -63,6 +64,7 @@ class Source:
     claims: str | None = None
     punctuation: str | None = None
     process: str | None = None
+    reason: str | None = None
 
     @property
     def names_processes(self) -> bool:
@@ -93,52 +95,76 @@ def sources_of(topology: Topology, read: Callable[[str, Injector], DataFrame]) -
     """
     found = []
     for number, spec in enumerate(topology.injected()):
-        injection = spec.injection
-        assert injection is not None, "injected() returns injected streams"
-        frame = injection.source
-        injector = frame if isinstance(frame, Injector) else None
-        if injector is not None:
-            frame = read(spec.name, injector)
-        elif injection.skew_us is not None:
-            raise PipelineError(
-                f"inject({spec.name!r}, skew=...): how far Spark reads a source of its own cannot "
-                "be said while it runs. Read it with an mr.Injector, or leave skew out."
-            )
-        if frame is None:
-            raise PipelineError(
-                f"stream {spec.name!r} has no source to run on Spark. Give it one, "
-                f'p.inject("{spec.name}", df, timestamp="..."), or drive the pipeline in a '
-                "Harness."
-            )
-        if not isinstance(frame, DataFrame):
-            raise PipelineError(
-                f"stream {spec.name!r}: its source is {type(frame).__name__}; expected a Spark "
-                "DataFrame, streaming or bounded, or an mr.Injector."
-            )
-        _check_timestamp(spec.name, str(injection.timestamp), frame)
-        check_format(spec.name, spec.coder, spec.format)
-        process, policy = injection.process, injection.low_watermark
-        claims, punctuation = None, None
-        if injector is not None:
-            process, claims, punctuation = PROCESS, CLAIM, PUNCTUATION
-        elif isinstance(policy, WatermarkColumn):
-            claims, punctuation = policy.column, policy.punctuation
-        _check_processes(spec.name, frame, process, claims, punctuation)
-        _check_id(spec.name, injection.id, frame)
-        # Without a format, a value is all there is to know of a record; its id is data.
-        apart = None if spec.format is Any else injection.id
-        columns = value_columns(
-            spec.name,
-            spec.format,
-            frame.columns,
-            str(injection.timestamp),
-            (process, claims, punctuation, apart),
-        )
-        native = _is_native(topology, spec, frame, columns)
-        found.append(Source(number, spec, frame, columns, native, claims, punctuation, process))
+        frame = spec.injection.source if spec.injection is not None else None
+        if isinstance(frame, Injector):
+            frame = read(spec.name, frame)
+        found.append(_source(topology, number, spec, frame))
     # One pass over the input serves all sources, so one that needs Python takes the others along.
     native = all(source.native for source in found)
     return [dataclasses.replace(source, native=native) for source in found]
+
+
+def python_reasons(topology: Topology) -> dict[str, str | None]:
+    """Return why injected streams need Python before the first shuffle; None of those that do not.
+
+    Streams whose source is an injector, or missing, are left out: their columns are known when a
+    run has begun. Starts nothing.
+
+    Raises:
+        PipelineError: A source cannot make its stream's records.
+    """
+    return {
+        spec.name: _source(topology, number, spec, spec.injection.source).reason
+        for number, spec in enumerate(topology.injected())
+        if spec.injection is not None
+        and spec.injection.source is not None
+        and not isinstance(spec.injection.source, Injector)
+    }
+
+
+def _source(topology: Topology, number: int, spec: StreamSpec, frame: Any) -> Source:
+    """Return a checked source, given its DataFrame."""
+    injection = spec.injection
+    assert injection is not None, "injected() returns injected streams"
+    injector = injection.source if isinstance(injection.source, Injector) else None
+    if injector is None and injection.skew_us is not None:
+        raise PipelineError(
+            f"inject({spec.name!r}, skew=...): how far Spark reads a source of its own cannot "
+            "be said while it runs. Read it with an mr.Injector, or leave skew out."
+        )
+    if frame is None:
+        raise PipelineError(
+            f"stream {spec.name!r} has no source to run on Spark. Give it one, "
+            f'p.inject("{spec.name}", df, timestamp="..."), or drive the pipeline in a '
+            "Harness."
+        )
+    if not isinstance(frame, DataFrame):
+        raise PipelineError(
+            f"stream {spec.name!r}: its source is {type(frame).__name__}; expected a Spark "
+            "DataFrame, streaming or bounded, or an mr.Injector."
+        )
+    _check_timestamp(spec.name, str(injection.timestamp), frame)
+    check_format(spec.name, spec.coder, spec.format)
+    process, policy = injection.process, injection.low_watermark
+    claims, punctuation = None, None
+    if injector is not None:
+        process, claims, punctuation = PROCESS, CLAIM, PUNCTUATION
+    elif isinstance(policy, WatermarkColumn):
+        claims, punctuation = policy.column, policy.punctuation
+    _check_processes(spec.name, frame, process, claims, punctuation)
+    _check_id(spec.name, injection.id, frame)
+    # Without a format, a value is all there is to know of a record; its id is data.
+    apart = None if spec.format is Any else injection.id
+    columns = value_columns(
+        spec.name,
+        spec.format,
+        frame.columns,
+        str(injection.timestamp),
+        (process, claims, punctuation, apart),
+    )
+    reason = _python_reason(topology, spec, frame, columns)
+    native = reason is None
+    return Source(number, spec, frame, columns, native, claims, punctuation, process, reason)
 
 
 def python_rows(source: Source) -> DataFrame:
@@ -248,8 +274,9 @@ def _value(source: Source) -> Column:
 
 def _key(edge: Edge, source: Source) -> Column:
     """Return a consumer's encoded key, as ``encode_key`` makes it; null for a null."""
-    assert isinstance(edge.extractor, ByFields), "native sources have keys in columns"
-    return _encoded(source.frame, edge.extractor.fields[0])
+    name = one_field(edge)
+    assert name is not None, "native sources have keys in columns"
+    return _encoded(source.frame, name)
 
 
 def _fingerprint(source: Source) -> list[Column]:
@@ -293,36 +320,46 @@ def _pid(hashed: Column, tasks: int, intervals: int) -> Column:
     return F.floor(position * tasks / intervals).cast("int")
 
 
-def _is_native(
+def _python_reason(
     topology: Topology, spec: StreamSpec, frame: DataFrame, columns: Sequence[str]
-) -> bool:
-    if spec.steps or not spec.edges:
-        return False
+) -> str | None:
+    """Return why a source's keys cannot be encoded by Spark; None if they can."""
+    if not spec.steps:
+        _check_key_columns(spec, frame)
+    if (reason := python_reason(topology, spec)) is not None:
+        return reason
+    fields = fields_of(spec.format)
     for edge in spec.edges:
-        extractor = edge.extractor
-        if not isinstance(extractor, ByFields) or len(extractor.fields) != 1:
-            return False
-        name = extractor.fields[0]
+        name = one_field(edge)
+        assert name is not None, "else it was said to need Python"
+        kind = frame.schema[name].dataType
+        if not isinstance(kind, _KEY_TYPES):
+            return f"column {name!r} of {spec.name!r} is {kind.simpleString()}"
+        if name not in columns:
+            return f"column {name!r} of {spec.name!r} is no part of its values"
+        if fields is not None and not isinstance(kind, _KEY_TYPES_OF.get(fields[name], ())):
+            # The key would be the column's value, and not the field's.
+            return f"column {name!r} of {spec.name!r} is {kind.simpleString()}, its field is not"
+    return None
+
+
+def _check_key_columns(spec: StreamSpec, frame: DataFrame) -> None:
+    """Refuse keys in columns that are not there, up to the first consumer with another key."""
+    fields = fields_of(spec.format)
+    for edge in spec.edges:
+        if (name := one_field(edge)) is None:
+            return
         if name not in frame.columns:
             raise PipelineError(
                 f"computation {edge.computation!r} takes its key from field {name!r} of stream "
                 f"{spec.name!r}, which its source does not have. The source has {frame.columns}."
             )
-        kind = frame.schema[name].dataType
-        fields = fields_of(spec.format)
         if fields is not None and name not in fields:
             raise PipelineError(
                 f"computation {edge.computation!r} takes its key from field {name!r} of stream "
                 f"{spec.name!r}, which its format {spec.format.__name__} does not have. It has "
                 f"{list(fields)}."
             )
-        if not isinstance(kind, _KEY_TYPES) or name not in columns:
-            return False
-        if fields is not None and not isinstance(kind, _KEY_TYPES_OF.get(fields[name], ())):
-            return False  # the key would be the column's value, and not the field's
-        if topology.computation(str(edge.computation)).level > 1:
-            return False
-    return True
 
 
 def _check_id(stream: str, name: str | None, frame: DataFrame) -> None:

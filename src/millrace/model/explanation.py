@@ -1,0 +1,199 @@
+"""Explanation: how a pipeline runs, as a tree of text.
+
+A stage is what runs between two shuffles. Under each stage are the streams that it makes, under a
+stream the stateless steps fused into that stage, and at their ends the edges: who takes the records
+to which key, through the next shuffle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from millrace.model.coder import MsgpackCoder, type_name
+from millrace.model.guarantees import EXACTLY_ONCE
+from millrace.model.native import python_reason
+from millrace.model.pane import PanedCoder
+from millrace.model.stream import Step
+from millrace.model.time import format_duration
+from millrace.model.topology import ComputationSpec, Edge, StreamSpec, Topology
+
+#: Where a function was made, and at which address: neither is the same in every process.
+_PLACE = re.compile(r"[\w.<>]*<locals>\.| at 0x[0-9a-f]+")
+
+#: In the text of a generic type, the modules of the types inside.
+_MODULES = re.compile(r"\b(?:\w+\.)+(?=\w)")
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A line of the tree, lines that belong to it, and what stands under it."""
+
+    text: str
+    notes: tuple[str, ...] = ()
+    children: tuple[_Node, ...] = ()
+
+    def lines(self, first: str = "", rest: str = "") -> Iterator[str]:
+        yield first + self.text
+        bar = "│  " if self.children else "   "
+        for note in self.notes:
+            yield rest + bar + note
+        for child in self.children:
+            last = child is self.children[-1]
+            yield from child.lines(
+                rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  ")
+            )
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """How a pipeline runs. Print it; a notebook shows it by itself.
+
+    Attributes:
+        topology: The pipeline, checked.
+        reasons: Injected stream -> why it needs Python before the first shuffle, None if Spark can
+            key it alone; without those whose source is not known yet.
+
+    >>> import millrace as mr
+    >>> p = mr.Pipeline("game")
+    >>> scores = p.inject("scores", format=dict)
+    >>> human = scores.filter(lambda score: not score["robot"])
+    >>> human.key_by("team").window(mr.FixedWindows("1 h")).sum("points").to("totals")
+    WindowedStream('totals')
+    >>> p.explain()
+    pipeline 'game': 1 level, 1 shuffle an epoch
+    <BLANKLINE>
+    sources, with Python before the first shuffle: a filter reads 'scores'
+    └─ stream 'scores' (dict)
+       └─ filter(<lambda>)
+          └─ edge 0 by('team') -> 'totals'
+    <BLANKLINE>
+    level 1
+    └─ 'totals' (exactly once, strong productions)
+       │  what   Sum() of 'points'
+       │  where  FixedWindows('1 h')
+       │  when   Repeat(AtWatermark())
+       │  how    ACCUMULATING
+       └─ stream 'totals' (any, with panes): nobody reads it
+    """
+
+    topology: Topology
+    reasons: Mapping[str, str | None] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    __repr__ = __str__
+
+    def _lines(self) -> Iterator[str]:
+        topology, depth = self.topology, self.topology.depth
+        shuffles = f"{depth} level{'s' * (depth > 1)}, {depth} shuffle{'s' * (depth > 1)} an epoch"
+        yield f"pipeline {topology.name!r}: {shuffles}"
+        for stage in self._stages():
+            yield ""
+            yield from (_PLACE.sub("", line) for line in stage.lines())
+
+    def _stages(self) -> Iterator[_Node]:
+        topology, drawn = self.topology, set[str]()
+        injected = tuple(self._stream(spec, drawn) for spec in topology.injected())
+        if injected:
+            yield _Node(f"sources, {self._before_the_first_shuffle()}", (), injected)
+        for level in range(1, topology.depth + 1):
+            specs = [spec for spec in topology.computations if spec.level == level]
+            if specs:
+                nodes = tuple(self._computation(spec, drawn) for spec in specs)
+                yield _Node(f"level {level}", (), nodes)
+        letters = [name for name in (topology.dead_letters, topology.late_records) if name]
+        if letters:
+            streams = (self._stream(topology.streams[name], drawn) for name in letters)
+            yield _Node("letters, from every stage", (), tuple(streams))
+
+    def _before_the_first_shuffle(self) -> str:
+        streams = self.topology.injected()
+        found = {spec.name: python_reason(self.topology, spec) for spec in streams}
+        found.update(self.reasons)
+        reasons = [reason for reason in found.values() if reason is not None]
+        if reasons:
+            return f"with Python before the first shuffle: {'; '.join(reasons)}"
+        if all(spec.name in self.reasons for spec in streams):
+            return "by Spark alone: keys are encoded and hashed in the JVM"
+        return "by Spark alone, if the keys' columns are text, bytes or integers"
+
+    def _computation(self, spec: ComputationSpec, drawn: set[str]) -> _Node:
+        delivery = "exactly once" if spec.guarantees.delivery is EXACTLY_ONCE else "at least once"
+        productions = spec.guarantees.productions.value.lower()
+        notes = list(spec.instance.described())
+        notes += [
+            f"drops what {stream!r} delivers again: ids are kept for {format_duration(slack)}"
+            for stream, slacks in spec.slacks.items()
+            for slack in [max(slacks.values())]
+        ]
+        if spec.percentiles:
+            notes.append(f"waits for percentile low watermarks {sorted(spec.percentiles)}")
+        streams = (self._stream(self.topology.streams[name], drawn) for name in spec.outputs)
+        text = f"{spec.name!r} ({delivery}, {productions} productions)"
+        return _Node(text, tuple(notes), tuple(streams))
+
+    def _stream(self, spec: StreamSpec, drawn: set[str]) -> _Node:
+        injection = spec.injection
+        text = f"stream {spec.name!r} ({_format(spec)})"
+        if injection is not None and injection.source is not None:
+            text += f", event time {injection.timestamp!r}, {injection.low_watermark!r}"
+        return self._below(text, spec, drawn)
+
+    def _below(self, text: str, spec: StreamSpec, drawn: set[str]) -> _Node:
+        """Return a node with the steps and edges of a stream; those of a stream go up once."""
+        if spec.name in drawn:
+            return _Node(f"{text}: see above")
+        if not spec.steps and not spec.edges:
+            return _Node(f"{text}: nobody reads it")
+        drawn.add(spec.name)
+        steps = (self._step(step, drawn) for step in spec.steps)
+        return _Node(text, (), (*map(self._edge, spec.edges), *steps))
+
+    def _step(self, step: Step, drawn: set[str]) -> _Node:
+        """Return a node of a step and those that follow it, as long as there is one way to go."""
+        text = _call(step)
+        spec = self.topology.streams[step.target]
+        while len(spec.steps) == 1 and not spec.edges and spec.name not in drawn:
+            drawn.add(spec.name)
+            text += f", {_call(spec.steps[0])}"
+            spec = self.topology.streams[spec.steps[0].target]
+        return self._below(text, spec, drawn)
+
+    def _edge(self, edge: Edge) -> _Node:
+        if edge.sink is not None:
+            return _Node(f"sink {edge.sink}: {_named(self.topology.sinks[edge.sink])}")
+        return _Node(f"edge {edge.number} {edge.extractor!r} -> {edge.computation!r}")
+
+
+def _call(step: Step) -> str:
+    """Return a step as it was written, or nearly so."""
+    if step.kind == "to":
+        return f"to {step.target!r}"
+    # A key extractor's text is by('team'), and the step's is key_by('team').
+    inside = (
+        repr(step.function)[len("by(") : -1]
+        if step.kind in ("key_by", "with_timestamps")
+        else _named(step.function)
+    )
+    if step.backwards_us:
+        inside += f", backwards={format_duration(step.backwards_us)!r}"
+    return f"{step.kind}({inside})"
+
+
+def _named(thing: Any) -> str:
+    return str(thing.__qualname__) if hasattr(thing, "__qualname__") else repr(thing)
+
+
+def _format(spec: StreamSpec) -> str:
+    coder, more = spec.coder, ""
+    if isinstance(coder, PanedCoder):
+        more = ", with panes and retractions" if coder.retracts else ", with panes"
+        coder = coder.inner
+    if isinstance(coder, MsgpackCoder):
+        name = "any" if coder.type is Any else _MODULES.sub("", type_name(coder.type))
+        return name + more
+    return f"{coder!r}{more}"
