@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test chaos chaos-processes lint format types layers demo bench lock clean
+.PHONY: help setup test chaos chaos-processes lint format types layers demo bench bench-windows lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -46,12 +46,17 @@ bench: ## benchmarks of keyed state, in an environment of their own (.venv-bench
 	@sh scripts/setup.sh bench
 	.venv-bench/bin/python -m benchmarks.keyed_state $(ARGS)
 
+bench-windows: ## benchmarks of windows, with Flink in an environment of its own (.venv-flink)
+	@sh scripts/setup.sh bench
+	@sh scripts/setup.sh flink
+	.venv-bench/bin/python -m benchmarks.windows $(ARGS)
+
 lock: ## write requirements/*.lock again, with the newest versions that fit
 	@sh scripts/lock.sh
 
 clean: ## remove environments, caches, build artefacts and demo results
-	rm -rf .kafka .s3
-	rm -rf .venv .venv.lock .venv-bench .venv-bench.lock .venv-lock
+	rm -rf .flink .kafka .s3
+	rm -rf .venv .venv.lock .venv-bench .venv-bench.lock .venv-flink .venv-flink.lock .venv-lock
 	rm -rf build dist *.egg-info src/*.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	rm -rf demo-out spark-warehouse metastore_db derby.log

@@ -1,10 +1,11 @@
-"""Fetches the jars of the servers that the tests start: Kafka into .kafka/, S3Proxy into .s3/.
+"""Fetches jars: of the servers that the tests start, into .kafka/ and .s3/; Flink's, into .flink/.
 
-    python scripts/jars.py
+    python scripts/jars.py           for the tests
+    python scripts/jars.py .flink    for a benchmark
 
-It does nothing for jars that are there (about 100 MB in all). requirements/kafka-broker.txt and
-requirements/s3-server.txt say which, with their checksums. MAVEN_REPOSITORY names a mirror of Maven
-Central.
+It does nothing for jars that are there (100 MB of the servers). requirements/ says which, with
+their checksums: kafka-broker.txt, s3-server.txt, flink-jars.txt. MAVEN_REPOSITORY names a mirror of
+Maven Central.
 """
 
 import hashlib
@@ -15,19 +16,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SERVERS = {"kafka-broker.txt": ROOT / ".kafka", "s3-server.txt": ROOT / ".s3"}
+LISTS = {".kafka": "kafka-broker.txt", ".s3": "s3-server.txt", ".flink": "flink-jars.txt"}
 REPOSITORY = os.environ.get("MAVEN_REPOSITORY", "https://repo1.maven.org/maven2").rstrip("/")
 
 
-def main() -> None:
-    for name, folder in SERVERS.items():
-        lines = (ROOT / "requirements" / name).read_text().splitlines()
+def main(names: list[str]) -> None:
+    for name in names:
+        folder = ROOT / name
+        lines = (ROOT / "requirements" / LISTS[name]).read_text().splitlines()
         wanted = [line.split() for line in lines if line and not line.startswith("#")]
         jars = [(digest, path, folder / Path(path).name) for digest, path in wanted]
         missing = [jar for jar in jars if not jar[2].exists()]
         if not missing:
             continue
-        print(f"setup: fetching {len(missing)} jars of {Path(name).stem} for the tests")
+        print(f"setup: fetching {len(missing)} jars into {name}")
         folder.mkdir(exist_ok=True)
         with ThreadPoolExecutor(8) as pool:
             for _ in pool.map(fetch, missing):
@@ -52,4 +54,4 @@ def fetch(wanted: tuple[str, str, Path]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or [".kafka", ".s3"])

@@ -31,3 +31,4 @@ compile requirements/dev.lock --extra demo --extra dev \
     --constraint requirements/spark.txt pyproject.toml
 compile requirements/bench.lock --extra bench \
     --constraint requirements/spark.txt pyproject.toml
+compile requirements/flink.lock requirements/flink.in

@@ -3,6 +3,7 @@
 #
 #   sh scripts/setup.sh          .venv        from requirements/dev.lock
 #   sh scripts/setup.sh bench    .venv-bench  from requirements/bench.lock
+#   sh scripts/setup.sh flink    .venv-flink  from requirements/flink.lock, for benchmarks.windows
 #
 # It needs Python 3.11 or newer with its venv module, a Java runtime 17 or newer (Spark runs on it),
 # and for the tests a PostgreSQL server (it is not started, tests start their own). As root on Debian or Ubuntu it installs what is missing; otherwise it ends with one line that
@@ -29,8 +30,9 @@ java_min=17
 case "${1:-dev}" in
 dev) venv=.venv lock=requirements/dev.lock ;;
 bench) venv=.venv-bench lock=requirements/bench.lock ;;
+flink) venv=.venv-flink lock=requirements/flink.lock ;;
 *)
-    echo "usage: sh scripts/setup.sh [dev|bench]" >&2
+    echo "usage: sh scripts/setup.sh [dev|bench|flink]" >&2
     exit 2
     ;;
 esac
@@ -176,7 +178,8 @@ if ! stamped "$venv/.stamp-lock" "$want_lock" || ! "$venv/bin/python" -c 'import
     echo "$want_lock" >"$venv/.stamp-lock"
 fi
 
-if ! stamped "$venv/.stamp-project" "$want_project"; then
+# Flink's process runs the benchmarks from where they lie, and no millrace.
+if [ "$venv" != .venv-flink ] && ! stamped "$venv/.stamp-project" "$want_project"; then
     say "installing millrace into $venv, editable"
     rm -f "$venv/.stamp-project"
     # Kept back unless it fails: setuptools warns each time that an editable install is one.
@@ -188,8 +191,9 @@ if ! stamped "$venv/.stamp-project" "$want_project"; then
     echo "$want_project" >"$venv/.stamp-project"
 fi
 
-# --- the servers that the tests start ------------------------------------------------------------
+# --- the servers that the tests start, and what Flink needs beside its wheel ---------------------
 
-if [ "$venv" = .venv ]; then
-    "$venv/bin/python" scripts/jars.py || fail "the jars of the tests' servers are missing, see above."
-fi
+case $venv in
+.venv) "$venv/bin/python" scripts/jars.py || fail "jars are missing, see above." ;;
+.venv-flink) "$venv/bin/python" scripts/jars.py .flink || fail "jars are missing, see above." ;;
+esac

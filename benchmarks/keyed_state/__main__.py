@@ -11,9 +11,10 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import keyed_state
+from benchmarks.contest import ContenderFailed
 from benchmarks.keyed_state.contender import CONTENDERS
 from benchmarks.keyed_state.report import print_report, write_results
-from benchmarks.keyed_state.runner import ContenderFailed, Measurement, measure
+from benchmarks.keyed_state.runner import Measurement, measure
 from benchmarks.keyed_state.workload import Workload
 from benchmarks.machine import describe
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarks.contest import ContenderFailed, run_process
 from benchmarks.keyed_state.job import Job, Outcome
 from benchmarks.keyed_state.workload import Workload
 from benchmarks.measure import TreeSampler
-
-_REPOSITORY = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -37,10 +33,6 @@ class Measurement:
     peak_kind: str
     batch_seconds: list[float]
     notes: dict[str, Any] = field(default_factory=dict)
-
-
-class ContenderFailed(Exception):
-    """A contender's process failed, ran out of time, or counted wrong."""
 
 
 def measure(
@@ -69,38 +61,9 @@ def measure(
 
 
 def _measure(job: Job, scratch: Path, timeout_s: float) -> Measurement:
-    job_path, outcome_path, log_path = (
-        scratch / name for name in ("job.json", "outcome.json", "log.txt")
-    )
-    job.dump(job_path)
-    paths = [str(_REPOSITORY), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    command = [sys.executable, "-m", "benchmarks.keyed_state.contender"]
-    with log_path.open("w") as log:
-        process = subprocess.Popen(
-            [*command, str(job_path), str(outcome_path)],
-            cwd=_REPOSITORY,
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        with TreeSampler(process.pid) as sampler:
-            try:
-                failed = process.wait(timeout_s) != 0
-            except subprocess.TimeoutExpired:
-                sampler.kill_tree()
-                raise ContenderFailed(
-                    f"{job.rival} did not finish {job.workload.records} records in {timeout_s:.0f} "
-                    "s; raise --timeout or, for transformWithState, lower --slow-records."
-                ) from None
-    if failed:
-        kept = shutil.copy(log_path, scratch.parent / f"{scratch.name}.log")
-        raise ContenderFailed(f"{job.rival} failed; its traceback is in {kept}")
-    return _to_measurement(job, Outcome.load(outcome_path), sampler)
+    job.dump(scratch / "job.json")
+    sampler = run_process(job.rival, "benchmarks.keyed_state.contender", scratch, timeout_s)
+    return _to_measurement(job, Outcome.load(scratch / "outcome.json"), sampler)
 
 
 def _to_measurement(job: Job, outcome: Outcome, sampler: TreeSampler) -> Measurement:

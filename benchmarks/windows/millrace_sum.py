@@ -1,0 +1,88 @@
+"""Millrace: windows, triggers and sums, through the public Dataflow API."""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow.dataset as ds
+
+import millrace as mr
+from benchmarks.spark_session import BatchLog, build_session, read_batches
+from benchmarks.windows.job import Job, Outcome
+from benchmarks.windows.workload import (
+    BATCHES,
+    DISORDER_MS,
+    FLUSH_KEY,
+    GAP_MS,
+    SCHEMA_DDL,
+    SIZE_MS,
+    Totals,
+)
+
+_MS = mr.SECOND // 1_000
+
+
+class Event(msgspec.Struct):
+    """A record's value."""
+
+    key: int
+    value: int
+
+
+def run(job: Job) -> Outcome:
+    """Sum per key and window, emitted when the low watermark reaches the window's end."""
+    return _run(job, mr.Repeat(mr.AtWatermark()))
+
+
+def run_per_record(job: Job) -> Outcome:
+    """The same with a pane for every record: a trigger that must see each of them."""
+    return _run(job, mr.Repeat(mr.AfterCount(1)))
+
+
+def _run(job: Job, trigger: mr.Trigger) -> Outcome:
+    spark = build_session(job.rival, job.cores)
+    log = BatchLog()
+    spark.streams.addListener(log)
+    events = read_batches(spark, str(job.input_dir / BATCHES), SCHEMA_DDL, job.workload.parts)
+    pipeline = mr.Pipeline("windows")
+    pipeline.inject(
+        "events",
+        events,
+        timestamp="time",
+        low_watermark=mr.BoundedDelay(DISORDER_MS * _MS),
+        format=Event,
+    )
+    windows: mr.WindowFn = mr.FixedWindows(SIZE_MS * _MS)
+    if job.workload.shape == "sessions":
+        windows = mr.Sessions(GAP_MS * _MS)
+    keyed = pipeline.stream("events").key_by("key")
+    keyed.window(windows, trigger=trigger).sum("value").to("sums")
+    pipeline.sink("sums", mr.Parquet(job.results_dir))
+    running = pipeline.start(spark, checkpoint=str(job.scratch_dir / "checkpoint"))
+    running.process_available()
+    running.stop()
+    batches = log.wait_for(job.workload.batches)
+    spark.stop()
+    measured = batches[job.workload.warmup_batches : job.workload.batches]
+    marks_s = [batch.started_s for batch in measured] + [measured[-1].ended_s]
+    return Outcome(marks_s, _read_totals(job))
+
+
+def _read_totals(job: Job) -> Totals:
+    """Add up the last panes: of each window, and of those that became part of another none."""
+    columns = {
+        "key": "_key",
+        "start": "_window_start",
+        "end": "_window_end",
+        "index": "_pane_index",
+    }
+    written = ds.dataset(job.results_dir, format="parquet").to_table(
+        {name: ds.field(column) for name, column in {**columns, "sum": "value"}.items()},
+        ds.field("_key") != str(FLUSH_KEY),
+    )
+    panes = written.to_pandas().sort_values(
+        ["key", "start", "end", "index"], ascending=[True, True, False, False]
+    )
+    reached = panes.groupby("key")["end"].cummax().shift()
+    same_key = panes["key"] == panes["key"].shift()
+    last = ~same_key | (panes["end"] > reached)
+    return Totals.of(panes.loc[last, "sum"].to_numpy())

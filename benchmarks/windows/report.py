@@ -1,0 +1,139 @@
+"""The tables that a run prints and the JSON file that it leaves.
+
+``python -m benchmarks.windows.report RESULTS.json…`` prints such files as Markdown tables.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.windows.runner import Measurement
+
+_Case = tuple[str, int, bool, int]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Millrace must be ``at_least`` times ``rival`` with such windows and so many keys."""
+
+    rival: str
+    shape: str
+    keys: int
+    at_least: float
+
+
+#: What windows were promised to reach, whatever the law of the keys and the size of the batches.
+EXPECTATIONS = (
+    Expectation("spark", "windows", 1_000, 1.5),
+    Expectation("spark", "windows", 200_000, 3),
+    Expectation("spark", "sessions", 1_000, 1.5),
+    Expectation("spark", "sessions", 200_000, 2.5),
+    *(
+        Expectation("flink", shape, keys, 1)
+        for shape in ("windows", "sessions")
+        for keys in (1_000, 200_000)
+    ),
+)
+
+
+def write_results(
+    path: Path, machine: dict[str, Any], settings: dict[str, Any], measurements: list[Measurement]
+) -> None:
+    """Write everything measured, with the machine and the settings, as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    results = {
+        "benchmark": "windows",
+        "machine": machine,
+        "settings": settings,
+        "measurements": [asdict(each) for each in measurements],
+    }
+    path.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def read_results(path: Path) -> list[Measurement]:
+    """Return the measurements in a file that ``write_results`` made."""
+    return [Measurement(**each) for each in json.loads(path.read_text())["measurements"]]
+
+
+def markdown(measurements: list[Measurement]) -> str:
+    """Return the tables of all cases, of how figures grow with the keys, and what was expected."""
+    return "\n".join(
+        [*_figures(measurements), "", *_growth(measurements), "", *_judge(measurements)]
+    )
+
+
+def _figures(measurements: list[Measurement]) -> Iterator[str]:
+    yield (
+        "| shape | keys | law | batch | contender | records/s | min–median–max of batches "
+        "| Millrace is | CPU s / million | peak MiB |"
+    )
+    yield "|---|---:|---|---:|---|---:|---:|---:|---:|---:|"
+    for each in measurements:
+        ours = _ours(measurements, each)
+        ratio = f"{ours.records_per_s / each.records_per_s:.2f} x" if ours else ""
+        spread = "–".join(f"{rate / 1_000:,.0f}" for rate in each.records_per_s_of_batches)
+        yield (
+            f"| {each.shape} | {each.keys:,} | {'Zipf' if each.zipf else 'uniform'} "
+            f"| {each.batch_records:,} | {each.rival} | {each.records_per_s:,.0f} | {spread} k "
+            f"| {ratio} | {each.cpu_s_per_million:.1f} | {each.peak_mib:,.0f} |"
+        )
+
+
+def _growth(measurements: list[Measurement]) -> Iterator[str]:
+    """Yield a table of CPU time and memory by the number of keys, for those measured at several."""
+    lines: dict[tuple[str, bool, int, str], list[Measurement]] = {}
+    for each in measurements:
+        lines.setdefault((each.shape, each.zipf, each.batch_records, each.rival), []).append(each)
+    keys = sorted({each.keys for each in measurements})
+    if len(keys) == 1:
+        return
+    titles = [f"{count:,} keys" for count in keys]
+    yield f"| CPU s / million, peak MiB | law | batch | contender | {' | '.join(titles)} |"
+    yield f"|---|---|---:|---|{'---:|' * len(keys)}"
+    for (shape, zipf, batch, rival), found in lines.items():
+        by_keys = {
+            each.keys: f"{each.cpu_s_per_million:.1f}, {each.peak_mib:,.0f}" for each in found
+        }
+        cells = " | ".join(by_keys.get(count, "") for count in keys)
+        law = "Zipf" if zipf else "uniform"
+        yield f"| {shape} | {law} | {batch:,} | {rival} | {cells} |"
+
+
+def _judge(measurements: list[Measurement]) -> Iterator[str]:
+    for expected in EXPECTATIONS:
+        for each in measurements:
+            if (each.rival, each.shape, each.keys) != (
+                expected.rival,
+                expected.shape,
+                expected.keys,
+            ):
+                continue
+            if (ours := _ours(measurements, each)) is None:
+                continue
+            ratio = ours.records_per_s / each.records_per_s
+            verdict = "met" if ratio >= expected.at_least else "NOT MET"
+            law = "Zipf" if each.zipf else "uniform"
+            yield (
+                f"{verdict}: {ratio:.2f} x {each.rival}, {each.shape}, {each.keys:,} {law} keys, "
+                f"batches of {ours.batch_records:,}; expected at least {expected.at_least:g} x"
+            )
+
+
+def _ours(measurements: list[Measurement], rival: Measurement) -> Measurement | None:
+    case = _case(rival)
+    return next(
+        (one for one in measurements if one.rival == "millrace" and _case(one) == case), None
+    )
+
+
+def _case(measurement: Measurement) -> _Case:
+    return measurement.shape, measurement.keys, measurement.zipf, measurement.batch_records
+
+
+if __name__ == "__main__":
+    print(markdown([one for name in sys.argv[1:] for one in read_results(Path(name))]))
