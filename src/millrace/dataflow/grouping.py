@@ -316,7 +316,7 @@ class GroupByKeyAndWindow(Computation):
         row = self.windows[slot]
         clock = self.number(timer.domain, timer.percentile)
         row.armed.pop(clock, None)
-        while (due := _due(row, clock, timer.at)) is not None:
+        while row.timers and (due := _due(row.timers, clock, timer.at)) is not None:
             row.timers.remove(due)
             fire = self._tree.on_timer(self, row, due)
             if fire is not None:
@@ -327,7 +327,11 @@ class GroupByKeyAndWindow(Computation):
             self._arm(slot, row)
 
     def _expiry_us(self, row: WindowRow) -> int:
-        return min(end_us(row.window) + self._lateness_us, MAX_TIMESTAMP)
+        end = row.window.end
+        if end is None:
+            return MAX_TIMESTAMP
+        expiry_us = end + self._lateness_us
+        return expiry_us if expiry_us < MAX_TIMESTAMP else MAX_TIMESTAMP
 
     def _arm(self, slot: Slot, row: WindowRow) -> None:
         """Have the kernel wake this window for the earliest of its timers on each clock."""
@@ -364,9 +368,10 @@ class GroupByKeyAndWindow(Computation):
 
     def _collect(self, slot: Slot, row: WindowRow) -> None:
         """Forget a window that takes no more elements, having emitted what is pending."""
-        if 0 not in row.finished:
+        if row.pending and 0 not in row.finished:
             self._fire(row, _EXPIRED)
-        self._disarm(slot, row)
+        if row.armed:
+            self._disarm(slot, row)
         del self.windows[slot]
         if self._window_fn.merges:
             left = tuple(known for known in self.active.get(()) if known.slot != slot)
@@ -481,7 +486,9 @@ def _tag(slot: Slot, clock: int) -> Any:
     return (slot, _percentile(clock)) if clock > _PERCENTILES else slot
 
 
-def _due(row: WindowRow, clock: int, at_us: int) -> RowTimer | None:
+def _due(timers: list[RowTimer], clock: int, at_us: int) -> RowTimer | None:
     """Return the earliest timer on a clock that is due; of equal ones the outermost trigger's."""
-    due = [timer for timer in row.timers if timer.clock == clock and timer.at <= at_us]
-    return min(due, key=lambda timer: (timer.at, timer.node, timer.tag), default=None)
+    due = [timer for timer in timers if timer.clock == clock and timer.at <= at_us]
+    if len(due) > 1:
+        return min(due, key=lambda timer: (timer.at, timer.node, timer.tag))
+    return due[0] if due else None

@@ -200,6 +200,7 @@ class Scalars:
 
 
 _GONE: Any = object()
+_UNREAD: Any = object()
 
 
 class BoundMap(_Bound, MapState[Any]):
@@ -209,6 +210,7 @@ class BoundMap(_Bound, MapState[Any]):
         self.__dict__.update(cell.__dict__)
         self._rows = key_rows
         self._cell = bytes([index])
+        self._prefix = b""
         self._entries: dict[bytes, Any] = {}
         self._changed: set[bytes] = set()
         self._read: dict[bytes, bytes] = {}
@@ -216,6 +218,7 @@ class BoundMap(_Bound, MapState[Any]):
 
     def begin(self) -> None:
         """Forget the last key's entries."""
+        self._prefix = rows.MAP + self._rows.key_row + self._cell
         if self._entries or self._cleared:
             self._entries = {}
             self._changed = set()
@@ -223,17 +226,20 @@ class BoundMap(_Bound, MapState[Any]):
             self._cleared = False
 
     def get(self, entry: Any, default: Any = None) -> Any:
-        value = self._load(encode_key(entry))
+        encoded = encode_key(entry)
+        value = self._entries.get(encoded, _UNREAD)
+        if value is _UNREAD:
+            value = self._load(encoded)
         return default if value is _GONE else value
 
     def __getitem__(self, entry: Any) -> Any:
-        value = self._load(encode_key(entry))
+        value = self.get(entry, _GONE)
         if value is _GONE:
             raise KeyError(entry)
         return value
 
     def __contains__(self, entry: Any) -> bool:
-        return self._load(encode_key(entry)) is not _GONE
+        return self.get(entry, _GONE) is not _GONE
 
     def __setitem__(self, entry: Any, value: Any) -> None:
         encoded = encode_key(entry)
@@ -244,7 +250,10 @@ class BoundMap(_Bound, MapState[Any]):
 
     def __delitem__(self, entry: Any) -> None:
         encoded = encode_key(entry)
-        if self._load(encoded) is _GONE:
+        value = self._entries.get(encoded, _UNREAD)
+        if value is _UNREAD:
+            value = self._load(encoded)
+        if value is _GONE:
             raise KeyError(entry)
         self._entries[encoded] = _GONE
         self._changed.add(encoded)
@@ -265,19 +274,22 @@ class BoundMap(_Bound, MapState[Any]):
         """Write the entries that changed, and those changed in place."""
         if not self._entries and not self._cleared:
             return
-        mutations, prefix = self._rows.mutations, self._prefix()
+        mutations, prefix, changed = self._rows.mutations, self._prefix, self._changed
         if self._cleared:
             for row, _ in self._rows.view.scan(prefix, rows.after(prefix)):
                 mutations[row] = None
-        if not self.immutable:
-            self._changed.update(self._read)
-        for entry in sorted(self._changed):
+        if self._read and not self.immutable:
+            changed.update(self._read)
+        for entry in sorted(changed) if len(changed) > 1 else changed:
             value = self._entries[entry]
-            part = rows.last_part(entry)
+            part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
             if value is _GONE:
                 mutations[prefix + part] = None
                 continue
-            data = self._encoded(value, f"[{decode_key(entry)!r}]")
+            try:
+                data = self.coder.encode(value)
+            except CoderError:
+                data = self._encoded(value, f"[{decode_key(entry)!r}]")
             if data != self._read.get(entry):
                 if rows.is_digested(part):
                     data = len(entry).to_bytes(4, "big") + entry + data
@@ -289,16 +301,10 @@ class BoundMap(_Bound, MapState[Any]):
             if self._entries[entry] is not _GONE:
                 self._encoded(self._entries[entry], f"[{decode_key(entry)!r}]")
 
-    def _prefix(self) -> bytes:
-        return rows.MAP + self._rows.key_row + self._cell
-
     def _load(self, entry: bytes) -> Any:
-        try:
-            return self._entries[entry]
-        except KeyError:
-            pass
-        part = rows.last_part(entry)
-        found = None if self._cleared else self._rows.view.get(self._prefix() + part)
+        """Read an entry that was not read before."""
+        part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
+        found = None if self._cleared else self._rows.view.get(self._prefix + part)
         if found is None:
             self._entries[entry] = _GONE
             return _GONE
@@ -335,7 +341,7 @@ class BoundMap(_Bound, MapState[Any]):
         """
         if self._cleared:
             return
-        prefix = self._prefix()
+        prefix = self._prefix
         scanned = self._rows.view.scan(prefix, rows.after(prefix))
         for _, group in itertools.groupby(
             (self._entry(row[len(prefix) :], data) for row, data in scanned),

@@ -39,10 +39,10 @@ IDS_BY_EXPIRY: Final = b"X"
 
 #: Longest key, entry or tag that stands in a row as it is. Two of them and the fixed parts make a
 #: row of at most 1 + 1 + 8 + 8 + 2 + 160 + 160 bytes.
-_WHOLE: Final = 159
+WHOLE: Final = 159
 _DIGESTED: Final = 160
 _SIGN: Final = 1 << 63
-_LENGTHS: Final = [length.to_bytes(2, "big") for length in range(_WHOLE + 1)]
+_LENGTHS: Final = [length.to_bytes(2, "big") for length in range(WHOLE + 1)]
 
 
 def key_row(hash8: bytes, key: bytes) -> bytes:
@@ -51,7 +51,7 @@ def key_row(hash8: bytes, key: bytes) -> bytes:
     >>> key_row(bytes(8), b"sJFK").hex()
     '00000000000000000004734a464b'
     """
-    if len(key) <= _WHOLE:
+    if len(key) <= WHOLE:
         return hash8 + _LENGTHS[len(key)] + key
     return hash8 + b"\xff\xff" + _digest(key)
 
@@ -65,14 +65,14 @@ def key_rows(hash8s: bytes, keys: Sequence[bytes]) -> list[bytes]:
     True
     """
     return [
-        hash8 + _LENGTHS[len(key)] + key if len(key) <= _WHOLE else key_row(hash8, key)
+        hash8 + _LENGTHS[len(key)] + key if len(key) <= WHOLE else key_row(hash8, key)
         for (hash8,), key in zip(struct.iter_unpack("8s", hash8s), keys, strict=True)
     ]
 
 
 def last_part(data: bytes) -> bytes:
     """Return an entry or a tag as the last part of a row; see :func:`is_digested`."""
-    if len(data) <= _WHOLE:
+    if len(data) <= WHOLE:
         return data
     return data[: _DIGESTED - 32] + _digest(data)
 

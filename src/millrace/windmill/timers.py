@@ -20,6 +20,7 @@ from millrace.windmill import rows
 from millrace.windmill.cells import KeyRows
 
 _encode = msgspec.msgpack.Encoder().encode
+_ONE_BYTE = [bytes([n]) for n in range(256)]
 #: A pending timer as the kernel orders it: (at, domain, encoded tag).
 Due = tuple[int, int, bytes]
 
@@ -62,13 +63,17 @@ class KeyTimers:
 
     def begin(self, due: DueTimers | None) -> None:
         """Start a key; ``due`` are its stored timers that are due, and how they were set."""
-        self.heap = sorted(due) if due else []
         self.rearmed = 0
-        self.touched = bool(due)
         self._changed = {}
-        self._stored = (
-            {(domain, tag): (at, *rest) for (at, domain, tag), rest in due.items()} if due else {}
-        )
+        self._stored = {}
+        if due:
+            self.heap = sorted(due) if len(due) > 1 else [*due]
+            self.touched = True
+            for (at_us, domain, tag), (hold_us, percentile) in due.items():
+                self._stored[domain, tag] = (at_us, hold_us, percentile)
+        else:
+            self.heap = []
+            self.touched = False
 
     def set(self, tag: bytes, domain: int, setting: Setting) -> None:
         """Set or move a timer; a due one joins those that fire in this bundle."""
@@ -106,11 +111,12 @@ class KeyTimers:
         """Write what changed."""
         mutations, view, key_row = self._rows.mutations, self._rows.view, self._rows.key_row
         timed, delta = self._rows.timed, self._rows.delta
-        for (domain, tag), new in self._changed.items():
-            kind = bytes([domain])
-            named = key_row + kind + rows.last_part(tag)
+        for name, new in self._changed.items():
+            domain, tag = name
+            part = tag if len(tag) <= rows.WHOLE else rows.last_part(tag)
+            named = key_row + _ONE_BYTE[domain] + part
             by_tag = rows.TIMER_BY_TAG + named
-            old = self._stored.get((domain, tag))
+            old = self._stored.get(name)
             if old is None and (found := view.get(by_tag)) is not None:
                 old = _setting(found)
             if old == new:
@@ -120,14 +126,16 @@ class KeyTimers:
                     if setting is not None and (work_us := _work_us(domain, setting)) is not None:
                         delta[work_us] = delta.get(work_us, 0) + count
             if old is not None:
-                mutations[_by_time(clock_of(domain, old[2]), old[0], key_row, tag)] = None
+                clock = _ONE_BYTE[clock_of(domain, old[2])]
+                mutations[rows.TIMERS + clock + rows.time8(old[0]) + key_row + part] = None
                 if old[1] is not None:
                     mutations[rows.HOLDS + rows.time8(old[1]) + named] = None
                 if new is None:
                     mutations[by_tag] = None
             if new is not None:
                 at_us, hold_us, percentile = new
-                by_time = _by_time(clock_of(domain, percentile), at_us, key_row, tag)
+                clock = _ONE_BYTE[clock_of(domain, percentile)]
+                by_time = rows.TIMERS + clock + rows.time8(at_us) + key_row + part
                 timed.append(by_time)
                 mutations[by_tag] = encode_setting(new)
                 if hold_us is None:
@@ -215,7 +223,3 @@ def _work_us(domain: int, setting: Setting) -> int | None:
     if domain:
         return hold_us
     return at_us if hold_us is None else min(at_us, hold_us)
-
-
-def _by_time(clock: int, at_us: int, key_row: bytes, tag: bytes) -> bytes:
-    return rows.TIMERS + bytes([clock]) + rows.time8(at_us) + key_row + rows.last_part(tag)
