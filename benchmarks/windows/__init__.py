@@ -11,8 +11,10 @@ exception: its trigger emits a pane for each record, which can only be done reco
 last panes are what is compared.
 
 **Same input.** One set of Parquet files a case, made once from a seeded generator. Ten records
-arrive per millisecond of event time whatever the number of keys, so with 1,000 keys a window has a
-hundred records, and with 200,000 or more hardly any two share one. They are out of order by up to
+arrive per millisecond of event time (``--rates``) whatever the number of keys, so with 1,000 keys a
+window has a hundred records, and with 200,000 hardly any two share one: then what is measured is
+how fast windows come and go. At a hundred, which is nearer to a stream that is processed as it
+arrives, a window of 200,000 keys has five. They are out of order by up to
 ten seconds, which is also everyone's bound on the delay, so nothing is late. With sessions each key
 is silent for 15 seconds of every 45, at a time of its own; otherwise sessions of a thousand keys
 would never end. Two last batches of a record a file push the low watermark past everything; they
@@ -28,9 +30,8 @@ no one.
 
 **Clock.** Measured records over the time from the start of the first measured batch to the end of
 the last: on Spark the trigger's timestamp and ``triggerExecution`` of its progress reports; on
-Flink, when the results came out that everyone's low watermark lets out at the end of a batch
-(``flink_sql``). The slowest, the median and the fastest batch are given as well. Flink's batches
-are uneven where its checkpoints fall.
+Flink, when the results come out that everyone's low watermark lets out there (``flink_sql``). The
+slowest, the median and the fastest batch are given as well; of Flink, of ten seconds of event time.
 
 **CPU and memory.** The parent samples the contender's process tree over that same time: CPU
 seconds with the JVM, all Python workers and ended children. Peak memory is the largest sum of PSS

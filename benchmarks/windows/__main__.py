@@ -41,20 +41,26 @@ def main() -> None:
     work_dir = arguments.work_dir or Path(tempfile.gettempdir()) / "millrace-benchmarks"
     work_dir.mkdir(parents=True, exist_ok=True)
     measurements: list[Measurement] = []
-    for shape, keys, law, batch, rival in itertools.product(
-        arguments.shapes, arguments.keys, arguments.laws, arguments.batches, arguments.rivals
+    for shape, keys, law, rate, batch, rival in itertools.product(
+        arguments.shapes,
+        arguments.keys,
+        arguments.laws,
+        arguments.rates,
+        arguments.batches,
+        arguments.rivals,
     ):
         workload = Workload(
             shape,
             arguments.records,
             keys,
             law == "zipf",
+            rate,
             batch,
             arguments.warmup_batches,
             arguments.warmup_records,
             arguments.cores,
         )
-        case = f"{shape}, {keys:,} {law} keys, batches of {batch:,}"
+        case = f"{shape}, {keys:,} {law} keys, {rate} a ms, batches of {batch:,}"
         try:
             found = measure(rival, workload, work_dir, arguments.cores, arguments.timeout)
         except ContenderFailed as failure:
@@ -83,6 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--records", type=int, default=2_000_000, help="measured records")
     parser.add_argument("--keys", type=_integers, default=[1_000, 200_000])
     parser.add_argument("--laws", type=_among("uniform", "zipf"), default=["uniform", "zipf"])
+    parser.add_argument(
+        "--rates", type=_integers, default=[10], help="records per millisecond of event time"
+    )
     parser.add_argument("--batches", type=_integers, default=[100_000, 400_000])
     parser.add_argument(
         "--rivals",

@@ -1,10 +1,10 @@
 """Flink SQL: windowing table-valued functions, state in RocksDB, exactly-once checkpoints.
 
 Flink has no batches. It reads the same records in the same order from one file a core, so that each
-of its two readers sees event time go on as everyone else does, and nothing is late. When a batch
-would be over is read off the results: each carries the time at which it was made, and the end of a
-batch is past when the last window that ends ten seconds before it, in event time, is out. That is
-where everyone's low watermark stands then.
+of its two readers sees event time go on as everyone else does, and nothing is late. How far it is,
+is read off the results, in steps of ten seconds of event time: each result carries the time at
+which it was made, and a step is over when the last window is out that ends ten seconds before it.
+That is where everyone's low watermark stands then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from pyflink.common import Configuration
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
 from benchmarks.windows.job import Job, Outcome
-from benchmarks.windows.workload import DISORDER_MS, FLUSH_KEY, GAP_MS, SIZE_MS, WHOLE, Totals
+from benchmarks.windows.workload import (
+    DISORDER_MS,
+    FIRST_MS,
+    FLUSH_KEY,
+    GAP_MS,
+    SIZE_MS,
+    WHOLE,
+    Totals,
+)
 
 _WINDOWS = {
     "windows": f"TUMBLE(TABLE events, DESCRIPTOR(happened), INTERVAL '{SIZE_MS // 1_000}' SECOND)",
@@ -65,7 +73,9 @@ def run(job: Job) -> Outcome:
         filter=ds.field("key") != FLUSH_KEY
     )
     notes = {"apache-flink": importlib.metadata.version("apache-flink")}
-    return Outcome(_marks_s(job, results), Totals.of(results["total"].to_numpy()), notes)
+    marks_s = _marks_s(job, results)
+    step = SIZE_MS * job.workload.rate
+    return Outcome(marks_s, step, Totals.of(results["total"].to_numpy()), notes)
 
 
 def _environment(job: Job) -> TableEnvironment:
@@ -98,6 +108,9 @@ def _marks_s(job: Job, results: pa.Table) -> list[float]:
     ended, made = results["ended"].to_numpy(), results["made"].to_numpy()
     order = np.argsort(ended)
     made_so_far = np.maximum.accumulate(made[order])
-    passed = (np.array(job.workload.marks_ms) - DISORDER_MS).astype("datetime64[ms]")
+    workload = job.workload
+    start_ms = FIRST_MS + workload.warmup // workload.rate - DISORDER_MS
+    steps = workload.records // (workload.rate * SIZE_MS)
+    passed = (start_ms + SIZE_MS * np.arange(steps + 1)).astype("datetime64[ms]")
     last = np.searchsorted(ended[order], passed, side="right") - 1
     return (made_so_far[last].astype("datetime64[ms]").astype(np.int64) / 1_000).tolist()

@@ -56,15 +56,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a contender found: when its measured batches ran, and what its results add up to.
+    """What a contender found: how fast it went, and what its results add up to.
 
     Args:
-        marks_s: Unix time of the start of each measured batch, then of the end of the last.
+        marks_s: Unix time at which the measured records begin, and after every so many of them.
+        records_per_mark: So many: for those that have batches, a batch.
         totals: Read back from what it wrote.
         notes: Anything else worth keeping in the result file.
     """
 
     marks_s: list[float]
+    records_per_mark: int
     totals: Totals
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -76,4 +78,6 @@ class Outcome:
     def load(cls, path: Path) -> Outcome:
         """Read what ``dump`` wrote."""
         found = json.loads(path.read_text())
-        return cls(found["marks_s"], Totals(**found["totals"]), found["notes"])
+        return cls(
+            found["marks_s"], found["records_per_mark"], Totals(**found["totals"]), found["notes"]
+        )

@@ -64,7 +64,7 @@ def _run(job: Job, trigger: mr.Trigger) -> Outcome:
     spark.stop()
     measured = batches[job.workload.warmup_batches : job.workload.batches]
     marks_s = [batch.started_s for batch in measured] + [measured[-1].ended_s]
-    return Outcome(marks_s, _read_totals(job))
+    return Outcome(marks_s, job.workload.batch_records, _read_totals(job))
 
 
 def _read_totals(job: Job) -> Totals:

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.windows.runner import Measurement
 
-_Case = tuple[str, int, bool, int]
+_Case = tuple[str, int, bool, int, int]
 
 
 @dataclass(frozen=True)
@@ -69,39 +69,40 @@ def markdown(measurements: list[Measurement]) -> str:
 
 def _figures(measurements: list[Measurement]) -> Iterator[str]:
     yield (
-        "| shape | keys | law | batch | contender | records/s | min–median–max of batches "
+        "| shape | keys | law | a ms | batch | contender | records/s | min–median–max of batches "
         "| Millrace is | CPU s / million | peak MiB |"
     )
-    yield "|---|---:|---|---:|---|---:|---:|---:|---:|---:|"
+    yield "|---|---:|---|---:|---:|---|---:|---:|---:|---:|---:|"
     for each in measurements:
         ours = _ours(measurements, each)
         ratio = f"{ours.records_per_s / each.records_per_s:.2f} x" if ours else ""
         spread = "–".join(f"{rate / 1_000:,.0f}" for rate in each.records_per_s_of_batches)
         yield (
             f"| {each.shape} | {each.keys:,} | {'Zipf' if each.zipf else 'uniform'} "
-            f"| {each.batch_records:,} | {each.rival} | {each.records_per_s:,.0f} | {spread} k "
-            f"| {ratio} | {each.cpu_s_per_million:.1f} | {each.peak_mib:,.0f} |"
+            f"| {each.rate} | {each.batch_records:,} | {each.rival} | {each.records_per_s:,.0f} "
+            f"| {spread} k | {ratio} | {each.cpu_s_per_million:.1f} | {each.peak_mib:,.0f} |"
         )
 
 
 def _growth(measurements: list[Measurement]) -> Iterator[str]:
     """Yield a table of CPU time and memory by the number of keys, for those measured at several."""
-    lines: dict[tuple[str, bool, int, str], list[Measurement]] = {}
+    lines: dict[tuple[str, bool, int, int, str], list[Measurement]] = {}
     for each in measurements:
-        lines.setdefault((each.shape, each.zipf, each.batch_records, each.rival), []).append(each)
+        case = each.shape, each.zipf, each.rate, each.batch_records, each.rival
+        lines.setdefault(case, []).append(each)
     keys = sorted({each.keys for each in measurements})
     if len(keys) == 1:
         return
     titles = [f"{count:,} keys" for count in keys]
-    yield f"| CPU s / million, peak MiB | law | batch | contender | {' | '.join(titles)} |"
-    yield f"|---|---|---:|---|{'---:|' * len(keys)}"
-    for (shape, zipf, batch, rival), found in lines.items():
+    yield f"| CPU s / million, peak MiB | law | a ms | batch | contender | {' | '.join(titles)} |"
+    yield f"|---|---|---:|---:|---|{'---:|' * len(keys)}"
+    for (shape, zipf, rate, batch, rival), found in lines.items():
         by_keys = {
             each.keys: f"{each.cpu_s_per_million:.1f}, {each.peak_mib:,.0f}" for each in found
         }
         cells = " | ".join(by_keys.get(count, "") for count in keys)
         law = "Zipf" if zipf else "uniform"
-        yield f"| {shape} | {law} | {batch:,} | {rival} | {cells} |"
+        yield f"| {shape} | {law} | {rate} | {batch:,} | {rival} | {cells} |"
 
 
 def _judge(measurements: list[Measurement]) -> Iterator[str]:
@@ -120,7 +121,8 @@ def _judge(measurements: list[Measurement]) -> Iterator[str]:
             law = "Zipf" if each.zipf else "uniform"
             yield (
                 f"{verdict}: {ratio:.2f} x {each.rival}, {each.shape}, {each.keys:,} {law} keys, "
-                f"batches of {ours.batch_records:,}; expected at least {expected.at_least:g} x"
+                f"{each.rate} a ms, batches of {ours.batch_records:,}; expected at least "
+                f"{expected.at_least:g} x"
             )
 
 
@@ -132,7 +134,8 @@ def _ours(measurements: list[Measurement], rival: Measurement) -> Measurement | 
 
 
 def _case(measurement: Measurement) -> _Case:
-    return measurement.shape, measurement.keys, measurement.zipf, measurement.batch_records
+    one = measurement
+    return one.shape, one.keys, one.zipf, one.rate, one.batch_records
 
 
 if __name__ == "__main__":

@@ -28,14 +28,15 @@ _FLINK_JARS = _REPOSITORY / ".flink"
 class Measurement:
     """One contender's figures on one workload, warm-up excluded.
 
-    ``records_per_s`` is over all measured batches; ``records_per_s_of_batches`` are the slowest,
-    the median and the fastest of them.
+    ``records_per_s`` is over all measured records; ``records_per_s_of_batches`` are of the slowest,
+    the median and the fastest batch.
     """
 
     rival: str
     shape: str
     keys: int
     zipf: bool
+    rate: int
     batch_records: int
     records: int
     seconds: float
@@ -104,12 +105,13 @@ def _to_measurement(job: Job, outcome: Outcome, sampler: TreeSampler) -> Measure
     millions = workload.records / 1e6
     cpu_s = sampler.cpu_s_between(started_s, ended_s)
     batch_seconds = [end - start for start, end in pairwise(marks_s)]
-    ordered = sorted(workload.batch_records / seconds for seconds in batch_seconds)
+    ordered = sorted(outcome.records_per_mark / seconds for seconds in batch_seconds)
     return Measurement(
         rival=job.rival,
         shape=workload.shape,
         keys=workload.keys,
         zipf=workload.zipf,
+        rate=workload.rate,
         batch_records=workload.batch_records,
         records=workload.records,
         seconds=ended_s - started_s,

@@ -31,9 +31,7 @@ _SCHEMA = pa.schema(
     ]
 )
 _SEED = 20150831
-#: A multiple of ten seconds, as is a batch, so that a batch ends where a window does.
 FIRST_MS = 1_700_000_000_000
-RECORDS_PER_MS = 10
 #: Times are on a grid that no gap is a multiple of: two elements exactly one gap apart are two
 #: sessions for one engine and one for another.
 _GRID_MS = 3
@@ -76,16 +74,15 @@ class Records:
 class Workload:
     """Records with drawn keys, out of order, in batches, each split evenly over ``parts`` files.
 
-    Ten records arrive per millisecond of event time, whatever the number of keys.
-
     Args:
         shape: ``windows`` or ``sessions``.
         records: Measured records, a multiple of ``batch_records``.
         keys: Distinct keys drawn from.
         zipf: Draw them by Zipf's law with exponent 1.1 instead of uniformly.
-        batch_records: Records a measured batch, a multiple of 100,000.
+        rate: Records that arrive per millisecond of event time.
+        batch_records: Records a measured batch.
         warmup_batches: Batches before the measured ones.
-        warmup_batch_records: Records a warm-up batch; all of them together a multiple of 100,000.
+        warmup_batch_records: Records a warm-up batch.
         parts: Files a batch.
     """
 
@@ -93,18 +90,19 @@ class Workload:
     records: int
     keys: int
     zipf: bool
+    rate: int
     batch_records: int
     warmup_batches: int
     warmup_batch_records: int
     parts: int
 
     def __post_init__(self) -> None:
-        window = SIZE_MS * RECORDS_PER_MS
-        if self.records % self.batch_records or self.batch_records % window or self.warmup % window:
+        window = SIZE_MS * self.rate
+        if self.records % self.batch_records or self.records % window or self.warmup % window:
             raise ValueError(
                 f"{self.records} records in batches of {self.batch_records} after {self.warmup} of "
-                f"warm-up: expected whole batches, and batches and warm-up of whole windows, that "
-                f"is multiples of {window:,}."
+                f"warm-up: expected whole batches; and records of whole windows, {window:,} each, "
+                "both to warm up and to measure."
             )
 
     @property
@@ -116,13 +114,6 @@ class Workload:
     def batches(self) -> int:
         """Number of batches, warm-up included, without those that push the low watermark on."""
         return self.warmup_batches + self.records // self.batch_records
-
-    @property
-    def marks_ms(self) -> list[int]:
-        """Event time at the start of each measured batch, then at the end of the last."""
-        step = self.batch_records
-        ends = range(self.warmup, self.warmup + self.records + 1, step)
-        return [FIRST_MS + end // RECORDS_PER_MS for end in ends]
 
     def totals(self) -> Totals:
         """Return what every contender's results must add up to, warm-up included."""
@@ -141,7 +132,7 @@ class Workload:
         """Return all records."""
         count = self.warmup + self.records
         random = np.random.default_rng(_SEED)
-        arrival_ms = np.arange(count) // RECORDS_PER_MS
+        arrival_ms = np.arange(count) // self.rate
         late_ms = random.integers(0, DISORDER_MS - _GRID_MS, count)
         times_ms = (arrival_ms - late_ms) // _GRID_MS * _GRID_MS
         keys = self._draw_keys(random, count)
@@ -160,7 +151,7 @@ class Workload:
         law = "zipf" if self.zipf else "uniform"
         warmup = f"warmup-{self.warmup_batches}x{self.warmup_batch_records}"
         made = cache / (
-            f"{self.shape}-{self.records}-keys-{self.keys}-{law}-{warmup}-batch-"
+            f"{self.shape}-{self.records}-keys-{self.keys}-{law}-rate-{self.rate}-{warmup}-batch-"
             f"{self.batch_records}-parts-{self.parts}"
         )
         if not made.exists():
@@ -202,7 +193,7 @@ class Workload:
     def _table(self) -> pa.Table:
         records = self.draw()
         flushes = self.parts * _FLUSHES
-        last_ms = self.marks_ms[-1] + _FLUSH_AFTER_MS
+        last_ms = int(records.times_ms.max()) + _FLUSH_AFTER_MS
         late_ms = last_ms + _FLUSH_AFTER_MS * (np.arange(flushes) // self.parts)
         keys = np.append(records.keys, np.full(flushes, FLUSH_KEY))
         values = np.append(records.values, np.zeros(flushes, dtype=np.int64))

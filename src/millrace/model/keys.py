@@ -52,7 +52,8 @@ def encode_key(key: Any) -> bytes:
             return b"i" + shifted.to_bytes(8, "big")
         raise CoderError(f"key {key} does not fit in 64 bits; use str(key) as the key.")
     if kind is bytes:
-        return b"b" + key
+        encoded: bytes = b"b" + key
+        return encoded
     if kind is bool or kind is float:
         return b"m" + _encode_msgpack(key)
     if kind is tuple:
