@@ -19,10 +19,7 @@ def positive_us(duration: Duration, where: str) -> int:
     >>> positive_us("1 s", "Sessions(gap)")
     1000000
     """
-    try:
-        us = duration_us(duration)
-    except PipelineError as refused:
-        raise PipelineError(f"{where}: {refused}") from None
+    us = duration_us(duration, where)
     if us == 0:
         raise PipelineError(f'{where}: {duration!r} is no time at all. Expected more, as "5 min".')
     return us

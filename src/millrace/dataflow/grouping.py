@@ -149,7 +149,9 @@ class GroupByKeyAndWindow(Computation):
         coders = [formats[stream] for stream in self.inputs]
         bound = copy.copy(self)
         trigger = self.windowing.trigger
-        if unbounded and not self._window_fn.ends and not trigger.fires_before_end_of_input:
+        must_end = unbounded and not trigger.fires_before_end_of_input
+        bound._assign = assignment(self._window_fn, ends=must_end)
+        if must_end and not self._window_fn.ends:
             raise PipelineError(
                 f"the grouping {self.output!r} has {self._window_fn!r}, which has no end, over a "
                 f"stream, which has none either: {trigger!r} would never fire. Choose windows that "

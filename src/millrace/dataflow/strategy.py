@@ -96,7 +96,7 @@ def windowing(
     _check_kind("trigger", trigger, Trigger, "mr.Repeat(mr.AtWatermark())")
     _check_kind("mode", mode, AccumulationMode, "mr.ACCUMULATING")
     _check_kind("output_time", output_time, OutputTime, "mr.END_OF_WINDOW")
-    lateness_us = duration_us(allowed_lateness)
+    lateness_us = duration_us(allowed_lateness, "window(allowed_lateness)")
     if trigger.may_lose_data(complete_at_end=lateness_us == 0) and not allow_data_loss:
         raise PipelineError(
             f"{trigger!r} can be done while its window still takes elements, and those after it "

@@ -56,7 +56,7 @@ class BoundedDelay:
     __slots__ = ("delay_us",)
 
     def __init__(self, delay: Duration) -> None:
-        self.delay_us = duration_us(delay)
+        self.delay_us = duration_us(delay, "BoundedDelay(delay)")
 
     def published_us(self, process: Process, read_until_us: int) -> int:
         """Return the newest timestamp less the delay."""
@@ -98,8 +98,8 @@ class ArrivalTime:
     __slots__ = ("delay_us", "every_us")
 
     def __init__(self, delay: Duration, *, every: Duration = 5 * SECOND) -> None:
-        self.delay_us = duration_us(delay)
-        self.every_us = duration_us(every)
+        self.delay_us = duration_us(delay, "ArrivalTime(delay)")
+        self.every_us = duration_us(every, "ArrivalTime(every)")
         if not self.every_us:
             raise PipelineError(
                 'ArrivalTime(every=0): each move is an epoch. Expected, say, every="5 s".'

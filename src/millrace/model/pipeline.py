@@ -188,13 +188,13 @@ class Pipeline:
             timestamp,
             low_watermark,
             format,
-            duration_us(ahead),
+            duration_us(ahead, "inject(ahead)"),
             process,
             tuple(str(name) for name in expected),
-            None if idle is None else duration_us(idle),
-            None if skew is None else duration_us(skew),
+            None if idle is None else duration_us(idle, "inject(idle)"),
+            None if skew is None else duration_us(skew, "inject(skew)"),
             id,
-            _SLACK_US if slack is None else duration_us(slack),
+            _SLACK_US if slack is None else duration_us(slack, "inject(slack)"),
         )
         return Stream(self, stream)
 

@@ -225,7 +225,8 @@ class Stream:
 
         Source: Dataflow patent, "timestamp setter function 322", option 1, ``lateDataHorizon``.
         """
-        return self._step("with_timestamps", by(chosen), duration_us(backwards))
+        backwards_us = duration_us(backwards, "with_timestamps(backwards)")
+        return self._step("with_timestamps", by(chosen), backwards_us)
 
     def flatten(self, *others: Stream) -> Stream:
         """Return one stream of the records of this and the others, of one record format."""

@@ -50,11 +50,12 @@ _PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 _UNIX_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-def duration_us(duration: Duration) -> int:
+def duration_us(duration: Duration, where: str = "") -> int:
     """Return a duration in microseconds.
 
     Args:
         duration: Microseconds as an int, a timedelta, or text: ``"5 min"``, ``"1h 30m"``.
+        where: The call and argument, for the message.
 
     Raises:
         PipelineError: Negative, or text that is not a number and a unit.
@@ -74,8 +75,8 @@ def duration_us(duration: Duration) -> int:
         us = None
     if us is None or us < 0:
         raise PipelineError(
-            f"{duration!r} is not a duration. Expected microseconds as an int >= 0, a timedelta, "
-            'or text such as "5 min", "1 h 30 min", "250 ms".'
+            f"{where}{': ' if where else ''}{duration!r} is not a duration. Expected microseconds "
+            'as an int >= 0, a timedelta, or text such as "5 min", "1 h 30 min", "250 ms".'
         )
     return us
 

@@ -298,15 +298,18 @@ def _without_idle_steps(pipeline: Pipeline) -> Pipeline:
 
 
 def _unbounded(pipeline: Pipeline, name: str, senders: Mapping[str, frozenset[str]]) -> bool:
-    """Return whether a source that feeds a computation, over others or not, streams."""
+    """Return whether a source that feeds a computation, over others or not, has no end."""
     return any(
         _unbounded(pipeline, sender, senders)
         if sender in senders
-        else bool(
-            getattr(pipeline.injections[sender.removeprefix(INJECTOR)].source, "isStreaming", False)
-        )
+        else _streams(pipeline.injections[sender.removeprefix(INJECTOR)].source)
         for sender in senders[name]
     )
+
+
+def _streams(source: Any) -> bool:
+    """Return whether a source is a streaming DataFrame, or an injector: it is asked for ever."""
+    return bool(getattr(source, "isStreaming", False)) or hasattr(source, "processes")
 
 
 def _backwards(inputs: Iterable[str], publishers: Mapping[str, list[_Publisher]]) -> dict[str, int]:

@@ -124,6 +124,8 @@ def _place(error: Exception) -> str:
     """Return the line of user code that raised, or called what raised in Millrace."""
     frames = traceback.extract_tb(error.__traceback__)
     users = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+    if not users and any("dataflow" in Path(frame.filename).parts for frame in frames):
+        return "in the grouping, which is Millrace's own, because of what it was given"
     if not users:
         return "when what it had changed in place was to be stored"
     frame = users[-1]

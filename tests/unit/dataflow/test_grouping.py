@@ -244,6 +244,11 @@ def test_a_user_defined_window_fn(grouping: Any) -> None:
         (lambda windows: windows[:-1], "is in no window"),
         (lambda _: [mr.Window(0, 1000)], "invented"),
         (lambda windows: [*windows, mr.Window(0, 30)], "is in 2 windows"),
+        (lambda _: [mr.Window()], "invented Window\\(\\)"),
+        (lambda _: None, r"merge returned None\. Expected a list of windows"),
+        (lambda _: [(10, 15)], r"merge returned \(10, 15\) \(tuple\)"),
+        (lambda _: [mr.Window(30, 10)], "with start < end"),
+        (lambda windows: [mr.Window(float(windows[0].start), 25)], "interval"),
     ],
 )
 def test_a_merge_function_that_invents_or_loses_is_refused(
@@ -256,7 +261,16 @@ def test_a_merge_function_that_invents_or_loses_is_refused(
         g.add((1, 10), (2, 20))
 
 
-@pytest.mark.parametrize("bad", [None, (1, 2), mr.Window(5, 5), mr.Window(5, None)])
+@pytest.mark.parametrize("returned", [None, 5, mr.Window(0, 5)])
+def test_an_assign_function_that_returns_no_list_is_refused(grouping: Any, returned: Any) -> None:
+    g = grouping(mr.WindowFn(lambda _: returned))
+    with pytest.raises(mr.MillraceError, match=r"assign returned .* Expected a list of windows"):
+        g.add((1, 10))
+
+
+@pytest.mark.parametrize(
+    "bad", [None, (1, 2), mr.Window(5, 5), mr.Window(5, None), mr.Window(0, 1 << 70)]
+)
 def test_an_assign_function_that_returns_no_windows_is_refused(grouping: Any, bad: Any) -> None:
     g = grouping(mr.WindowFn(lambda _: [bad]))
     with pytest.raises(mr.MillraceError, match="assign returned"):
@@ -273,14 +287,28 @@ def test_an_assign_function_that_returns_no_windows_is_refused(grouping: Any, ba
         (lambda s: s.min(), [float("nan")], "NaN"),
         (lambda s: s.min(), [1.5, float("nan")], "NaN"),
         (lambda s: s.top(2), [1, "two"], "cannot compare"),
+        (lambda s: s.top(2), [float("nan")], "NaN"),
+        (lambda s: s.top(2, key=lambda _: float("nan")), [1], "NaN"),
+        (lambda s: s.max(), [(1, 2), (1, float("nan"))], "NaN"),
+        (lambda s: s.min(lambda v: (1, (2, v))), [1, float("nan")], "NaN"),
+        (lambda s: s.mean(), [float("nan")], "NaN"),
+        (lambda s: s.mean(), [1, "two"], "Expected an int or a float"),
+        (lambda s: s.sum(), [True], "count truths"),
+        (lambda s: s.quantiles([0.5]), [float("nan")], "NaN"),
+        (lambda s: s.quantiles([0.5]), [1, "two"], "Expected an int or a float"),
+        (lambda s: s.quantiles([0.5], approximate=True), [float("nan")], "NaN"),
+        (lambda s: s.quantiles([0.5], approximate=True), [1, None], "Expected an int or a float"),
     ],
 )
 def test_values_that_an_aggregation_cannot_take(
     grouping: Any, aggregate: Any, values: list[Any], complaint: str
 ) -> None:
     g = grouping(mr.FixedWindows(10), aggregate)
-    with pytest.raises(mr.MillraceError, match=complaint):
+    with pytest.raises(mr.MillraceError, match=complaint) as refused:
         g.add(*[(value, 1) for value in values])
+    message = str(refused.value)
+    assert "key 'k'" in message
+    assert "in the grouping, which is Millrace's own, because of what it was given" in message
 
 
 def test_aggregations(grouping: Any) -> None:
@@ -329,19 +357,69 @@ def test_a_trigger_that_can_lose_data_is_refused_unless_meant(grouping: Any) -> 
     assert g.watermark(mr.MAX_TIMESTAMP) == []
 
 
-def test_windows_without_end_need_another_trigger_over_a_stream() -> None:
-    class Unbounded:
-        isStreaming = True  # noqa: N815
+class Unbounded:
+    isStreaming = True  # noqa: N815
 
-    def pipeline(trigger: Any) -> mr.Pipeline:
-        p = mr.Pipeline("global")
-        p.inject("elements", Unbounded(), timestamp="time")
-        p.stream("elements").key_by("k").window(mr.GlobalWindow(), trigger=trigger).sum("v")
-        return p
 
-    with pytest.raises(mr.MillraceError, match="would never fire"):
-        pipeline(None).build()
-    pipeline(mr.Repeat(mr.AtPeriod("1 min"))).build()
+class Ticker(mr.Injector):
+    schema = "k string, time timestamp"
+
+    def processes(self) -> Any:
+        return ["clock"]
+
+    def advance(self, process: str, offset: Any) -> mr.Advance:
+        return mr.Advance(offset)
+
+    def read(self, process: str, start: Any, end: Any) -> Any:
+        return []
+
+
+def over(source: Any, window: mr.WindowFn, trigger: Any = None) -> mr.Pipeline:
+    p = mr.Pipeline("endless")
+    p.inject("elements", source, timestamp="time", format=str)
+    p.stream("elements").key_by(str).window(window, trigger=trigger).count()
+    return p
+
+
+LATE = mr.Repeat(mr.AtWatermark())
+
+
+@pytest.mark.parametrize("source", [Unbounded(), Ticker()], ids=["stream", "injector"])
+@pytest.mark.parametrize(
+    ("trigger", "fires"),
+    [
+        (None, False),
+        (mr.Repeat(mr.AtWatermark(50)), False),
+        (mr.Repeat(mr.AllOf(mr.AtWatermark(), mr.AfterCount(2))), False),
+        (mr.SequenceOf(mr.AtWatermark(), mr.Repeat(mr.AfterCount(2))), False),
+        (mr.Repeat(mr.AtPeriod("1 min")), True),
+        (mr.Repeat(mr.FirstOf(mr.AtWatermark(), mr.AfterCount(2))), True),
+        (mr.SequenceOf(mr.AfterCount(2), LATE), True),
+        (mr.SequenceOf(mr.RepeatUntil(mr.AtPeriod("1 min"), mr.AtWatermark()), LATE), True),
+    ],
+    ids=repr,
+)
+def test_windows_without_end_need_another_trigger_over_a_stream(
+    source: Any, trigger: Any, fires: bool
+) -> None:
+    p = over(source, mr.GlobalWindow(), trigger)
+    if fires:
+        p.build()
+    else:
+        with pytest.raises(mr.MillraceError, match="would never fire"):
+            p.build()
+
+
+def test_windows_without_end_of_a_users_own_are_refused_at_the_record() -> None:
+    def day_or_ever(record: Any) -> list[mr.Window]:
+        return [mr.Window()] if record.value == "ever" else [mr.Window(0, mr.DAY)]
+
+    with mr.testing.Harness(over(Unbounded(), mr.WindowFn(day_or_ever))) as h:
+        h.inject("elements", [("today", 1)])
+        with pytest.raises(mr.MillraceError, match="returned the global window, over a stream"):
+            h.inject("elements", [("ever", 2)])
+    with mr.testing.Harness(over(None, mr.WindowFn(day_or_ever))) as h:
+        h.inject("elements", [("ever", 2)])  # a Harness can end its input
 
 
 def test_steps_keep_panes_and_computations_see_them() -> None:

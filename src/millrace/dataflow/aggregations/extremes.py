@@ -26,6 +26,8 @@ class _Extreme(CombineFn):
         """Return the one of both to keep."""
         if accumulator is None:
             return comparable(value, self._what)
+        if type(value) in (tuple, list):  # found out by its items, and not by comparing it
+            comparable(value, self._what)
         try:
             better = self._better(value, accumulator)
         except TypeError:
@@ -129,12 +131,17 @@ class Top(CombineFn):
 
 def comparable(value: Any, what: str) -> Any:
     """Return a value that has an order; None and NaN have none."""
-    if value is None or value != value:
+    if value is None or value != value or (type(value) in (tuple, list) and _has_nan(value)):
         raise PipelineError(
             f"{what} was given {'None' if value is None else 'NaN'}, which is neither above nor "
             "below anything. Filter such values out before the window."
         )
     return value
+
+
+def _has_nan(values: Any) -> bool:
+    """Return whether a tuple or list, which goes by its items, has one that has no order."""
+    return any(item != item or (type(item) in (tuple, list) and _has_nan(item)) for item in values)
 
 
 def mixed(what: str, one: Any, other: Any) -> PipelineError:

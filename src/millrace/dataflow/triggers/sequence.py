@@ -56,6 +56,11 @@ class SequenceOf(CompositeTrigger):
         """If each child may: one that waits for the last element is enough."""
         return all(child.may_lose_data(complete_at_end=complete_at_end) for child in self.children)
 
+    @property
+    def fires_before_end_of_input(self) -> bool:
+        """Whether the first can: the others wait for it."""
+        return self.children[0].fires_before_end_of_input
+
     def may_fire_early(self, *, complete_at_end: bool) -> bool:
         """If the first may."""
         return self.children[0].may_fire_early(complete_at_end=complete_at_end)

@@ -33,7 +33,7 @@ class FixedWindows(WindowFn):
 
     def __init__(self, size: Duration, *, offset: Duration = 0, phase_shift: bool = False) -> None:
         self.size_us = positive_us(size, "FixedWindows(size)")
-        self.offset_us = duration_us(offset)
+        self.offset_us = duration_us(offset, "FixedWindows(offset)")
         if self.offset_us >= self.size_us:
             raise PipelineError(
                 f"FixedWindows({size!r}, offset={offset!r}): the offset must be below the size. "

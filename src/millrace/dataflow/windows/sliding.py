@@ -32,7 +32,7 @@ class SlidingWindows(WindowFn):
     def __init__(self, size: Duration, period: Duration, *, offset: Duration = 0) -> None:
         self.size_us = positive_us(size, "SlidingWindows(size)")
         self.period_us = positive_us(period, "SlidingWindows(period)")
-        self.offset_us = duration_us(offset)
+        self.offset_us = duration_us(offset, "SlidingWindows(offset)")
         if self.period_us > self.size_us:
             raise PipelineError(
                 f"SlidingWindows({size!r}, {period!r}): the period is longer than the size, so "

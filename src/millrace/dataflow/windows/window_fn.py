@@ -13,7 +13,7 @@ from millrace.dataflow.values import Value, text
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
 from millrace.model.record import Record
-from millrace.model.time import MAX_TIMESTAMP
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 
 class WindowFn(Value):
@@ -49,6 +49,11 @@ class WindowFn(Value):
                 "WindowFn() assigns no windows. Give it functions, WindowFn(assign=..., "
                 "merge=...), or derive a class with an assign method from it."
             )
+        for name, function in (("assign", assign), ("merge", merge)):
+            if function is not None and not callable(function):
+                raise PipelineError(
+                    f"WindowFn({name}={function!r}): expected a function that returns windows."
+                )
         self._assign, self._merge = assign, merge
         self.merges = merge is not None
 
@@ -88,28 +93,51 @@ def end_us(window: Window) -> int:
     return MAX_TIMESTAMP if window.end is None else window.end
 
 
-def assignment(window_fn: WindowFn) -> Callable[[Record], Iterable[Window]]:
+def assignment(window_fn: WindowFn, *, ends: bool = False) -> Callable[[Record], Iterable[Window]]:
     """Return the assign function of a WindowFn, checking what it returns if it is a user's.
 
     Millrace's own are right by construction, and called for every record.
+
+    Args:
+        window_fn: The WindowFn.
+        ends: Whether each window must have an end, as nothing would come of one without.
     """
     ours = type(window_fn).__module__.startswith("millrace.") and type(window_fn) is not WindowFn
-    return window_fn.assign if ours else partial(_checked_assignment, window_fn)
+    return window_fn.assign if ours else partial(_checked_assignment, window_fn, ends)
 
 
-def _checked_assignment(window_fn: WindowFn, record: Record) -> list[Window]:
-    windows = list(window_fn.assign(record))
+def _checked_assignment(window_fn: WindowFn, ends: bool, record: Record) -> list[Window]:
+    windows = _checked(window_fn.assign(record), f"{window_fn!r}.assign")
+    if ends and Window() in windows:
+        raise PipelineError(
+            f"{window_fn!r}.assign returned the global window, over a stream without end and with "
+            "a trigger that waits for the end: it would never fire. Return windows that end, or "
+            'choose another trigger, such as mr.Repeat(mr.AtPeriod("1 min")).'
+        )
+    return windows
+
+
+def _checked(returned: Any, function: str) -> list[Window]:
+    """Return what a user's function returned as a list of windows, or say what is wrong."""
+    if isinstance(returned, Window) or not isinstance(returned, Iterable):
+        raise PipelineError(
+            f"{function} returned {returned!r}. Expected a list of windows: "
+            "[mr.Window(start, end)], or [] for none."
+        )
+    windows = list(returned)
     for window in windows:
         if not isinstance(window, Window):
             raise PipelineError(
-                f"{window_fn!r}.assign returned {window!r} ({type(window).__name__}). Expected "
+                f"{function} returned {window!r} ({type(window).__name__}). Expected "
                 "windows: [mr.Window(start, end)], in microseconds."
             )
         if window != Window() and not (
-            type(window.start) is int and type(window.end) is int and window.start < window.end
+            type(window.start) is int
+            and type(window.end) is int
+            and MIN_TIMESTAMP <= window.start < window.end <= MAX_TIMESTAMP
         ):
             raise PipelineError(
-                f"{window_fn!r}.assign returned {window!r}. A window is a half-open interval "
+                f"{function} returned {window!r}. A window is a half-open interval "
                 "[start, end) of microseconds, with start < end; the global one is mr.Window()."
             )
     return windows
@@ -123,7 +151,8 @@ def checked_merge(
     Raises:
         PipelineError: It invents a window, loses one, or stretches one beyond those it is made of.
     """
-    merged = sorted(set(window_fn.merge(tuple(windows))), key=lambda w: (w.start or 0, end_us(w)))
+    returned = _checked(window_fn.merge(tuple(windows)), f"{window_fn!r}.merge")
+    merged = sorted(set(returned), key=lambda w: (w.start or 0, end_us(w)))
     parts: list[tuple[Window, list[Window]]] = [(window, []) for window in merged]
     for window in windows:
         holders = [
