@@ -52,6 +52,7 @@ from millrace.model.time import (
     SECOND,
     UNBOUNDED_PAST,
 )
+from millrace.observe.pane_plot import plot_panes
 from millrace.observe.watermark_plot import plot_watermarks
 from millrace.spark.kafka_sink import KafkaSink
 from millrace.spark.postgres import PostgreSQL
@@ -135,6 +136,7 @@ __all__ = [
     "WindowFn",
     "by",
     "by_key",
+    "plot_panes",
     "plot_watermarks",
     "testing",
 ]

@@ -16,6 +16,7 @@ from millrace.cli.demo import demo
 from millrace.cli.explain import explain_watermark
 from millrace.cli.explain_pipeline import explain
 from millrace.cli.plot import plot
+from millrace.cli.plot_panes import panes
 from millrace.model.errors import MillraceError
 
 
@@ -48,4 +49,5 @@ main.add_command(checkpoint)
 main.add_command(demo)
 main.add_command(explain)
 main.add_command(explain_watermark)
+main.add_command(panes)
 main.add_command(plot)

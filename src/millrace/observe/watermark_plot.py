@@ -6,7 +6,6 @@ watermark) and FIG. 6A (records as points).
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -15,6 +14,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.record import LateRecord
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.model.topology import INJECTOR
+from millrace.observe.two_clocks import Scale, new_axes
 from millrace.store import open_location
 from millrace.windmill.history import History, Moment
 from millrace.windmill.journal import completions
@@ -22,12 +22,6 @@ from millrace.windmill.journal import completions
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-#: An axis in dates is readable when the run is of this era; a test that counts from zero is shown
-#: in seconds.
-_DATES_FROM_US = 86_400_000_000 * 365
-
-_UNIX_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @runtime_checkable
@@ -74,17 +68,17 @@ def plot_watermarks(
         PipelineError: No epoch has completed yet, there is no such computation, or matplotlib is
             not installed (``pip install 'millrace[plots]'``).
     """
-    moments = _moments(source)
+    moments = moments_of(source)
     known = list(moments[-1].inputs)
     shown = known if computations is None else list(computations)
     unknown = [name for name in shown if name not in known]
     if unknown:
         raise PipelineError(f"no computations {unknown}; there are {known}.")
     if axes is None:
-        axes = _figure()
+        axes = new_axes()
     points = list(records)
     crosses = _late(source, moments, late, shown)
-    scale = _Scale(moments, points, crosses)
+    scale = Scale([*_everything(moments), *points, *crosses])
     injectors = sorted(name for name in moments[-1].outputs if name.startswith(INJECTOR))
     for name in injectors:
         line = _line(moments, [moment.outputs.get(name) for moment in moments])
@@ -123,18 +117,17 @@ def plot_watermarks(
             label="late records",
         )
     _ideal(axes, scale)
-    axes.set_xlabel(f"event time{scale.unit}")
-    axes.set_ylabel(f"processing time{scale.unit}")
-    axes.set_title(title or "Low watermarks")
-    axes.grid(visible=True, color="0.92")
-    axes.set_axisbelow(True)
+    scale.finish(axes, title or "Low watermarks")
     axes.legend(loc="best", fontsize="small", framealpha=0.9)
-    if scale.dates:
-        _concise(axes)
     return axes.figure  # type: ignore[return-value]  # a SubFigure has no axes of its own here
 
 
-def _moments(source: HasHistory | str | Path) -> Sequence[Moment]:
+def moments_of(source: HasHistory | str | Path) -> Sequence[Moment]:
+    """Return the history of a run, a Harness, or a checkpoint.
+
+    Raises:
+        PipelineError: It has none.
+    """
     if isinstance(source, HasHistory):
         moments = source.history.moments
     elif isinstance(source, str | Path):
@@ -176,17 +169,17 @@ def _line(moments: Sequence[Moment], values: Sequence[int | None]) -> list[tuple
     ]
 
 
-def _draw(axes: Axes, scale: _Scale, line: list[tuple[int, int]], **style: Any) -> None:
+def _draw(axes: Axes, scale: Scale, line: list[tuple[int, int]], **style: Any) -> None:
     # A low watermark stands until the epoch that moves it: upwards first, then to the right.
     axes.plot(
         scale.of([event for _, event in line]),
         scale.of([wall for wall, _ in line]),
-        drawstyle="steps-pre" if len(line) < 2 else "steps-post",
+        drawstyle="steps-pre",
         **style,
     )
 
 
-def _ideal(axes: Axes, scale: _Scale) -> None:
+def _ideal(axes: Axes, scale: Scale) -> None:
     """Draw the diagonal, where the two kinds of time are of one era."""
     if not scale.walls or not scale.events:
         return
@@ -197,53 +190,15 @@ def _ideal(axes: Axes, scale: _Scale) -> None:
         axes.plot(ends, ends, linestyle="--", color="0.3", linewidth=1.0, label="ideal", zorder=1)
 
 
-class _Scale:
-    """Instants as an axis shows them: dates, or seconds where the run counts from zero."""
-
-    def __init__(
-        self,
-        moments: Sequence[Moment],
-        points: Sequence[tuple[int, int]],
-        crosses: Sequence[tuple[int, int]],
-    ) -> None:
-        lines = [
-            point
-            for moment in moments
-            for us in [
-                *moment.inputs.values(),
-                *moment.newest.values(),
-                *(us for inputs in moment.percentiles.values() for us in inputs.values()),
-            ]
-            for point in _line([moment], [us])
+def _everything(moments: Sequence[Moment]) -> list[tuple[int, int]]:
+    """Return (processing time, event time) of all that the history has."""
+    return [
+        point
+        for moment in moments
+        for us in [
+            *moment.inputs.values(),
+            *moment.newest.values(),
+            *(us for inputs in moment.percentiles.values() for us in inputs.values()),
         ]
-        everything = [*lines, *points, *crosses]
-        self.walls = [wall for wall, _ in everything]
-        self.events = [event for _, event in everything]
-        self.dates = min([*self.walls, *self.events], default=0) >= _DATES_FROM_US
-        self.unit = " (UTC)" if self.dates else " (s)"
-
-    def of(self, instants: Iterable[int]) -> list[Any]:
-        """Return instants, in microseconds, as coordinates."""
-        if self.dates:
-            return [_UNIX_EPOCH + dt.timedelta(microseconds=us) for us in instants]
-        return [us / 1e6 for us in instants]
-
-
-def _concise(axes: Axes) -> None:
-    """Say the date once, beside the axis, and not at every tick."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-    for axis in (axes.xaxis, axes.yaxis):
-        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
-        axis.set_major_locator(locator)
-        axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-
-
-def _figure() -> Axes:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise PipelineError("a picture needs matplotlib: pip install 'millrace[plots]'") from None
-    # Not by pyplot, which would choose a backend and keep every figure alive.
-    axes: Axes = Figure(figsize=(8, 6), layout="constrained").add_subplot()
-    return axes
+        for point in _line([moment], [us])
+    ]

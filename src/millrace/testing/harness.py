@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from millrace.dataflow.strategy import Windowing
 from millrace.injectors.offsets import Offsets
 from millrace.injectors.publisher import Publisher
 from millrace.model.errors import CoderError, PipelineError, RecordRejected, WatermarkRegression
@@ -267,6 +268,11 @@ class Harness:
             )
         return list(self._outputs[stream])
 
+    def windowing(self, grouping: str) -> Windowing | None:
+        """Return how a computation that groups by windows does so; None if it does not."""
+        spec = next((s for s in self._topology.computations if s.name == grouping), None)
+        return None if spec is None else getattr(spec.instance, "windowing", None)
+
     def low_watermark(self, computation: str, *, percentile: int = 100) -> int:
         """Return the input low watermark of a computation, in microseconds."""
         return self._known(percentile).inputs[computation]
@@ -401,7 +407,8 @@ class Harness:
                 }
         epochs.complete(manifest, results, observed)
         self._last_manifest = manifest
-        return [(edge.stream, out) for edge, out in rows.sunk(self._topology, self._taps)]
+        leaving = rows.sunk(self._topology, self._taps, manifest.wall_time_us)
+        return [(edge.stream, out) for edge, out in leaving]
 
     def _housekeep(self) -> None:
         """Write the snapshots that are due and collect, as threads beside the tasks do on Spark."""

@@ -61,7 +61,9 @@ class Shuffle:
             ids,
         )
 
-    def sunk(self, topology: Topology, taps: Mapping[int, Edge]) -> Iterable[tuple[Edge, Output]]:
+    def sunk(
+        self, topology: Topology, taps: Mapping[int, Edge], wall_time_us: int
+    ) -> Iterable[tuple[Edge, Output]]:
         """Yield the rows on edges to the taps, in the order in which they were sent."""
         for productions, origin, sequence in self._lots:
             for n, number in enumerate(productions.edges):
@@ -78,4 +80,4 @@ class Shuffle:
                     value, pane = value.value, value.pane
                 key, at_us = sink_key(productions.keys[n]), productions.timestamps[n]
                 id = record_id(int(half[0]), int(other[0]))
-                yield edge, Output(key, value, at_us, pane, id=id)
+                yield edge, Output(key, value, at_us, pane, wall_time_us, id)

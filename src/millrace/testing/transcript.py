@@ -34,11 +34,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from millrace.dataflow import aggregations, strategy, triggers, windows
+from millrace.dataflow.windowed import WindowedStream, window
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
 from millrace.model.pipeline import Pipeline
 from millrace.model.record import LOW_WATERMARK, WALL_TIME
-from millrace.model.time import MAX_TIMESTAMP, SECOND
+from millrace.model.stream import Stream
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.testing.harness import Harness
 from millrace.testing.output import Output
 
@@ -125,8 +127,13 @@ class Transcript:
         """Return the pipeline: stream ``elements`` in, of (key, value); stream ``panes`` out."""
         p = Pipeline("transcript")
         elements = p.inject("elements", source, format=tuple[str, Any], **inject)
-        keyed = elements.key_by(_key).map(_value)
-        windowed = keyed.window(
+        self.grouped(elements.key_by(_key).map(_value)).to("panes")
+        return p
+
+    def grouped(self, values: Stream) -> WindowedStream:
+        """Return the panes of a stream of values with keys: what the settings say."""
+        windowed = window(
+            values,
             evaluate(self.settings["windows"]),
             trigger=evaluate(self.settings["trigger"]),
             mode=evaluate(self.settings["mode"]),
@@ -134,8 +141,32 @@ class Transcript:
             output_time=evaluate(self.settings["output_time"]),
             allow_data_loss=self.settings["allow_data_loss"],
         )
-        evaluate(f"windowed.{self.settings['aggregate']}", windowed=windowed).to("panes")
-        return p
+        made: WindowedStream = evaluate(f"windowed.{self.settings['aggregate']}", windowed=windowed)
+        return made
+
+    @property
+    def needs_batch(self) -> bool:
+        """Whether nothing fires before the end of the input: refused over a stream."""
+        windows, trigger = evaluate(self.settings["windows"]), evaluate(self.settings["trigger"])
+        return not windows.ends and not trigger.fires_before_end_of_input
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether a batch does the same: nothing is late, and all panes come at the end of time."""
+        if self.settings["trigger"] != _DEFAULTS["trigger"]:
+            return False
+        low_watermark_us, looks = MIN_TIMESTAMP, 0
+        for kind, what in self.steps:
+            if kind == "watermark":
+                low_watermark_us = what
+            elif kind == "records":
+                if any(each.timestamp_us < low_watermark_us for each in what):
+                    return False
+            elif kind == "panes":
+                looks += 1
+            elif kind == "percentile":
+                return False
+        return looks == 1 and low_watermark_us == MAX_TIMESTAMP and self.steps[-1][0] == "panes"
 
     def variants(self) -> Iterator[tuple[str, Transcript]]:
         """Yield this transcript, and those that must have the same panes, with a name each."""

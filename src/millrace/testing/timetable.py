@@ -1,0 +1,322 @@
+"""Timetable: many transcripts side by side in one run, epoch by epoch.
+
+An epoch on Spark costs some tenths of a second whatever is in it, and a query seconds to start. So
+transcripts share both: each is a grouping of its own in one pipeline, and the timetable says what
+every epoch brings to all of them: records, low watermarks, the wall clock. Each sees its steps in
+its order, one an epoch, as in an executor of its own.
+
+Transcripts with the same low watermarks share an injected stream. The wall clock is one: it moves,
+to the next time that any of them names, when all wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from millrace.injectors.policy import WatermarkColumn
+from millrace.model.pipeline import Pipeline
+from millrace.testing.output import Output
+from millrace.testing.transcript import Element, Transcript
+
+#: Columns of :meth:`Timetable.rows`, as Spark spells a schema. Of punctuation, what counts is the
+#: stream and its low watermark.
+COLUMNS = (
+    "stream int, transcript int, key string, value string, at bigint, low_watermark bigint, "
+    "punctuation boolean"
+)
+
+_TIME = ("watermark", "percentile")
+
+
+class Line(msgspec.Struct, frozen=True):
+    """An element on its way to a transcript: the value as JSON, for one column has them all."""
+
+    transcript: int
+    key: str
+    value: str
+
+
+@dataclass
+class Epoch:
+    """What one epoch brings.
+
+    Attributes:
+        clock_us: The wall clock.
+        lines: (stream, line, timestamp) of records, in order.
+        low_watermarks: Injected stream -> its low watermark from this epoch on.
+        percentiles: Percentile -> injected stream -> its low watermark from this epoch on.
+        crash: Whether the run loses its soft state when the epoch is over.
+    """
+
+    clock_us: int
+    lines: list[tuple[str, Line, int]] = field(default_factory=list)
+    low_watermarks: dict[str, int] = field(default_factory=dict)
+    percentiles: dict[int, dict[str, int]] = field(default_factory=dict)
+    crash: bool = False
+
+
+class Timetable:
+    """What each epoch brings to each of several transcripts.
+
+    Args:
+        transcripts: Any; a variant is one more.
+
+    Attributes:
+        epochs: What they bring. The first brings nothing.
+        streams: Names of the injected streams.
+
+    >>> first, second = (
+    ...     Transcript.of(
+    ...         {
+    ...             "name": name,
+    ...             "windows": "FixedWindows(10)",
+    ...             "steps": [{"records": {"a": [1, 2]}}, {"watermark": end}, {"panes": []}],
+    ...         }
+    ...     )
+    ...     for name, end in [("complete", 10), ("incomplete", 9)]
+    ... )
+    >>> timetable = Timetable([first, second])
+    >>> [epoch.low_watermarks for epoch in timetable.epochs]
+    [{}, {}, {'elements-0': 10, 'elements-1': 9}]
+    """
+
+    def __init__(self, transcripts: Iterable[Transcript]) -> None:
+        self.transcripts = list(transcripts)
+        self.epochs: list[Epoch] = [Epoch(0)]
+        streams: dict[Any, str] = {}
+        self._lanes = []
+        for number, transcript in enumerate(self.transcripts):
+            stream = streams.setdefault(_moments(transcript), f"elements-{len(streams)}")
+            self._lanes.append(_Lane(number, transcript, stream))
+        self.streams = list(streams.values())
+        while self._go_on():
+            self.epochs.append(self._next())
+
+    def pipeline(self, sources: dict[str, Any] | None = None) -> Pipeline:
+        """Return the pipeline: every transcript's grouping, and its panes on stream ``panes``.
+
+        Args:
+            sources: Injected stream -> DataFrame with the columns of :data:`COLUMNS` but the first;
+                by default a Harness feeds them.
+        """
+        p = Pipeline("timetable")
+        how: dict[str, Any] = {}
+        if sources is not None:
+            how = {
+                "timestamp": "at",
+                "low_watermark": WatermarkColumn("low_watermark", punctuation="punctuation"),
+            }
+        injected = {
+            name: p.inject(name, None if sources is None else sources[name], format=Line, **how)
+            for name in self.streams
+        }
+        panes = []
+        for lane in self._lanes:
+            own = injected[lane.stream].filter(_IsOf(lane.number)).key_by("key").map(_value)
+            grouped = lane.transcript.grouped(own).to(f"panes-{lane.number}")
+            panes.append(grouped.map(_Signed(lane.number)))
+        panes[0].flatten(*panes[1:]).to("panes", format=str)
+        return p
+
+    def rows(self, epoch: int) -> list[dict[str, Any]]:
+        """Return the rows of the source that Spark reads in an epoch.
+
+        What a source says of its low watermark in one epoch is published with the next, so these
+        are the records of the epoch and the low watermarks of the one after it.
+        """
+        found = [
+            {
+                "stream": self.streams.index(stream), "at": at_us,
+                "low_watermark": None, "punctuation": False, **msgspec.structs.asdict(line),
+            }
+            for stream, line, at_us in self.epochs[epoch].lines
+        ]  # fmt: skip
+        following = self.epochs[epoch + 1 : epoch + 2]
+        return found + [
+            {
+                "stream": self.streams.index(stream), "at": 0, "transcript": -1, "key": "",
+                "value": "", "low_watermark": to_us, "punctuation": True,
+            }
+            for each in following
+            for stream, to_us in each.low_watermarks.items()
+        ]  # fmt: skip
+
+    def percentiles(self, epoch: int) -> dict[int, dict[str, int]]:
+        """Return what the percentiles' low watermarks are in an epoch, or one after the last."""
+        found: dict[int, dict[str, int]] = {}
+        for earlier in self.epochs[: epoch + 1]:
+            for percentile, known in earlier.percentiles.items():
+                found[percentile] = found.get(percentile, {}) | known
+        return found
+
+    def played(self, outputs: Sequence[Sequence[Output]]) -> list[Played]:
+        """Return an executor for each transcript, in order, that has run already.
+
+        Args:
+            outputs: For each epoch, the records of stream ``panes``.
+        """
+        found: list[list[list[Output]]] = [[[] for _ in self.epochs] for _ in self._lanes]
+        for epoch, of_epoch in enumerate(outputs[: len(self.epochs)]):
+            for output in of_epoch:
+                number, value = msgspec.json.decode(output.value)
+                found[number][epoch].append(replace(output, value=value))
+        return [Played(found[lane.number], lane.looks) for lane in self._lanes]
+
+    def _go_on(self) -> bool:
+        """Let each lane look at what there is by now; return whether any has a step left."""
+        left = [lane.looks_at(len(self.epochs)) for lane in self._lanes]
+        return any(left)
+
+    def _next(self) -> Epoch:
+        """Return the next epoch: one step of each lane that can take one."""
+        epoch = Epoch(self.epochs[-1].clock_us)
+        moved = False
+        for lane in self._lanes:
+            kind, what = lane.step
+            if kind == "records":
+                lines = [(lane.stream, lane.line(each), each.timestamp_us) for each in what]
+                epoch.lines += lines
+            elif kind == "crash":
+                epoch.crash = True
+            else:
+                continue
+            lane.take()
+            moved = True
+        for stream in self.streams:
+            lanes = [lane for lane in self._lanes if lane.stream == stream]
+            kind, what = lanes[0].step
+            # They have the same low watermarks, so those who come first wait for the others.
+            if kind not in _TIME or any(lane.step != (kind, what) or lane.took for lane in lanes):
+                continue
+            if kind == "watermark":
+                epoch.low_watermarks[stream] = what
+            else:
+                percentile, to_us = what
+                epoch.percentiles.setdefault(percentile, {})[stream] = to_us
+            for lane in lanes:
+                lane.take()
+            moved = True
+        if not moved:
+            epoch.clock_us = min(lane.step[1] for lane in self._lanes if lane.step[0] == "clock")
+            for lane in self._lanes:
+                if lane.step == ("clock", epoch.clock_us):
+                    lane.take()
+        for lane in self._lanes:
+            lane.took = False
+        return epoch
+
+
+class Played:
+    """Plays back what a run of a timetable made of one transcript.
+
+    Args:
+        outputs: The transcript's panes, by epoch.
+        looks: For each of its ``panes`` steps, and for the end, how many epochs come before.
+    """
+
+    def __init__(self, outputs: Sequence[Sequence[Output]], looks: Sequence[int]) -> None:
+        self._outputs = outputs
+        self._looks = iter(looks)
+
+    def records(self, elements: tuple[Element, ...]) -> None:
+        """Do nothing: the run had them."""
+
+    def watermark(self, to_us: int) -> None:
+        """Do nothing: the run had it."""
+
+    def percentile(self, percentile_to_us: tuple[int, int]) -> None:
+        """Do nothing: the run had it."""
+
+    def clock(self, to_us: int) -> None:
+        """Do nothing: the run had it."""
+
+    def crash(self) -> None:
+        """Do nothing: the run had it."""
+
+    def panes(self) -> list[Output]:
+        """Return the panes of the epochs before the next ``panes`` step."""
+        before = self._outputs[: next(self._looks)]
+        return [output for of_epoch in before for output in of_epoch]
+
+
+class _Lane:
+    """How far one transcript has come.
+
+    Attributes:
+        looks: For each ``panes`` step that was passed, and for the end, the epochs before it.
+        took: Whether it has taken a step in the epoch that is being made.
+    """
+
+    def __init__(self, number: int, transcript: Transcript, stream: str) -> None:
+        self.number = number
+        self.transcript = transcript
+        self.stream = stream
+        self.looks: list[int] = []
+        self.took = False
+        self._taken = 0
+
+    @property
+    def step(self) -> tuple[str, Any]:
+        """The next step; of kind ``end`` after the last."""
+        steps = self.transcript.steps
+        return steps[self._taken] if self._taken < len(steps) else ("end", None)
+
+    def take(self) -> None:
+        """Go on to the next step."""
+        self._taken += 1
+        self.took = True
+
+    def looks_at(self, epochs: int) -> bool:
+        """Pass the ``panes`` that come now, after so many epochs; return whether a step is left."""
+        while self.step[0] == "panes":
+            self.looks.append(epochs)
+            self._taken += 1
+        if self.step[0] == "end":
+            if self._taken == len(self.transcript.steps):
+                self.looks.append(epochs)
+                self._taken += 1
+            return False
+        return True
+
+    def line(self, element: Element) -> Line:
+        """Return an element on its way here."""
+        return Line(self.number, element.key, msgspec.json.encode(element.value).decode())
+
+
+class _IsOf:
+    """Whether a line is of a transcript. A class: worker processes get it by pickle."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self, line: Line) -> bool:
+        return line.transcript == self.number
+
+
+class _Signed:
+    """Makes a pane's value one that names its transcript; text, for all share a stream."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self, value: Any) -> str:
+        return msgspec.json.encode([self.number, value]).decode()
+
+
+def _value(line: Line) -> Any:
+    return msgspec.json.decode(line.value)
+
+
+def _moments(transcript: Transcript) -> Any:
+    """Return what transcripts that share an injected stream have in common.
+
+    Where low watermarks are mixed with clocks, that is both: else one that waits for a clock could
+    wait for one that waits for it.
+    """
+    if not any(kind in _TIME for kind, _ in transcript.steps):
+        return ()
+    return tuple(step for step in transcript.steps if step[0] in (*_TIME, "clock"))

@@ -1,0 +1,83 @@
+"""Every transcript and figure on Spark, all in one query; the same files as in ``transcripts/``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from millrace.testing.timetable import Played, Timetable
+from millrace.testing.transcript import Transcript, TranscriptMismatch, play
+
+TRANSCRIPTS = Path(__file__).parents[1] / "transcripts"
+
+
+def written(folder: str) -> list[Transcript]:
+    return [
+        Transcript.of(document)
+        for path in sorted((TRANSCRIPTS / folder).glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
+    ]
+
+
+RIGHT, WRONG = written(".") + written("figures"), written("wrong")
+
+#: What Spark made of transcripts, by name: the variant, the transcript, and what plays it back.
+Runs = dict[str, list[tuple[str, Transcript, Played]]]
+
+
+def run(transcripts: list[Transcript], runner: Any, *, restart: bool) -> Runs:
+    variants = [variant for each in transcripts for variant in each.variants()]
+    timetable = Timetable(changed for _, changed in variants)
+    if restart:
+        timetable.epochs[-20].crash = True  # amid the figures
+    found: Runs = {}
+    for (variant, changed), executor in zip(variants, runner(timetable), strict=True):
+        found.setdefault(changed.name, []).append((variant, changed, executor))
+    return found
+
+
+def compare(runs: Runs, transcript: Transcript) -> None:
+    for variant, changed, executor in runs[transcript.name]:
+        try:
+            play(changed, executor)
+        except TranscriptMismatch as mismatch:
+            mismatch.add_note(f"with its records {variant}")
+            raise
+
+
+STREAMING = [each for each in RIGHT if not each.needs_batch]
+BATCH = [each for each in RIGHT if each.is_batch]
+
+
+@pytest.fixture(scope="module")
+def streamed(side_by_side: Any) -> Runs:
+    return run(STREAMING + WRONG, side_by_side.stream, restart=True)
+
+
+@pytest.fixture(scope="module")
+def in_batch(side_by_side: Any) -> Runs:
+    return run(BATCH, side_by_side.batch, restart=False)
+
+
+@pytest.mark.parametrize("transcript", STREAMING, ids=lambda transcript: transcript.name)
+def test_transcript(transcript: Transcript, streamed: Runs) -> None:
+    compare(streamed, transcript)
+
+
+@pytest.mark.parametrize("transcript", BATCH, ids=lambda transcript: transcript.name)
+def test_transcript_in_batch(transcript: Transcript, in_batch: Runs) -> None:
+    compare(in_batch, transcript)
+
+
+def test_each_transcript_is_run() -> None:
+    assert {id(each) for each in RIGHT} == {id(each) for each in STREAMING + BATCH}
+
+
+@pytest.mark.parametrize("transcript", WRONG, ids=lambda transcript: transcript.name)
+def test_a_wrong_transcript_is_rejected(transcript: Transcript, streamed: Runs) -> None:
+    for _, changed, executor in streamed[transcript.name]:
+        with pytest.raises(TranscriptMismatch, match=r"(?s)expected panes\n.*found\n"):
+            play(changed, executor)

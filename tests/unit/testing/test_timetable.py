@@ -1,0 +1,112 @@
+"""Many transcripts in one run: each sees its steps in order, and no other's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import millrace as mr
+from millrace.testing.timetable import Timetable
+from millrace.testing.transcript import Transcript, TranscriptMismatch, play
+
+TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
+
+
+def read(folder: str) -> list[Transcript]:
+    return [
+        Transcript.of(document)
+        for path in sorted((TRANSCRIPTS / folder).glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
+    ]
+
+
+def transcript(*steps: dict[str, Any], **settings: Any) -> Transcript:
+    return Transcript.of({"name": "t", **settings, "steps": list(steps)})
+
+
+def run(timetable: Timetable) -> list[list[mr.testing.Output]]:
+    """Run a timetable in a Harness, and return the panes of each epoch."""
+    found = []
+    with mr.testing.Harness(timetable.pipeline(), intervals=1) as h:
+        for epoch in timetable.epochs:
+            before = len(h.outputs("panes"))
+            h.advance_clock(epoch.clock_us)
+            for stream in timetable.streams:
+                lines = [(line, at) for where, line, at in epoch.lines if where == stream]
+                if lines:
+                    h.inject(stream, lines)
+            for stream, to in epoch.low_watermarks.items():
+                h.advance_watermark(stream, to)
+            for percentile, known in epoch.percentiles.items():
+                for stream, to in known.items():
+                    h.advance_watermark(stream, to, percentile=percentile)
+            if epoch.crash:
+                h.crash()
+            found.append(h.outputs("panes")[before:])
+    return found
+
+
+def test_side_by_side_transcripts_do_what_they_do_alone() -> None:
+    right, wrong = read(".") + read("figures"), read("wrong")
+    timetable = Timetable(right + wrong)
+
+    executors = timetable.played(run(timetable))
+
+    for each, executor in zip(right, executors[: len(right)], strict=True):
+        play(each, executor)
+    for each, executor in zip(wrong, executors[len(right) :], strict=True):
+        with pytest.raises(TranscriptMismatch):
+            play(each, executor)
+
+
+def test_an_epoch_costs_all_of_them_once() -> None:
+    alone = [len(Timetable([each]).epochs) for each in read(".")]
+
+    assert len(Timetable(read(".")).epochs) < sum(alone) / 5
+
+
+def test_the_clock_waits_for_everybody() -> None:
+    early = transcript({"clock": 5}, {"records": {"a": [1]}})
+    late = transcript({"records": {"a": [1]}}, {"records": {"a": [2]}}, {"clock": 7})
+    clocks = [(epoch.clock_us, len(epoch.lines)) for epoch in Timetable([early, late]).epochs]
+
+    assert clocks == [(0, 0), (0, 1), (0, 1), (5, 0), (5, 1), (7, 0)]
+
+
+def test_low_watermarks_that_are_the_same_share_a_stream_and_wait_for_each_other() -> None:
+    steps = [{"records": {"a": [1]}}, {"records": {"a": [2]}}, {"watermark": 10}]
+    quick, slow, other = transcript(*steps[1:]), transcript(*steps), transcript({"watermark": 9})
+    timetable = Timetable([quick, slow, other])
+
+    assert timetable.streams == ["elements-0", "elements-1"]
+    assert [epoch.low_watermarks for epoch in timetable.epochs] == [
+        {},
+        {"elements-1": 9},
+        {},
+        {"elements-0": 10},
+    ]
+
+
+def test_a_low_watermark_is_in_the_rows_of_the_epoch_before() -> None:
+    timetable = Timetable([transcript({"records": {"a": ["x@3"]}}, {"watermark": 10})])
+    read = [
+        [(row["key"], row["value"], row["at"], row["low_watermark"]) for row in timetable.rows(n)]
+        for n in range(3)
+    ]
+
+    assert read == [[], [("a", '"x"', 3, None), ("", "", 0, 10)], []]
+
+
+def test_a_crash_is_everybodys() -> None:
+    steps = [{"records": {"a": [1]}}, {"crash": None}, {"watermark": 10}]
+    pane = {"panes": [{"value": 1}]}
+    timetable = Timetable(
+        [transcript(*steps, pane, windows="FixedWindows(10)"), transcript({"records": {"a": [7]}})]
+    )
+
+    assert [epoch.crash for epoch in timetable.epochs] == [False, False, True, False]
+    first, _ = timetable.played(run(timetable))
+    play(timetable.transcripts[0], first)
