@@ -1,12 +1,16 @@
 """Timetable: many transcripts side by side in one run, epoch by epoch.
 
 An epoch on Spark costs some tenths of a second whatever is in it, and a query seconds to start. So
-transcripts share both: each is a grouping of its own in one pipeline, and the timetable says what
-every epoch brings to all of them: records, low watermarks, the wall clock. Each sees its steps in
-its order, one an epoch, as in an executor of its own.
+transcripts share both, as groupings of one pipeline, and the timetable says what every epoch brings
+to all of them: records, low watermarks, the wall clock. Each sees its steps in its order. An epoch
+brings it one, or records and the low watermark that follows, which counts when they have been seen.
 
-Transcripts with the same low watermarks share an injected stream. The wall clock is one: it moves,
-to the next time that any of them names, when all wait for it.
+The wall clock is one: it moves, to the next time that any transcript names, when all wait for it.
+Low watermarks move likewise, for those that share an injected stream. Transcripts share one if each
+can go on whatever the others do, and sees no more than low watermarks on the way to its own next:
+those without clock steps, a few together, and those with the same low watermarks at the same clock.
+Of these, transcripts with the same settings, such as the variants of one, share a grouping too, and
+have keys of their own.
 """
 
 from __future__ import annotations
@@ -25,17 +29,27 @@ from millrace.testing.transcript import Element, Transcript
 #: Columns of :meth:`Timetable.rows`, as Spark spells a schema. Of punctuation, what counts is the
 #: stream and its low watermark.
 COLUMNS = (
-    "stream int, transcript int, key string, value string, at bigint, low_watermark bigint, "
+    "stream int, grouping int, key string, value string, at bigint, low_watermark bigint, "
     "punctuation boolean"
 )
 
 _TIME = ("watermark", "percentile")
 
+#: Each injected stream costs a branch of the plan, and each low watermark on it an epoch; so a
+#: stream is shared until it has so many.
+_SHARED_MAX = 5
+
 
 class Line(msgspec.Struct, frozen=True):
-    """An element on its way to a transcript: the value as JSON, for one column has them all."""
+    """An element on its way to a transcript.
 
-    transcript: int
+    Attributes:
+        grouping: Number of the grouping.
+        key: ``<number of the transcript>|<key>``: the transcripts of a grouping know their own.
+        value: As JSON, for one column has the values of all.
+    """
+
+    grouping: int
     key: str
     value: str
 
@@ -81,18 +95,23 @@ class Timetable:
     ... )
     >>> timetable = Timetable([first, second])
     >>> [epoch.low_watermarks for epoch in timetable.epochs]
-    [{}, {}, {'elements-0': 10, 'elements-1': 9}]
+    [{}, {'elements-0': 9}, {'elements-0': 10}]
     """
 
     def __init__(self, transcripts: Iterable[Transcript]) -> None:
         self.transcripts = list(transcripts)
         self.epochs: list[Epoch] = [Epoch(0)]
-        streams: dict[Any, str] = {}
+        groupings: dict[Any, int] = {}
         self._lanes = []
+        self.streams: list[str] = []
+        sharing = _Sharing()
         for number, transcript in enumerate(self.transcripts):
-            stream = streams.setdefault(_moments(transcript), f"elements-{len(streams)}")
-            self._lanes.append(_Lane(number, transcript, stream))
-        self.streams = list(streams.values())
+            stream = f"elements-{sharing.stream_of(transcript)}"
+            if stream not in self.streams:
+                self.streams.append(stream)
+            settings = (stream, *sorted((k, str(v)) for k, v in transcript.settings.items()))
+            grouping = groupings.setdefault(settings, len(groupings))
+            self._lanes.append(_Lane(number, transcript, stream, grouping))
         while self._go_on():
             self.epochs.append(self._next())
 
@@ -115,10 +134,9 @@ class Timetable:
             for name in self.streams
         }
         panes = []
-        for lane in self._lanes:
-            own = injected[lane.stream].filter(_IsOf(lane.number)).key_by("key").map(_value)
-            grouped = lane.transcript.grouped(own).to(f"panes-{lane.number}")
-            panes.append(grouped.map(_Signed(lane.number)))
+        for number, lane in {lane.grouping: lane for lane in self._lanes}.items():
+            own = injected[lane.stream].filter(_IsOf(number)).key_by("key").map(_value)
+            panes.append(lane.transcript.grouped(own).to(f"panes-{number}").map(_as_text))
         panes[0].flatten(*panes[1:]).to("panes", format=str)
         return p
 
@@ -138,7 +156,7 @@ class Timetable:
         following = self.epochs[epoch + 1 : epoch + 2]
         return found + [
             {
-                "stream": self.streams.index(stream), "at": 0, "transcript": -1, "key": "",
+                "stream": self.streams.index(stream), "at": 0, "grouping": -1, "key": "",
                 "value": "", "low_watermark": to_us, "punctuation": True,
             }
             for each in following
@@ -162,8 +180,9 @@ class Timetable:
         found: list[list[list[Output]]] = [[[] for _ in self.epochs] for _ in self._lanes]
         for epoch, of_epoch in enumerate(outputs[: len(self.epochs)]):
             for output in of_epoch:
-                number, value = msgspec.json.decode(output.value)
-                found[number][epoch].append(replace(output, value=value))
+                number, _, key = output.key.partition("|")
+                value = msgspec.json.decode(output.value)
+                found[int(number)][epoch].append(replace(output, key=key, value=value))
         return [Played(found[lane.number], lane.looks) for lane in self._lanes]
 
     def _go_on(self) -> bool:
@@ -172,14 +191,13 @@ class Timetable:
         return any(left)
 
     def _next(self) -> Epoch:
-        """Return the next epoch: one step of each lane that can take one."""
+        """Return the next epoch: what each lane can take."""
         epoch = Epoch(self.epochs[-1].clock_us)
         moved = False
         for lane in self._lanes:
             kind, what = lane.step
             if kind == "records":
-                lines = [(lane.stream, lane.line(each), each.timestamp_us) for each in what]
-                epoch.lines += lines
+                epoch.lines += [(lane.stream, lane.line(each), each.timestamp_us) for each in what]
             elif kind == "crash":
                 epoch.crash = True
             else:
@@ -188,17 +206,20 @@ class Timetable:
             moved = True
         for stream in self.streams:
             lanes = [lane for lane in self._lanes if lane.stream == stream]
-            kind, what = lanes[0].step
-            # They have the same low watermarks, so those who come first wait for the others.
-            if kind not in _TIME or any(lane.step != (kind, what) or lane.took for lane in lanes):
+            waiting = [lane for lane in lanes if lane.step[0] in _TIME and lane.took != "crash"]
+            # Who ends with records of this epoch must not see what comes of a low watermark in it.
+            ended = [lane for lane in lanes if lane.step[0] == "end" and not lane.took]
+            if not waiting or len(waiting) + len(ended) < len(lanes):
                 continue
+            kind, what = min(lane.step for lane in waiting)
             if kind == "watermark":
                 epoch.low_watermarks[stream] = what
             else:
                 percentile, to_us = what
                 epoch.percentiles.setdefault(percentile, {})[stream] = to_us
-            for lane in lanes:
-                lane.take()
+            for lane in waiting:
+                if lane.step == (kind, what):
+                    lane.take()
             moved = True
         if not moved:
             epoch.clock_us = min(lane.step[1] for lane in self._lanes if lane.step[0] == "clock")
@@ -206,7 +227,7 @@ class Timetable:
                 if lane.step == ("clock", epoch.clock_us):
                     lane.take()
         for lane in self._lanes:
-            lane.took = False
+            lane.took = ""
         return epoch
 
 
@@ -248,15 +269,16 @@ class _Lane:
 
     Attributes:
         looks: For each ``panes`` step that was passed, and for the end, the epochs before it.
-        took: Whether it has taken a step in the epoch that is being made.
+        took: The kind of step that it took last in the epoch that is being made; or nothing.
     """
 
-    def __init__(self, number: int, transcript: Transcript, stream: str) -> None:
+    def __init__(self, number: int, transcript: Transcript, stream: str, grouping: int) -> None:
         self.number = number
         self.transcript = transcript
         self.stream = stream
+        self.grouping = grouping
         self.looks: list[int] = []
-        self.took = False
+        self.took = ""
         self._taken = 0
 
     @property
@@ -267,8 +289,8 @@ class _Lane:
 
     def take(self) -> None:
         """Go on to the next step."""
+        self.took, _ = self.step
         self._taken += 1
-        self.took = True
 
     def looks_at(self, epochs: int) -> bool:
         """Pass the ``panes`` that come now, after so many epochs; return whether a step is left."""
@@ -284,39 +306,59 @@ class _Lane:
 
     def line(self, element: Element) -> Line:
         """Return an element on its way here."""
-        return Line(self.number, element.key, msgspec.json.encode(element.value).decode())
+        key = f"{self.number}|{element.key}"
+        return Line(self.grouping, key, msgspec.json.encode(element.value).decode())
 
 
 class _IsOf:
-    """Whether a line is of a transcript. A class: worker processes get it by pickle."""
+    """Whether a line is of a grouping. A class: worker processes get it by pickle."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, grouping: int) -> None:
+        self.grouping = grouping
 
     def __call__(self, line: Line) -> bool:
-        return line.transcript == self.number
+        return line.grouping == self.grouping
 
 
-class _Signed:
-    """Makes a pane's value one that names its transcript; text, for all share a stream."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __call__(self, value: Any) -> str:
-        return msgspec.json.encode([self.number, value]).decode()
+def _as_text(value: Any) -> str:
+    """Return a pane's value as text, for panes of all share a stream."""
+    return msgspec.json.encode(value).decode()
 
 
 def _value(line: Line) -> Any:
     return msgspec.json.decode(line.value)
 
 
-def _moments(transcript: Transcript) -> Any:
-    """Return what transcripts that share an injected stream have in common.
+class _Sharing:
+    """Says which transcripts share an injected stream."""
 
-    Where low watermarks are mixed with clocks, that is both: else one that waits for a clock could
-    wait for one that waits for it.
-    """
-    if not any(kind in _TIME for kind, _ in transcript.steps):
-        return ()
-    return tuple(step for step in transcript.steps if step[0] in (*_TIME, "clock"))
+    def __init__(self) -> None:
+        self._streams = 0
+        self._exact: dict[Any, int] = {}
+        self._loose: dict[int, set[int]] = {}
+
+    def stream_of(self, transcript: Transcript) -> int:
+        """Return the number of a transcript's stream."""
+        clock_us, clocked, moments = 0, False, []
+        for kind, what in transcript.steps:
+            if kind == "clock":
+                clock_us, clocked = what, True
+            elif kind in _TIME:
+                moments.append((clock_us, kind, what))
+        if clocked or any(kind == "percentile" for _, kind, _ in moments):
+            # One that waits for the clock holds a low watermark back for which another waits.
+            if tuple(moments) not in self._exact:
+                self._exact[tuple(moments)] = self._new()
+            return self._exact[tuple(moments)]
+        named = {what for _, _, what in moments}
+        for number, known in self._loose.items():
+            if len(known | named) <= max(_SHARED_MAX, len(known)):
+                known |= named
+                return number
+        number = self._new()
+        self._loose[number] = named
+        return number
+
+    def _new(self) -> int:
+        self._streams += 1
+        return self._streams - 1

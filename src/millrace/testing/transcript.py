@@ -22,15 +22,17 @@ or ``"12:05:30"``; ``watermark: {90: 10}`` is of the 90th percentile. ``panes`` 
 since the last ``panes``, in order of each key, with as many of their properties as matter; after
 the last step there must be none left.
 
-An :class:`Executor` runs it. Where order cannot matter, :meth:`Transcript.variants` has it with the
-records of a step in other orders, and in other batches if it says ``rebatch: true``.
+An :class:`Executor` runs it. :meth:`Transcript.variants` has it with the records of a step in other
+orders, unless it says ``permute: false``, and, if it says ``rebatch: true``, with those between two
+other steps in other batches. Many run side by side in a :mod:`~millrace.testing.timetable`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 from typing import Any, Protocol
 
 from millrace.dataflow import aggregations, strategy, triggers, windows
@@ -65,6 +67,10 @@ _NAMES: dict[str, Any] = {
         for name in module.__all__
     },
 }
+
+
+#: What becomes of the records of a step: as many steps.
+_Change = Callable[[tuple["Element", ...]], list[tuple["Element", ...]]]
 
 
 class TranscriptMismatch(AssertionError):
@@ -168,22 +174,35 @@ class Transcript:
                 return False
         return looks == 1 and low_watermark_us == MAX_TIMESTAMP and self.steps[-1][0] == "panes"
 
-    def variants(self) -> Iterator[tuple[str, Transcript]]:
-        """Yield this transcript, and those that must have the same panes, with a name each."""
+    def variants(self, seeds: int = 1) -> Iterator[tuple[str, Transcript]]:
+        """Yield this transcript, and those that must have the same panes, with a name each.
+
+        Args:
+            seeds: How many shuffled ones, and how many in other batches.
+        """
         yield "as written", self
         if self.settings["permute"]:
             yield "reversed", self._with_records(lambda records: [records[::-1]])
-            shuffled = random.Random(self.name)
-            yield "shuffled", self._with_records(lambda records: [_shuffled(records, shuffled)])
+            for seed in range(seeds):
+                yield f"shuffled ({seed})", self._with_records(_shuffle(f"{self.name}/{seed}"))
         if self.settings["rebatch"]:
             yield "one by one", self._with_records(lambda records: [(each,) for each in records])
+            for seed in range(seeds):
+                yield (
+                    f"in other batches ({seed})",
+                    self._with_records(_cut(f"{self.name}/{seed}"), together=True),
+                )
 
-    def _with_records(self, change: Any) -> Transcript:
+    def _with_records(self, change: _Change, *, together: bool = False) -> Transcript:
+        """Return it with other records steps for each, or for all that follow each other."""
         steps: list[tuple[str, Any]] = []
-        for kind, what in self.steps:
-            steps += (
-                [(kind, part) for part in change(what)] if kind == "records" else [(kind, what)]
-            )
+        for kind, group in groupby(self.steps, key=lambda step: step[0]):
+            whats = [what for _, what in group]
+            if kind == "records":
+                if together:
+                    whats = [tuple(each for what in whats for each in what)]
+                whats = [part for what in whats for part in change(what)]
+            steps += [(kind, what) for what in whats]
         return replace(self, steps=tuple(steps))
 
 
@@ -353,8 +372,22 @@ def _number(text: str) -> Any:
         return text
 
 
-def _shuffled(records: tuple[Element, ...], order: random.Random) -> tuple[Element, ...]:
-    return tuple(order.sample(records, len(records)))
+def _shuffle(seed: str) -> _Change:
+    order = random.Random(seed)
+    return lambda records: [tuple(order.sample(records, len(records)))]
+
+
+def _cut(seed: str) -> _Change:
+    """Return what shuffles records and cuts them into batches, anywhere."""
+    order = random.Random(seed)
+
+    def batches(records: tuple[Element, ...]) -> list[tuple[Element, ...]]:
+        shuffled = tuple(order.sample(records, len(records)))
+        inner = range(1, len(records))
+        cuts = [0, *sorted(order.sample(inner, order.randint(0, len(inner)))), len(records)]
+        return [shuffled[start:end] for start, end in pairwise(cuts)]
+
+    return batches
 
 
 def _key(element: Any) -> Any:

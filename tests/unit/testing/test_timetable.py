@@ -65,7 +65,7 @@ def test_side_by_side_transcripts_do_what_they_do_alone() -> None:
 def test_an_epoch_costs_all_of_them_once() -> None:
     alone = [len(Timetable([each]).epochs) for each in read(".")]
 
-    assert len(Timetable(read(".")).epochs) < sum(alone) / 5
+    assert len(Timetable(read(".")).epochs) < sum(alone) / 3
 
 
 def test_the_clock_waits_for_everybody() -> None:
@@ -76,28 +76,60 @@ def test_the_clock_waits_for_everybody() -> None:
     assert clocks == [(0, 0), (0, 1), (0, 1), (5, 0), (5, 1), (7, 0)]
 
 
-def test_low_watermarks_that_are_the_same_share_a_stream_and_wait_for_each_other() -> None:
+def test_low_watermarks_move_when_all_that_share_them_wait() -> None:
     steps = [{"records": {"a": [1]}}, {"records": {"a": [2]}}, {"watermark": 10}]
-    quick, slow, other = transcript(*steps[1:]), transcript(*steps), transcript({"watermark": 9})
-    timetable = Timetable([quick, slow, other])
+    quick = transcript({"watermark": 9}, {"panes": []}, {"records": {"a": [3]}}, {"watermark": 11})
+    timetable = Timetable([quick, transcript(*steps)])
 
-    assert timetable.streams == ["elements-0", "elements-1"]
-    assert [epoch.low_watermarks for epoch in timetable.epochs] == [
-        {},
-        {"elements-1": 9},
-        {},
-        {"elements-0": 10},
+    assert timetable.streams == ["elements-0"]
+    assert [(epoch.low_watermarks, len(epoch.lines)) for epoch in timetable.epochs] == [
+        ({}, 0),
+        ({}, 1),
+        ({"elements-0": 9}, 1),  # a low watermark follows the records of its epoch
+        ({"elements-0": 10}, 1),
+        ({"elements-0": 11}, 0),
     ]
+
+
+def test_a_stream_is_shared_by_those_with_the_same_low_watermarks_at_the_same_clock() -> None:
+    first = transcript({"clock": 5}, {"watermark": 10}, {"clock": 7})
+    same = transcript({"clock": 4}, {"clock": 5}, {"watermark": 10})
+    other = transcript({"clock": 4}, {"watermark": 10}, {"clock": 5})
+    without = transcript({"clock": 4})
+    timetable = Timetable([first, same, other, without])
+
+    assert [lane.stream for lane in timetable._lanes] == [
+        "elements-0", "elements-0", "elements-1", "elements-2",
+    ]  # fmt: skip
+
+
+def test_who_ends_with_records_does_not_see_what_comes_of_a_low_watermark_after_them() -> None:
+    ends = transcript({"records": {"a": [1]}}, {"panes": []}, windows="FixedWindows(10)")
+    goes_on = transcript({"watermark": 10}, {"panes": []})
+    timetable = Timetable([ends, goes_on])
+
+    for each, executor in zip([ends, goes_on], timetable.played(run(timetable)), strict=True):
+        play(each, executor)
+
+
+def test_variants_share_a_grouping_and_see_their_own_records() -> None:
+    bridge = next(each for each in read(".") if each.name.startswith("a session of many"))
+    variants = [changed for _, changed in bridge.variants(seeds=5)]
+    timetable = Timetable(variants)
+
+    assert list(timetable.pipeline().computations) == ["panes-0"]
+    for changed, executor in zip(variants, timetable.played(run(timetable)), strict=True):
+        play(changed, executor)
 
 
 def test_a_low_watermark_is_in_the_rows_of_the_epoch_before() -> None:
     timetable = Timetable([transcript({"records": {"a": ["x@3"]}}, {"watermark": 10})])
     read = [
         [(row["key"], row["value"], row["at"], row["low_watermark"]) for row in timetable.rows(n)]
-        for n in range(3)
+        for n in range(2)
     ]
 
-    assert read == [[], [("a", '"x"', 3, None), ("", "", 0, 10)], []]
+    assert read == [[("", "", 0, 10)], [("0|a", '"x"', 3, None)]]
 
 
 def test_a_crash_is_everybodys() -> None:

@@ -1,0 +1,122 @@
+"""Whatever the windows, triggers, modes, lateness and data: Spark's panes are the Harness's.
+
+Seeded, for an epoch on Spark is dear: forty groupings, drawn at random, in one query.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from millrace.testing.timetable import Timetable
+from millrace.testing.transcript import Executor, OnHarness, Transcript, play
+
+SEED = 20150831
+GROUPINGS = 40
+
+LEAVES = [
+    "AtWatermark()", "AfterCount(2)", "AfterCount(3)", "AfterBytes(3)", "AtPeriod(10)",
+    "AtPeriod(25, domain=LOW_WATERMARK)", "AfterDelay(5)", "AfterDelay(30)",
+    "AfterDelay(8, LOW_WATERMARK)", "Punctuation(lambda value: value == 0)",
+]  # fmt: skip
+WINDOWS = [
+    "FixedWindows(20)", "FixedWindows(20, offset=7)", "SlidingWindows(20, 10)", "Sessions(6)",
+    "Sessions(15)", "GlobalWindow()",
+]  # fmt: skip
+AGGREGATES = [
+    "sum()", "count()", "mean()", "min()", "max()", "top(2)", "distinct()", "quantiles([0.5])",
+    "group()",
+]  # fmt: skip
+
+#: What time does is the same for all, so that all share an injected stream. Between any two of
+#: these come records.
+TIMES = [
+    {"clock": 3}, {"watermark": 9}, {"clock": 10}, {"watermark": 20}, {"clock": 26},
+    {"watermark": 31}, {"clock": 50}, {"watermark": 47}, {"watermark": 66}, {"clock": 90},
+    {"watermark": "end of time"},
+]  # fmt: skip
+
+
+def trigger(draw: random.Random, depth: int = 2) -> str:
+    if depth == 0 or draw.random() < 0.35:
+        return draw.choice(LEAVES)
+    children = [trigger(draw, depth - 1) for _ in range(draw.randint(2, 3))]
+    kind = draw.choice(["FirstOf", "AllOf", "SequenceOf", "Repeat", "RepeatUntil", "RepeatCount"])
+    if kind == "Repeat":
+        return f"Repeat({children[0]})"
+    if kind == "RepeatUntil":
+        return f"RepeatUntil({children[0]}, {children[1]})"
+    if kind == "RepeatCount":
+        return f"RepeatCount({children[0]}, {draw.randint(1, 3)})"
+    return f"{kind}({', '.join(children)})"
+
+
+def grouping(draw: random.Random, number: int) -> Transcript:
+    steps: list[dict[str, Any]] = []
+    now = 0
+    for time in TIMES:
+        for _ in range(draw.choice([0, 1, 1, 2])):
+            # Around the low watermark: early, in time, late, and too late.
+            at = [max(0, now + draw.randint(-25, 25)) for _ in range(draw.randint(1, 4))]
+            records: dict[str, list[str]] = {}
+            for each in at:
+                records.setdefault(draw.choice("abc"), []).append(f"{draw.randint(-2, 6)}@{each}")
+            steps.append({"records": records})
+        steps.append(time)
+        now = time["watermark"] if isinstance(time.get("watermark"), int) else now
+    made = Transcript.of(
+        {
+            "name": f"{SEED}/{number}",
+            "windows": draw.choice(WINDOWS),
+            "trigger": f"Repeat({trigger(draw)})",
+            "mode": draw.choice(["DISCARDING", "ACCUMULATING", "ACCUMULATING_AND_RETRACTING"]),
+            "allowed_lateness": draw.choice([0, 15, 1_000_000]),
+            "output_time": draw.choice(["END_OF_WINDOW", "EARLIEST", "LATEST"]),
+            "aggregate": draw.choice(AGGREGATES),
+            "steps": steps,
+        }
+    )
+    return grouping(draw, number) if made.needs_batch else made
+
+
+def panes(transcript: Transcript, executor: Executor) -> dict[str, list[Any]]:
+    """Return the panes of each key, in order."""
+    found: dict[str, list[Any]] = {}
+
+    class Looking:
+        """Runs the steps, and looks at what there is when the transcript would."""
+
+        def __getattr__(self, step: str) -> Any:
+            return getattr(executor, step)
+
+        def panes(self) -> list[Any]:
+            for output in executor.panes():
+                value = msgspec.json.decode(msgspec.json.encode(output.value))
+                found.setdefault(output.key, []).append((value, output.timestamp, output.pane))
+            return []
+
+    play(transcript, Looking())
+    return found
+
+
+def test_any_grouping_has_the_panes_of_the_harness(side_by_side: Any) -> None:
+    draw = random.Random(SEED)
+    groupings = [grouping(draw, number) for number in range(GROUPINGS)]
+    expected = [panes(each, OnHarness(each)) for each in groupings]
+    timetable = Timetable(groupings)
+    assert len(timetable.streams) == 1
+    seen = Counter(
+        str(pane.timing) if not pane.retraction else "retraction"
+        for found in expected
+        for of_key in found.values()
+        for _, _, pane in of_key
+    )
+    assert min(seen[kind] for kind in ("EARLY", "ON_TIME", "LATE", "retraction")) > 50, seen
+
+    for each, wanted, executor in zip(
+        groupings, expected, side_by_side.stream(timetable), strict=True
+    ):
+        assert panes(each, executor) == wanted, (each.name, each.settings)
