@@ -19,6 +19,7 @@ from millrace.dataflow.aggregations import (
     Sum,
     Top,
 )
+from millrace.dataflow.formats import plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.dataflow.join import JoinByKeyAndWindow, pair_format
 from millrace.dataflow.strategy import (
@@ -31,10 +32,11 @@ from millrace.dataflow.strategy import (
 )
 from millrace.dataflow.triggers.trigger import Trigger
 from millrace.dataflow.windows import GlobalWindow
-from millrace.dataflow.windows.assigned import AssignedWindows
+from millrace.dataflow.windows.assigned import Assign, AssignedWindows
 from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.derived import DerivedFormat
 from millrace.model.errors import PipelineError
+from millrace.model.pane import PanedCoder
 from millrace.model.stream import KeyExtractor, Stream, by_key
 from millrace.model.time import Duration
 
@@ -124,6 +126,32 @@ class WindowedStream(Stream):
         self.pipeline._rename(self._grouping, name, grouping.renamed(name, format))
         self.name, self._grouping = name, None
         return self
+
+    def assign(self) -> WindowedStream:
+        """Return the stream with its windows assigned here, and not where it is grouped.
+
+        An element in several windows becomes several elements. Each has its window as data,
+        ``record.pane.window``, so what ``map``, ``key_by`` and ``with_timestamps`` make of it still
+        counts in the window that it had here. Windows merge where they are grouped.
+
+        >>> import millrace as mr
+        >>> p = mr.Pipeline("days")
+        >>> sent = p.inject("orders", format=dict).window(mr.FixedWindows(10)).assign()
+        >>> paid = sent.with_timestamps("paid")  # what was sent in a window, whenever it was paid
+        >>> paid.key_by("shop").sum("amount").to("amounts")
+        WindowedStream('amounts')
+        >>> with mr.testing.Harness(p) as h:
+        ...     h.inject("orders", [({"shop": "a", "amount": 7, "paid": 23}, 4)])
+        ...     h.advance_watermark("orders", 30)
+        ...     [(output.value, output.pane.window) for output in h.outputs("amounts")]
+        [(7, Window(0, 10))]
+        """
+        window_fn = self.windowing.window_fn
+        if isinstance(window_fn, AssignedWindows):
+            return self
+        made = super()._step("assign", Assign(window_fn))
+        self.pipeline.formats[made.name] = DerivedFormat((self.name,), _with_windows)
+        return WindowedStream(made, self.windowing.over(AssignedWindows(window_fn)))
 
     def aggregate(
         self, combine: CombineFn, value: Chosen = None, *, name: str | None = None
@@ -245,6 +273,12 @@ class WindowedStream(Stream):
     def group(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
         """Return the list of the values, in order of arrival."""
         return self.aggregate(Group(), value, name=name)
+
+
+def _with_windows(format: Any) -> PanedCoder:
+    """Return the format of a stream whose elements have got windows."""
+    retracts = isinstance(format, PanedCoder) and format.retracts
+    return PanedCoder(plain_format(format), retracts=retracts)
 
 
 def _keyed(stream: Stream) -> tuple[str, KeyExtractor]:

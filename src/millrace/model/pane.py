@@ -169,12 +169,21 @@ class PanedStep(Step):
     (similar to timestamp propagation)".
     """
 
-    def apply(self, value: Any, key: Any) -> Iterable[tuple[Any, Any]]:
+    def apply(self, value: Any, key: Any, at_us: int) -> Iterable[tuple[Any, Any]]:
         """Return what the step makes of the plain value, with its pane."""
         if type(value) is not Paned:
-            return super().apply(value, key)
-        pane = value.pane
-        return [(Paned(made, pane), made_key) for made, made_key in super().apply(value.value, key)]
+            return super().apply(value, key, at_us)
+        pane, found = value.pane, super().apply(value.value, key, at_us)
+        if self.kind == "assign":
+            # A retraction stays one, in the windows that the result which it takes back got.
+            return [
+                (
+                    Paned(made.value, msgspec.structs.replace(pane, window=made.pane.window)),
+                    made_key,
+                )
+                for made, made_key in found
+            ]
+        return [(Paned(made, pane), made_key) for made, made_key in found]
 
     def moved(self, value: Any, key: Any, from_us: int) -> int:
         """Return the timestamp that the step gives the plain value."""

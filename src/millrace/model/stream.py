@@ -116,9 +116,10 @@ class Step:
     Attributes:
         source: Stream that it reads.
         target: Stream that it feeds.
-        kind: ``map``, ``flat_map``, ``filter``, ``key_by``, ``with_timestamps``, or ``to``, which
-            only names a stream.
-        function: Of the value; for ``key_by`` and ``with_timestamps`` of value and key.
+        kind: ``map``, ``flat_map``, ``filter``, ``key_by``, ``with_timestamps``, ``assign``, which
+            makes an element one for each of its windows, or ``to``, which only names a stream.
+        function: Of the value; for ``key_by`` and ``with_timestamps`` of value and key; for
+            ``assign`` of value, key and timestamp.
         backwards_us: For ``with_timestamps``, how far back it may move a timestamp; else None.
     """
 
@@ -133,8 +134,8 @@ class Step:
         """Whether what comes out is of the format of what goes in."""
         return self.kind in ("filter", "key_by", "to", "with_timestamps")
 
-    def apply(self, value: Any, key: Any) -> Iterable[tuple[Any, Any]]:
-        """Return the (value, key) pairs that this step makes of one record."""
+    def apply(self, value: Any, key: Any, at_us: int) -> Iterable[tuple[Any, Any]]:
+        """Return the (value, key) pairs that this step makes of one record at a time."""
         if self.kind in ("to", "with_timestamps"):
             return ((value, key),)
         if self.kind == "map":
@@ -143,6 +144,8 @@ class Step:
             return ((value, key),) if self.function(value) else ()
         if self.kind == "key_by":
             return ((value, self.function(value, key)),)
+        if self.kind == "assign":
+            return ((made, key) for made in self.function(value, key, at_us))
         return ((made, key) for made in self.function(value))
 
     def moved(self, value: Any, key: Any, from_us: int) -> int:

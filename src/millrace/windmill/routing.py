@@ -177,7 +177,7 @@ class Router:
             at_us = timestamp_us
             if step.backwards_us is not None:
                 at_us = step.moved(value, key, timestamp_us)
-            for made, made_key in step.apply(value, key):
+            for made, made_key in step.apply(value, key, at_us):
                 self._send(productions, step.target, made, at_us, made_key)
 
     @staticmethod
