@@ -76,6 +76,16 @@ def test_a_line_for_every_computation_event_time_to_the_right() -> None:
     assert drawn["ideal"] == [(0.0, 0.0), (5.0, 5.0)]
 
 
+def test_a_low_watermark_stands_until_the_epoch_that_moves_it() -> None:
+    """So the line goes up first, and then to the right."""
+    with mr.testing.Harness(pipeline()) as h:
+        play(h)
+        (axes,) = mr.plot_watermarks(h).axes
+
+    steps = {line.get_label(): line.get_drawstyle() for line in axes.get_lines()}
+    assert {steps[name] for name in ("injector of events", "Hold", "Below")} == {"steps-pre"}
+
+
 def test_instants_of_our_era_are_dates() -> None:
     with mr.testing.Harness(pipeline()) as h:
         play(h, START)
