@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+import millrace as mr
 from millrace.testing.timetable import Played, Timetable
-from millrace.testing.transcript import Transcript, TranscriptMismatch, play
+from millrace.testing.transcript import OnHarness, Transcript, TranscriptMismatch, play
 
 TRANSCRIPTS = Path(__file__).parents[1] / "transcripts"
 
@@ -70,6 +71,30 @@ def test_transcript(transcript: Transcript, streamed: Runs) -> None:
 @pytest.mark.parametrize("transcript", BATCH, ids=lambda transcript: transcript.name)
 def test_transcript_in_batch(transcript: Transcript, in_batch: Runs) -> None:
     compare(in_batch, transcript)
+
+
+@pytest.mark.parametrize(
+    "transcript", [each for each in STREAMING if each.name.startswith("FIG.")], ids=lambda t: t.name
+)
+def test_a_figure_of_the_rows_of_a_sink_is_that_of_the_harness(
+    transcript: Transcript, streamed: Runs
+) -> None:
+    harness, mode = OnHarness(transcript), transcript.settings["mode"]
+    play(transcript, harness)
+    (_, _, executor), *_ = streamed[transcript.name]
+
+    ours = mr.plot_panes(harness.harness, "panes")
+    theirs = mr.plot_panes(executor.outputs, watermark=harness.harness, mode=getattr(mr, mode))
+
+    assert drawn(theirs) == drawn(ours)
+
+
+def drawn(figure: Any) -> Any:
+    (axes,) = figure.axes
+    return (
+        [patch.get_xy().tolist() for patch in axes.patches],
+        [(text.get_text(), text.get_position()) for text in axes.texts],
+    )
 
 
 def test_each_transcript_is_run() -> None:

@@ -242,6 +242,12 @@ class Played:
     def __init__(self, outputs: Sequence[Sequence[Output]], looks: Sequence[int]) -> None:
         self._outputs = outputs
         self._looks = iter(looks)
+        self._end = looks[-1]
+
+    @property
+    def outputs(self) -> list[Output]:
+        """All panes, up to the transcript's end."""
+        return [output for of_epoch in self._outputs[: self._end] for output in of_epoch]
 
     def records(self, elements: tuple[Element, ...]) -> None:
         """Do nothing: the run had them."""
