@@ -18,6 +18,7 @@ import msgspec
 
 from millrace.dataflow.aggregations.combine_fn import CombineFn, Recomputed
 from millrace.dataflow.formats import field_type, picker, plain_format
+from millrace.dataflow.lifting import lift_of
 from millrace.dataflow.merging import Active, ActiveCoder, Merging
 from millrace.dataflow.partial import Partial
 from millrace.dataflow.strategy import AccumulationMode, OutputTime, Windowing
@@ -177,12 +178,16 @@ class GroupByKeyAndWindow(Computation):
         bound._result_coder = output.inner
         return bound
 
+    def lifting(self, stream: str, coder: Coder) -> Any:
+        """Return how senders combine values, or why they do not."""
+        return lift_of(self, coder)
+
     # -- elements ----------------------------------------------------------------------------------
 
     def process_record(self, record: Record) -> None:
         """Add an element, or a partial, to its windows."""
         if type(record.value) is Partial:
-            self._add_partial(record.value)
+            self._add_partial(record, record.value)
             return
         value = self._pick(record.value)
         pane = record.pane
@@ -199,17 +204,22 @@ class GroupByKeyAndWindow(Computation):
                 row.accumulator = self.combine.add(row.accumulator, value)
                 row.size += 1
             size = len(_encode(value)) if self._tree.needs_bytes else 0
-            self._added(slot, row, value, 1, size, record.timestamp, record.timestamp)
+            at_us = record.timestamp
+            self._added(slot, row, value, 1, size, at_us, at_us, at_us)
 
-    def _add_partial(self, partial: Partial) -> None:
-        found = self._row_for(partial.window, partial.elements)
-        if found is not None:
+    def _add_partial(self, record: Record, partial: Partial) -> None:
+        windows = self._assign(record) if partial.window is None else (partial.window,)
+        for window in windows:
+            found = self._row_for(window, partial.elements)
+            if found is None:
+                continue
             slot, row = found
             row.accumulator = self.combine.merge(row.accumulator, partial.accumulator)
             row.size += partial.elements
             self._added(
-                slot, row, None, partial.elements, partial.bytes, partial.earliest, partial.latest
-            )
+                slot, row, None, partial.elements, partial.bytes, record.timestamp,
+                partial.earliest, partial.latest,
+            )  # fmt: skip
 
     def _row_for(self, window: Window, elements: int) -> tuple[Slot, WindowRow] | None:
         """Return the row that elements of a window go to; None if it takes no more."""
@@ -241,10 +251,11 @@ class GroupByKeyAndWindow(Computation):
         element: Any,
         elements: int,
         size: int,
+        timestamp_us: int,
         earliest_us: int,
         latest_us: int,
     ) -> None:
-        """Take note of elements that are in the accumulator, and tell the triggers."""
+        """Take note of elements that are in the accumulator, and tell the triggers of the first."""
         row.pending += elements
         if self.low_watermark >= end_us(row.window):
             row.late += elements
@@ -257,7 +268,7 @@ class GroupByKeyAndWindow(Computation):
             if row.pending == elements or not self._at_end:
                 self._arm(slot, row)
             return
-        fire = self._tree.on_element(self, row, element, latest_us, elements, size)
+        fire = self._tree.on_element(self, row, element, timestamp_us, elements, size)
         if fire is not None:
             self._fire(row, fire)
         self._arm(slot, row)

@@ -15,6 +15,7 @@ from millrace.dataflow.aggregations.combine_fn import CombineFn, without
 from millrace.dataflow.formats import plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.dataflow.strategy import Windowing
+from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
 from millrace.model.record import Record
 from millrace.model.stream import KeyExtractor
@@ -113,6 +114,10 @@ class JoinByKeyAndWindow(GroupByKeyAndWindow):
 
     def _kind(self, formats: Sequence[Any]) -> Any:
         return tuple(plain_format(format) for format in formats)
+
+    def lifting(self, stream: str, coder: Coder) -> str:
+        """Return why values are not combined beforehand."""
+        return "a join pairs every value"
 
     def process_record(self, record: Record) -> None:
         """Add an element to its side."""

@@ -18,7 +18,8 @@ class Partial(msgspec.Struct, frozen=True, array_like=True):
     """Several values of one key and window, as one element.
 
     Attributes:
-        window: Their window; of sessions, one that holds the windows of all.
+        window: Of sessions, one that holds the windows of all; None if the windows of each are
+            those of the record that the partial comes as.
         accumulator: The CombineFn's, of all values.
         elements: How many values.
         bytes: Their encoded size together; 0 if no trigger asks for it.
@@ -26,7 +27,7 @@ class Partial(msgspec.Struct, frozen=True, array_like=True):
         latest: The latest.
     """
 
-    window: Window
+    window: Window | None
     accumulator: Any
     elements: int
     bytes: int
@@ -44,12 +45,14 @@ class PartialCoder:
     def encode(self, value: Any) -> bytes:
         """Return a partial as msgpack."""
         data = self._coder.encode(value.accumulator)
-        return _encode(msgspec.structs.replace(value, accumulator=data))
+        return _encode(
+            (value.window, data, value.elements, value.bytes, value.earliest, value.latest)
+        )
 
     def decode(self, data: bytes) -> Partial:
         """Return the partial."""
-        partial = _decode(data)
-        return msgspec.structs.replace(partial, accumulator=self._coder.decode(partial.accumulator))
+        window, accumulator, *rest = _decode(data)
+        return Partial(window, self._coder.decode(accumulator), *rest)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PartialCoder) and other._coder == self._coder
@@ -62,4 +65,4 @@ class PartialCoder:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Partial).decode
+_decode = msgspec.msgpack.Decoder(tuple[Window | None, bytes, int, int, int, int]).decode

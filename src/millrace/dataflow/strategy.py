@@ -64,6 +64,7 @@ class Windowing:
         mode: How panes of one window relate.
         allowed_lateness_us: How long after its end a window still takes elements.
         output_time: The event time of panes.
+        lift: Whether senders may combine values; None: where it changes no pane.
     """
 
     window_fn: WindowFn
@@ -71,10 +72,11 @@ class Windowing:
     mode: AccumulationMode
     allowed_lateness_us: int
     output_time: OutputTime
+    lift: bool | None = None
 
     def over(self, window_fn: WindowFn) -> Windowing:
-        """Return the same over other windows."""
-        return replace(self, window_fn=window_fn)
+        """Return the same over other windows, and without a word about lifting."""
+        return replace(self, window_fn=window_fn, lift=None)
 
 
 def windowing(
@@ -85,6 +87,7 @@ def windowing(
     output_time: OutputTime,
     *,
     allow_data_loss: bool,
+    lift: bool | None = None,
 ) -> Windowing:
     """Return a checked Windowing.
 
@@ -96,6 +99,8 @@ def windowing(
     _check_kind("trigger", trigger, Trigger, "mr.Repeat(mr.AtWatermark())")
     _check_kind("mode", mode, AccumulationMode, "mr.ACCUMULATING")
     _check_kind("output_time", output_time, OutputTime, "mr.END_OF_WINDOW")
+    if lift not in (None, True, False):
+        raise PipelineError(f"window(lift={lift!r}): expected True, False, or None.")
     lateness_us = duration_us(allowed_lateness, "window(allowed_lateness)")
     if trigger.may_lose_data(complete_at_end=lateness_us == 0) and not allow_data_loss:
         raise PipelineError(
@@ -106,7 +111,7 @@ def windowing(
         )
     if window_fn.merges:
         _check_merging(trigger)
-    return Windowing(window_fn, trigger, mode, lateness_us, output_time)
+    return Windowing(window_fn, trigger, mode, lateness_us, output_time, lift)
 
 
 def _check_merging(trigger: Trigger) -> None:

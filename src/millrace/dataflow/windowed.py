@@ -53,6 +53,7 @@ def window(
     allowed_lateness: Duration = 0,
     output_time: OutputTime = END_OF_WINDOW,
     allow_data_loss: bool = False,
+    lift: bool | None = None,
 ) -> WindowedStream:
     """Return a stream whose elements have windows.
 
@@ -68,6 +69,9 @@ def window(
         output_time: Event time of the results: ``END_OF_WINDOW`` (its last instant),
             ``EARLIEST`` or ``LATEST`` of its elements.
         allow_data_loss: Let the trigger be done before the window is.
+        lift: Whether values are combined before they are shuffled (on Spark). By default, where
+            that changes no pane; ``explain()`` tells. ``True``: also for ``AfterCount`` and
+            ``AfterBytes``, which then fire once at least so much has come. ``False``: never.
 
     Raises:
         PipelineError: The choices do not go together.
@@ -91,6 +95,7 @@ def window(
         allowed_lateness,
         output_time,
         allow_data_loss=allow_data_loss,
+        lift=lift,
     )
     return WindowedStream(stream, how)
 

@@ -179,6 +179,13 @@ class Computation:
         """
         return self
 
+    def lifting(self, stream: str, coder: Coder) -> Any:
+        """Return how senders combine records on their way here, or why they do not, as text.
+
+        Called after :meth:`bound`, for every input stream. Only aggregations have anything to say.
+        """
+        return "it is no aggregation"
+
     def _outside(self, call: str) -> NoReturn:
         raise PipelineError(
             f"{type(self).__name__}.{call} was called outside of process_record and process_timer. "

@@ -43,6 +43,9 @@ class Edge:
         extractor: The subscriber's key extractor; None for a sink.
         identified: Whether records travel it with their source ids: those that were injected with
             one, for a sink or for a computation that filters duplicates.
+        lift: How senders combine records for the subscriber before the shuffle, a
+            :class:`~millrace.dataflow.lifting.Lift`; None if they do not.
+        unlifted: Why they do not.
     """
 
     number: int
@@ -51,6 +54,8 @@ class Edge:
     sink: int | None
     extractor: KeyExtractor | None
     identified: bool = False
+    lift: Any = None
+    unlifted: str = ""
 
 
 @dataclass(frozen=True)
@@ -207,12 +212,26 @@ def build(pipeline: Pipeline) -> Topology:
         for name, computation in pipeline.computations.items()
     }
     paned = {name for name, (_, coder) in formats.items() if isinstance(coder, PanedCoder)}
+    bound = {
+        name: computation.bound(
+            {stream: formats[stream][1] for stream in computation.inputs},
+            unbounded=_unbounded(pipeline, name, senders),
+        )
+        for name, computation in pipeline.computations.items()
+    }
     edges: list[Edge] = []
     for name in order:
         for stream, extractor in sorted(pipeline.computations[name].inputs.items()):
             seeing = PanedExtractor(extractor) if stream in paned else extractor
             identified = stream in filtered[name]
-            edges.append(Edge(len(edges), stream, name, None, seeing, identified))
+            lift = bound[name].lifting(stream, formats[stream][1])
+            if identified and not isinstance(lift, str):
+                lift = "duplicates are filtered by id first"
+            edges.append(
+                Edge(len(edges), stream, name, None, seeing, identified, unlifted=lift)
+                if isinstance(lift, str)
+                else Edge(len(edges), stream, name, None, seeing, identified, lift)
+            )
     for number, declaration in enumerate(pipeline.sinks):
         identified = bool(slacks[declaration.stream])
         edges.append(Edge(len(edges), declaration.stream, None, number, None, identified))
@@ -233,13 +252,6 @@ def build(pipeline: Pipeline) -> Topology:
             slacks=slacks[name],
         )
         for name, whos in publishers.items()
-    }
-    bound = {
-        name: computation.bound(
-            {stream: formats[stream][1] for stream in computation.inputs},
-            unbounded=_unbounded(pipeline, name, senders),
-        )
-        for name, computation in pipeline.computations.items()
     }
     computations = tuple(
         ComputationSpec(

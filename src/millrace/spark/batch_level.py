@@ -17,6 +17,7 @@ from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.model.topology import ComputationSpec
 from millrace.spark import wire
 from millrace.spark.inbox import Inbox
+from millrace.spark.lifting import Lifter
 from millrace.spark.outlet import Outlet
 from millrace.spark.rows import RowBuilder
 from millrace.spark.runtime import Blueprint, runtime_of
@@ -80,6 +81,7 @@ class _Task:
             for spec in runtime.topology.computations
             if spec.level == stage.level
         }
+        self._lifter = Lifter(runtime.topology, manifest, by_time=True)
         self._made = 0
         # The computation that each edge leads to, by its number; -1 where none of this level is.
         self._computation = np.full(len(runtime.topology.edges), -1, dtype=np.int64)
@@ -125,7 +127,7 @@ class _Task:
         """Return the number of the computation that each row is for; -1 if none of this level."""
         if not len(self._computation):
             return np.full(len(edges), -1, dtype=np.int64)
-        found = self._computation[np.clip(edges, 0, None)]
+        found = self._computation[np.clip(wire.plain(edges), 0, None)]
         return np.where(edges >= 0, found, -1)
 
     def _complete(self, table: pa.Table) -> int:
@@ -145,7 +147,8 @@ class _Task:
             spec = self._runtime.topology.computations[number]
             builder = RowBuilder(self._runtime.topology, self._manifest, self._tasks)
             self._run(spec, rows, builder)
-            yield from builder.batches()
+            for batch in builder.batches():
+                yield from self._lifter.lifted(batch)
 
     def _run(self, spec: ComputationSpec, rows: pa.Table, builder: RowBuilder) -> None:
         edges = rows.column("edge").to_numpy()

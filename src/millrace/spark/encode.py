@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.spark import processes, wire
+from millrace.spark.lifting import Lifter
 from millrace.spark.refusal import refuse, time_refusal
 from millrace.spark.rows import RowBuilder, messages_table
 from millrace.spark.runtime import Blueprint, Runtime, SourceColumns, runtime_of
@@ -33,9 +34,18 @@ class EncodeTask:
         blueprint: Of the run.
         manifest: Of the epoch, as JSON.
         latest_us: Injected stream -> timestamps after this are refused.
+        by_time: Groupings take a key's records in order of time, as in a batch.
     """
 
-    def __init__(self, blueprint: Blueprint, manifest: bytes, latest_us: dict[str, int]) -> None:
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        manifest: bytes,
+        latest_us: dict[str, int],
+        *,
+        by_time: bool = False,
+    ) -> None:
+        self.by_time = by_time
         self.blueprint = blueprint
         self.manifest = manifest
         self.latest_us = latest_us
@@ -51,6 +61,7 @@ class EncodeTask:
         started = time.perf_counter()
         runtime = runtime_of(self.blueprint)
         manifest = decode_manifest(self.manifest)
+        lifter = Lifter(runtime.topology, manifest, by_time=self.by_time)
         report = wire.TaskReport(0, task, [], {}, {}, {}, 0.0)
         for batch in batches:
             numbers = batch.column("stream").to_numpy()
@@ -65,7 +76,8 @@ class EncodeTask:
                     if not rows.num_rows:
                         continue
                 self._encode(runtime, source, rows, builder, manifest, report)
-                yield from builder.batches()
+                for made in builder.batches():
+                    yield from lifter.lifted(made)
         report.seconds = time.perf_counter() - started
         yield from messages_table(wire.report_row(report), task % self.blueprint.tasks)
 

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
+from millrace.model.time import EARLIEST_RECORD
 from millrace.model.topology import ComputationSpec, Edge
 from millrace.spark import processes, wire
 from millrace.spark.refusal import refuse, time_refusal
 from millrace.spark.rows import RowBuilder
 from millrace.spark.runtime import Runtime
-from millrace.watermark.ahead import Ahead
+from millrace.spark.seen import Seen
 from millrace.windmill.arrivals import Arrivals, arrival_order
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import injected_origin
@@ -54,6 +54,7 @@ class Inbox:
         self._latest_us = latest_us
         self._builder = builder
         self._report = report
+        self._seen = Seen(runtime, manifest, latest_us, report)
 
     def arrivals(
         self, table: pa.Table, edges: npt.NDArray[np.int32], spec: ComputationSpec
@@ -63,22 +64,36 @@ class Inbox:
         for edge in self._topology.edges:
             if edge.computation != spec.name:
                 continue
-            chosen = edges == edge.number
-            count = int(np.count_nonzero(chosen))
-            if not count:
-                continue
-            rows = table if count == len(edges) else table.filter(pa.array(chosen))
-            parts.append(self._read(_ordered(rows.combine_chunks()), edge))
+            if (rows := _on(edge.number, table, edges)) is not None:
+                native = self._native(edge.stream) if self._level == 1 else None
+                parts.append(
+                    self._read(_ordered(rows, one_origin=native is not None), edge, native)
+                )
+            if (rows := _on(wire.lifted(edge.number), table, edges)) is not None:
+                parts.append(self._read_partials(_ordered(rows, one_origin=False), edge))
         return Arrivals.together(parts)
 
-    def _read(self, rows: pa.Table, edge: Edge) -> Arrivals:
+    def _read_partials(self, rows: pa.Table, edge: Edge) -> Arrivals:
+        decode = edge.lift.coder.decode
+        partials = [decode(value) for value in rows.column("value").to_pylist()]
+        return Arrivals(
+            rows.column("hash").to_numpy().view(np.uint64),
+            rows.column("key").to_pylist(),
+            partials,
+            rows.column("ts").to_numpy(),
+            edge.stream,
+            rows.column("origin").to_numpy(),
+            rows.column("sequence").to_numpy(),
+            weights=np.array([partial.elements for partial in partials], np.int64),
+        )
+
+    def _read(self, rows: pa.Table, edge: Edge, native: str | None) -> Arrivals:
         stream = self._topology.streams[edge.stream]
-        native = self._native(edge.stream) if self._level == 1 else None
         ids: SourceIds | None = None
         if native is not None:
             rows, values = self._read_native(rows, edge, native)
             timestamps = rows.column("ts").to_numpy()
-            self._saw(edge, rows, timestamps)
+            self._seen.note(edge, rows, timestamps)
             origins = np.full(len(values), self._origin(edge.stream), dtype=np.int64)
             if edge.identified:
                 fingerprints = b"".join(rows.column(wire.FINGERPRINT).to_pylist())
@@ -129,20 +144,6 @@ class Inbox:
                 return f"s{source.number}"
         return None
 
-    def _saw(self, edge: Edge, rows: pa.Table, timestamps: npt.NDArray[np.int64]) -> None:
-        if not len(timestamps):
-            return
-        report, newest_us = self._report, int(timestamps.max())
-        report.newest[edge.stream] = max(report.newest.get(edge.stream, MIN_TIMESTAMP), newest_us)
-        if edge == self._topology.streams[edge.stream].edges[0]:
-            report.injected[edge.stream] = report.injected.get(edge.stream, 0) + len(timestamps)
-            if self._topology.percentiles:
-                published_us = self._manifest.injectors[edge.stream]
-                ahead = report.ahead.get(edge.stream, Ahead())
-                report.ahead[edge.stream] = ahead.merged(Ahead.of(timestamps, published_us))
-            if self._names_processes(edge.stream):
-                processes.note(report, edge.stream, rows, self._latest_us[edge.stream])
-
     def read_punctuation(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> None:
         """Take the low watermarks that come in rows of their own."""
         chosen = edges == wire.PUNCTUATION
@@ -154,9 +155,6 @@ class Inbox:
                 mine = rows.filter(rows.column(f"s{source.number}").is_valid())
                 latest_us = self._latest_us[source.stream]
                 processes.note(self._report, source.stream, mine, latest_us)
-
-    def _names_processes(self, stream: str) -> bool:
-        return any(s.names_processes for s in self._runtime.blueprint.sources if s.stream == stream)
 
     def refuse_unread(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> None:
         """Set aside the rows that Spark itself could not give a key or a time."""
@@ -208,15 +206,26 @@ class Inbox:
         self._builder.add(made, origin, np.full(len(made), sequence, dtype=np.int64))
 
 
-def _ordered(rows: pa.Table) -> pa.Table:
+def _on(number: int, table: pa.Table, edges: npt.NDArray[np.int32]) -> pa.Table | None:
+    """Return the rows with an edge's number; None if there are none."""
+    chosen = edges == number
+    count = int(np.count_nonzero(chosen))
+    if not count:
+        return None
+    return (table if count == len(edges) else table.filter(pa.array(chosen))).combine_chunks()
+
+
+def _ordered(rows: pa.Table, *, one_origin: bool) -> pa.Table:
     """Return the rows in the order in which they are worked on.
 
     Sorting columns is cheap; sorting the Python objects that they become is not, and objects that
     were made in another order lie scattered in memory.
+
+    Args:
+        rows: On one edge.
+        one_origin: They are a native source's, and have no column for it.
     """
     hashes = rows.column("hash").to_numpy().view(np.uint64)
-    # Rows of a native source have one origin, and no column for it.
-    one = "origin" not in rows.column_names
-    origins = np.zeros(len(hashes), np.int64) if one else rows.column("origin").to_numpy()
+    origins = np.zeros(len(hashes), np.int64) if one_origin else rows.column("origin").to_numpy()
     order = arrival_order(hashes, origins, rows.column("sequence").to_numpy())
     return rows.take(pa.array(order)).combine_chunks()

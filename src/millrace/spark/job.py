@@ -27,15 +27,21 @@ class Outcome:
         observed: What was seen of the injected streams.
         seconds: Python time, over all tasks.
         written: Snapshots that the workers wrote.
+        liftable: Records that came to the lifting stage.
+        partials: What it left of them.
     """
 
     results: list[Result]
     observed: Observed
     seconds: float
     written: Written
+    liftable: int
+    partials: int
 
 
-def run_job(plan: Plan, rows: DataFrame, manifest: Manifest, sinks: Sequence[Any]) -> Outcome:
+def run_job(
+    plan: Plan, rows: DataFrame, manifest: Manifest, sinks: Sequence[Any], *, lift: bool = True
+) -> Outcome:
     """Run an epoch as one Spark job, its sinks included; the reports ride along (``observe``).
 
     Args:
@@ -43,9 +49,10 @@ def run_job(plan: Plan, rows: DataFrame, manifest: Manifest, sinks: Sequence[Any
         rows: The epoch's raw rows.
         manifest: Of the epoch.
         sinks: The pipeline's sinks.
+        lift: See :meth:`Plan.frame`.
     """
     seen = Observation()
-    frame = plan.frame(rows, manifest).observe(seen, *plan.observed)
+    frame = plan.frame(rows, manifest, lift=lift).observe(seen, *plan.observed)
     if len(sinks) == 1 and getattr(sinks[0], "single_pass", False):
         sinks[0](plan.sink_rows(frame, 0), manifest.epoch)
     elif not sinks:
@@ -87,4 +94,11 @@ def _outcome(reports: list[wire.TaskReport]) -> Outcome:
             )
             for one in report.intervals
         ]
-    return Outcome(results, observed, sum(report.seconds for report in reports), written)
+    return Outcome(
+        results,
+        observed,
+        sum(report.seconds for report in reports),
+        written,
+        sum(report.liftable for report in reports),
+        sum(report.partials for report in reports),
+    )

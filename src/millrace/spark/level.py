@@ -18,6 +18,7 @@ from millrace.model.errors import InvariantViolation
 from millrace.model.topology import ComputationSpec
 from millrace.spark import wire
 from millrace.spark.inbox import Inbox
+from millrace.spark.lifting import Lifter
 from millrace.spark.outlet import Outlet
 from millrace.spark.rows import RowBuilder
 from millrace.spark.runtime import Blueprint, Runtime, runtime_of
@@ -76,6 +77,7 @@ class _Task:
         self._task = task
         self._tasks = stage.blueprint.tasks
         self._builder = RowBuilder(self._topology, manifest, self._tasks)
+        self._lifter = Lifter(self._topology, manifest)
         self._report = wire.TaskReport(stage.level, task, [], {}, {}, {}, 0.0)
         self._inbox = Inbox(
             runtime, manifest, stage.level, stage.latest_us, self._builder, self._report
@@ -85,11 +87,8 @@ class _Task:
         """Run the level's computations over what arrived."""
         edges = table.column("edge").to_numpy()
         specs = [s for s in self._topology.computations if s.level == self._stage.level]
-        here = {
-            edge.number: edge
-            for edge in self._topology.edges
-            if edge.computation in {spec.name for spec in specs}
-        }
+        names = {spec.name for spec in specs}
+        here = [edge.number for edge in self._topology.edges if edge.computation in names]
         shown, pending = self._shown(table, edges), dict[str, Pending]()
         if self._stage.level == 1:
             self._inbox.refuse_unread(table, edges)
@@ -100,9 +99,10 @@ class _Task:
             pending[spec.name] = Pending.of(
                 (result.report for result in results), spread=bool(self._topology.percentiles)
             )
-        yield from self._builder.batches()
+        for batch in self._builder.batches():
+            yield from self._lifter.lifted(batch)
         # Rows of a native source are all for this level, and lack the columns of those that pass.
-        on = (edges >= 0) & ~np.isin(edges, list(here)) | (edges == wire.REPORT)
+        on = (edges >= 0) & ~np.isin(wire.plain(edges), here) | (edges == wire.REPORT)
         if on.any():
             passing = table.select(wire.COLUMNS).filter(pa.array(on))
             yield from passing.combine_chunks().to_batches()

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
+from pyspark.sql import types as T
 
 from millrace.model.errors import PipelineError
 from millrace.model.topology import Topology
@@ -23,6 +24,7 @@ from millrace.spark.batch_level import BatchLevelTask
 from millrace.spark.encode import EncodeTask
 from millrace.spark.formats import Columns
 from millrace.spark.level import LevelTask
+from millrace.spark.lifting import LiftTask
 from millrace.spark.pickling import pickle_by_value, pickle_topology
 from millrace.spark.runtime import Blueprint, SourceColumns
 from millrace.spark.source import Numbering, Source, native_rows, python_rows
@@ -53,6 +55,9 @@ class Plan:
     Raises:
         PipelineError: The pipeline cannot be sent to workers, or a sink's columns cannot be made.
     """
+
+    #: Whether groupings take a key's records in order of time.
+    _by_time = False
 
     def __init__(self, topology: Topology, sources: Sequence[Source], *, tasks: int) -> None:
         if tasks < 1:
@@ -115,12 +120,25 @@ class Plan:
             together = together.unionByName(frame, allowMissingColumns=True)
         return together
 
-    def frame(self, rows: DataFrame, manifest: Manifest) -> DataFrame:
+    @cached_property
+    def has_lifting_stage(self) -> bool:
+        """Whether rows of native sources go to groupings that take partials.
+
+        Rows that Python makes are lifted where they are made.
+        """
+        return any(
+            source.native and edge.lift is not None
+            for source in self._sources
+            for edge in source.stream.edges
+        )
+
+    def frame(self, rows: DataFrame, manifest: Manifest, *, lift: bool = True) -> DataFrame:
         """Return the epoch's frame: reports and sink rows; see :meth:`sink_rows`.
 
         Args:
             rows: The epoch's rows of :meth:`rows`.
             manifest: Of the epoch.
+            lift: Whether there is to be a lifting stage, if it :meth:`has_lifting_stage`.
         """
         latest_us = {
             source.stream.name: manifest.wall_time_us + source.stream.injection.ahead_us
@@ -130,8 +148,11 @@ class Plan:
         plain = encode_entry(manifest)
         frame = self._numbering.apply(rows)
         if not self._sources[0].native:
-            encode: Any = EncodeTask(self._blueprint, plain, latest_us)
+            encode: Any = EncodeTask(self._blueprint, plain, latest_us, by_time=self._by_time)
             frame = frame.mapInArrow(encode, wire.DDL)
+        elif lift and self.has_lifting_stage:
+            task: Any = LiftTask(self._blueprint, plain, latest_us, by_time=self._by_time)
+            frame = frame.mapInArrow(task, lifted_rows(frame.schema))
         for level in range(1, self._topology.depth + 1):
             ddl = wire.DDL if level < self._topology.depth else self._out
             shuffled = frame.repartitionById(self._tasks, "pid")
@@ -190,6 +211,12 @@ class Plan:
         raise NotImplementedError
 
 
+def lifted_rows(native: T.StructType) -> T.StructType:
+    """Return the schema of rows of native sources with partials among them."""
+    partials = [T.StructField("value", T.BinaryType()), T.StructField("origin", T.LongType())]
+    return T.StructType([*native.fields, *partials])
+
+
 def _culprit(topology: Topology) -> str:
     """Return the name of the part of a pipeline that cannot be pickled."""
     for spec in topology.computations:
@@ -213,6 +240,8 @@ class StreamPlan(Plan):
 class BatchPlan(Plan):
     """Builds the frame of a batch: rows are sorted by computation and key, and stream through."""
 
+    _by_time = True
+
     def _level(
         self, shuffled: DataFrame, level: int, manifest: bytes, latest_us: dict[str, int], ddl: str
     ) -> DataFrame:
@@ -220,7 +249,7 @@ class BatchPlan(Plan):
         for edge in self._topology.edges:
             if edge.computation is not None:
                 number = self._topology.computation(edge.computation).number
-                here = F.col("edge") == edge.number
+                here = F.col("edge").isin(edge.number, wire.lifted(edge.number))
                 computation = F.when(here, F.lit(number)).otherwise(computation)
         task: Any = BatchLevelTask(self._blueprint, manifest, level, latest_us)
         return shuffled.sortWithinPartitions(computation, "hash").mapInArrow(task, ddl)

@@ -34,6 +34,7 @@ from millrace.spark.external import external
 from millrace.spark.failure import explain
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.job import run_job
+from millrace.spark.lifting import Payoff
 from millrace.spark.parallelism import intervals_for, is_local, tasks_for
 from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.progress_files import (
@@ -236,6 +237,7 @@ class Run:
         self._error: BaseException | None = None
         self._housekeeping = housekeeping
         self._progress = Progress(housekeeping)
+        self._payoff = Payoff()
 
     def launch(self, start_query: Callable[[], Any]) -> None:
         """Start the query, and keep how: see :meth:`_active`."""
@@ -380,8 +382,14 @@ class Run:
         )
         if manifest is None:
             return
-        outcome = run_job(self._plan, rows, manifest, self._topology.sinks)
+        lift = self._payoff.wanted()
+        outcome = run_job(self._plan, rows, manifest, self._topology.sinks, lift=lift)
         observed = outcome.observed
+        self._payoff.seen(
+            records=sum(observed.injected.values()),
+            liftable=outcome.liftable,
+            partials=outcome.partials,
+        )
         observed.processes = self._publisher.heard(
             observed.by_process(), epochs.observed.processes, manifest.wall_time_us
         )

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import typing
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millrace.model.coder import Coder, MsgpackCoder
 from millrace.model.errors import PipelineError
@@ -81,6 +85,54 @@ class ValueReader:
         if trusted is not None and trusted(array.type) and not array.null_count:
             return Values(_to_list(array), {})
         return self._convert(_to_list(_plain(array, self._format)))
+
+    def accepted(self, struct: pa.StructArray) -> npt.NDArray[np.bool_]:
+        """Return of each row whether its value is of the format."""
+        count = len(struct)
+        if self._format is Any:
+            return np.ones(count, dtype=bool)
+        arrays = dict(zip(struct.type.names, struct.flatten(), strict=True))
+        if hasattr(self._format, "__post_init__"):
+            return self._converted(struct)
+        fields = self._fields
+        if fields is None:
+            fields = dict.fromkeys(arrays, self._format)
+        accepted = np.ones(count, dtype=bool)
+        for name, array in arrays.items():
+            kind = fields.get(name, Any)
+            if kind is Any:
+                continue
+            if not _is_of(_plain(array, kind).type, kind):
+                return self._converted(struct)
+            if array.null_count and type(None) not in typing.get_args(kind):
+                accepted &= array.is_valid().to_numpy(zero_copy_only=False)
+        return accepted
+
+    def _converted(self, struct: pa.StructArray) -> npt.NDArray[np.bool_]:
+        accepted = np.ones(len(struct), dtype=bool)
+        accepted[list(self.read(struct).refused)] = False
+        return accepted
+
+    def column(
+        self, struct: pa.StructArray, name: str | None, pick: Callable[[Any], Any]
+    ) -> pa.Array | None:
+        """Return what an aggregation picks of the values, as a column; None if it is none.
+
+        Args:
+            struct: Accepted values, and others.
+            name: Of the field that is picked; None if something else is.
+            pick: Picks it.
+        """
+        names = struct.type.names
+        if name is None and self._fields is None and self._format is not Any:
+            (name,) = names
+        if name is None or name not in names:
+            return None
+        kind = self._format if self._fields is None else self._fields.get(name, Any)
+        array = _plain(pc.struct_field(struct, name), kind)
+        if kind is float and pa.types.is_integer(array.type):
+            return array.cast(pa.float64())
+        return array if kind is Any or _is_of(array.type, kind) else None
 
     def _structs(self, arrays: dict[str, pa.Array], count: int) -> Values:
         assert self._fields is not None
@@ -155,6 +207,13 @@ def value_columns(
         f"stream {stream!r}: its format {format!r} is a single value, but its source has columns "
         f"{rest} besides the timestamp. Select one, or declare a msgspec.Struct with these fields."
     )
+
+
+def _is_of(column: pa.DataType, kind: Any) -> bool:
+    """Return whether a column's values are of a field's type by construction, but for nulls."""
+    options = [option for option in typing.get_args(kind) if option is not type(None)]
+    trusted = _TRUSTED.get(options[0] if len(options) == 1 else kind)
+    return trusted is not None and trusted(column)
 
 
 def _to_list(array: pa.Array) -> list[Any]:

@@ -6,7 +6,7 @@ records have negative edge numbers.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -27,6 +27,9 @@ REPORT: Final = -2
 REFUSED: Final = -3
 #: A row of a source that is no record: it carries a low watermark.
 PUNCTUATION: Final = -4
+
+#: Partials travel an edge under its number and this.
+_LIFTED: Final = 1 << 24
 
 #: Columns between levels. ``pid`` is the task that the row goes to; ``hash`` is the key's, signed
 #: as Spark has it; ``origin`` and ``sequence`` are the record's id.
@@ -49,6 +52,16 @@ COLUMNS: Final = tuple(SCHEMA.names)
 #: Column with the fingerprint of a record's source id, from a source with ids as far as level 1 or
 #: the encode stage; from there on it stands before the value.
 FINGERPRINT: Final = "fingerprint"
+
+
+def lifted(edge: int) -> int:
+    """Return the number under which partials travel an edge."""
+    return edge | _LIFTED
+
+
+def plain(edges: Any) -> Any:
+    """Return the numbers of edges, whether partials travel them or records; for any integers."""
+    return edges & ~_LIFTED
 
 
 class IntervalReport(msgspec.Struct, array_like=True):
@@ -78,6 +91,8 @@ class TaskReport(msgspec.Struct, array_like=True):
         written: Snapshots that its process wrote since the last report.
         processes: Injected stream -> process of its injector -> what it saw of it.
         ahead: Injected stream -> how far its records came ahead of its low watermark.
+        liftable: Records of native sources for groupings that take partials.
+        partials: What they became: partials, and those that went on as they were.
     """
 
     level: int
@@ -90,6 +105,8 @@ class TaskReport(msgspec.Struct, array_like=True):
     written: Written = msgspec.field(default_factory=Written)
     processes: dict[str, dict[str, Process]] = {}
     ahead: dict[str, Ahead] = {}
+    liftable: int = 0
+    partials: int = 0
 
 
 encode = msgspec.msgpack.Encoder().encode

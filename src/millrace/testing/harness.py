@@ -69,6 +69,8 @@ class Harness:
         intervals: Key intervals a computation, a power of two.
         publish: Whether injectors publish low watermarks by their policies, as on Spark, besides
             what :meth:`advance_watermark` says.
+        lift: Whether senders combine values for groupings, as on Spark. By default they do not: it
+            changes no pane, unless ``window(lift=True)`` allows it to.
 
     Attributes:
         history: Where the low watermarks stood after each epoch, for ``mr.plot_watermarks(h)``.
@@ -97,12 +99,18 @@ class Harness:
     """
 
     def __init__(
-        self, pipeline: Pipeline, *, intervals: int = _ALL_INTERVALS, publish: bool = False
+        self,
+        pipeline: Pipeline,
+        *,
+        intervals: int = _ALL_INTERVALS,
+        publish: bool = False,
+        lift: bool = False,
     ) -> None:
         self._topology, self._taps = _tapped(pipeline)
         self._router = Router(self._topology)
         self._intervals = intervals
         self._publish = publish
+        self._lift = lift
         self._durable = MemoryHardState()
         self._wall_time_us = 0
         self._published: dict[int, dict[str, int]] = {}
@@ -432,7 +440,11 @@ class Harness:
                 manifest,
                 intervals,
                 intervals.intervals,
-                rows.arrivals(self._topology, spec.name),
+                rows.arrivals(
+                    self._topology,
+                    spec.name,
+                    manifest.delivery_low_watermark_us(spec) if self._lift else None,
+                ),
                 clocks[100],
                 clocks,
             )

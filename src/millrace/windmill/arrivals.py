@@ -35,10 +35,12 @@ class Arrivals:
         origins: int64, first half of the record ids.
         sequences: int64, second half.
         ids: Source ids; None where nobody filters duplicates by them.
+        weights: How many records each stands for; None if for itself only.
     """
 
     __slots__ = (
         "hashes", "ids", "keys", "origins", "sequences", "streams", "timestamps", "values",
+        "weights",
     )  # fmt: skip
 
     def __init__(
@@ -51,9 +53,11 @@ class Arrivals:
         origins: Column,
         sequences: Column,
         ids: SourceIds | None = None,
+        weights: Column | None = None,
     ) -> None:
         self.hashes = hashes
         self.ids = ids
+        self.weights = weights
         self.keys = keys
         self.values = values
         self.timestamps = timestamps
@@ -81,6 +85,11 @@ class Arrivals:
             SourceIds.together([part.ids or SourceIds.none(len(part)) for part in parts])
             if any(part.ids is not None for part in parts)
             else None,
+            np.concatenate(
+                [np.ones(len(p), np.int64) if p.weights is None else p.weights for p in parts]
+            )
+            if any(part.weights is not None for part in parts)
+            else None,
         )
 
     def stream_names(self) -> Sequence[str]:
@@ -99,6 +108,7 @@ class Arrivals:
             self.origins[order],
             self.sequences[order],
             None if self.ids is None else self.ids.take(order),
+            None if self.weights is None else self.weights[order],
         )
 
     def by_interval(
@@ -144,6 +154,7 @@ class Arrivals:
             sequences.tolist(),
             cuts,
             ids,
+            arrived.weights,
         )
         where = intervals.locate(hashes)
         firsts = [0, *(np.flatnonzero(np.diff(where)) + 1).tolist(), len(where)]
@@ -162,11 +173,12 @@ class KeyedRecords:
         streams: The stream of each record; or one, of all of them.
         cuts: Where keys begin; one more than there are keys.
         ids: Source ids; None where nobody filters duplicates by them.
+        weights: How many records each stands for; None if for itself only.
     """
 
     __slots__ = (
         "cuts", "encoded", "ids", "key_rows", "keys", "origins", "sequences", "streams",
-        "timestamps", "values",
+        "timestamps", "values", "weights",
     )  # fmt: skip
 
     def __init__(
@@ -181,8 +193,10 @@ class KeyedRecords:
         sequences: list[int],
         cuts: list[int],
         ids: SourceIds | None = None,
+        weights: Column | None = None,
     ) -> None:
         self.ids = ids
+        self.weights = weights
         self.key_rows = key_rows
         self.encoded = encoded
         self.keys = keys
@@ -206,7 +220,13 @@ class KeyedRecords:
             self.sequences,
             self.cuts[first : last + 1],
             self.ids,
+            self.weights,
         )
+
+    def count(self) -> int:
+        """Return how many records there are, those that partials stand for included."""
+        first, last = self.cuts[0], self.cuts[-1]
+        return last - first if self.weights is None else int(self.weights[first:last].sum())
 
     def only(self, kept: npt.NDArray[np.bool_]) -> KeyedRecords:
         """Return some of the records, without the keys of which none is among them.
@@ -232,6 +252,7 @@ class KeyedRecords:
             those(self.sequences),
             np.unique(before).tolist(),
             None if self.ids is None else self.ids.take(np.flatnonzero(kept) + first),
+            None if self.weights is None else self.weights[first:last][kept],
         )
 
     def stream_of(self, n: int) -> str:

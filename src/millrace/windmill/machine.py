@@ -152,7 +152,7 @@ class Machine:
 
         counters = self._counters
         counters.keys = len(bundles)
-        counters.records = work.records.cuts[-1] - work.records.cuts[0]
+        counters.records = work.records.count()
         return Outcome(key_rows.mutations, self._productions, self._report(work), counters)
 
     def _bundles(self, work: Work, view: View) -> list[_Bundle]:

@@ -1,0 +1,13 @@
+"""Combiner lifting: values of a key and window are combined before they are shuffled.
+
+A sender folds what it has for a grouping, whole columns at a time, and sends one
+:class:`~millrace.dataflow.partial.Partial` for many records. The panes are the same ones: what
+could change them is sent as it is.
+
+Source: design.md, "The Dataflow layer"; VLDB 2015 Dataflow paper, "partial aggregation".
+"""
+
+from millrace.dataflow.lifting.lift import Lift, Lifted
+from millrace.dataflow.lifting.plan import lift_of
+
+__all__ = ["Lift", "Lifted", "lift_of"]

@@ -1,0 +1,282 @@
+"""Combiner lifting on Spark: rows on edges to groupings become partials before they are shuffled.
+
+Where Spark itself makes the rows of a source, lifting takes a Python stage of its own in front of
+the shuffle. That stage is left out as long as it would not pay; see :class:`Payoff`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.dataflow.lifting import Lift, Lifted
+from millrace.model.topology import Edge, Topology
+from millrace.spark import wire
+from millrace.spark.runtime import Blueprint, Runtime, SourceColumns, runtime_of
+from millrace.spark.seen import Seen
+from millrace.windmill.manifest import Manifest, decode_manifest
+from millrace.windmill.record_ids import injected_origin
+
+
+class Lifter:
+    """Makes partials of the rows that a task sends.
+
+    Args:
+        topology: Of the pipeline.
+        manifest: Its low watermarks say which records are late; those go on as they are.
+        by_time: Groupings take a key's records in order of time, as in a batch.
+    """
+
+    def __init__(self, topology: Topology, manifest: Manifest, *, by_time: bool = False) -> None:
+        self._topology = topology
+        self._manifest = manifest
+        self._by_time = by_time
+        self._edges = {edge.number: edge for edge in topology.edges if edge.lift is not None}
+
+    def lifted(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield a batch of the wire's schema with partials in the place of what they stand for."""
+        edges = batch.column("edge").to_numpy()
+        for number in self._edges.keys() & set(np.unique(edges).tolist()):
+            edge = self._edges[number]
+            spec = self._topology.computation(str(edge.computation))
+            at_us = _times(batch)
+            from_us = self._manifest.delivery_low_watermark_us(spec)
+            chosen = (edges == number) & (at_us >= from_us)
+            rows = batch.filter(pa.array(chosen))
+            found = edge.lift.apply_encoded(
+                self._topology.streams[edge.stream].coder,
+                rows.column("key"),
+                rows.column("hash").to_numpy().view(np.uint64),
+                rows.column("ts").to_numpy(),
+                rows.column("value"),
+                by_time=self._by_time,
+            )
+            if found is None:
+                continue
+            yield partial_rows(rows, edge, found, rows.column("origin"))
+            left = np.ones(len(edges), dtype=bool)
+            left[np.flatnonzero(chosen)[found.taken]] = False
+            batch, edges = batch.filter(pa.array(left)), edges[left]
+        if batch.num_rows:
+            yield batch
+
+
+def partial_rows(rows: Any, edge: Edge, found: Lifted, origins: pa.Array) -> pa.RecordBatch:
+    """Return partials as rows: each with key, id and timestamp of the first record in it."""
+    first = pa.array(found.first)
+    encode = edge.lift.coder.encode
+    return pa.RecordBatch.from_arrays(
+        [
+            rows.column("pid").take(first),
+            pa.array(np.full(len(found), wire.lifted(edge.number), dtype=np.int32)),
+            rows.column("hash").take(first),
+            rows.column("key").take(first),
+            pa.array([encode(partial) for partial in found.partials], pa.binary()),
+            rows.column("ts").take(first),
+            origins.take(first),
+            rows.column("sequence").take(first),
+        ],
+        schema=wire.SCHEMA,
+    )
+
+
+class LiftTask:
+    """The function of the stage that lifts the rows of native sources, one call a partition.
+
+    Args:
+        blueprint: Of the run.
+        manifest: Of the epoch, as JSON.
+        latest_us: Injected stream -> timestamps after this are refused.
+        by_time: Groupings take a key's records in order of time, as in a batch.
+    """
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        manifest: bytes,
+        latest_us: dict[str, int],
+        *,
+        by_time: bool = False,
+    ) -> None:
+        self.blueprint = blueprint
+        self.manifest = manifest
+        self.latest_us = latest_us
+        self.by_time = by_time
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield partials, the rows that go on as they are, and this task's report."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        started = time.perf_counter()
+        runtime = runtime_of(self.blueprint)
+        native = _Native(self, runtime, task)
+        schema = None
+        for batch in batches:
+            schema = lifted_schema(batch.schema)
+            yield from native.lifted(batch, schema)
+        if schema is None:
+            return  # nothing came, nothing to report
+        native.report.seconds = time.perf_counter() - started
+        report = wire.report_row(native.report)
+        yield _widened(report, schema, pids=[task % self.blueprint.tasks])
+
+
+class _Native:
+    """Lifts the rows of native sources, in one task."""
+
+    def __init__(self, stage: LiftTask, runtime: Runtime, task: int) -> None:
+        self._stage = stage
+        self._runtime = runtime
+        self._topology = runtime.topology
+        self._manifest = decode_manifest(stage.manifest)
+        self.report = wire.TaskReport(0, task, [], {}, {}, {}, 0.0)
+        self._seen = Seen(runtime, self._manifest, stage.latest_us, self.report)
+        self._sources = {source.stream: source for source in stage.blueprint.sources}
+
+    def lifted(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        edges = batch.column("edge").to_numpy()
+        for edge in self._topology.edges:
+            source = self._sources.get(edge.stream)
+            if edge.lift is None or source is None:
+                continue
+            chosen = edges == edge.number
+            self.report.liftable += int(np.count_nonzero(chosen))
+            found = self._lift(batch, chosen, edge, source)
+            if found is None:
+                self.report.partials += int(np.count_nonzero(chosen))
+                continue
+            rows, lifted = found
+            origin = injected_origin(source.number, self._manifest.epoch)
+            origins = pa.array(np.full(rows.num_rows, origin, dtype=np.int64))
+            yield _widened(partial_rows(rows, edge, lifted, origins), schema)
+            taken = rows.filter(pa.array(lifted.taken))
+            self._seen.note(edge, pa.Table.from_batches([taken]), taken.column("ts").to_numpy())
+            self.report.partials += len(lifted) + rows.num_rows - taken.num_rows
+            left = np.ones(len(edges), dtype=bool)
+            left[np.flatnonzero(chosen)[lifted.taken]] = False
+            batch, edges = batch.filter(pa.array(left)), edges[left]
+        if batch.num_rows:
+            yield _widened(batch, schema)
+
+    def _lift(
+        self,
+        batch: pa.RecordBatch,
+        chosen: npt.NDArray[np.bool_],
+        edge: Edge,
+        source: SourceColumns,
+    ) -> tuple[pa.RecordBatch, Lifted] | None:
+        """Return the rows on an edge that are as they should be, and their partials."""
+        spec = self._topology.computation(str(edge.computation))
+        at_us = _times(batch)
+        from_us = self._manifest.delivery_low_watermark_us(spec)
+        chosen &= (at_us >= from_us) & (at_us <= self._stage.latest_us[edge.stream])
+        if not chosen.any():
+            return None
+        rows = batch if chosen.all() else batch.filter(pa.array(chosen))
+        struct = rows.column(f"s{source.number}")
+        reader = self._runtime.readers[edge.stream]
+        lift: Lift = edge.lift
+        accepted = reader.accepted(struct)
+        values = None
+        if lift.needs_values:
+            values = reader.column(struct, lift.column, lift.pick)
+            if values is None:
+                return None
+        keys, hashes = rows.column("key"), rows.column("hash").to_numpy().view(np.uint64)
+        times = rows.column("ts").to_numpy()
+        if accepted.all():
+            found = lift.apply(keys, hashes, times, values, by_time=self._stage.by_time)
+            return None if found is None else (rows, found)
+        only = pa.array(accepted)
+        found = lift.apply(
+            keys.filter(only),
+            hashes[accepted],
+            times[accepted],
+            None if values is None else values.filter(only),
+            by_time=self._stage.by_time,
+        )
+        if found is None:
+            return None
+        return rows, found.at(np.flatnonzero(accepted), len(accepted))
+
+
+def _times(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    return pc.fill_null(batch.column("ts"), 0).to_numpy()  # type: ignore[no-any-return]
+
+
+def lifted_schema(native: pa.Schema) -> pa.Schema:
+    """Return the schema of rows of native sources with partials among them."""
+    return pa.schema([*native, wire.SCHEMA.field("value"), wire.SCHEMA.field("origin")])
+
+
+def _widened(
+    batch: pa.RecordBatch, schema: pa.Schema, pids: Iterable[int] | None = None
+) -> pa.RecordBatch:
+    """Return a batch with all columns of a schema, null where it has none."""
+    arrays = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    if pids is not None:
+        arrays[schema.get_field_index("pid")] = pa.array(pids, pa.int32())
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class Payoff:
+    """Decides, epoch by epoch, whether the lifting stage pays.
+
+    It costs a hand-over of every row to Python and back, so it is worth it only where it leaves far
+    fewer. An epoch in which it does not is followed by epochs without, twice as many each time.
+
+    >>> payoff = Payoff()
+    >>> payoff.wanted()
+    True
+    >>> payoff.seen(records=5000, liftable=5000, partials=4000)
+    >>> [payoff.wanted() for _ in range(3)]
+    [False, True, True]
+    """
+
+    #: Records a partial must stand for.
+    LEAST = 2
+    #: After an epoch of fewer records than these the next one can do without.
+    FEW = 1_000
+    #: Longest pause, in epochs.
+    LONGEST = 64
+
+    def __init__(self) -> None:
+        self._pause = 0
+        self._left = 0
+        self._busy = True
+
+    def wanted(self) -> bool:
+        """Return whether the next epoch is to have the stage."""
+        if self._left:
+            self._left -= 1
+            return False
+        return self._busy
+
+    def seen(self, *, records: int, liftable: int, partials: int) -> None:
+        """Take what an epoch was like.
+
+        Args:
+            records: How many were read.
+            liftable: How many of them came to the stage; 0 if there was none.
+            partials: What it left of those.
+        """
+        self._busy = records >= self.FEW
+        if not self._busy or not liftable:
+            return
+        if partials * self.LEAST <= liftable:
+            self._pause = 0
+        else:
+            self._pause = self._left = min(max(1, self._pause * 2), self.LONGEST)
