@@ -64,7 +64,8 @@ class GroupByKeyAndWindow(Computation):
         format: Its record format; by default as the aggregation says.
 
     Counters of its own: ``dropped_late`` (elements whose window had expired),
-    ``dropped_after_finish`` (elements whose window's trigger was done).
+    ``dropped_after_finish`` (elements whose window's trigger was done), ``lifted`` (elements that
+    senders had combined).
     """
 
     # A late pane is the answer to late records; a retraction is as old as what it takes back.
@@ -208,6 +209,7 @@ class GroupByKeyAndWindow(Computation):
             self._added(slot, row, value, 1, size, at_us, at_us, at_us)
 
     def _add_partial(self, record: Record, partial: Partial) -> None:
+        self.increment("lifted", partial.elements)
         windows = self._assign(record) if partial.window is None else (partial.window,)
         for window in windows:
             found = self._row_for(window, partial.elements)

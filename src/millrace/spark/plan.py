@@ -213,8 +213,10 @@ class Plan:
 
 def lifted_rows(native: T.StructType) -> T.StructType:
     """Return the schema of rows of native sources with partials among them."""
+    # A report has nothing in most columns, so all of them may be null.
+    columns = [T.StructField(field.name, field.dataType) for field in native.fields]
     partials = [T.StructField("value", T.BinaryType()), T.StructField("origin", T.LongType())]
-    return T.StructType([*native.fields, *partials])
+    return T.StructType([*columns, *partials])
 
 
 def _culprit(topology: Topology) -> str:

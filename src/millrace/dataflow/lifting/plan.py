@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +24,13 @@ from millrace.dataflow.windows import FixedWindows, GlobalWindow, Sessions, Slid
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
+from millrace.model.record import LOW_WATERMARK, WALL_TIME
 
 if TYPE_CHECKING:
     from millrace.dataflow.grouping import GroupByKeyAndWindow
 
 _WINDOWS = (FixedWindows, SlidingWindows, Sessions, GlobalWindow)
-_NUMBERS = (int, float, Any)
+_NUMBERS = {int, float, type(None), Any}
 
 
 def lift_of(grouping: GroupByKeyAndWindow, coder: Coder) -> Lift | str:
@@ -74,9 +76,13 @@ def _hindrance(grouping: GroupByKeyAndWindow, coder: Coder) -> str | None:
     if fold_of(combine) is None and not isinstance(combine, Distinct):
         return _unfolded(combine)
     kind = field_type(plain_format(coder), grouping.value)
-    if not isinstance(combine, Count | Distinct) and kind not in _NUMBERS:
+    if not isinstance(combine, Count | Distinct) and not {kind, *typing.get_args(kind)} & _NUMBERS:
         return f"{combine!r} is lifted for numbers, and the values are {kind!r}"
     for trigger in _leaves(windowing.trigger):
+        if windowing.window_fn.merges and getattr(trigger, "domain", WALL_TIME) == LOW_WATERMARK:
+            # Until there is a low watermark, it goes by the element that began a session; which one
+            # that was is lost when sessions are merged beforehand.
+            return f"{trigger!r} may go by single elements of sessions"
         if not trigger.per_element and type(trigger).__module__.startswith("millrace."):
             continue
         if not isinstance(trigger, AfterCount | AfterBytes):

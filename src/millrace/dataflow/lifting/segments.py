@@ -75,7 +75,8 @@ def _window_numbers(
         last, into = np.divmod(timestamps - window_fn.offset_us, period)
         # Two elements have the same last window, and the same first, if as many windows hold them.
         count = (size - into - 1) // period
-        return last * 2 + (count - size // period)
+        numbers = last * 2 + (count - size // period)
+        return numbers.astype(np.int64)
     return np.zeros(len(timestamps), np.int64)
 
 
