@@ -27,7 +27,7 @@ def pipeline(scores: Any) -> mr.Pipeline:
     how = {"mode": mr.ACCUMULATING_AND_RETRACTING, "allowed_lateness": "1 h"}
     for lift, prefix in ((None, "lifted"), (False, "plain")):
         by_team.window(mr.FixedWindows("10 s"), lift=lift, **how).sum("points").to(f"{prefix} sums")
-        by_team.window(mr.Sessions("1 s"), lift=lift, **how).count().to(f"{prefix} counts")
+        by_team.window(mr.Sessions("400 ms"), lift=lift, **how).count().to(f"{prefix} counts")
     return p
 
 
