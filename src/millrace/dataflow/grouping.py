@@ -350,22 +350,29 @@ class GroupByKeyAndWindow(Computation):
 
     def _arm(self, slot: Slot, row: WindowRow) -> None:
         """Have the kernel wake this window for the earliest of its timers on each clock."""
-        wanted = {_WATERMARK: self._expiry_us(row)}
+        earliest_us = self._expiry_us(row)
+        others: dict[int, int] = {}
         for timer in row.timers:
-            if timer.at < wanted.get(timer.clock, MAX_TIMESTAMP + 1):
-                wanted[timer.clock] = timer.at
+            clock, at_us = timer.clock, timer.at
+            if clock != _WATERMARK:
+                others[clock] = min(at_us, others.get(clock, MAX_TIMESTAMP))
+            elif at_us < earliest_us:
+                earliest_us = at_us
         armed = row.armed
-        for clock, at_us in wanted.items():
-            hold_us = self._hold_us(row, at_us) if clock == _WATERMARK else None
+        hold_us = self._hold_us(row, earliest_us)
+        known = armed.get(_WATERMARK)
+        if known is None or known.at != earliest_us or known.hold != hold_us:
+            armed[_WATERMARK] = Armed(earliest_us, hold_us)
+            self.set_timer(slot, earliest_us, hold=hold_us)
+        for clock, at_us in others.items():
             known = armed.get(clock)
-            if known is None or known.at != at_us or known.hold != hold_us:
-                armed[clock] = Armed(at_us, hold_us)
+            if known is None or known.at != at_us:
+                armed[clock] = Armed(at_us)
                 self.set_timer(
-                    _tag(slot, clock), at_us, _domain(clock), hold=hold_us,
-                    percentile=_percentile(clock),
-                )  # fmt: skip
-        if len(armed) > len(wanted):
-            for clock in [clock for clock in armed if clock not in wanted]:
+                    _tag(slot, clock), at_us, _domain(clock), percentile=_percentile(clock)
+                )
+        if len(armed) > 1 + len(others):
+            for clock in armed.keys() - others.keys() - {_WATERMARK}:
                 del armed[clock]
                 self.delete_timer(_tag(slot, clock), _domain(clock))
 
@@ -403,15 +410,15 @@ class GroupByKeyAndWindow(Computation):
             row.accumulator, row.size = self.combine.create(), 0
 
     def _emit(self, row: WindowRow, fire: Fire, finished: bool) -> None:
-        low_watermark_us = self.low_watermark
-        if low_watermark_us < end_us(row.window):
+        low_watermark_us, window = self.low_watermark, row.window
+        if low_watermark_us < end_us(window):
             timing = Timing.EARLY
         else:
             timing = Timing.LATE if row.on_time or row.late else Timing.ON_TIME
             row.on_time = True
         is_last = finished or low_watermark_us >= self._expiry_us(row)
         pane = Pane(
-            row.window,
+            window,
             row.panes,
             timing,
             row.panes == 0,

@@ -499,7 +499,9 @@ class Machine:
         if timestamp is None:
             at_us = self._at_hand_us
         else:
-            at_us = _record_time(timestamp)
+            at_us = timestamp
+            if type(at_us) is not int or not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
+                at_us = _record_time(timestamp)
             # The answer to what was late itself may be as old as that.
             if at_us < self._floor_us and at_us < min(self._at_hand_us, self._earliest_late_us):
                 raise LateProduction(
@@ -522,7 +524,7 @@ class Machine:
     ) -> None:
         at_us = _instant(at, "set_timer")
         hold_us = None if hold is None else _instant(hold, "set_timer, hold")
-        if domain not in _DOMAINS:
+        if domain is not LOW_WATERMARK and domain not in _DOMAINS:
             raise PipelineError(
                 f"set_timer({tag!r}, domain={domain!r}): expected LOW_WATERMARK or WALL_TIME."
             )

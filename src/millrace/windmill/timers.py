@@ -79,8 +79,9 @@ class KeyTimers:
         """Set or move a timer; a due one joins those that fire in this bundle."""
         self.touched = True
         self._changed[domain, tag] = setting
-        at_us = setting[0]
-        if at_us <= self.clocks[clock_of(domain, setting[2])]:
+        at_us, _, percentile = setting
+        clock = domain if percentile == 100 else clock_of(domain, percentile)
+        if at_us <= self.clocks[clock]:
             self.rearmed += 1
             heapq.heappush(self.heap, (at_us, domain, tag))
 
@@ -156,9 +157,12 @@ def due_timers(
     stop = prefix + rows.time8(min(clock_us, MAX_TIMESTAMP) + 1)
     for row, value in view.scan(prefix, stop):
         timer = decode_timer_row(value)
+        key = timer.key
         due = (rows.time_of(row[2:10]), domain, timer.tag)
-        key_row = rows.key_row(row[10:18], timer.key)
-        yield key_row, timer.key, due, (timer.hold_us, percentile)
+        key_row = (
+            row[10 : 20 + len(key)] if len(key) <= rows.WHOLE else rows.key_row(row[10:18], key)
+        )
+        yield key_row, key, due, (timer.hold_us, percentile)
 
 
 def pending_us(view: View) -> Iterator[int]:
