@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test chaos chaos-processes lint format types layers demo bench bench-windows lock clean
+.PHONY: help setup test chaos chaos-processes lint format types layers demo leaderboard bench bench-windows lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -41,6 +41,9 @@ layers: setup ## import-linter: imports go one way
 
 demo: setup ## the zeitgeist example on a local Spark, results in demo-out/
 	$(BIN)/millrace demo zeitgeist $(ARGS)
+
+leaderboard: setup ## the tutorial's game on a local Spark, results in demo-out/
+	$(BIN)/millrace demo leaderboard $(ARGS)
 
 bench: ## benchmarks of keyed state, in an environment of their own (.venv-bench)
 	@sh scripts/setup.sh bench

@@ -6,17 +6,15 @@ it goes on, and finds exactly what it would have found undisturbed.
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 import millrace as mr
+from millrace_examples.local_spark import session
 
 from . import flights, report
 from .pipeline import build
@@ -25,18 +23,6 @@ from .results import Epochs, strongest
 
 FILES_PER_EPOCH = 4
 """Days of flights in an epoch: a year in about 90, and the demo within two minutes on two cores."""
-
-_LOGGING = """\
-rootLogger.level = error
-rootLogger.appenderRef.console.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %p %c{1}: %m%n
-logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
-logger.gateway.level = error
-"""
 
 
 def run_demo(
@@ -67,7 +53,7 @@ def run_demo(
     directory, total = (live, None) if live is not None else _write_replay(out, console)
     directory.mkdir(parents=True, exist_ok=True)
     with console.status("starting Spark"):
-        spark = _session(out)
+        spark = session("zeitgeist", out)
     try:
         source = flights.read_stream(spark, directory, FILES_PER_EPOCH)
         pipeline = build(
@@ -131,23 +117,3 @@ def _clear(out: Path) -> None:
     for name in ("anomalies", "traffic", "checkpoint"):
         shutil.rmtree(out / name, ignore_errors=True)
     (out / "replayed").unlink(missing_ok=True)
-
-
-def _session(out: Path) -> SparkSession:
-    """Return a session on two cores of this machine that says nothing unless something is wrong."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    logging = (out / "log4j2.properties").absolute()
-    logging.write_text(_LOGGING)
-    java = [
-        f"-Dlog4j2.configurationFile={logging.as_uri()}",
-        # The JVM lives for a minute or two: optimising its code further costs more than it saves.
-        "-XX:TieredStopAtLevel=1",
-    ]
-    options: dict[str, Any] = {
-        "spark.driver.extraJavaOptions": " ".join(java),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("zeitgeist")
-    return builder.config(map=options).getOrCreate()

