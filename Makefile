@@ -58,7 +58,7 @@ lock: ## write requirements/*.lock again, with the newest versions that fit
 	@sh scripts/lock.sh
 
 clean: ## remove environments, caches, build artefacts and demo results
-	rm -rf .flink .kafka .s3
+	rm -rf .flink .kafka .s3 .spark-kafka
 	rm -rf .venv .venv.lock .venv-bench .venv-bench.lock .venv-flink .venv-flink.lock .venv-lock
 	rm -rf build dist *.egg-info src/*.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

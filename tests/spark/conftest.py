@@ -24,6 +24,9 @@ from millrace.windmill.epochs import Epochs
 #: own clock, so it rings only when a test asks for an epoch (``process_available``, ``drain``).
 T0 = int(dt.datetime(2100, 1, 1, tzinfo=dt.UTC).timestamp()) * mr.SECOND
 
+#: Spark's Kafka connector, which has to be there when a session starts; scripts/jars.py fetches it.
+CONNECTOR = Path(__file__).parents[2] / ".spark-kafka"
+
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -31,6 +34,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local Spark of two threads that writes only under pytest's temporary directory."""
     folder = tmp_path_factory.mktemp("spark")
+    connector = [str(jar) for jar in sorted(CONNECTOR.glob("*.jar"))]
     with pytest.MonkeyPatch.context() as patch:
         # The workers must be this interpreter, and Spark the one that is installed beside it.
         patch.setenv("PYSPARK_PYTHON", sys.executable)
@@ -45,6 +49,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder / 'derby'}")
+            .config(map={"spark.jars": ",".join(connector)} if connector else {})
             .config("spark.local.dir", str(folder / "local"))
             .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             .config("spark.sql.session.timeZone", "UTC")

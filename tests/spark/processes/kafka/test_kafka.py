@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import millrace as mr
 from millrace.model.errors import RunFailed
@@ -91,6 +93,60 @@ def test_a_low_watermark_for_each_partition(kafka: Any, tools: Any) -> None:
     expected = [95, 100, 110, 120, 125, 130, 150, 155, 158, 160, 300, 300]
     assert sorted(int(value) for value in kept.values if "late" not in value) == expected
     assert [value for value in kept.values if "late" in value] == ["late 120"]
+
+
+def test_sparks_connector_with_a_low_watermark_for_each_partition(
+    kafka: Any, tools: Any, spark: SparkSession
+) -> None:
+    """Injected as any DataFrame, its partitions named by a column; over a restart."""
+    topic, kept = kafka.topic("connected", 2), tools.Kept()
+
+    def start() -> Any:
+        messages = (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", kafka.servers)
+            .option("subscribe", topic)
+            .option("startingOffsets", "earliest")
+            .load()
+        )
+        numbers = F.from_json(F.col("value").cast("string"), "n long, at long").alias("number")
+        p = mr.Pipeline("connected")
+        p.inject(
+            "numbers",
+            messages.select(numbers, "partition").select("number.*", "partition"),
+            timestamp="at",
+            low_watermark=mr.BoundedDelay(10),
+            process="partition",
+            expected=["0", "1"],
+            idle="1 min",
+        )
+        p.add(Ends)
+        p.sink("ends", kept)
+        return tools.start(p)
+
+    _send(kafka, topic, 0, 100, 95, 130, 125, 150)
+    run = start()
+    tools.step(run)
+    assert run.status().missing == {"numbers": ["1"]}
+    assert run.status().low_watermark == mr.MIN_TIMESTAMP
+    _send(kafka, topic, 1, 110)
+    tools.step(run)
+    assert run.status().low_watermark == 100
+    assert kept.values == ["95"]
+    run.stop()
+
+    tools.clock.now += mr.MINUTE
+    _send(kafka, topic, 0, 160)
+    run = start()
+    tools.step(run)
+    assert run.status().idle == {"numbers": ["1"]}
+    assert run.status().low_watermark == 150
+    _send(kafka, topic, 1, 120)
+    tools.step(run)
+    assert run.status().idle == {}
+    assert tools.finish(run).injected == {"numbers": 8}
+    expected = ["95", "100", "110", "120", "125", "130", "150", "160", "late 120"]
+    assert sorted(kept.values, key=lambda value: value.rjust(4, "0")) == expected
 
 
 def test_a_topic_that_lost_records_or_is_gone_ends_the_run(kafka: Any, tools: Any) -> None:
