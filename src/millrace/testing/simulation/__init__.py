@@ -19,6 +19,6 @@ After FoundationDB's simulation, TigerBeetle's VOPR and sled's tests. It needs `
 
 from millrace.testing.simulation.faults import Fault, Kind
 from millrace.testing.simulation.shrink import shrink
-from millrace.testing.simulation.simulation import Outcome, Simulation
+from millrace.testing.simulation.simulation import Outcome, Simulation, run_all
 
-__all__ = ["Fault", "Kind", "Outcome", "Simulation", "shrink"]
+__all__ = ["Fault", "Kind", "Outcome", "Simulation", "run_all", "shrink"]

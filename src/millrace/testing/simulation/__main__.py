@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 import click
 
 from millrace.testing.simulation.report import Summary, failure, told
-from millrace.testing.simulation.simulation import Outcome, Simulation
+from millrace.testing.simulation.simulation import Simulation, run_all
 
 #: Schedules that a process is given at a time.
 _LOT = 50
@@ -60,7 +60,7 @@ def _run(first: int, schedules: int, minutes: float | None, processes: int) -> i
     with ProcessPoolExecutor(processes) as pool:
         # As many at a time as there are processes, so that time that has run out is noticed.
         for n in range(0, len(lots), processes):
-            for outcomes in pool.map(_lot, lots[n : n + processes]):
+            for outcomes in pool.map(run_all, lots[n : n + processes]):
                 for outcome in outcomes:
                     summary.add(outcome)
                     if outcome.violation is not None:
@@ -69,10 +69,6 @@ def _run(first: int, schedules: int, minutes: float | None, processes: int) -> i
                 break
     click.echo(summary.text(time.monotonic() - started))
     return int(bool(summary.failed))
-
-
-def _lot(seeds: range) -> list[Outcome]:
-    return [Simulation(seed).run() for seed in seeds]
 
 
 if __name__ == "__main__":

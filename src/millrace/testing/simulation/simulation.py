@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -258,6 +258,15 @@ class Simulation:
     def _ask_cache(self, call: str, computation: str, interval: int) -> bool:
         self.scheduler.step(call, (computation, interval))
         return bool(self._fate.refusal())
+
+
+def run_all(seeds: Iterable[int]) -> list[Outcome]:
+    """Run schedules, one after the other: what a process of a pool is given at a time.
+
+    >>> [outcome.violation for outcome in run_all([1, 2])]
+    [None, None]
+    """
+    return [Simulation(seed).run() for seed in seeds]
 
 
 @contextmanager
