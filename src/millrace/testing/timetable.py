@@ -2,8 +2,8 @@
 
 An epoch on Spark costs some tenths of a second whatever is in it, and a query seconds to start. So
 transcripts share both, as groupings of one pipeline, and the timetable says what every epoch brings
-to all of them: records, low watermarks, the wall clock. Each sees its steps in its order. An epoch
-brings it one, or records and the low watermark that follows, which counts when they have been seen.
+to all of them: records, low watermarks, the wall clock. Each sees its steps in its order, one an
+epoch, as in an executor of its own. (Records that come with a low watermark come after it.)
 
 The wall clock is one: it moves, to the next time that any transcript names, when all wait for it.
 Low watermarks move likewise, for those that share an injected stream. Transcripts share one if each
@@ -95,7 +95,7 @@ class Timetable:
     ... )
     >>> timetable = Timetable([first, second])
     >>> [epoch.low_watermarks for epoch in timetable.epochs]
-    [{}, {'elements-0': 9}, {'elements-0': 10}]
+    [{}, {}, {'elements-0': 9}, {'elements-0': 10}]
     """
 
     def __init__(self, transcripts: Iterable[Transcript]) -> None:
@@ -191,7 +191,7 @@ class Timetable:
         return any(left)
 
     def _next(self) -> Epoch:
-        """Return the next epoch: what each lane can take."""
+        """Return the next epoch: one step of each lane that can take one."""
         epoch = Epoch(self.epochs[-1].clock_us)
         moved = False
         for lane in self._lanes:
@@ -206,8 +206,7 @@ class Timetable:
             moved = True
         for stream in self.streams:
             lanes = [lane for lane in self._lanes if lane.stream == stream]
-            waiting = [lane for lane in lanes if lane.step[0] in _TIME and lane.took != "crash"]
-            # Who ends with records of this epoch must not see what comes of a low watermark in it.
+            waiting = [lane for lane in lanes if lane.step[0] in _TIME and not lane.took]
             ended = [lane for lane in lanes if lane.step[0] == "end" and not lane.took]
             if not waiting or len(waiting) + len(ended) < len(lanes):
                 continue
@@ -227,7 +226,7 @@ class Timetable:
                 if lane.step == ("clock", epoch.clock_us):
                     lane.take()
         for lane in self._lanes:
-            lane.took = ""
+            lane.took = False
         return epoch
 
 
@@ -275,7 +274,7 @@ class _Lane:
 
     Attributes:
         looks: For each ``panes`` step that was passed, and for the end, the epochs before it.
-        took: The kind of step that it took last in the epoch that is being made; or nothing.
+        took: Whether it has taken a step in the epoch that is being made.
     """
 
     def __init__(self, number: int, transcript: Transcript, stream: str, grouping: int) -> None:
@@ -284,7 +283,7 @@ class _Lane:
         self.stream = stream
         self.grouping = grouping
         self.looks: list[int] = []
-        self.took = ""
+        self.took = False
         self._taken = 0
 
     @property
@@ -295,8 +294,8 @@ class _Lane:
 
     def take(self) -> None:
         """Go on to the next step."""
-        self.took, _ = self.step
         self._taken += 1
+        self.took = True
 
     def looks_at(self, epochs: int) -> bool:
         """Pass the ``panes`` that come now, after so many epochs; return whether a step is left."""
