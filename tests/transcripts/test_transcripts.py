@@ -23,10 +23,11 @@ def written(folder: Path) -> list[Any]:
     ]
 
 
+@pytest.mark.parametrize("lift", [False, True], ids=["", "lifted"])
 @pytest.mark.parametrize("transcript", written(HERE) + written(HERE / "figures"))
-def test_transcript(transcript: Transcript) -> None:
+def test_transcript(transcript: Transcript, lift: bool) -> None:
     for variant, changed in transcript.variants(seeds=SEEDS):
-        executor = OnHarness(changed)
+        executor = OnHarness(changed, lift=lift)
         try:
             play(changed, executor)
         except TranscriptMismatch as mismatch:

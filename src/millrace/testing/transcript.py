@@ -50,7 +50,7 @@ from millrace.testing.output import Output
 _DEFAULTS: dict[str, Any] = {
     "windows": "GlobalWindow()", "trigger": "Repeat(AtWatermark())", "mode": "ACCUMULATING",
     "allowed_lateness": 0, "output_time": "END_OF_WINDOW", "allow_data_loss": False,
-    "aggregate": "sum()", "permute": True, "rebatch": False,
+    "aggregate": "sum()", "lift": None, "permute": True, "rebatch": False,
 }  # fmt: skip
 
 
@@ -146,6 +146,7 @@ class Transcript:
             allowed_lateness=self.settings["allowed_lateness"],
             output_time=evaluate(self.settings["output_time"]),
             allow_data_loss=self.settings["allow_data_loss"],
+            lift=self.settings["lift"],
         )
         made: WindowedStream = evaluate(f"windowed.{self.settings['aggregate']}", windowed=windowed)
         return made
@@ -155,6 +156,12 @@ class Transcript:
         """Whether nothing fires before the end of the input: refused over a stream."""
         windows, trigger = evaluate(self.settings["windows"]), evaluate(self.settings["trigger"])
         return not windows.ends and not trigger.fires_before_end_of_input
+
+    @property
+    def is_lifted(self) -> bool:
+        """Whether values may be combined before they are shuffled, and some come together."""
+        together = any(len(what) > 1 for kind, what in self.steps if kind == "records")
+        return together and any(edge.lift is not None for edge in self.pipeline().build().edges)
 
     @property
     def is_batch(self) -> bool:
@@ -229,10 +236,15 @@ class Executor(Protocol):
 
 
 class OnHarness:
-    """Runs a transcript in the Harness."""
+    """Runs a transcript in the Harness.
 
-    def __init__(self, transcript: Transcript) -> None:
-        self.harness = Harness(transcript.pipeline())
+    Args:
+        transcript: To be run.
+        lift: Whether values are combined before they are shuffled, where that changes nothing.
+    """
+
+    def __init__(self, transcript: Transcript, *, lift: bool = False) -> None:
+        self.harness = Harness(transcript.pipeline(), lift=lift)
 
     def records(self, elements: tuple[Element, ...]) -> None:
         """Inject them as one epoch."""
