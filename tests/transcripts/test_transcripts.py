@@ -1,5 +1,6 @@
 """Every transcript, in the Harness; the same files run on Spark in ``tests/spark``."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,13 @@ def test_transcript(transcript: Transcript, lift: bool) -> None:
             mismatch.add_note(f"with its records {variant}")
             raise
         executor.harness.close()
+
+
+@pytest.mark.parametrize("transcript", written(HERE) + written(HERE / "figures"))
+def test_windows_may_be_assigned_before_the_grouping(transcript: Transcript) -> None:
+    early = replace(transcript, settings={**transcript.settings, "assign": True})
+
+    play(early, OnHarness(early))
 
 
 @pytest.mark.parametrize("transcript", written(HERE / "wrong"))

@@ -50,7 +50,7 @@ from millrace.testing.output import Output
 _DEFAULTS: dict[str, Any] = {
     "windows": "GlobalWindow()", "trigger": "Repeat(AtWatermark())", "mode": "ACCUMULATING",
     "allowed_lateness": 0, "output_time": "END_OF_WINDOW", "allow_data_loss": False,
-    "aggregate": "sum()", "lift": None, "permute": True, "rebatch": False,
+    "aggregate": "sum()", "assign": False, "lift": None, "permute": True, "rebatch": False,
 }  # fmt: skip
 
 
@@ -148,6 +148,8 @@ class Transcript:
             allow_data_loss=self.settings["allow_data_loss"],
             lift=self.settings["lift"],
         )
+        if self.settings["assign"]:
+            windowed = windowed.assign()
         made: WindowedStream = evaluate(f"windowed.{self.settings['aggregate']}", windowed=windowed)
         return made
 
