@@ -19,10 +19,13 @@ from millrace.testing.transcript import Executor, OnHarness, Transcript, play
 SEED = 20150831
 GROUPINGS = 40
 
-LEAVES = [
-    "AtWatermark()", "AfterCount(2)", "AfterCount(3)", "AfterBytes(3)", "AtPeriod(10)",
-    "AtPeriod(25, domain=LOW_WATERMARK)", "AfterDelay(5)", "AfterDelay(30)",
-    "AfterDelay(8, LOW_WATERMARK)", "Punctuation(lambda value: value == 0)",
+#: With these alone a grouping can be lifted.
+BY_TIME = [
+    "AtWatermark()", "AtPeriod(10)", "AtPeriod(25, domain=LOW_WATERMARK)", "AfterDelay(5)",
+    "AfterDelay(30)", "AfterDelay(8, LOW_WATERMARK)",
+]  # fmt: skip
+BY_ELEMENT = [
+    "AfterCount(2)", "AfterCount(3)", "AfterBytes(3)", "Punctuation(lambda value: value == 0)",
 ]  # fmt: skip
 WINDOWS = [
     "FixedWindows(20)", "FixedWindows(20, offset=7)", "SlidingWindows(20, 10)", "Sessions(6)",
@@ -42,10 +45,10 @@ TIMES = [
 ]  # fmt: skip
 
 
-def trigger(draw: random.Random, depth: int = 2) -> str:
+def trigger(draw: random.Random, leaves: list[str], depth: int = 2) -> str:
     if depth == 0 or draw.random() < 0.35:
-        return draw.choice(LEAVES)
-    children = [trigger(draw, depth - 1) for _ in range(draw.randint(2, 3))]
+        return draw.choice(leaves)
+    children = [trigger(draw, leaves, depth - 1) for _ in range(draw.randint(2, 3))]
     kind = draw.choice(["FirstOf", "AllOf", "SequenceOf", "Repeat", "RepeatUntil", "RepeatCount"])
     if kind == "Repeat":
         return f"Repeat({children[0]})"
@@ -73,7 +76,7 @@ def grouping(draw: random.Random, number: int) -> Transcript:
         {
             "name": f"{SEED}/{number}",
             "windows": draw.choice(WINDOWS),
-            "trigger": f"Repeat({trigger(draw)})",
+            "trigger": f"Repeat({trigger(draw, draw.choice([BY_TIME, BY_TIME + BY_ELEMENT]))})",
             "mode": draw.choice(["DISCARDING", "ACCUMULATING", "ACCUMULATING_AND_RETRACTING"]),
             "allowed_lateness": draw.choice([0, 15, 1_000_000]),
             "output_time": draw.choice(["END_OF_WINDOW", "EARLIEST", "LATEST"]),
