@@ -109,8 +109,7 @@ class Timetable:
             stream = f"elements-{sharing.stream_of(transcript)}"
             if stream not in self.streams:
                 self.streams.append(stream)
-            settings = (stream, *sorted((k, str(v)) for k, v in transcript.settings.items()))
-            grouping = groupings.setdefault(settings, len(groupings))
+            grouping = groupings.setdefault((stream, transcript.grouping), len(groupings))
             self._lanes.append(_Lane(number, transcript, stream, grouping))
         while self._go_on():
             self.epochs.append(self._next())

@@ -154,6 +154,12 @@ class Transcript:
         return made
 
     @property
+    def grouping(self) -> tuple[tuple[str, str], ...]:
+        """What its pipeline depends on: those with the same can share one."""
+        of_steps = ("permute", "rebatch")
+        return tuple((name, str(s)) for name, s in self.settings.items() if name not in of_steps)
+
+    @property
     def needs_batch(self) -> bool:
         """Whether nothing fires before the end of the input: refused over a stream."""
         windows, trigger = evaluate(self.settings["windows"]), evaluate(self.settings["trigger"])
