@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from millrace.testing.play import Executor, OnHarness, play
 from millrace.testing.timetable import Timetable
-from millrace.testing.transcript import Executor, OnHarness, Transcript, play
+from millrace.testing.transcript import Transcript
 
 SEED = 20150831
 GROUPINGS = 40

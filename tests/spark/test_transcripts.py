@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 import millrace as mr
+from millrace.testing.play import OnHarness, TranscriptMismatch, play
 from millrace.testing.timetable import Played, Timetable
-from millrace.testing.transcript import OnHarness, Transcript, TranscriptMismatch, play
+from millrace.testing.transcript import Transcript
 
 TRANSCRIPTS = Path(__file__).parents[1] / "transcripts"
 

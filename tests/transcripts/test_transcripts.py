@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from millrace.testing.transcript import OnHarness, Transcript, TranscriptMismatch, play
+from millrace.testing.play import OnHarness, TranscriptMismatch, play
+from millrace.testing.transcript import Transcript
 
 HERE = Path(__file__).parent
 

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 import millrace as mr
+from millrace.testing.play import TranscriptMismatch, play
 from millrace.testing.timetable import Timetable
-from millrace.testing.transcript import Transcript, TranscriptMismatch, play
+from millrace.testing.transcript import Transcript
 
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 
