@@ -170,7 +170,7 @@ class Drawing:
         ys = self._scale.of(point[0] for point in self._points)
         if not xs:
             return
-        few = len(xs) <= _VALUES_MAX and all(len(point) > 2 for point in self._points)
+        few = self._writes_values()
         self._axes.scatter(
             xs,
             ys,
@@ -188,12 +188,16 @@ class Drawing:
                     horizontalalignment="center", verticalalignment="center_baseline",
                 )  # fmt: skip
 
+    def _writes_values(self) -> bool:
+        """Return whether there is a value in each record's point."""
+        return len(self._points) <= _VALUES_MAX and all(len(point) > 2 for point in self._points)
+
     def finish(self, title: str) -> None:
         """Write what is what. Nothing is right of the ideal watermark, so the legend is there."""
         self._scale.finish(self._axes, title)
         handles, names = self._axes.get_legend_handles_labels()
         one_each = dict(zip(names, handles, strict=True))
-        if "records" in one_each:
+        if "records" in one_each and self._writes_values():
             # Its circles are as large as what is written in them.
             (dots,) = self._axes.plot([], [], linestyle="", marker="o", markersize=6)
             dots.set(markerfacecolor="white", markeredgecolor="0.3")
