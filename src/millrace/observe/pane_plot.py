@@ -50,8 +50,8 @@ def plot_panes(
     climbs to the left of the ideal one, the dashed diagonal.
 
     Args:
-        panes: A Harness; or the rows that a sink got, from Spark or anywhere: an Arrow table, a
-            pandas DataFrame, mappings, or Outputs.
+        panes: A Harness; or the rows that a sink got, in order: an Arrow table, a Spark or pandas
+            DataFrame, mappings, or Outputs.
         stream: Of a Harness: the stream of panes.
         records: What came in, as points: the name of a Harness's stream, or (processing time, event
             time, what to write there), microseconds; the third may be missing.
