@@ -23,7 +23,7 @@ chaos: setup ## N schedules of simulated faults, for MINUTES at most, from seed 
 	$(BIN)/python -m millrace.testing.simulation --schedules $(N) --first $(FIRST) $(if $(MINUTES),--minutes $(MINUTES))
 
 chaos-processes: setup ## kill real drivers, executors and workers for MINUTES, by default 10
-	CHAOS_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -s tests/spark/processes $(ARGS)
+	CHAOS_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -s tests/spark/processes tests/spark/test_zeitgeist.py $(ARGS)
 
 lint: setup ## ruff: rules, and whether the code is formatted
 	$(BIN)/ruff check . $(ARGS)

@@ -12,8 +12,7 @@ import yaml
 from matplotlib.figure import Figure
 
 import millrace as mr
-from millrace.testing.play import OnHarness, play
-from millrace.testing.transcript import Transcript
+from millrace.testing.transcript import OnHarness, Transcript, play
 
 HERE = Path(__file__).parent
 FIGURES = HERE.parents[1] / "tests" / "transcripts" / "figures"

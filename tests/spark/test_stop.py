@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 from typing import Any
 
@@ -76,4 +78,34 @@ def test_an_epoch_that_begins_while_the_run_stops(
     assert run.status().state == "stopped"
     feed.add(("a", 1))
     tools.run(p)
+    assert sink.values == ["a"]
+
+
+def test_ctrl_c_stops_a_run_that_is_waited_for(tools: Any) -> None:
+    """SIGTERM does the same, and is sent to a process of its own in processes/test_drivers.py."""
+    feed, sink = tools.feed("word string, at long"), tools.Kept()
+    p = mr.Pipeline("echo")
+    p.inject("words", feed.stream, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+    p.add(Echo)
+    p.sink("echoes", sink)
+    feed.add(("a", 1))
+    run = tools.start(p)
+    tools.step(run)
+    handler, done = signal.getsignal(signal.SIGINT), threading.Event()
+
+    def interrupt() -> None:
+        while signal.getsignal(signal.SIGINT) is handler and not done.wait(0.01):
+            pass  # until it is waited for
+        if not done.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        assert run.wait("60 s")
+    finally:
+        done.set()
+        thread.join()
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert run.status().state == "stopped"
     assert sink.values == ["a"]

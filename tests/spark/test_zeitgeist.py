@@ -1,4 +1,4 @@
-"""The demo on the first weeks of 2013: killed again and again, it finds the same."""
+"""The demo on the first weeks of 2013: killed, it finds the same."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from millrace.store import open_location
 from millrace.windmill.manifest import Completion, decode_entry
 
 ROOT = Path(__file__).parents[2]
+
+#: Each costs the start of another driver; `make chaos-processes` kills it again and again.
+KILLS = 5 if "CHAOS_MINUTES" in os.environ else 1
 
 # Each starts Spark several times; the usual bound would cut them short on a busy machine.
 pytestmark = pytest.mark.timeout(1200)
@@ -123,7 +126,7 @@ def test_a_demo_that_is_killed_finds_the_same(
     draw = random.Random(20130209)
     out = tmp_path / "killed"
     killed = 0
-    for _ in range(3):
+    for _ in range(KILLS):
         demo = Demo(out)
         demo.wait_for_entries(draw.randrange(2, 8))
         # Somewhere within the epoch that is under way.
@@ -132,5 +135,5 @@ def test_a_demo_that_is_killed_finds_the_same(
 
     anomalies = Demo(out).finish()
 
-    assert killed == 3
+    assert killed == KILLS
     pd.testing.assert_frame_equal(anomalies, undisturbed[1])

@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 import millrace as mr
-from millrace.testing.play import OnHarness, play
-from millrace.testing.transcript import Transcript
+from millrace.testing.transcript import OnHarness, Transcript, play
 
 pytest.importorskip("matplotlib")
 
