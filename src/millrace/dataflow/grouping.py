@@ -217,7 +217,7 @@ class GroupByKeyAndWindow(Computation):
                 continue
             slot, row = found
             row.accumulator = self.combine.merge(row.accumulator, partial.accumulator)
-            row.size += partial.elements
+            row.size += partial.elements - 2 * partial.retracted
             self._added(
                 slot, row, None, partial.elements, partial.bytes, record.timestamp,
                 partial.earliest, partial.latest,

@@ -25,6 +25,7 @@ class Partial(msgspec.Struct, frozen=True, array_like=True):
         bytes: Their encoded size together; 0 if no trigger asks for it.
         earliest: The earliest of their timestamps.
         latest: The latest.
+        retracted: How many of the values take an earlier one back.
     """
 
     window: Window | None
@@ -33,21 +34,31 @@ class Partial(msgspec.Struct, frozen=True, array_like=True):
     bytes: int
     earliest: int
     latest: int
+    retracted: int = 0
 
 
 class PartialCoder:
-    """Encodes partials as msgpack, with the accumulator by its own type or coder."""
+    """Encodes partials as msgpack, with the accumulator by its own type or coder.
 
-    def __init__(self, accumulator: Any = Any) -> None:
+    Args:
+        accumulator: The accumulator's type or coder.
+        type: Of the values that partials are made of.
+    """
+
+    def __init__(self, accumulator: Any = Any, type: Any = Any) -> None:
         self.accumulator = accumulator
+        self.type = type
         self._coder = coder_for(accumulator)
 
     def encode(self, value: Any) -> bytes:
         """Return a partial as msgpack."""
         data = self._coder.encode(value.accumulator)
         return _encode(
-            (value.window, data, value.elements, value.bytes, value.earliest, value.latest)
-        )
+            (
+                value.window, data, value.elements, value.bytes, value.earliest, value.latest,
+                value.retracted,
+            )
+        )  # fmt: skip
 
     def decode(self, data: bytes) -> Partial:
         """Return the partial."""
@@ -65,4 +76,4 @@ class PartialCoder:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[Window | None, bytes, int, int, int, int]).decode
+_decode = msgspec.msgpack.Decoder(tuple[Window | None, bytes, int, int, int, int, int]).decode

@@ -19,6 +19,7 @@ from millrace.dataflow.aggregations import (
     Sum,
     Top,
 )
+from millrace.dataflow.fanout import CombineByPart, check
 from millrace.dataflow.formats import plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.dataflow.join import JoinByKeyAndWindow, pair_format
@@ -37,7 +38,7 @@ from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.derived import DerivedFormat
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
-from millrace.model.stream import KeyExtractor, Stream, by_key
+from millrace.model.stream import KeyExtractor, Spread, Stream, by_key
 from millrace.model.time import Duration
 
 #: What to aggregate of an element: a column name, or a function of it.
@@ -128,6 +129,10 @@ class WindowedStream(Stream):
         # The aggregation has a name that nobody chose, and nobody can have used it yet.
         grouping = computations[self._grouping]
         assert isinstance(grouping, GroupByKeyAndWindow)
+        parts = computations.get(parts_of(self._grouping))
+        if isinstance(parts, CombineByPart):
+            grouping.inputs = {parts_of(name): by_key()}  # type: ignore[misc]  # of this instance
+            self.pipeline._rename(parts.output, parts_of(name), parts.renamed(parts_of(name)))
         self.pipeline._rename(self._grouping, name, grouping.renamed(name, format))
         self.name, self._grouping = name, None
         return self
@@ -159,7 +164,12 @@ class WindowedStream(Stream):
         return WindowedStream(made, self.windowing.over(AssignedWindows(window_fn)))
 
     def aggregate(
-        self, combine: CombineFn, value: Chosen = None, *, name: str | None = None
+        self,
+        combine: CombineFn,
+        value: Chosen = None,
+        *,
+        name: str | None = None,
+        fanout: int | None = None,
     ) -> WindowedStream:
         """Aggregate the values of each key and window.
 
@@ -168,6 +178,11 @@ class WindowedStream(Stream):
             value: What to aggregate of an element: a column name or a function; by default itself.
             name: Of the grouping, in counters and checkpoint; by default that of the stream which
                 ``to`` names.
+            fanout: Into how many parts to split each key first, for keys that are hotter than one
+                task can bear. Each part combines what a bundle brings, and one more level puts the
+                parts together. ``AfterCount`` and ``AfterBytes`` then fire once at least so much
+                has come. Aggregations that are lifted need it only where one key is hot in every
+                source partition and still too much.
 
         Returns:
             The stream of results. A further aggregation of it goes by the windows of the results,
@@ -184,6 +199,12 @@ class WindowedStream(Stream):
             )
         made = name or self._free_name(type(combine).__name__.lower())
         stream, extractor = _keyed(self)
+        if fanout is not None:
+            check(self.windowing, combine, fanout)
+            spread = {stream: Spread(extractor, fanout)}
+            parts = CombineByPart(spread, self.windowing, combine, value, parts_of(made))
+            self.pipeline.add(parts, name=parts.output)
+            stream, extractor, value = parts.output, by_key(), None
         grouping = GroupByKeyAndWindow({stream: extractor}, self.windowing, combine, value, made)
         self.pipeline.add(grouping, name=made)
         windows = self.windowing.over(AssignedWindows(self.windowing.window_fn))
@@ -223,38 +244,57 @@ class WindowedStream(Stream):
         names = (f"{self.name}.{kind}-{n}" for n in range(1, len(taken) + 2))
         return next(free for free in names if free not in taken)
 
-    def sum(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
+    def sum(
+        self, value: Chosen = None, *, name: str | None = None, fanout: int | None = None
+    ) -> WindowedStream:
         """Add numbers up."""
-        return self.aggregate(Sum(), value, name=name)
+        return self.aggregate(Sum(), value, name=name, fanout=fanout)
 
-    def count(self, *, name: str | None = None) -> WindowedStream:
+    def count(self, *, name: str | None = None, fanout: int | None = None) -> WindowedStream:
         """Count the elements."""
-        return self.aggregate(Count(), name=name)
+        return self.aggregate(Count(), name=name, fanout=fanout)
 
-    def mean(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
+    def mean(
+        self, value: Chosen = None, *, name: str | None = None, fanout: int | None = None
+    ) -> WindowedStream:
         """Return the arithmetic mean."""
-        return self.aggregate(Mean(), value, name=name)
+        return self.aggregate(Mean(), value, name=name, fanout=fanout)
 
-    def min(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
+    def min(
+        self, value: Chosen = None, *, name: str | None = None, fanout: int | None = None
+    ) -> WindowedStream:
         """Return the smallest value."""
-        return self.aggregate(Min(), value, name=name)
+        return self.aggregate(Min(), value, name=name, fanout=fanout)
 
-    def max(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
+    def max(
+        self, value: Chosen = None, *, name: str | None = None, fanout: int | None = None
+    ) -> WindowedStream:
         """Return the largest value."""
-        return self.aggregate(Max(), value, name=name)
+        return self.aggregate(Max(), value, name=name, fanout=fanout)
 
     def top(
-        self, n: int, value: Chosen = None, *, key: Chosen = None, name: str | None = None
+        self,
+        n: int,
+        value: Chosen = None,
+        *,
+        key: Chosen = None,
+        name: str | None = None,
+        fanout: int | None = None,
     ) -> WindowedStream:
         """Return the n largest values, the largest first, compared by ``key`` if given."""
-        return self.aggregate(Top(n, key), value, name=name)
+        return self.aggregate(Top(n, key), value, name=name, fanout=fanout)
 
     def distinct(
-        self, value: Chosen = None, *, approximate: bool = False, name: str | None = None
+        self,
+        value: Chosen = None,
+        *,
+        approximate: bool = False,
+        name: str | None = None,
+        fanout: int | None = None,
     ) -> WindowedStream:
         """Count the different values: exactly, keeping them, or within 2% or so in 2 kB."""
         combine = ApproximateDistinct() if approximate else Distinct()
-        return self.aggregate(combine, value, name=name)
+        return self.aggregate(combine, value, name=name, fanout=fanout)
 
     def quantiles(
         self,
@@ -263,6 +303,7 @@ class WindowedStream(Stream):
         *,
         approximate: bool = False,
         name: str | None = None,
+        fanout: int | None = None,
     ) -> WindowedStream:
         """Return quantiles, a list: exactly, keeping the values, or within 1% of rank in 4 kB.
 
@@ -271,9 +312,10 @@ class WindowedStream(Stream):
             value: What to aggregate of an element.
             approximate: By a t-digest.
             name: Of the grouping.
+            fanout: See :meth:`aggregate`.
         """
         combine = ApproximateQuantiles(at) if approximate else Quantiles(at)
-        return self.aggregate(combine, value, name=name)
+        return self.aggregate(combine, value, name=name, fanout=fanout)
 
     def group(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
         """Return the list of the values, in order of arrival."""
@@ -284,6 +326,11 @@ def _with_windows(format: Any) -> PanedCoder:
     """Return the format of a stream whose elements have got windows."""
     retracts = isinstance(format, PanedCoder) and format.retracts
     return PanedCoder(plain_format(format), retracts=retracts)
+
+
+def parts_of(grouping: str) -> str:
+    """Return the name of the computation, and the stream, that a grouping's parts come from."""
+    return f"{grouping}.parts"
 
 
 def _keyed(stream: Stream) -> tuple[str, KeyExtractor]:

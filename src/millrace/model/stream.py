@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millrace.model.errors import PipelineError
+from millrace.model.keys import hash_key
 from millrace.model.time import (
     EARLIEST_RECORD,
     LATEST_RECORD,
@@ -72,6 +73,33 @@ class ByKey(KeyExtractor):
 
     def __repr__(self) -> str:
         return "by_key()"
+
+
+@dataclass(frozen=True)
+class Spread(KeyExtractor):
+    """Splits each key of another extractor into parts: a hot key's records go to several places.
+
+    The part depends on the record alone, its bytes and its time, so a record that is sent again
+    goes where it went before.
+
+    Attributes:
+        plain: The other extractor.
+        parts: How many parts a key has.
+    """
+
+    plain: KeyExtractor
+    parts: int
+
+    def part_of(self, encoded: bytes, timestamp_us: int) -> int:
+        """Return the part that a record goes to."""
+        return hash_key(encoded + timestamp_us.to_bytes(8, "big", signed=True)) % self.parts
+
+    def __call__(self, value: Any, key: Any) -> Any:
+        """Return the key that is split."""
+        return self.plain(value, key)
+
+    def __repr__(self) -> str:
+        return f"{self.plain!r} in {self.parts} parts"
 
 
 def by(*chosen: str | Callable[[Any], Any]) -> KeyExtractor:

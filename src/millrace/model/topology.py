@@ -24,7 +24,7 @@ from millrace.model.pane import PanedCoder, PanedExtractor, with_panes
 from millrace.model.pipeline import Injection, Pipeline
 from millrace.model.record import DeadLetter, LateRecord
 from millrace.model.state import StateCell
-from millrace.model.stream import KeyExtractor, Step
+from millrace.model.stream import KeyExtractor, Spread, Step
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, duration_us
 
 #: Before the name of a stream, it names the stream's injector.
@@ -222,7 +222,7 @@ def build(pipeline: Pipeline) -> Topology:
     edges: list[Edge] = []
     for name in order:
         for stream, extractor in sorted(pipeline.computations[name].inputs.items()):
-            seeing = PanedExtractor(extractor) if stream in paned else extractor
+            seeing = _seeing(extractor) if stream in paned else extractor
             identified = stream in filtered[name]
             lift = bound[name].lifting(stream, formats[stream][1])
             if identified and not isinstance(lift, str):
@@ -281,6 +281,13 @@ def build(pipeline: Pipeline) -> Topology:
         dead_letters=pipeline.dead_letters,
         late_records=pipeline.late,
     )
+
+
+def _seeing(extractor: KeyExtractor) -> KeyExtractor:
+    """Return an extractor as it is on a stream whose values carry panes."""
+    if isinstance(extractor, Spread):
+        return Spread(PanedExtractor(extractor.plain), extractor.parts)
+    return PanedExtractor(extractor)
 
 
 def _without_idle_steps(pipeline: Pipeline) -> Pipeline:

@@ -16,7 +16,7 @@ import msgspec
 from millrace.model.coder import Coder
 from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, encode_key, hash_key
-from millrace.model.stream import KeyExtractor, Step
+from millrace.model.stream import KeyExtractor, Spread, Step
 from millrace.model.topology import Topology
 from millrace.windmill.source_ids import nth
 
@@ -166,7 +166,7 @@ class Router:
                 encoded = b"" if key is None else encode_key(key)
                 hashed = 0
             else:
-                encoded = self._extract(extractor, value, key, stream)
+                encoded = self._extract(extractor, value, key, stream, data, timestamp_us)
                 hashed = hash_key(encoded)
             productions.edges.append(number)
             productions.hashes.append(hashed)
@@ -181,9 +181,14 @@ class Router:
                 self._send(productions, step.target, made, at_us, made_key)
 
     @staticmethod
-    def _extract(extractor: KeyExtractor, value: Any, key: Any, stream: str) -> bytes:
+    def _extract(
+        extractor: KeyExtractor, value: Any, key: Any, stream: str, data: bytes, timestamp_us: int
+    ) -> bytes:
         try:
-            return encode_key(extractor(value, key))
+            extracted = extractor(value, key)
+            if type(extractor) is Spread:
+                extracted = (extractor.part_of(data, timestamp_us), extracted)
+            return encode_key(extracted)
         except CoderError as refused:
             raise CoderError(f"{extractor!r} on stream {stream!r}: {refused}") from None
 

@@ -69,6 +69,8 @@ def lift_of(grouping: GroupByKeyAndWindow, coder: Coder) -> Lift | str:
 
 def _hindrance(grouping: GroupByKeyAndWindow, coder: Coder) -> str | None:
     combine, windowing = grouping.combine, grouping.windowing
+    if isinstance(coder, PartialCoder):
+        return "it gets partials already"
     if isinstance(coder, PanedCoder):
         return "its input is of panes, which may be taken back"
     if type(windowing.window_fn) not in _WINDOWS:
