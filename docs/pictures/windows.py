@@ -12,7 +12,8 @@ import yaml
 from matplotlib.figure import Figure
 
 import millrace as mr
-from millrace.testing.transcript import OnHarness, Transcript, play
+from millrace.testing.play import OnHarness, play
+from millrace.testing.transcript import Transcript
 
 HERE = Path(__file__).parent
 FIGURES = HERE.parents[1] / "tests" / "transcripts" / "figures"

@@ -249,7 +249,7 @@ class Panes:
         self._told = told
 
     def __call__(self, rows: DataFrame, epoch: int) -> None:
-        self.epochs[epoch] = outputs_of(rows.toArrow())
+        self.epochs[epoch] = outputs_of(rows)
         self._told(epoch)
 
 

@@ -1,26 +1,32 @@
 """Whatever the windows, triggers, modes, lateness and data: Spark's panes are the Harness's.
 
-Seeded, for an epoch on Spark is dear: forty groupings, drawn at random, in one query.
+Seeded, for an epoch on Spark is dear: forty groupings, drawn at random, in one query. Those that
+can be lifted are, and run beside themselves unlifted.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from millrace.testing.play import Executor, OnHarness, play
 from millrace.testing.timetable import Timetable
-from millrace.testing.transcript import Executor, OnHarness, Transcript, play
+from millrace.testing.transcript import Transcript
 
 SEED = 20150831
 GROUPINGS = 40
 
-LEAVES = [
-    "AtWatermark()", "AfterCount(2)", "AfterCount(3)", "AfterBytes(3)", "AtPeriod(10)",
-    "AtPeriod(25, domain=LOW_WATERMARK)", "AfterDelay(5)", "AfterDelay(30)",
-    "AfterDelay(8, LOW_WATERMARK)", "Punctuation(lambda value: value == 0)",
+#: With these alone a grouping can be lifted.
+BY_TIME = [
+    "AtWatermark()", "AtPeriod(10)", "AtPeriod(25, domain=LOW_WATERMARK)", "AfterDelay(5)",
+    "AfterDelay(30)", "AfterDelay(8, LOW_WATERMARK)",
+]  # fmt: skip
+BY_ELEMENT = [
+    "AfterCount(2)", "AfterCount(3)", "AfterBytes(3)", "Punctuation(lambda value: value == 0)",
 ]  # fmt: skip
 WINDOWS = [
     "FixedWindows(20)", "FixedWindows(20, offset=7)", "SlidingWindows(20, 10)", "Sessions(6)",
@@ -40,10 +46,10 @@ TIMES = [
 ]  # fmt: skip
 
 
-def trigger(draw: random.Random, depth: int = 2) -> str:
+def trigger(draw: random.Random, leaves: list[str], depth: int = 2) -> str:
     if depth == 0 or draw.random() < 0.35:
-        return draw.choice(LEAVES)
-    children = [trigger(draw, depth - 1) for _ in range(draw.randint(2, 3))]
+        return draw.choice(leaves)
+    children = [trigger(draw, leaves, depth - 1) for _ in range(draw.randint(2, 3))]
     kind = draw.choice(["FirstOf", "AllOf", "SequenceOf", "Repeat", "RepeatUntil", "RepeatCount"])
     if kind == "Repeat":
         return f"Repeat({children[0]})"
@@ -60,10 +66,10 @@ def grouping(draw: random.Random, number: int) -> Transcript:
     for time in TIMES:
         for _ in range(draw.choice([0, 1, 1, 2])):
             # Around the low watermark: early, in time, late, and too late.
-            at = [max(0, now + draw.randint(-25, 25)) for _ in range(draw.randint(1, 4))]
+            at = [max(0, now + draw.randint(-25, 25)) for _ in range(draw.randint(1, 8))]
             records: dict[str, list[str]] = {}
             for each in at:
-                records.setdefault(draw.choice("abc"), []).append(f"{draw.randint(-2, 6)}@{each}")
+                records.setdefault(draw.choice("ab"), []).append(f"{draw.randint(-2, 6)}@{each}")
             steps.append({"records": records})
         steps.append(time)
         now = time["watermark"] if isinstance(time.get("watermark"), int) else now
@@ -71,11 +77,12 @@ def grouping(draw: random.Random, number: int) -> Transcript:
         {
             "name": f"{SEED}/{number}",
             "windows": draw.choice(WINDOWS),
-            "trigger": f"Repeat({trigger(draw)})",
+            "trigger": f"Repeat({trigger(draw, draw.choice([BY_TIME, BY_TIME + BY_ELEMENT]))})",
             "mode": draw.choice(["DISCARDING", "ACCUMULATING", "ACCUMULATING_AND_RETRACTING"]),
             "allowed_lateness": draw.choice([0, 15, 1_000_000]),
             "output_time": draw.choice(["END_OF_WINDOW", "EARLIEST", "LATEST"]),
             "aggregate": draw.choice(AGGREGATES),
+            "assign": draw.random() < 0.2,
             "steps": steps,
         }
     )
@@ -105,6 +112,10 @@ def panes(transcript: Transcript, executor: Executor) -> dict[str, list[Any]]:
 def test_any_grouping_has_the_panes_of_the_harness(side_by_side: Any) -> None:
     draw = random.Random(SEED)
     groupings = [grouping(draw, number) for number in range(GROUPINGS)]
+    # What can be lifted is, by default; the Harness lifts nothing.
+    lifted = [each for each in groupings if each.is_lifted]
+    assert len(lifted) >= 8
+    groupings += [replace(each, settings={**each.settings, "lift": False}) for each in lifted]
     expected = [panes(each, OnHarness(each)) for each in groupings]
     timetable = Timetable(groupings)
     assert len(timetable.streams) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 import yaml
 
 import millrace as mr
+from millrace.testing.play import OnHarness, TranscriptMismatch, play
 from millrace.testing.timetable import Played, Timetable
-from millrace.testing.transcript import OnHarness, Transcript, TranscriptMismatch, play
+from millrace.testing.transcript import Transcript
 
 TRANSCRIPTS = Path(__file__).parents[1] / "transcripts"
 
@@ -31,6 +33,7 @@ Runs = dict[str, list[tuple[str, Transcript, Played]]]
 
 def run(transcripts: list[Transcript], runner: Any, *, restart: bool) -> Runs:
     variants = [variant for each in transcripts for variant in each.variants()]
+    variants += [("unlifted", unlifted(each)) for each in transcripts if each.is_lifted]
     timetable = Timetable(changed for _, changed in variants)
     if restart:
         timetable.epochs[-20].crash = True  # amid the figures
@@ -38,6 +41,10 @@ def run(transcripts: list[Transcript], runner: Any, *, restart: bool) -> Runs:
     for (variant, changed), executor in zip(variants, runner(timetable), strict=True):
         found.setdefault(changed.name, []).append((variant, changed, executor))
     return found
+
+
+def unlifted(transcript: Transcript) -> Transcript:
+    return replace(transcript, settings={**transcript.settings, "lift": False})
 
 
 def compare(runs: Runs, transcript: Transcript) -> None:
@@ -95,6 +102,13 @@ def drawn(figure: Any) -> Any:
         [patch.get_xy().tolist() for patch in axes.patches],
         [(text.get_text(), text.get_position()) for text in axes.texts],
     )
+
+
+def test_transcripts_are_run_lifted_and_unlifted(streamed: Runs, in_batch: Runs) -> None:
+    """Their panes are compared with the others'."""
+    for runs, least in ((streamed, 6), (in_batch, 3)):
+        found = [name for name, of in runs.items() if "unlifted" in {v for v, _, _ in of}]
+        assert len(found) >= least, found
 
 
 def test_each_transcript_is_run() -> None:

@@ -1,12 +1,14 @@
 """Every transcript, in the Harness; the same files run on Spark in ``tests/spark``."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from millrace.testing.transcript import OnHarness, Transcript, TranscriptMismatch, play
+from millrace.testing.play import OnHarness, TranscriptMismatch, play
+from millrace.testing.transcript import Transcript
 
 HERE = Path(__file__).parent
 
@@ -23,16 +25,24 @@ def written(folder: Path) -> list[Any]:
     ]
 
 
+@pytest.mark.parametrize("lift", [False, True], ids=["", "lifted"])
 @pytest.mark.parametrize("transcript", written(HERE) + written(HERE / "figures"))
-def test_transcript(transcript: Transcript) -> None:
+def test_transcript(transcript: Transcript, lift: bool) -> None:
     for variant, changed in transcript.variants(seeds=SEEDS):
-        executor = OnHarness(changed)
+        executor = OnHarness(changed, lift=lift)
         try:
             play(changed, executor)
         except TranscriptMismatch as mismatch:
             mismatch.add_note(f"with its records {variant}")
             raise
         executor.harness.close()
+
+
+@pytest.mark.parametrize("transcript", written(HERE) + written(HERE / "figures"))
+def test_windows_may_be_assigned_before_the_grouping(transcript: Transcript) -> None:
+    early = replace(transcript, settings={**transcript.settings, "assign": True})
+
+    play(early, OnHarness(early))
 
 
 @pytest.mark.parametrize("transcript", written(HERE / "wrong"))

@@ -64,14 +64,24 @@ def panes(
 
 def written(rows: Path) -> Any:
     """Return what a Parquet sink wrote, an Arrow table, in order of its epochs."""
-    from pyarrow import ArrowInvalid, dataset
+    import pyarrow as pa
+    from pyarrow import dataset
 
     try:
         table = dataset.dataset(rows, format="parquet", partitioning="hive").to_table()
-    except ArrowInvalid as error:
+    except pa.ArrowInvalid as error:
         raise PipelineError(
             f"{str(rows)!r} is no directory of Parquet files ({error}). Expected the path that "
             "mr.Parquet was given."
         ) from None
+    # Spark writes instants as INT96 by default, which is in UTC and does not say so.
+    table = table.cast(
+        pa.schema(
+            field.with_type(pa.timestamp("us", tz="UTC"))
+            if field.name.startswith("_") and pa.types.is_timestamp(field.type)
+            else field
+            for field in table.schema
+        )
+    )
     # Directories of epochs come by name, in which 10 is before 2.
     return table.sort_by("epoch") if "epoch" in table.column_names else table

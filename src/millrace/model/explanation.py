@@ -69,6 +69,7 @@ class Explanation:
     └─ stream 'scores' (dict)
        └─ filter(<lambda>)
           └─ edge 0 by('team') -> 'totals'
+                lifted: values of a key and window are combined before the shuffle
     <BLANKLINE>
     level 1
     └─ 'totals' (exactly once, strong productions)
@@ -118,8 +119,14 @@ class Explanation:
         if reasons:
             return f"with Python before the first shuffle: {'; '.join(reasons)}"
         if all(spec.name in self.reasons for spec in streams):
-            return "by Spark alone: keys are encoded and hashed in the JVM"
-        return "by Spark alone, if the keys' columns are text, bytes or integers"
+            return f"by Spark alone: keys are encoded and hashed in the JVM{self._lifting()}"
+        return f"by Spark alone, if the keys' columns are text, bytes or integers{self._lifting()}"
+
+    def _lifting(self) -> str:
+        """Return that values are combined before the shuffle, if some are that Spark makes."""
+        streams = self.topology.injected()
+        lifts = any(edge.lift is not None for spec in streams for edge in spec.edges)
+        return "; Python lifts while that pays" if lifts else ""
 
     def _computation(self, spec: ComputationSpec, drawn: set[str]) -> _Node:
         delivery = "exactly once" if spec.guarantees.delivery is EXACTLY_ONCE else "at least once"
@@ -166,7 +173,14 @@ class Explanation:
     def _edge(self, edge: Edge) -> _Node:
         if edge.sink is not None:
             return _Node(f"sink {edge.sink}: {_named(self.topology.sinks[edge.sink])}")
-        return _Node(f"edge {edge.number} {edge.extractor!r} -> {edge.computation!r}")
+        text = f"edge {edge.number} {edge.extractor!r} -> {edge.computation!r}"
+        if edge.lift is not None:
+            return _Node(
+                text, ("lifted: values of a key and window are combined before the shuffle",)
+            )
+        if not self.topology.computation(str(edge.computation)).instance.described():
+            return _Node(text)  # no grouping, so nobody would expect it
+        return _Node(text, (f"not lifted: {edge.unlifted}",))
 
 
 def _call(step: Step) -> str:

@@ -10,9 +10,9 @@ from millrace.model.errors import PipelineError
 from millrace.model.pane import Pane, Timing, Window
 from millrace.model.time import timestamp_us
 
-#: Columns of a sink's row that are no part of the value: its record's, its pane's, its epoch's.
-_OF_RECORD = ("_key", "_timestamp", "_id", "epoch")
-_OF_PANE = (
+#: Columns of a sink's row that are no part of the value: the record's and the pane's.
+_NO_VALUE = (
+    "_key", "_timestamp", "_id",
     "_window_start", "_window_end", "_pane_index", "_pane_timing", "_is_first", "_is_last",
     "_retraction", "_production_time", "_percentile", "_trigger",
 )  # fmt: skip
@@ -48,7 +48,8 @@ class Output:
                 ``rows.toArrow().to_pylist()`` has it. The key is text, as in the column.
 
         Returns:
-            The value is that of column ``value``, or else a dict of all columns without underscore.
+            The value is that of column ``value``, or else a dict of all columns that are neither of
+            the record nor of the pane.
 
         Raises:
             PipelineError: It has no ``_timestamp``, or an instant has no time zone.
@@ -64,10 +65,8 @@ class Output:
         found: dict[str, Any] = {
             name: None if _is_null(value) else value for name, value in row.items()
         }
-        value: Any = {
-            name: value for name, value in found.items() if name not in (*_OF_RECORD, *_OF_PANE)
-        }
-        if list(value) == ["value"]:
+        value: Any = {name: value for name, value in found.items() if name not in _NO_VALUE}
+        if value.keys() - {"epoch"} == {"value"}:  # the epoch is that of mr.Parquet's directories
             value = value["value"]
         at_us = timestamp_us(found["_timestamp"])
         id = bytes(found.get("_id") or b"")
@@ -78,20 +77,22 @@ def outputs_of(rows: Any) -> list[Output]:
     """Return what the rows of a sink are, in their order.
 
     Args:
-        rows: An Arrow table, a pandas DataFrame, or mappings; see :meth:`Output.of_row`. Outputs
-            are returned as they are.
+        rows: An Arrow table, a Spark or pandas DataFrame, or mappings; see :meth:`Output.of_row`.
+            Outputs are returned as they are.
 
     Raises:
         PipelineError: They are none of these.
     """
+    if hasattr(rows, "toArrow"):
+        rows = rows.toArrow()
     if hasattr(rows, "to_pylist"):
         rows = rows.to_pylist()
     elif hasattr(rows, "to_dict"):
         rows = rows.to_dict("records")
     if not isinstance(rows, Iterable) or isinstance(rows, str | bytes | Mapping):
         raise PipelineError(
-            f"{type(rows).__name__} is not rows of a sink. Expected an Arrow table "
-            "(frame.toArrow()), a pandas DataFrame, a list of mappings, or a Harness's outputs."
+            f"{type(rows).__name__} is not rows of a sink. Expected an Arrow table, "
+            "a Spark or pandas DataFrame, a list of mappings, or a Harness's outputs."
         )
     return [row if isinstance(row, Output) else Output.of_row(row) for row in rows]
 

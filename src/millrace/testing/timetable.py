@@ -2,8 +2,8 @@
 
 An epoch on Spark costs some tenths of a second whatever is in it, and a query seconds to start. So
 transcripts share both, as groupings of one pipeline, and the timetable says what every epoch brings
-to all of them: records, low watermarks, the wall clock. Each sees its steps in its order. An epoch
-brings it one, or records and the low watermark that follows, which counts when they have been seen.
+to all of them: records, low watermarks, the wall clock. Each sees its steps in its order, one an
+epoch, as in an executor of its own. (Records that come with a low watermark come after it.)
 
 The wall clock is one: it moves, to the next time that any transcript names, when all wait for it.
 Low watermarks move likewise, for those that share an injected stream. Transcripts share one if each
@@ -23,6 +23,7 @@ import msgspec
 
 from millrace.injectors.policy import WatermarkColumn
 from millrace.model.pipeline import Pipeline
+from millrace.testing.lanes import TIME, Lane, Line, Sharing
 from millrace.testing.output import Output
 from millrace.testing.transcript import Element, Transcript
 
@@ -32,26 +33,6 @@ COLUMNS = (
     "stream int, grouping int, key string, value string, at bigint, low_watermark bigint, "
     "punctuation boolean"
 )
-
-_TIME = ("watermark", "percentile")
-
-#: Each injected stream costs a branch of the plan, and each low watermark on it an epoch; so a
-#: stream is shared until it has so many.
-_SHARED_MAX = 5
-
-
-class Line(msgspec.Struct, frozen=True):
-    """An element on its way to a transcript.
-
-    Attributes:
-        grouping: Number of the grouping.
-        key: ``<number of the transcript>|<key>``: the transcripts of a grouping know their own.
-        value: As JSON, for one column has the values of all.
-    """
-
-    grouping: int
-    key: str
-    value: str
 
 
 @dataclass
@@ -95,7 +76,7 @@ class Timetable:
     ... )
     >>> timetable = Timetable([first, second])
     >>> [epoch.low_watermarks for epoch in timetable.epochs]
-    [{}, {'elements-0': 9}, {'elements-0': 10}]
+    [{}, {}, {'elements-0': 9}, {'elements-0': 10}]
     """
 
     def __init__(self, transcripts: Iterable[Transcript]) -> None:
@@ -104,14 +85,13 @@ class Timetable:
         groupings: dict[Any, int] = {}
         self._lanes = []
         self.streams: list[str] = []
-        sharing = _Sharing()
+        sharing = Sharing()
         for number, transcript in enumerate(self.transcripts):
             stream = f"elements-{sharing.stream_of(transcript)}"
             if stream not in self.streams:
                 self.streams.append(stream)
-            settings = (stream, *sorted((k, str(v)) for k, v in transcript.settings.items()))
-            grouping = groupings.setdefault(settings, len(groupings))
-            self._lanes.append(_Lane(number, transcript, stream, grouping))
+            grouping = groupings.setdefault((stream, transcript.grouping), len(groupings))
+            self._lanes.append(Lane(number, transcript, stream, grouping))
         while self._go_on():
             self.epochs.append(self._next())
 
@@ -191,7 +171,7 @@ class Timetable:
         return any(left)
 
     def _next(self) -> Epoch:
-        """Return the next epoch: what each lane can take."""
+        """Return the next epoch: one step of each lane that can take one."""
         epoch = Epoch(self.epochs[-1].clock_us)
         moved = False
         for lane in self._lanes:
@@ -206,8 +186,7 @@ class Timetable:
             moved = True
         for stream in self.streams:
             lanes = [lane for lane in self._lanes if lane.stream == stream]
-            waiting = [lane for lane in lanes if lane.step[0] in _TIME and lane.took != "crash"]
-            # Who ends with records of this epoch must not see what comes of a low watermark in it.
+            waiting = [lane for lane in lanes if lane.step[0] in TIME and not lane.took]
             ended = [lane for lane in lanes if lane.step[0] == "end" and not lane.took]
             if not waiting or len(waiting) + len(ended) < len(lanes):
                 continue
@@ -227,7 +206,7 @@ class Timetable:
                 if lane.step == ("clock", epoch.clock_us):
                     lane.take()
         for lane in self._lanes:
-            lane.took = ""
+            lane.took = False
         return epoch
 
 
@@ -270,52 +249,6 @@ class Played:
         return [output for of_epoch in before for output in of_epoch]
 
 
-class _Lane:
-    """How far one transcript has come.
-
-    Attributes:
-        looks: For each ``panes`` step that was passed, and for the end, the epochs before it.
-        took: The kind of step that it took last in the epoch that is being made; or nothing.
-    """
-
-    def __init__(self, number: int, transcript: Transcript, stream: str, grouping: int) -> None:
-        self.number = number
-        self.transcript = transcript
-        self.stream = stream
-        self.grouping = grouping
-        self.looks: list[int] = []
-        self.took = ""
-        self._taken = 0
-
-    @property
-    def step(self) -> tuple[str, Any]:
-        """The next step; of kind ``end`` after the last."""
-        steps = self.transcript.steps
-        return steps[self._taken] if self._taken < len(steps) else ("end", None)
-
-    def take(self) -> None:
-        """Go on to the next step."""
-        self.took, _ = self.step
-        self._taken += 1
-
-    def looks_at(self, epochs: int) -> bool:
-        """Pass the ``panes`` that come now, after so many epochs; return whether a step is left."""
-        while self.step[0] == "panes":
-            self.looks.append(epochs)
-            self._taken += 1
-        if self.step[0] == "end":
-            if self._taken == len(self.transcript.steps):
-                self.looks.append(epochs)
-                self._taken += 1
-            return False
-        return True
-
-    def line(self, element: Element) -> Line:
-        """Return an element on its way here."""
-        key = f"{self.number}|{element.key}"
-        return Line(self.grouping, key, msgspec.json.encode(element.value).decode())
-
-
 class _IsOf:
     """Whether a line is of a grouping. A class: worker processes get it by pickle."""
 
@@ -333,38 +266,3 @@ def _as_text(value: Any) -> str:
 
 def _value(line: Line) -> Any:
     return msgspec.json.decode(line.value)
-
-
-class _Sharing:
-    """Says which transcripts share an injected stream."""
-
-    def __init__(self) -> None:
-        self._streams = 0
-        self._exact: dict[Any, int] = {}
-        self._loose: dict[int, set[int]] = {}
-
-    def stream_of(self, transcript: Transcript) -> int:
-        """Return the number of a transcript's stream."""
-        clock_us, clocked, moments = 0, False, []
-        for kind, what in transcript.steps:
-            if kind == "clock":
-                clock_us, clocked = what, True
-            elif kind in _TIME:
-                moments.append((clock_us, kind, what))
-        if clocked or any(kind == "percentile" for _, kind, _ in moments):
-            # One that waits for the clock holds a low watermark back for which another waits.
-            if tuple(moments) not in self._exact:
-                self._exact[tuple(moments)] = self._new()
-            return self._exact[tuple(moments)]
-        named = {what for _, _, what in moments}
-        for number, known in self._loose.items():
-            if len(known | named) <= max(_SHARED_MAX, len(known)):
-                known |= named
-                return number
-        number = self._new()
-        self._loose[number] = named
-        return number
-
-    def _new(self) -> int:
-        self._streams += 1
-        return self._streams - 1

@@ -22,9 +22,10 @@ or ``"12:05:30"``; ``watermark: {90: 10}`` is of the 90th percentile. ``panes`` 
 since the last ``panes``, in order of each key, with as many of their properties as matter; after
 the last step there must be none left.
 
-An :class:`Executor` runs it. :meth:`Transcript.variants` has it with the records of a step in other
-orders, unless it says ``permute: false``, and, if it says ``rebatch: true``, with those between two
-other steps in other batches. Many run side by side in a :mod:`~millrace.testing.timetable`.
+An executor plays it (:mod:`~millrace.testing.play`). :meth:`Transcript.variants` has it with the
+records of a step in other orders, unless it says ``permute: false``, and, if it says ``rebatch:
+true``, with those between two other steps in other batches. Many run side by side in a
+:mod:`~millrace.testing.timetable`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from millrace.dataflow import aggregations, strategy, triggers, windows
 from millrace.dataflow.windowed import WindowedStream, window
@@ -43,14 +44,12 @@ from millrace.model.pipeline import Pipeline
 from millrace.model.record import LOW_WATERMARK, WALL_TIME
 from millrace.model.stream import Stream
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
-from millrace.testing.harness import Harness
-from millrace.testing.output import Output
 
 #: What a transcript may say, and what it says if it does not.
 _DEFAULTS: dict[str, Any] = {
     "windows": "GlobalWindow()", "trigger": "Repeat(AtWatermark())", "mode": "ACCUMULATING",
     "allowed_lateness": 0, "output_time": "END_OF_WINDOW", "allow_data_loss": False,
-    "aggregate": "sum()", "permute": True, "rebatch": False,
+    "aggregate": "sum()", "assign": False, "lift": None, "permute": True, "rebatch": False,
 }  # fmt: skip
 
 
@@ -71,10 +70,6 @@ _NAMES: dict[str, Any] = {
 
 #: What becomes of the records of a step: as many steps.
 _Change = Callable[[tuple["Element", ...]], list[tuple["Element", ...]]]
-
-
-class TranscriptMismatch(AssertionError):
-    """An executor did not do what a transcript says."""
 
 
 @dataclass(frozen=True)
@@ -146,15 +141,30 @@ class Transcript:
             allowed_lateness=self.settings["allowed_lateness"],
             output_time=evaluate(self.settings["output_time"]),
             allow_data_loss=self.settings["allow_data_loss"],
+            lift=self.settings["lift"],
         )
+        if self.settings["assign"]:
+            windowed = windowed.assign()
         made: WindowedStream = evaluate(f"windowed.{self.settings['aggregate']}", windowed=windowed)
         return made
+
+    @property
+    def grouping(self) -> tuple[tuple[str, str], ...]:
+        """What its pipeline depends on: those with the same can share one."""
+        of_steps = ("permute", "rebatch")
+        return tuple((name, str(s)) for name, s in self.settings.items() if name not in of_steps)
 
     @property
     def needs_batch(self) -> bool:
         """Whether nothing fires before the end of the input: refused over a stream."""
         windows, trigger = evaluate(self.settings["windows"]), evaluate(self.settings["trigger"])
         return not windows.ends and not trigger.fires_before_end_of_input
+
+    @property
+    def is_lifted(self) -> bool:
+        """Whether values may be combined before they are shuffled, and some come together."""
+        together = any(len(what) > 1 for kind, what in self.steps if kind == "records")
+        return together and any(edge.lift is not None for edge in self.pipeline().build().edges)
 
     @property
     def is_batch(self) -> bool:
@@ -204,135 +214,6 @@ class Transcript:
                 whats = [part for what in whats for part in change(what)]
             steps += [(kind, what) for what in whats]
         return replace(self, steps=tuple(steps))
-
-
-class Executor(Protocol):
-    """Runs a transcript's pipeline."""
-
-    def records(self, elements: tuple[Element, ...]) -> None:
-        """Deliver records, at once and in order."""
-
-    def watermark(self, to_us: int) -> None:
-        """Advance the low watermark."""
-
-    def percentile(self, percentile_to_us: tuple[int, int]) -> None:
-        """Advance a percentile of the low watermark."""
-
-    def clock(self, to_us: int) -> None:
-        """Advance the wall clock."""
-
-    def crash(self) -> None:
-        """Forget all soft state."""
-
-    def panes(self) -> list[Output]:
-        """Return all panes so far, in order for each key."""
-
-
-class OnHarness:
-    """Runs a transcript in the Harness."""
-
-    def __init__(self, transcript: Transcript) -> None:
-        self.harness = Harness(transcript.pipeline())
-
-    def records(self, elements: tuple[Element, ...]) -> None:
-        """Inject them as one epoch."""
-        self.harness.inject("elements", [((e.key, e.value), e.timestamp_us) for e in elements])
-
-    def watermark(self, to_us: int) -> None:
-        """Publish it."""
-        self.harness.advance_watermark("elements", to_us)
-
-    def percentile(self, percentile_to_us: tuple[int, int]) -> None:
-        """Publish it."""
-        percentile, to_us = percentile_to_us
-        self.harness.advance_watermark("elements", to_us, percentile=percentile)
-
-    def clock(self, to_us: int) -> None:
-        """Set it."""
-        self.harness.advance_clock(to_us)
-
-    def crash(self) -> None:
-        """Recover from the store."""
-        self.harness.crash()
-
-    def panes(self) -> list[Output]:
-        """Return the outputs."""
-        return self.harness.outputs("panes")
-
-
-def play(transcript: Transcript, executor: Executor) -> None:
-    """Run a transcript, and compare.
-
-    Raises:
-        TranscriptMismatch: A pane is missing, is another, or is too many.
-    """
-    seen = 0
-    for number, (kind, what) in enumerate([*transcript.steps, ("panes", ())], 1):
-        if kind == "panes":
-            found = executor.panes()
-            new, seen = found[seen:], len(found)
-            _compare(transcript, number, what, new)
-        elif kind == "crash":
-            executor.crash()
-        else:
-            getattr(executor, kind)(what)
-
-
-def _compare(
-    transcript: Transcript, number: int, expected: tuple[dict[str, Any], ...], found: list[Output]
-) -> None:
-    unordered = transcript.settings["aggregate"].startswith("group")
-    wanted: dict[Any, list[dict[str, Any]]] = {}
-    for pane in expected:
-        wanted.setdefault(pane.get("key"), []).append(pane)
-    if None in wanted:  # of a transcript with one key, which need not be named
-        wanted = {found[0].key if found else None: wanted[None]}
-    got: dict[Any, list[Output]] = {}
-    for output in found:
-        got.setdefault(output.key, []).append(output)
-    same = wanted.keys() == got.keys() and all(
-        len(wanted[key]) == len(got[key])
-        and all(
-            _matches(pane, output, unordered=unordered)
-            for pane, output in zip(wanted[key], got[key], strict=True)
-        )
-        for key in wanted
-    )
-    if not same:
-        lines = "\n".join(f"    {pane}" for pane in expected) or "    none"
-        panes = "\n".join(f"    {_shown(output)}" for output in found) or "    none"
-        raise TranscriptMismatch(
-            f"transcript {transcript.name!r}, step {number}:\n  expected panes\n{lines}\n"
-            f"  found\n{panes}"
-        )
-
-
-def _matches(expected: Mapping[str, Any], output: Output, *, unordered: bool) -> bool:
-    found = _shown(output)
-    for name, wanted in expected.items():
-        if name not in found:
-            raise PipelineError(f"a pane has no {name!r}; it has {sorted(found)}.")
-        value = found[name]
-        if name == "window":
-            wanted = [None if at is None else time_us(at) for at in wanted or (None, None)]
-        elif name in ("timestamp", "production_time"):
-            wanted = time_us(wanted)
-        elif name == "value" and unordered:
-            value, wanted = sorted(value), sorted(wanted)
-        if value != wanted:
-            return False
-    return bool(found["retraction"] == expected.get("retraction", False))
-
-
-def _shown(output: Output) -> dict[str, Any]:
-    pane = output.pane
-    return {
-        "key": output.key, "window": [pane.window.start, pane.window.end], "value": output.value,
-        "timing": str(pane.timing), "retraction": pane.retraction, "index": pane.index,
-        "is_first": pane.is_first, "is_last": pane.is_last, "timestamp": output.timestamp,
-        "production_time": pane.production_time, "percentile": pane.percentile,
-        "trigger": pane.trigger,
-    }  # fmt: skip
 
 
 def evaluate(text: str, **names: Any) -> Any:

@@ -53,6 +53,7 @@ def pipeline() -> mr.Pipeline:
     p.stream("names").key_by("user").window(mr.Sessions("5 min")).join(
         humans.key_by("user"), "left"
     ).map(str).to("named")
+    p.stream("names").key_by("user").window(mr.FixedWindows("1 h")).count().to("seen")
     p.add(Alarm)
     p.stream("alarms").flatten(p.stream("named")).with_timestamps(len, backwards="3 d").to("out")
     p.sink("out", to_nowhere)
@@ -66,11 +67,16 @@ pipeline 'game': 2 levels, 2 shuffles an epoch
 
 sources, with Python before the first shuffle: a filter reads 'scores'
 ├─ stream 'names' (dict)
-│  └─ edge 1 by('user') -> 'names.key_by-1.join-1'
+│  ├─ edge 1 by('user') -> 'names.key_by-1.join-1'
+│  │     not lifted: a join pairs every value
+│  └─ edge 2 by('user') -> 'seen'
+│        lifted: values of a key and window are combined before the shuffle
 └─ stream 'scores' (Score)
    └─ filter(human), to 'humans'
       ├─ edge 0 by('user') -> 'names.key_by-1.join-1'
-      └─ edge 2 by('team') -> 'totals'
+      │     not lifted: a join pairs every value
+      └─ edge 3 by('team') -> 'totals'
+            not lifted: duplicates are filtered by id first
 
 level 1
 ├─ 'names.key_by-1.join-1' (exactly once, strong productions)
@@ -83,6 +89,12 @@ level 1
 │     └─ flat_map(_each_pair), map(str), to 'named', to 'alarms.flatten-1', \
 with_timestamps(len, backwards='3 d'), to 'out'
 │        └─ sink 0: to_nowhere
+├─ 'seen' (exactly once, strong productions)
+│  │  what   Count()
+│  │  where  FixedWindows('1 h')
+│  │  when   Repeat(AtWatermark())
+│  │  how    ACCUMULATING
+│  └─ stream 'seen' (int, with panes): nobody reads it
 └─ 'totals' (exactly once, strong productions)
    │  what   Sum() of 'points'
    │  where  FixedWindows('1 h')
@@ -91,8 +103,9 @@ allowed lateness 2 d
    │  how    ACCUMULATING_AND_RETRACTING
    │  drops what 'humans' delivers again: ids are kept for 1 h
    └─ stream 'totals' (int, with panes and retractions)
-      ├─ edge 3 by_key() -> 'Alarm'
-      └─ edge 4 by(band) -> 'best'
+      ├─ edge 4 by_key() -> 'Alarm'
+      └─ edge 5 by(band) -> 'best'
+            not lifted: its input is of panes, which may be taken back
 
 level 2
 ├─ 'Alarm' (at least once, weak productions)

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 import millrace as mr
-from millrace.testing.transcript import OnHarness, Transcript, play
+from millrace.testing.play import OnHarness, play
+from millrace.testing.transcript import Transcript
 
 pytest.importorskip("matplotlib")
 

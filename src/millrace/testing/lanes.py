@@ -1,0 +1,111 @@
+"""Lanes: transcripts on their way through a timetable, and which of them share a stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from millrace.testing.transcript import Element, Transcript
+
+#: Steps that move a low watermark.
+TIME = ("watermark", "percentile")
+
+#: Each injected stream costs a branch of the plan, and each low watermark on it an epoch; so a
+#: stream is shared until it has so many.
+_SHARED_MAX = 5
+
+
+class Line(msgspec.Struct, frozen=True):
+    """An element on its way to a transcript.
+
+    Attributes:
+        grouping: Number of the grouping.
+        key: ``<number of the transcript>|<key>``: the transcripts of a grouping know their own.
+        value: As JSON, for one column has the values of all.
+    """
+
+    grouping: int
+    key: str
+    value: str
+
+
+class Lane:
+    """How far one transcript has come.
+
+    Attributes:
+        looks: For each ``panes`` step that was passed, and for the end, the epochs before it.
+        took: Whether it has taken a step in the epoch that is being made.
+    """
+
+    def __init__(self, number: int, transcript: Transcript, stream: str, grouping: int) -> None:
+        self.number = number
+        self.transcript = transcript
+        self.stream = stream
+        self.grouping = grouping
+        self.looks: list[int] = []
+        self.took = False
+        self._taken = 0
+
+    @property
+    def step(self) -> tuple[str, Any]:
+        """The next step; of kind ``end`` after the last."""
+        steps = self.transcript.steps
+        return steps[self._taken] if self._taken < len(steps) else ("end", None)
+
+    def take(self) -> None:
+        """Go on to the next step."""
+        self._taken += 1
+        self.took = True
+
+    def looks_at(self, epochs: int) -> bool:
+        """Pass the ``panes`` that come now, after so many epochs; return whether a step is left."""
+        while self.step[0] == "panes":
+            self.looks.append(epochs)
+            self._taken += 1
+        if self.step[0] == "end":
+            if self._taken == len(self.transcript.steps):
+                self.looks.append(epochs)
+                self._taken += 1
+            return False
+        return True
+
+    def line(self, element: Element) -> Line:
+        """Return an element on its way here."""
+        key = f"{self.number}|{element.key}"
+        return Line(self.grouping, key, msgspec.json.encode(element.value).decode())
+
+
+class Sharing:
+    """Says which transcripts share an injected stream."""
+
+    def __init__(self) -> None:
+        self._streams = 0
+        self._exact: dict[Any, int] = {}
+        self._loose: dict[int, set[int]] = {}
+
+    def stream_of(self, transcript: Transcript) -> int:
+        """Return the number of a transcript's stream."""
+        clock_us, clocked, moments = 0, False, []
+        for kind, what in transcript.steps:
+            if kind == "clock":
+                clock_us, clocked = what, True
+            elif kind in TIME:
+                moments.append((clock_us, kind, what))
+        if clocked or any(kind == "percentile" for _, kind, _ in moments):
+            # One that waits for the clock holds a low watermark back for which another waits.
+            if tuple(moments) not in self._exact:
+                self._exact[tuple(moments)] = self._new()
+            return self._exact[tuple(moments)]
+        named = {what for _, _, what in moments}
+        for number, known in self._loose.items():
+            if len(known | named) <= max(_SHARED_MAX, len(known)):
+                known |= named
+                return number
+        number = self._new()
+        self._loose[number] = named
+        return number
+
+    def _new(self) -> int:
+        self._streams += 1
+        return self._streams - 1
