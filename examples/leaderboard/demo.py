@@ -114,11 +114,11 @@ def replay(
                 clock.now_us = now_us
                 if not run.process_available():
                     raise SystemExit("stopped")
-            late = run.status().late
+            late = run.status().counters["user_scores"].late
             progress.update(
                 shown,
                 completed=until_us - game.START,
                 description=f"{report.clock(until_us)}  {len(arrived):,} scores arrived, "
-                f"{late:,} records were late so far",
+                f"{late:,} of all were late so far",
             )
         run.drain()
