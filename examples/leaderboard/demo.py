@@ -1,4 +1,4 @@
-"""The demo: an evening of the game, replayed in about a minute through a stream on a local Spark.
+"""The demo: an evening of the game, replayed in a minute or two through a stream on a local Spark.
 
 It goes by the clock of the game, a quarter of an hour at a time: the scores that arrived in it are
 put where the stream reads, and the run gets the time to do what is due. So it finds the same on
