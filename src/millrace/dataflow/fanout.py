@@ -20,6 +20,7 @@ from millrace.dataflow.partial import Partial, PartialCoder
 from millrace.dataflow.strategy import Windowing
 from millrace.dataflow.triggers import AfterBytes, AfterCount
 from millrace.dataflow.triggers.trigger import Trigger
+from millrace.dataflow.values import text
 from millrace.dataflow.windows.window_fn import assignment
 from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation
@@ -87,6 +88,15 @@ class CombineByPart(Computation):
         bound._pick = picker(self.value, plain_format(coders[0]))
         bound.outputs = {self.output: bound._derive(*coders)}  # type: ignore[misc]
         return bound
+
+    def described(self) -> list[str]:
+        """Return what is combined."""
+        what = f" of {text(self.value)}" if self.value is not None else ""
+        return [f"what   {self.combine!r}{what}, of each part of a key"]
+
+    def lifting(self, stream: str, coder: Coder) -> str:
+        """Return why senders do not combine for it."""
+        return "the parts of a key combine its values"
 
     def renamed(self, output: str) -> CombineByPart:
         """Return the same with another name for its output."""

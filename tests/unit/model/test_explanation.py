@@ -180,3 +180,22 @@ def test_a_pipeline_that_cannot_run_is_refused() -> None:
     p.sink("nothing", to_nowhere)
     with pytest.raises(mr.MillraceError, match="nobody injects"):
         p.explain()
+
+
+def test_a_grouping_with_parts_says_so() -> None:
+    p = mr.Pipeline("hot")
+    scores = p.inject("scores", format=Score).key_by("team").window(mr.FixedWindows("1 h"))
+    scores.sum("points", fanout=4).to("totals")
+    assert str(p.explain()).splitlines()[2:12] == [
+        "sources, with Python before the first shuffle: "
+        "totals.parts takes its key from 'scores' by('team') in 4 parts",
+        "└─ stream 'scores' (Score)",
+        "   └─ edge 0 by('team') in 4 parts -> 'totals.parts'",
+        "         not lifted: the parts of a key combine its values",
+        "",
+        "level 1",
+        "└─ 'totals.parts' (exactly once, strong productions)",
+        "   │  what   Sum() of 'points', of each part of a key",
+        "   └─ stream 'totals.parts' (PartialCoder(MsgpackCoder(int | float)))",
+        "      └─ edge 1 by_key() -> 'totals'",
+    ]
