@@ -63,7 +63,7 @@ def picker(chosen: str | Callable[[Any], Any] | None, kind: Any = Any) -> Callab
     (3, 3)
     """
     if chosen is None:
-        return _itself
+        return itself
     if isinstance(chosen, str):
         if isinstance(kind, type) and (
             issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)
@@ -78,5 +78,6 @@ def picker(chosen: str | Callable[[Any], Any] | None, kind: Any = Any) -> Callab
     )
 
 
-def _itself(element: Any) -> Any:
+def itself(element: Any) -> Any:
+    """Return the element: it is aggregated as it is."""
     return element

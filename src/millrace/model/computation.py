@@ -186,6 +186,16 @@ class Computation:
         """
         return "it is no aggregation"
 
+    def columnar(self, formats: Mapping[str, Coder]) -> Any:
+        """Return how this computation works on whole bundles; None if it works key by key.
+
+        Called after :meth:`bound`. Only built-in computations have anything to say.
+
+        Args:
+            formats: Input stream -> coder.
+        """
+        return None
+
     def _outside(self, call: str) -> NoReturn:
         raise PipelineError(
             f"{type(self).__name__}.{call} was called outside of process_record and process_timer. "

@@ -92,6 +92,8 @@ class ComputationSpec:
         percentiles: Percentile low watermarks that its timers may wait for.
         backwards: Sender -> how far back steps between it and here move timestamps, at most.
         paned: Whether values of its inputs may carry panes.
+        columns: How it works on whole bundles, :class:`~millrace.model.bundle.Columns`; None if it
+            works key by key.
     """
 
     name: str
@@ -125,6 +127,7 @@ class ComputationSpec:
         )
 
     paned: bool = False
+    columns: Any = None
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,7 @@ class Topology:
                     "outputs": sorted(spec.outputs),
                     "state": {name: repr(cell) for name, cell in sorted(spec.cells.items())},
                     **({"settings": settings} if (settings := spec.instance.settings()) else {}),
+                    **({"kept as": repr(spec.columns)} if spec.columns is not None else {}),
                 }
                 for spec in self.computations
             },
@@ -269,6 +273,12 @@ def build(pipeline: Pipeline) -> Topology:
             percentiles=_percentiles(name, bound[name]),
             backwards=_backwards(bound[name].inputs, publishers),
             paned=any(stream in paned for stream in bound[name].inputs),
+            # To tell how much work is behind a time, the kernel must see the timers of all keys.
+            columns=None
+            if any(_percentiles(other, computation) for other, computation in bound.items())
+            else bound[name].columnar(
+                {stream: formats[stream][1] for stream in bound[name].inputs}
+            ),
         )
         for number, name in enumerate(order)
     )

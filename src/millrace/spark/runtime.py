@@ -28,6 +28,7 @@ from millrace.store import (
     SnapshotWriter,
     cache_directories,
 )
+from millrace.windmill.columnar import machine_for
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
 from millrace.windmill.worker import Worker
@@ -104,7 +105,7 @@ class Runtime:
     def machines(self) -> Mapping[str, Machine]:
         """Computation -> its machine, of a batch."""
         return {
-            spec.name: Machine(self.topology, spec, self.router)
+            spec.name: machine_for(self.topology, spec, self.router)
             for spec in self.topology.computations
         }
 

@@ -144,16 +144,18 @@ class Machine:
         self._shown_us = work.shown_us
         self._floor_us = max(MIN_TIMESTAMP, work.shown_us - self.spec.may_produce_late_us)
 
+        self._run_bundles(work, view)
+        self._counters.records = work.records.count()
+        return Outcome(key_rows.mutations, self._productions, self._report(work), self._counters)
+
+    def _run_bundles(self, work: Work, view: View) -> None:
+        """Run what every key has to do."""
         bundles = self._bundles(work, view)
         stored: Iterable[bytes | None] = repeat(None, len(bundles))
         if self._scalars is not None:
             stored = view.get_many([rows.VALUES + bundle[0] for bundle in bundles])
         self._run_keys(work, bundles, stored)
-
-        counters = self._counters
-        counters.keys = len(bundles)
-        counters.records = work.records.count()
-        return Outcome(key_rows.mutations, self._productions, self._report(work), counters)
+        self._counters.keys = len(bundles)
 
     def _bundles(self, work: Work, view: View) -> list[_Bundle]:
         """Return what each key has to do, sorted by row."""

@@ -13,10 +13,12 @@ from typing import Any
 
 import msgspec
 
+from millrace.model.bundle import Emitted
 from millrace.model.coder import Coder
 from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, encode_key, hash_key
-from millrace.model.stream import KeyExtractor, Spread, Step
+from millrace.model.pane import Paned, PanedCoder, PanedExtractor
+from millrace.model.stream import ByKey, KeyExtractor, Spread, Step
 from millrace.model.topology import Topology
 from millrace.windmill.source_ids import nth
 
@@ -125,6 +127,34 @@ class Router:
             productions.truncate(length)
             raise
 
+    def send_panes(self, productions: Productions, emitted: Emitted) -> None:
+        """Append the rows of many panes, in whole columns where consumers keep the keys.
+
+        Raises:
+            CoderError: As :meth:`send`; then some rows may have been appended.
+        """
+        route = self._routes[emitted.stream]
+        extractors = [extractor for _, extractor in route.edges if extractor is not None]
+        coder = route.coder
+        if route.steps or not isinstance(coder, PanedCoder) or not all(map(_keeps, extractors)):
+            for encoded, value in zip(emitted.keys, emitted.values, strict=True):
+                paned = Paned(value, emitted.pane)
+                self._send(
+                    productions, emitted.stream, paned, emitted.timestamp, decode_key(encoded)
+                )
+            return
+        try:
+            data = coder.encode_panes(emitted.values, emitted.pane)
+        except CoderError as refused:
+            raise CoderError(f"stream {emitted.stream!r}: {refused}") from None
+        count = len(data)
+        for number, extractor in route.edges:
+            productions.edges += [number] * count
+            productions.hashes += [0] * count if extractor is None else emitted.hashes
+            productions.keys += emitted.keys
+            productions.values += data
+            productions.timestamps += [emitted.timestamp] * count
+
     def send_injected(
         self,
         productions: Productions,
@@ -191,6 +221,12 @@ class Router:
             return encode_key(extracted)
         except CoderError as refused:
             raise CoderError(f"{extractor!r} on stream {stream!r}: {refused}") from None
+
+
+def _keeps(extractor: KeyExtractor) -> bool:
+    """Return whether an extractor keeps the producer's key."""
+    plain = extractor.plain if isinstance(extractor, PanedExtractor) else extractor
+    return isinstance(plain, ByKey)
 
 
 def sink_key(encoded: bytes) -> Any:

@@ -13,6 +13,7 @@
     I hash source-id                    the id of a record that was delivered
     J commit-number expiry              the ids that one commit added, and that expire together
     X expiry commit-number              the same lot, the one that expires first in front
+    C time commit-number n              a chunk of all keys, wanted at that time
 
 A key in the middle of a row is length-prefixed, so no row of one key is inside the range of
 another. Rows stay below LMDB's limit of 511 bytes: of a key, tag or entry that is too long, the row
@@ -36,6 +37,7 @@ HOLD_BY_KEY: Final = b"G"
 IDS: Final = b"I"
 IDS_BY_COMMIT: Final = b"J"
 IDS_BY_EXPIRY: Final = b"X"
+CHUNKS: Final = b"C"
 
 #: Longest key, entry or tag that stands in a row as it is. Two of them and the fixed parts make a
 #: row of at most 1 + 1 + 8 + 8 + 2 + 160 + 160 bytes.
@@ -68,6 +70,16 @@ def key_rows(hash8s: bytes, keys: Sequence[bytes]) -> list[bytes]:
         hash8 + _LENGTHS[len(key)] + key if len(key) <= WHOLE else key_row(hash8, key)
         for (hash8,), key in zip(struct.iter_unpack("8s", hash8s), keys, strict=True)
     ]
+
+
+def chunks(at_us: int) -> bytes:
+    """Return what the rows of chunks for an instant begin with."""
+    return CHUNKS + time8(at_us)
+
+
+def chunk(at_us: int, number: int, n: int) -> bytes:
+    """Return the row of the n-th chunk that a commit leaves for an instant."""
+    return chunks(at_us) + number.to_bytes(8, "big") + n.to_bytes(2, "big")
 
 
 def last_part(data: bytes) -> bytes:

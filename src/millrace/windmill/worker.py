@@ -34,10 +34,11 @@ from millrace.store import (
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.arrivals import NO_RECORDS, Arrivals, KeyedRecords
+from millrace.windmill.columnar import machine_for
 from millrace.windmill.counters import Counters
 from millrace.windmill.deduplication import Deduplicator
 from millrace.windmill.fence import refuse_superseded
-from millrace.windmill.machine import Machine, Outcome
+from millrace.windmill.machine import Outcome
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.routing import Productions, Router
 from millrace.windmill.work import Work
@@ -106,7 +107,7 @@ class Worker:
         self._caches = caches
         router = Router(topology)
         self._machines = {
-            spec.name: Machine(topology, spec, router) for spec in topology.computations
+            spec.name: machine_for(topology, spec, router) for spec in topology.computations
         }
         self._deduplicators = {
             spec.name: Deduplicator(spec) for spec in topology.computations if spec.slacks

@@ -1,0 +1,96 @@
+"""Windows that are kept as columns: what lies in the store, and what is beyond a column."""
+
+from typing import Any
+
+import numpy as np
+
+import millrace as mr
+from millrace.dataflow.columns import WindowColumns
+from millrace.model.bundle import Keyed
+from millrace.windmill import rows
+
+
+def sums() -> mr.Pipeline:
+    p = mr.Pipeline("columns")
+    keyed = p.inject("elements", format=dict).key_by("key")
+    keyed.window(mr.FixedWindows(10)).sum("value").to("sums")
+    p.dead_letter("letters")
+    return p
+
+
+def stored(h: mr.testing.Harness) -> list[bytes]:
+    manifest = h._last_manifest
+    assert manifest is not None
+    found = []
+    for entry in manifest.intervals["sums"]:
+        with h._caches.open("sums", entry.id).view() as view:
+            found += [row[:1] for row, _ in view.scan(b"A", b"[")]
+    return sorted(found)
+
+
+def test_a_bundle_leaves_a_chunk_and_a_timer_for_each_window_however_many_keys() -> None:
+    with mr.testing.Harness(sums(), intervals=1) as h:
+        h.inject("elements", [({"key": n, "value": 1}, n % 20) for n in range(500)])
+        assert stored(h) == [rows.CHUNKS] * 2 + [rows.TIMERS] * 2 + [rows.TIMER_BY_TAG] * 2
+
+        h.inject("elements", [({"key": n, "value": 1}, 15) for n in range(500)])
+        assert stored(h).count(rows.CHUNKS) == 3
+
+        h.advance_watermark("elements", 20)
+        assert stored(h) == []
+        assert len(h.outputs("sums")) == 250 + 500
+
+
+def test_what_pins_the_low_watermark_is_named() -> None:
+    with mr.testing.Harness(sums()) as h:
+        h.inject("elements", [({"key": "a", "value": 1}, 5)])
+        h.advance_watermark("elements", 7)
+        explained = str(h.explain_watermark("sums"))
+
+    assert "elements" in explained
+
+
+def test_a_sum_beyond_64_bits_is_set_aside_and_the_other_keys_are_not() -> None:
+    with mr.testing.Harness(sums(), intervals=1) as h:
+        large = [("a", 2**62), ("b", 5), ("a", 2**62), ("a", 1)]
+        h.inject("elements", [({"key": key, "value": value}, 5) for key, value in large])
+        h.advance_watermark("elements", 10)
+
+        assert [(out.key, out.value) for out in h.outputs("sums")] == [("b", 5)]
+        letters = [out.value for out in h.outputs("letters")]
+        assert [letter.key for letter in letters] == ["'a'"] * 3
+        assert "beyond 64 bits" in letters[0].reason
+
+
+def test_keys_that_share_a_hash_do_not_share_a_sum() -> None:
+    p = sums().build()
+    columns: WindowColumns = p.computation("sums").columns
+    same = np.array([7, 7], np.uint64)
+    records = Keyed([b"sa", b"sb"], same, np.array([0, 1]), [{"value": 1}, {"value": 2}], [1, 2])
+
+    chunks = columns.absorb(records, 0).chunks[10] + columns.absorb(records, 0).chunks[10]
+    emitted = columns.emit(10, chunks, 0)
+
+    assert dict(zip(emitted.keys, emitted.values, strict=True)) == {b"sa": 2, b"sb": 4}
+
+
+def test_integers_and_floats_meet_in_a_pane() -> None:
+    with mr.testing.Harness(sums(), intervals=1) as h:
+        values: list[Any] = [1, 2.5, 3]
+        h.inject("elements", [({"key": "a", "value": value}, 5) for value in values])
+        h.inject("elements", [({"key": "b", "value": 4}, 5)])
+        h.advance_watermark("elements", 10)
+
+        found = {out.key: out.value for out in h.outputs("sums")}
+        assert found == {"a": 6.5, "b": 4}
+        assert type(found["b"]) is int
+
+
+def test_a_change_from_columns_to_keys_is_refused_by_the_checkpoint() -> None:
+    plain = sums().build().describe()
+    refined = mr.Pipeline("columns")
+    keyed = refined.inject("elements", format=dict).key_by("key")
+    keyed.window(mr.FixedWindows(10), allowed_lateness=5).sum("value").to("sums")
+
+    assert plain["computations"]["sums"]["kept as"] == "columns"
+    assert "kept as" not in refined.build().describe()["computations"]["sums"]
