@@ -13,7 +13,7 @@ TIME = ("watermark", "percentile")
 
 #: Each injected stream costs a branch of the plan, and each low watermark on it an epoch; so a
 #: stream is shared until it has so many.
-_SHARED_MAX = 5
+_SHARED_MAX = 6
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -70,10 +70,20 @@ class Lane:
             return False
         return True
 
-    def line(self, element: Element) -> Line:
-        """Return an element on its way here."""
-        key = f"{self.number}|{element.key}"
-        return Line(self.grouping, key, msgspec.json.encode(element.value).decode())
+    def lines(self, elements: tuple[Element, ...]) -> list[tuple[str, Line, int]]:
+        """Return elements on their way here: stream, line, and timestamp."""
+        return [
+            (
+                self.stream,
+                Line(
+                    self.grouping,
+                    f"{self.number}|{each.key}",
+                    msgspec.json.encode(each.value).decode(),
+                ),
+                each.timestamp_us,
+            )
+            for each in elements
+        ]
 
 
 class Sharing:
@@ -82,7 +92,7 @@ class Sharing:
     def __init__(self) -> None:
         self._streams = 0
         self._exact: dict[Any, int] = {}
-        self._loose: dict[int, set[int]] = {}
+        self._loose: dict[int, set[Any]] = {}
 
     def stream_of(self, transcript: Transcript) -> int:
         """Return the number of a transcript's stream."""
@@ -92,12 +102,12 @@ class Sharing:
                 clock_us, clocked = what, True
             elif kind in TIME:
                 moments.append((clock_us, kind, what))
-        if clocked or any(kind == "percentile" for _, kind, _ in moments):
+        if clocked:
             # One that waits for the clock holds a low watermark back for which another waits.
             if tuple(moments) not in self._exact:
                 self._exact[tuple(moments)] = self._new()
             return self._exact[tuple(moments)]
-        named = {what for _, _, what in moments}
+        named = {(kind, what) for _, kind, what in moments}
         for number, known in self._loose.items():
             if len(known | named) <= max(_SHARED_MAX, len(known)):
                 known |= named

@@ -3,7 +3,8 @@
 An epoch on Spark costs some tenths of a second whatever is in it, and a query seconds to start. So
 transcripts share both, as groupings of one pipeline, and the timetable says what every epoch brings
 to all of them: records, low watermarks, the wall clock. Each sees its steps in its order, one an
-epoch, as in an executor of its own. (Records that come with a low watermark come after it.)
+epoch, as in an executor of its own; with ``rebatch: true``, records come with the clock step before
+them. (With a low watermark they cannot: on Spark, what an epoch reads comes after it.)
 
 The wall clock is one: it moves, to the next time that any transcript names, when all wait for it.
 Low watermarks move likewise, for those that share an injected stream. Transcripts share one if each
@@ -177,7 +178,7 @@ class Timetable:
         for lane in self._lanes:
             kind, what = lane.step
             if kind == "records":
-                epoch.lines += [(lane.stream, lane.line(each), each.timestamp_us) for each in what]
+                epoch.lines += lane.lines(what)
             elif kind == "crash":
                 epoch.crash = True
             else:
@@ -190,7 +191,7 @@ class Timetable:
             ended = [lane for lane in lanes if lane.step[0] == "end" and not lane.took]
             if not waiting or len(waiting) + len(ended) < len(lanes):
                 continue
-            kind, what = min(lane.step for lane in waiting)
+            kind, what = min((lane.step for lane in waiting), key=_instant)
             if kind == "watermark":
                 epoch.low_watermarks[stream] = what
             else:
@@ -202,8 +203,11 @@ class Timetable:
             moved = True
         if not moved:
             epoch.clock_us = min(lane.step[1] for lane in self._lanes if lane.step[0] == "clock")
-            for lane in self._lanes:
-                if lane.step == ("clock", epoch.clock_us):
+            for lane in [lane for lane in self._lanes if lane.step == ("clock", epoch.clock_us)]:
+                lane.take()
+                kind, what = lane.step
+                if kind == "records" and lane.transcript.settings["rebatch"]:
+                    epoch.lines += lane.lines(what)
                     lane.take()
         for lane in self._lanes:
             lane.took = False
@@ -247,6 +251,12 @@ class Played:
         """Return the panes of the epochs before the next ``panes`` step."""
         before = self._outputs[: next(self._looks)]
         return [output for of_epoch in before for output in of_epoch]
+
+
+def _instant(step: tuple[str, Any]) -> tuple[int, str]:
+    """Return where a low watermark goes; that of a percentile is never behind that of all."""
+    kind, what = step
+    return (what if kind == "watermark" else what[1]), kind
 
 
 class _IsOf:

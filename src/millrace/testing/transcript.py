@@ -25,7 +25,7 @@ the last step there must be none left.
 An executor plays it (:mod:`~millrace.testing.play`). :meth:`Transcript.variants` has it with the
 records of a step in other orders, unless it says ``permute: false``, and, if it says ``rebatch:
 true``, with those between two other steps in other batches. Many run side by side in a
-:mod:`~millrace.testing.timetable`.
+:mod:`~millrace.testing.timetable`, where records then come with the clock step before them.
 """
 
 from __future__ import annotations

@@ -77,6 +77,14 @@ def test_the_clock_waits_for_everybody() -> None:
     assert clocks == [(0, 0), (0, 1), (0, 1), (5, 0), (5, 1), (7, 0)]
 
 
+def test_records_that_may_be_in_other_batches_come_with_the_clock_before_them() -> None:
+    steps = [{"clock": 5}, {"records": {"a": [1]}}, {"records": {"a": [2]}}]
+    together, apart = transcript(*steps, rebatch=True), transcript(*steps)
+
+    for each, expected in ((together, [0, 1, 1]), (apart, [0, 0, 1, 1])):
+        assert [len(epoch.lines) for epoch in Timetable([each]).epochs] == expected
+
+
 def test_low_watermarks_move_when_all_that_share_them_wait() -> None:
     steps = [{"records": {"a": [1]}}, {"records": {"a": [2]}}, {"watermark": 10}]
     quick = transcript({"watermark": 9}, {"panes": []}, {"records": {"a": [3]}}, {"watermark": 11})
