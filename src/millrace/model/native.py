@@ -27,8 +27,8 @@ def python_reason(topology: Topology, stream: StreamSpec) -> str | None:
     if stream.steps:
         kind = stream.steps[0].kind
         # A step that only names a stream, or makes one of several.
-        what = "another stream is made of" if kind == "to" else f"a {kind} reads"
-        return f"{what} {stream.name!r}"
+        own = {"to": "another stream is made of", "assign": "windows are assigned to"}
+        return f"{own.get(kind, f'a {kind} reads')} {stream.name!r}"
     if not stream.edges:
         return f"nobody reads {stream.name!r}"
     for edge in stream.edges:

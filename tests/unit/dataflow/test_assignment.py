@@ -119,6 +119,16 @@ def test_results_can_be_given_other_windows_retractions_included() -> None:
         assert {o.pane.window.end for o in h.outputs("out")} == {100}
 
 
+def test_it_is_explained() -> None:
+    p = mr.Pipeline("p")
+    keyed(p).window(mr.FixedWindows(10)).assign().count().to("out")
+    p.inject("more", format=int).window(mr.Sessions(10)).assign().key_by(abs).count().to("counts")
+    explained = str(p.explain())
+
+    assert "assign(FixedWindows(10))" in explained
+    assert "windows are assigned to 'more'" in explained
+
+
 def test_to_assign_twice_changes_nothing() -> None:
     p = mr.Pipeline("p")
     once = keyed(p).window(mr.FixedWindows(10)).assign()
