@@ -147,7 +147,11 @@ class Explanation:
         injection = spec.injection
         text = f"stream {spec.name!r} ({_format(spec)})"
         if injection is not None and injection.source is not None:
-            text += f", event time {injection.timestamp!r}, {injection.low_watermark!r}"
+            text += f", event time {injection.timestamp!r}"
+            if hasattr(injection.source, "processes"):  # an injector; its text may say too much
+                text += f", {type(injection.source).__name__}"
+            if injection.low_watermark is not None:
+                text += f", {injection.low_watermark!r}"
         return self._below(text, spec, drawn)
 
     def _below(self, text: str, spec: StreamSpec, drawn: set[str]) -> _Node:

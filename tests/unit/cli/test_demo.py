@@ -99,9 +99,11 @@ def test_missing_examples_are_said(millrace: Any, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.skipif(
     importlib.util.find_spec("millrace_examples") is None, reason="the examples are not installed"
 )
-def test_the_demo_takes_what_the_command_gives() -> None:
-    parameters = inspect.signature(
-        importlib.import_module("millrace_examples.zeitgeist.demo").run_demo
-    ).parameters
+@pytest.mark.parametrize(
+    ("example", "options"),
+    [("zeitgeist", {"out", "live", "checkpoint"}), ("leaderboard", {"out"})],
+)
+def test_the_demo_takes_what_the_command_gives(example: str, options: set[str]) -> None:
+    module = importlib.import_module(f"millrace_examples.{example}.demo")
 
-    assert {"out", "live", "checkpoint"} <= set(parameters)
+    assert options <= set(inspect.signature(module.run_demo).parameters)

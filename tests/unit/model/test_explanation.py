@@ -1,6 +1,7 @@
 """``p.explain()``: the tree of stages, exactly."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -199,3 +200,14 @@ def test_a_grouping_with_parts_says_so() -> None:
         "   └─ stream 'totals.parts' (PartialCoder(MsgpackCoder(int | float)))",
         "      └─ edge 1 by_key() -> 'totals'",
     ]
+
+
+def test_a_source_that_is_asked_when_it_runs_needs_no_session(tmp_path: Path) -> None:
+    p = mr.Pipeline("files")
+    source = mr.Files(tmp_path, schema="user string, at timestamp")
+    p.inject("logins", source, timestamp="at", format=dict)
+    p.stream("logins").key_by("user").window(mr.FixedWindows("1 h")).count().to("counts")
+
+    sources, stream = str(p.explain()).splitlines()[2:4]
+    assert sources.startswith("sources, by Spark alone, if the keys' columns are text, bytes or")
+    assert stream == "└─ stream 'logins' (dict), event time 'at', Files"
