@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace.dataflow.aggregations import Count, Max, Mean, Min, Sum
 from millrace.dataflow.grouping import GroupByKeyAndWindow
+from millrace.windmill import columnar
 
 windows = st.sampled_from(
     [mr.FixedWindows(20), mr.FixedWindows(20, offset=7), mr.FixedWindows(15, phase_shift=True)]
@@ -129,7 +130,9 @@ def compare(
     script: Any, window_fn: Any, combine: Any, trigger: Any, mode: Any, format: Any, lift: bool
 ) -> None:
     how = {"trigger": trigger, "mode": mode}
-    columns = run(script, window_fn, combine, how, format, lift)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columnar, "MERGE_EVERY", 2)
+        columns = run(script, window_fn, combine, how, format, lift)
     event(f"{bool(columns[0])} panes")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GroupByKeyAndWindow, "columnar", lambda *_: None)

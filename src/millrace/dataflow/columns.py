@@ -242,6 +242,24 @@ class WindowColumns:
         at_us = min(end_us, MAX_TIMESTAMP) - 1
         return Emitted(self.output, keys, hashes, results, pane, at_us)
 
+    def merge(self, chunks: Sequence[bytes]) -> list[bytes]:
+        """Return fewer chunks that say the same."""
+        parts = [_decode(chunk) for chunk in chunks]
+        merged = []
+        for kind in sorted({part.kind for part in parts}):
+            keys, hashes, numbers, counts = self._together([p for p in parts if p.kind == kind])
+            if any(type(n) is int and not -_LARGEST <= n <= _LARGEST for n in numbers):
+                return list(chunks)  # together they are beyond a column
+            chunk = Chunk(
+                kind,
+                np.array(hashes, "<u8").tobytes(),
+                keys,
+                np.array(numbers, _DTYPES[kind]).tobytes(),
+                np.array(counts, "<i8").tobytes(),
+            )
+            merged.append(_encode(chunk))
+        return merged
+
     def _together(
         self, parts: Sequence[Chunk]
     ) -> tuple[list[bytes], list[int], list[Any], list[int]]:

@@ -77,5 +77,8 @@ class Columns(Protocol):
     def absorb(self, records: Keyed, low_watermark_us: int) -> Absorbed:
         """Return what becomes of a bundle's records."""
 
+    def merge(self, chunks: Sequence[bytes]) -> list[bytes]:
+        """Return fewer chunks that say the same as these, all of one instant."""
+
     def emit(self, end_us: int, chunks: Sequence[bytes], wall_time_us: int) -> Emitted:
         """Return what becomes of the chunks for an instant."""

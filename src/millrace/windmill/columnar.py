@@ -29,6 +29,8 @@ from millrace.windmill.work import Work
 
 #: Stands for all keys of an interval.
 ALL_KEYS: Final = encode_key("all keys")
+#: A window that lives for very many bundles is read as a whole once in so many.
+MERGE_EVERY: Final = 256
 _ALL_KEYS_ROW: Final = rows.key_row(bytes(8), ALL_KEYS)
 
 
@@ -58,6 +60,8 @@ class ColumnarMachine(Machine):
                 raise InvariantViolation(f"{self.spec.name}: no chunks for the timer at {end_us}")
             self._send(work, columns.emit(end_us, chunks, work.wall_time_us))
             fired += 1
+        if work.number % MERGE_EVERY == 0:
+            self._merge(columns, view, fresh)
         for end_us, chunks in fresh.items():
             for n, chunk in enumerate(chunks):
                 mutations[rows.chunk(end_us, work.number, n)] = chunk
@@ -65,6 +69,19 @@ class ColumnarMachine(Machine):
             timers.flush(ALL_KEYS)
         self._counters.timers = fired
         self._counters.keys = len(records.keys)
+
+    def _merge(self, columns: Columns, view: View, fresh: dict[int, list[bytes]]) -> None:
+        """Put the chunks of each instant that still waits together, with the bundle's own."""
+        mutations = self._rows.mutations
+        waiting: dict[int, list[tuple[bytes, bytes]]] = {}
+        for row, chunk in view.scan(rows.CHUNKS, rows.after(rows.CHUNKS)):
+            if row not in mutations:
+                waiting.setdefault(rows.time_of(row[1:9]), []).append((row, chunk))
+        for end_us, stored in waiting.items():
+            mine = fresh.get(end_us, [])
+            if len(stored) + len(mine) > 2:  # one for integers, one for floats
+                fresh[end_us] = columns.merge([*(chunk for _, chunk in stored), *mine])
+                mutations.update((row, None) for row, _ in stored)
 
     def _absorb(self, columns: Columns, work: Work) -> dict[int, list[bytes]]:
         """Return the chunks of the bundle's records; count, and set aside, as for every record."""

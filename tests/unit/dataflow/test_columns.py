@@ -7,7 +7,7 @@ import numpy as np
 import millrace as mr
 from millrace.dataflow.columns import WindowColumns
 from millrace.model.bundle import Keyed
-from millrace.windmill import rows
+from millrace.windmill import columnar, rows
 
 
 def sums() -> mr.Pipeline:
@@ -39,6 +39,26 @@ def test_a_bundle_leaves_a_chunk_and_a_timer_for_each_window_however_many_keys()
         h.advance_watermark("elements", 20)
         assert stored(h) == []
         assert len(h.outputs("sums")) == 250 + 500
+
+
+def test_chunks_of_a_window_that_lives_long_are_put_together(monkeypatch: Any) -> None:
+    monkeypatch.setattr(columnar, "MERGE_EVERY", 5)
+    with mr.testing.Harness(sums(), intervals=1) as h:
+        counts = []
+        for n in range(17):
+            value: Any = n if n % 2 else n + 0.5
+            h.inject(
+                "elements", [({"key": n % 3, "value": value}, 5), ({"key": 9, "value": 1}, 15)]
+            )
+            counts.append(stored(h).count(rows.CHUNKS))
+        h.crash()
+        h.advance_watermark("elements", 20)
+        found = {(out.key, out.timestamp): out.value for out in h.outputs("sums")}
+
+    assert max(counts) <= 3 + 2 * 5
+    assert counts[4] == counts[9] == 3  # floats and integers of one window, integers of the other
+    assert found[9, 19] == 17
+    assert sum(found[key, 9] for key in range(3)) == sum(range(17)) + 9 * 0.5
 
 
 def test_what_pins_the_low_watermark_is_named() -> None:
