@@ -33,12 +33,17 @@ def run(job: Job) -> Outcome:
     return _run(job, mr.Repeat(mr.AtWatermark()))
 
 
+def run_unlifted(job: Job) -> Outcome:
+    """The same with every record shuffled, instead of what the sender made of a batch of them."""
+    return _run(job, mr.Repeat(mr.AtWatermark()), lift=False)
+
+
 def run_per_record(job: Job) -> Outcome:
     """The same with a pane for every record: a trigger that must see each of them."""
     return _run(job, mr.Repeat(mr.AfterCount(1)))
 
 
-def _run(job: Job, trigger: mr.Trigger) -> Outcome:
+def _run(job: Job, trigger: mr.Trigger, lift: bool | None = None) -> Outcome:
     spark = build_session(job.rival, job.cores)
     log = BatchLog()
     spark.streams.addListener(log)
@@ -55,7 +60,7 @@ def _run(job: Job, trigger: mr.Trigger) -> Outcome:
     if job.workload.shape == "sessions":
         windows = mr.Sessions(GAP_MS * _MS)
     keyed = pipeline.stream("events").key_by("key")
-    keyed.window(windows, trigger=trigger).sum("value").to("sums")
+    keyed.window(windows, trigger=trigger, lift=lift).sum("value").to("sums")
     pipeline.sink("sums", mr.Parquet(job.results_dir))
     running = pipeline.start(spark, checkpoint=str(job.scratch_dir / "checkpoint"))
     running.process_available()
