@@ -52,7 +52,7 @@ def plot_panes(
     Args:
         panes: A Harness; or the rows that a sink got, in order: an Arrow table, a Spark or pandas
             DataFrame, mappings, or Outputs.
-        stream: Of a Harness: the stream of panes.
+        stream: The stream of panes; of rows, it may be left out.
         records: What came in, as points: the name of a Harness's stream, or (processing time, event
             time, what to write there), microseconds; the third may be missing.
         value: What to write at a record of a Harness's stream: a column, or a function of it; by
@@ -94,9 +94,8 @@ def plot_panes(
                 'plot_panes(harness): which stream? Expected plot_panes(h, "totals").'
             )
         watermark = panes if watermark is None else watermark
-        computation = stream if computation is None else computation
         if mode is None:
-            windowing = panes.windowing(computation)
+            windowing = panes.windowing(computation or stream)
             mode = None if windowing is None else windowing.mode
         if isinstance(records, str):
             records = _arrived(panes.outputs(records), value, key, by_key)
@@ -110,7 +109,7 @@ def plot_panes(
         found = outputs_of(panes)
     shown = _of_key(found, key)
     points = [(at[0], at[1], *at[2:]) for at in records]
-    line = _line(watermark, computation)
+    line = _line(watermark, computation or stream)
     if axes is None:
         axes = new_axes()
     drawing = Drawing(axes, shown, points, line)

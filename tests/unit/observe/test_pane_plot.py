@@ -198,6 +198,24 @@ def test_one_key_of_several() -> None:
     assert points == [[10.0, 0.0], [30.0, 0.0]]
 
 
+def test_the_low_watermark_of_rows_is_that_of_the_stream_they_are_of() -> None:
+    p = keyed()
+    p.stream("totals").key_by(abs).window(mr.FixedWindows("1 h")).count().to("counts")
+    with mr.testing.Harness(p) as h:
+        h.inject("scores", [({"team": "red", "points": 1}, mr.MINUTE)])
+        h.advance_clock(2 * mr.MINUTE)
+        h.advance_watermark("scores", 2 * mr.MINUTE)
+        rows = [row_of(output) for output in h.outputs("totals")]
+        drawn = mr.plot_panes(rows, "totals", watermark=h)
+        other = mr.plot_panes(rows, watermark=h, computation="counts")
+        with pytest.raises(mr.MillraceError, match=r"say one of \['totals', 'counts'\]"):
+            mr.plot_panes(rows, watermark=h)
+
+    assert "low watermark" in legend(drawn)
+    assert "low watermark" in legend(other)
+    assert drawn.axes[0].get_title() == "Panes of totals"
+
+
 def test_what_cannot_be_drawn_is_refused() -> None:
     with mr.testing.Harness(keyed()) as h:
         h.inject("scores", [({"team": "red", "points": 1}, 0)])
