@@ -9,11 +9,19 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.dataflow.aggregations import Count, Max, Mean, Min, Sum
+from millrace.dataflow.columns import sessions as columns_of_sessions
+from millrace.dataflow.columns import windows as columns_of_windows
 from millrace.dataflow.grouping import GroupByKeyAndWindow
-from millrace.windmill import columnar
 
 windows = st.sampled_from(
-    [mr.FixedWindows(20), mr.FixedWindows(20, offset=7), mr.FixedWindows(15, phase_shift=True)]
+    [
+        mr.FixedWindows(20),
+        mr.FixedWindows(20, offset=7),
+        mr.FixedWindows(15, phase_shift=True),
+        mr.Sessions(4),
+        mr.Sessions(9),
+        mr.Sessions(15),
+    ]
 )
 triggers = st.sampled_from([mr.Repeat(mr.AtWatermark()), mr.AtWatermark()])
 modes = st.sampled_from([mr.DISCARDING, mr.ACCUMULATING, mr.ACCUMULATING_AND_RETRACTING])
@@ -131,7 +139,9 @@ def compare(
 ) -> None:
     how = {"trigger": trigger, "mode": mode}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columnar, "MERGE_EVERY", 2)
+        patch.setattr(columns_of_windows, "MERGE_EVERY", 2)
+        patch.setattr(columns_of_sessions, "CHUNKS_MAX", 4)
+        patch.setattr(columns_of_sessions, "PART_LEAST", 2)
         columns = run(script, window_fn, combine, how, format, lift)
     event(f"{bool(columns[0])} panes")
     with pytest.MonkeyPatch.context() as patch:
@@ -152,4 +162,4 @@ def test_these_are_columns() -> None:
     keyed.window(mr.FixedWindows(10)).count().to("counts")
     found = {spec.name for spec in p.build().computations if spec.columns is not None}
 
-    assert found == {"sums", "counts"}
+    assert found == {"sums", "counts", "sessions"}

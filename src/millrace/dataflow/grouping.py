@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from millrace.dataflow.aggregations import CombineFn, Count, Mean, Recomputed, Sum
-from millrace.dataflow.columns import WindowColumns, foldable
+from millrace.dataflow.columns import SessionColumns, WindowColumns, foldable
 from millrace.dataflow.formats import field_type, picker, plain_format
 from millrace.dataflow.lifting import lift_of
 from millrace.dataflow.merging import Active, ActiveCoder, Merging
@@ -29,7 +29,7 @@ from millrace.dataflow.triggers.watermark import AtWatermark
 from millrace.dataflow.triggers.watermark_only import WatermarkOnly, runner
 from millrace.dataflow.values import text
 from millrace.dataflow.window_row import Armed, Emitted, RowCoder, RowTimer, WindowRow
-from millrace.dataflow.windows import FixedWindows
+from millrace.dataflow.windows import FixedWindows, Sessions
 from millrace.dataflow.windows.window_fn import assignment, end_us
 from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation
@@ -186,20 +186,19 @@ class GroupByKeyAndWindow(Computation):
         """Return how senders combine values, or why they do not."""
         return lift_of(self, coder)
 
-    def columnar(self, formats: Mapping[str, Coder]) -> WindowColumns | None:
+    def columnar(self, formats: Mapping[str, Coder]) -> WindowColumns | SessionColumns | None:
         """Return how windows are kept as columns, if each emits one pane and is then over."""
         how = self.windowing
         window_fn = how.window_fn
         plain = (
             type(self) is GroupByKeyAndWindow
-            and type(window_fn) is FixedWindows
             and isinstance(self._tree, WatermarkOnly)
             and not how.allowed_lateness_us
             and how.output_time is OutputTime.END_OF_WINDOW
             and foldable(self.combine)
             and not any(isinstance(c, PanedCoder | PartialCoder) for c in formats.values())
         )
-        if not plain or not isinstance(window_fn, FixedWindows):
+        if not plain:
             return None
         ((_, coder),) = formats.items()
         kind = self._kind([coder])
@@ -207,9 +206,12 @@ class GroupByKeyAndWindow(Computation):
         numbers = (int, float, Any) if type(self.combine) in (Sum, Mean) else (int, float)
         if type(self.combine) is not Count and kind not in numbers:
             return None
-        output = self._derive(coder)
         name = repr(AtWatermark())
-        return WindowColumns(window_fn, self.combine, self._pick, output, name, self.output)
+        if type(window_fn) is FixedWindows:
+            return WindowColumns(window_fn, self.combine, self._pick, name, self.output)
+        if type(window_fn) is Sessions:
+            return SessionColumns(window_fn, self.combine, self._pick, name, self.output)
+        return None
 
     # -- elements ----------------------------------------------------------------------------------
 

@@ -1,14 +1,14 @@
 """What a computation that works on whole bundles is given, and what it gives back.
 
-Such a computation keeps no cells: a bundle leaves chunks of bytes behind, each with the time when
-it is wanted again. Built-in computations only.
+Such a computation keeps no cells: a bundle leaves chunks of bytes behind, each with the instant
+when it is wanted again. Built-in computations only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,32 +35,47 @@ class Keyed:
     timestamps: Sequence[int]
 
 
+class Stored(NamedTuple):
+    """A chunk in the store: its row, the instant when it is wanted, and what it says."""
+
+    row: bytes
+    at_us: int
+    chunk: bytes
+
+
 @dataclass(frozen=True)
-class Absorbed:
-    """What became of a bundle's records.
+class Bundle:
+    """A bundle of one key interval.
 
     Attributes:
-        chunks: Instant -> chunks that are wanted when the low watermark is there.
-        refused: Position of a record -> why it was not taken.
-        counted: Counters.
+        records: What arrived; None if nothing did.
+        number: Of the commit that it will be.
+        low_watermark_before_us: While the records were on their way.
+        low_watermark_us: Now that they are here.
+        wall_time_us: Of the epoch.
+        stored: The chunks wanted until an instant, that included, in that order.
     """
 
-    chunks: dict[int, list[bytes]]
-    refused: dict[int, Exception]
-    counted: dict[str, int]
+    records: Keyed | None
+    number: int
+    low_watermark_before_us: int
+    low_watermark_us: int
+    wall_time_us: int
+    stored: Callable[[int], Iterable[Stored]]
 
 
 @dataclass(frozen=True)
 class Emitted:
-    """Panes of one window.
+    """Panes that differ in key and value, and perhaps in window.
 
     Attributes:
         stream: Where they go.
-        keys: Encoded, as the next by pane.
+        keys: Encoded; this and the next by pane.
         hashes: Of the keys.
         values: The results.
-        pane: Of all of them.
-        timestamp: Event time of all of them, microseconds.
+        pane: Of all of them, but for the window where those have their own.
+        windows: (start, end) of each; None if all have that of the pane.
+        timestamps: Event times, microseconds.
     """
 
     stream: str
@@ -68,17 +83,33 @@ class Emitted:
     hashes: list[int]
     values: list[Any]
     pane: Pane
-    timestamp: int
+    windows: list[tuple[int, int]] | None
+    timestamps: list[int]
+
+
+@dataclass
+class Done:
+    """What becomes of a bundle.
+
+    Attributes:
+        emitted: Panes, in order.
+        removed: Rows of chunks that are not needed any more.
+        added: Instant -> chunks that are wanted then; after the low watermark.
+        refused: Position of a record -> why it was not taken.
+        failed: Key, instant and reason of what could not be kept any more.
+        counted: Counters.
+    """
+
+    emitted: list[Emitted] = field(default_factory=list)
+    removed: list[bytes] = field(default_factory=list)
+    added: dict[int, list[bytes]] = field(default_factory=dict)
+    refused: dict[int, Exception] = field(default_factory=dict)
+    failed: list[tuple[bytes, int, Exception]] = field(default_factory=list)
+    counted: dict[str, int] = field(default_factory=dict)
 
 
 class Columns(Protocol):
     """A computation that works on whole bundles."""
 
-    def absorb(self, records: Keyed, low_watermark_us: int) -> Absorbed:
-        """Return what becomes of a bundle's records."""
-
-    def merge(self, chunks: Sequence[bytes]) -> list[bytes]:
-        """Return fewer chunks that say the same as these, all of one instant."""
-
-    def emit(self, end_us: int, chunks: Sequence[bytes], wall_time_us: int) -> Emitted:
-        """Return what becomes of the chunks for an instant."""
+    def run(self, bundle: Bundle) -> Done:
+        """Return what becomes of a bundle. Every chunk that is due must be among the removed."""

@@ -117,20 +117,33 @@ class PanedCoder:
             return _encode((self._inner.encode(value.value), value.pane))
         return _encode((self._inner.encode(value), None))
 
-    def encode_panes(self, values: Sequence[Any], pane: Pane) -> list[bytes]:
-        """Return what :meth:`encode` does for many values with one pane.
+    def encode_panes(
+        self, values: Sequence[Any], pane: Pane, windows: Sequence[tuple[int, int]] | None = None
+    ) -> list[bytes]:
+        """Return what :meth:`encode` does for many values with one pane, but for the window.
 
         >>> pane = Pane(Window(0, 10))
         >>> PanedCoder(int).encode_panes([7], pane) == [PanedCoder(int).encode(Paned(7, pane))]
         True
+        >>> PanedCoder(int).encode_panes([7], Pane(Window()), [(0, 10)]) == [
+        ...     PanedCoder(int).encode(Paned(7, pane))
+        ... ]
+        True
         """
-        encode, tail = self._inner.encode, _encode(pane)
+        encode = self._inner.encode
         inner = [encode(value) for value in values]
+        if windows is None:
+            tails = [_encode(pane)] * len(inner)
+        else:
+            # An array, of which the window is the first.
+            rest = _encode(pane)[1 + len(_encode(pane.window)) :]
+            head = _encode(pane)[:1]
+            tails = [head + _encode(window) + rest for window in windows]
         return [
             b"\x92\xc4" + _LENGTHS[len(data)] + data + tail
             if len(data) < 256
-            else _encode((data, pane))
-            for data in inner
+            else b"\x92" + _encode(data) + tail
+            for data, tail in zip(inner, tails, strict=True)
         ]
 
     def decode(self, data: bytes) -> Any:

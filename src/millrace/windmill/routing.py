@@ -9,6 +9,8 @@ Source: MillWheel, "Streams" (4.3), "Strong Productions" (6.1.2); design.md, "Fu
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -17,7 +19,7 @@ from millrace.model.bundle import Emitted
 from millrace.model.coder import Coder
 from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, encode_key, hash_key
-from millrace.model.pane import Paned, PanedCoder, PanedExtractor
+from millrace.model.pane import Paned, PanedCoder, PanedExtractor, Window
 from millrace.model.stream import ByKey, KeyExtractor, Spread, Step
 from millrace.model.topology import Topology
 from millrace.windmill.source_ids import nth
@@ -137,14 +139,11 @@ class Router:
         extractors = [extractor for _, extractor in route.edges if extractor is not None]
         coder = route.coder
         if route.steps or not isinstance(coder, PanedCoder) or not all(map(_keeps, extractors)):
-            for encoded, value in zip(emitted.keys, emitted.values, strict=True):
-                paned = Paned(value, emitted.pane)
-                self._send(
-                    productions, emitted.stream, paned, emitted.timestamp, decode_key(encoded)
-                )
+            for encoded, paned, at_us in panes_of(emitted):
+                self._send(productions, emitted.stream, paned, at_us, decode_key(encoded))
             return
         try:
-            data = coder.encode_panes(emitted.values, emitted.pane)
+            data = coder.encode_panes(emitted.values, emitted.pane, emitted.windows)
         except CoderError as refused:
             raise CoderError(f"stream {emitted.stream!r}: {refused}") from None
         count = len(data)
@@ -153,7 +152,7 @@ class Router:
             productions.hashes += [0] * count if extractor is None else emitted.hashes
             productions.keys += emitted.keys
             productions.values += data
-            productions.timestamps += [emitted.timestamp] * count
+            productions.timestamps += emitted.timestamps
 
     def send_injected(
         self,
@@ -221,6 +220,18 @@ class Router:
             return encode_key(extracted)
         except CoderError as refused:
             raise CoderError(f"{extractor!r} on stream {stream!r}: {refused}") from None
+
+
+def panes_of(emitted: Emitted) -> Iterator[tuple[bytes, Paned, int]]:
+    """Yield the encoded key, value with its pane, and event time of each pane."""
+    windows = emitted.windows or itertools.repeat(None, len(emitted.keys))
+    for key, value, window, at_us in zip(
+        emitted.keys, emitted.values, windows, emitted.timestamps, strict=True
+    ):
+        pane = emitted.pane
+        if window is not None:
+            pane = msgspec.structs.replace(pane, window=Window(*window))
+        yield key, Paned(value, pane), at_us
 
 
 def _keeps(extractor: KeyExtractor) -> bool:

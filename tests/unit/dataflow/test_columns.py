@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 import millrace as mr
-from millrace.dataflow.columns import WindowColumns
-from millrace.model.bundle import Keyed
-from millrace.windmill import columnar, rows
+from millrace.dataflow.columns import WindowColumns, windows
+from millrace.model.bundle import Bundle, Done, Keyed, Stored
+from millrace.windmill import rows
 
 
 def sums() -> mr.Pipeline:
@@ -42,7 +42,7 @@ def test_a_bundle_leaves_a_chunk_and_a_timer_for_each_window_however_many_keys()
 
 
 def test_chunks_of_a_window_that_lives_long_are_put_together(monkeypatch: Any) -> None:
-    monkeypatch.setattr(columnar, "MERGE_EVERY", 5)
+    monkeypatch.setattr(windows, "MERGE_EVERY", 5)
     with mr.testing.Harness(sums(), intervals=1) as h:
         counts = []
         for n in range(17):
@@ -88,9 +88,15 @@ def test_keys_that_share_a_hash_do_not_share_a_sum() -> None:
     same = np.array([7, 7], np.uint64)
     records = Keyed([b"sa", b"sb"], same, np.array([0, 1]), [{"value": 1}, {"value": 2}], [1, 2])
 
-    chunks = columns.absorb(records, 0).chunks[10] + columns.absorb(records, 0).chunks[10]
-    emitted = columns.emit(10, chunks, 0)
+    def run(records: Keyed | None, stored: list[Stored], low_watermark_us: int) -> Done:
+        return columns.run(Bundle(records, 1, 0, low_watermark_us, 0, lambda _: stored))
 
+    (chunk,) = run(records, [], 0).added[10]
+    stored = [Stored(b"C1", 10, chunk), Stored(b"C2", 10, chunk)]
+    done = run(None, stored, 10)
+    (emitted,) = done.emitted
+
+    assert done.removed == [b"C1", b"C2"]
     assert dict(zip(emitted.keys, emitted.values, strict=True)) == {b"sa": 2, b"sb": 4}
 
 
@@ -114,3 +120,42 @@ def test_a_change_from_columns_to_keys_is_refused_by_the_checkpoint() -> None:
 
     assert plain["computations"]["sums"]["kept as"] == "columns"
     assert "kept as" not in refined.build().describe()["computations"]["sums"]
+
+
+def test_a_session_goes_on_in_a_chunk_that_is_not_due(monkeypatch: Any) -> None:
+    p = mr.Pipeline("columns")
+    keyed = p.inject("elements", format=dict).key_by("key")
+    keyed.window(mr.Sessions(10)).sum("value").to("sums")
+    with mr.testing.Harness(p, intervals=1) as h:
+        h.inject("elements", [({"key": "a", "value": 1}, 0), ({"key": "b", "value": 1}, 2)])
+        h.inject("elements", [({"key": "a", "value": 1}, 9)])
+        h.advance_watermark("elements", 15)  # past [0, 10) and [2, 12), not past [9, 19)
+        assert [(out.key, out.pane.window) for out in h.outputs("sums") if out.pane] == [
+            ("b", mr.Window(2, 12))
+        ]
+        assert h.output_low_watermark("sums") == 15
+        h.inject("elements", [({"key": "a", "value": 1}, 18)])
+        h.crash()
+        h.advance_watermark("elements", 28)
+
+        assert [(out.value, out.pane.window) for out in h.outputs("sums")[1:] if out.pane] == [
+            (3, mr.Window(0, 28))
+        ]
+        assert stored(h) == []
+
+
+def test_what_expired_alone_is_kept_where_its_session_lives() -> None:
+    p = mr.Pipeline("columns")
+    keyed = p.inject("elements", format=dict).key_by("key")
+    keyed.window(mr.Sessions(10)).sum("value").to("sums")
+    with mr.testing.Harness(p, intervals=1) as h:
+        h.inject("elements", [({"key": "a", "value": 1}, 20)])
+        h.advance_watermark("elements", 25)
+        late = [({"key": key, "value": 1}, at) for key, at in (("a", 12), ("a", 1), ("b", 12))]
+        h.inject("elements", late)
+        h.advance_watermark("elements", 40)
+
+        assert [(out.key, out.value, out.pane.window) for out in h.outputs("sums") if out.pane] == [
+            ("a", 2, mr.Window(12, 30))
+        ]
+        assert h.counters("sums").counted == {"dropped_late": 2}
