@@ -67,7 +67,7 @@ def rows(format: Any, *values: Any, first: int = 0) -> pa.RecordBatch:
         [coder.encode(value) for value in values],
         [f"key {n}" for n in range(len(values))],
         pa.array([1_000_000 * n for n in range(len(values))], pa.int64()),
-        [struct.pack(">qq", 1, first + n) for n in range(len(values))],
+        pa.array([struct.pack(">qq", 1, first + n) for n in range(len(values))], pa.binary()),
     )
     return pa.RecordBatch.from_struct_array(array)
 

@@ -146,6 +146,14 @@ class PanedCoder:
             for data, tail in zip(inner, tails, strict=True)
         ]
 
+    def parts(self, data: bytes) -> tuple[Any, bytes]:
+        """Return the plain value and its pane, encoded; see :func:`decode_pane`."""
+        try:
+            inner, pane = _decode_parts(data)
+        except msgspec.ValidationError as refused:
+            raise CoderError(f"these bytes are not a value with its pane: {refused}.") from None
+        return self._inner.decode(inner), bytes(pane)
+
     def decode(self, data: bytes) -> Any:
         """Return a :class:`Paned`, or a plain value if it had no pane."""
         try:
@@ -175,6 +183,10 @@ def _paned_coder(format: Any, retracts: bool) -> PanedCoder:
 _encode = msgspec.msgpack.Encoder().encode
 _LENGTHS = [bytes([length]) for length in range(256)]
 _decode = msgspec.msgpack.Decoder(tuple[bytes, Pane | None]).decode
+_decode_parts = msgspec.msgpack.Decoder(tuple[bytes, msgspec.Raw]).decode
+
+#: Returns an encoded pane, or None, as it was.
+decode_pane = msgspec.msgpack.Decoder(Pane | None).decode
 
 
 @dataclass(frozen=True, repr=False)

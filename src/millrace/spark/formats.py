@@ -42,8 +42,7 @@ class Columns:
     """
 
     def __init__(self, format: Any, coder: Coder) -> None:
-        self._decode = coder.decode
-        self._paned = isinstance(coder, PanedCoder)
+        self._coder = coder
         self.retracts = isinstance(coder, PanedCoder) and coder.retracts
         if isinstance(coder, PanedCoder):
             format = coder.format
@@ -54,7 +53,7 @@ class Columns:
         parts = [(name, *_types(kind)) for name, kind in named.items()]
         extras = [("_key", *_SCALARS[str]), ("_timestamp", *_SCALARS[dt.datetime])]
         extras.append(("_id", *_SCALARS[bytes]))
-        if self._paned:
+        if isinstance(coder, PanedCoder):
             extras += [(name, arrow, ddl) for name, arrow, ddl, _ in panes.COLUMNS]
         for reserved, *_ in extras:
             if reserved in named:
@@ -68,10 +67,14 @@ class Columns:
         self.ddl = f"struct<{', '.join(declared)}>"
 
     def array(
-        self, values: list[bytes], keys: list[str | None], timestamps: pa.Array, ids: list[bytes]
+        self, values: list[bytes], keys: list[str | None], timestamps: pa.Array, ids: pa.Array
     ) -> pa.StructArray:
         """Return records as one struct array."""
-        decoded, its_panes = panes.split([self._decode(value) for value in values])
+        coder, of_panes = self._coder, list[pa.Array]()
+        if isinstance(coder, PanedCoder):
+            decoded, of_panes = panes.decode(coder, values)
+        else:
+            decoded = [coder.decode(value) for value in values]
         if self._flat:
             columns = [
                 [
@@ -96,8 +99,8 @@ class Columns:
         arrays += [
             pa.array(keys, pa.string()),
             timestamps.cast(pa.timestamp("us", tz="UTC")),
-            pa.array(ids, pa.binary()),
-            *(panes.arrays(its_panes) if self._paned else []),
+            ids,
+            *of_panes,
         ]
         return pa.StructArray.from_arrays(arrays, fields=list(self.arrow))
 

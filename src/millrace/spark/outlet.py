@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.model.keys import decode_key
+from millrace.model.keys import decode_keys
 from millrace.spark import wire
 from millrace.spark.runtime import Runtime
-from millrace.windmill.record_ids import record_id
 from millrace.windmill.source_ids import unseal
 
 
@@ -57,14 +57,9 @@ class Outlet:
                 arrays.append(
                     columns.array(
                         values,
-                        [key_text(key) for key in rows.column("key").to_pylist()],
+                        key_texts(rows.column("key").to_pylist()),
                         rows.column("ts"),
-                        [
-                            record_id(origin, sequence)
-                            for origin, sequence in zip(
-                                origins.tolist(), sequences.tolist(), strict=True
-                            )
-                        ],
+                        _ids(origins, sequences),
                     )
                 )
             else:
@@ -72,9 +67,22 @@ class Outlet:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def key_text(encoded: bytes | None) -> str | None:
-    """Return a key for a sink's ``_key`` column: text as it is, else its repr."""
-    if not encoded:
-        return None
-    key = decode_key(encoded)
-    return key if isinstance(key, str) else repr(key)
+def key_texts(encoded: list[bytes | None]) -> list[str | None]:
+    """Return keys for a sink's ``_key`` column: text as it is, else its repr.
+
+    >>> from millrace.model.keys import encode_key
+    >>> key_texts([encode_key("JFK"), encode_key(7), None])
+    ['JFK', '7', None]
+    """
+    keys = iter(decode_keys([key for key in encoded if key]))
+    texts = (key if isinstance(key, str) else repr(key) for key in keys)
+    return [next(texts) if key else None for key in encoded]
+
+
+def _ids(origins: npt.NDArray[np.int64], sequences: npt.NDArray[np.int64]) -> pa.Array:
+    """Return the ids of records as :func:`~millrace.windmill.record_ids.record_id` makes them."""
+    halves = np.stack([origins, sequences], axis=1).astype(">i8").tobytes()
+    ids = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(16), len(origins), [None, pa.py_buffer(halves)]
+    )
+    return ids.cast(pa.binary())

@@ -5,12 +5,12 @@ A stream that comes out of a grouping has them; a value without a pane has nulls
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from millrace.model.pane import Pane, Paned
+from millrace.model.pane import Pane, PanedCoder, decode_pane
 
 _INSTANT = (pa.timestamp("us", tz="UTC"), "timestamp")
 _TEXT = (pa.string(), "string")
@@ -32,22 +32,27 @@ COLUMNS: list[tuple[str, pa.DataType, str, Callable[[Pane], Any]]] = [
 ]
 
 
-def split(values: list[Any]) -> tuple[list[Any], list[Pane | None]]:
-    """Return plain values and their panes.
+def decode(coder: PanedCoder, values: Sequence[bytes]) -> tuple[list[Any], list[pa.Array]]:
+    """Return plain values, and a column of their panes for each of :data:`COLUMNS`.
 
-    >>> from millrace.model.pane import Window
-    >>> split([Paned(3, Pane(Window(0, 10))), 4])[0]
-    [3, 4]
+    The panes of a batch are mostly those of a few windows, so each different one is read once.
+
+    >>> from millrace.model.pane import Paned, Window
+    >>> coder = PanedCoder(int)
+    >>> encoded = [coder.encode(Paned(3, Pane(Window(0, 10)))), coder.encode(4)]
+    >>> plain, columns = decode(coder, encoded)
+    >>> plain, columns[1].cast(pa.int64()).to_pylist()
+    ([3, 4], [10, None])
     """
-    return (
-        [value.value if type(value) is Paned else value for value in values],
-        [value.pane if type(value) is Paned else None for value in values],
-    )
-
-
-def arrays(panes: list[Pane | None]) -> list[pa.Array]:
-    """Return a column for each of :data:`COLUMNS`."""
-    return [
-        pa.array([None if pane is None else get(pane) for pane in panes], kind)
-        for _, kind, _, get in COLUMNS
-    ]
+    index: dict[bytes, int] = {}
+    plain, which = [], []
+    for inner, pane in map(coder.parts, values):
+        plain.append(inner)
+        which.append(index.setdefault(pane, len(index)))
+    panes = [decode_pane(pane) for pane in index]
+    positions = pa.array(which, pa.int32())
+    columns = []
+    for _, kind, _, get in COLUMNS:
+        distinct = pa.array([None if pane is None else get(pane) for pane in panes], kind)
+        columns.append(distinct.take(positions))
+    return plain, columns
