@@ -304,7 +304,7 @@ class Buffer(mr.Computation):
 
 
 def buffering(p: mr.Pipeline, sources: Mapping[str, Any]) -> None:
-    inject(p, sources, "numbers", skew="15 s", idle="25 s")
+    inject(p, sources, "numbers", skew="15 s", idle="31 s")
     p.add(Buffer)
 
 
@@ -407,20 +407,17 @@ SCRIPT: list[dict[str, Any]] = [
             order(40, "pending", "wall set", "pending", 30, hold=40),
         ],
     },
-    {"restart": True, "clock": 21 * SECOND},
-    {
-        "clicks": [(2, 10, 5 * SECOND), (-5, 14, 30 * SECOND)],
-        "visits": [("joe", T0 + 9 * SECOND), ("ida", T0 + 17 * SECOND)],
-        "numbers": {"fast": 100, "slow": 30},
-    },
-    {"clock": 30 * SECOND},
+    {"restart": True, "clock": 30 * SECOND},
     {
         "events": [("bob", 9, "e", 40 * SECOND), ("ann", 10, None, 11 * SECOND)],
-        "views": [(2, 14, 40 * SECOND), (2, 15, 3 * SECOND)],
+        "clicks": [(2, 10, 5 * SECOND), (-5, 14, 30 * SECOND)],
+        "visits": [("joe", T0 + 9 * SECOND), ("ida", T0 + 27 * SECOND)],
+        "numbers": {"fast": 100, "slow": 30},
     },
     {"clock": 61 * SECOND},
     {
         "events": [("ann", 11, "f", 39 * SECOND)],
+        "views": [(2, 14, 40 * SECOND), (2, 15, 3 * SECOND)],
         "orders": [order(61, "newest", "produce", "on time", 61)],
         "numbers": {"fast": 100, "slow": 60},
     },
