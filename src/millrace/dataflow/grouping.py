@@ -208,9 +208,9 @@ class GroupByKeyAndWindow(Computation):
             return None
         name = repr(AtWatermark())
         if type(window_fn) is FixedWindows:
-            return WindowColumns(window_fn, self.combine, self._pick, name, self.output)
+            return WindowColumns(self.combine, self._pick, name, self.output, window_fn)
         if type(window_fn) is Sessions:
-            return SessionColumns(window_fn, self.combine, self._pick, name, self.output)
+            return SessionColumns(self.combine, self._pick, name, self.output, window_fn)
         return None
 
     # -- elements ----------------------------------------------------------------------------------

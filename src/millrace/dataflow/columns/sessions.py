@@ -12,7 +12,7 @@ Source: Dataflow patent, FIG. 5, "MergeWindows"; here for all keys at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +20,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from millrace.dataflow.aggregations import CombineFn
 from millrace.dataflow.columns.numbers import (
     DTYPES,
     Ints,
@@ -33,9 +32,10 @@ from millrace.dataflow.columns.numbers import (
     too_large,
     weights,
 )
+from millrace.dataflow.columns.plain import PlainGrouping
 from millrace.dataflow.windows import Sessions
 from millrace.model.bundle import Bundle, Done, Emitted, Keyed, Stored
-from millrace.model.pane import Pane, Window
+from millrace.model.pane import Window
 from millrace.model.time import MAX_TIMESTAMP
 
 #: With more chunks than these, all are merged: each costs a search whenever a session ends.
@@ -90,26 +90,15 @@ class _Stretches(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class SessionColumns:
+@dataclass(frozen=True, repr=False)
+class SessionColumns(PlainGrouping):
     """Folds bundles and chunks into sessions.
 
     Attributes:
         window_fn: Of the grouping.
-        combine: Of the grouping; :func:`~millrace.dataflow.columns.foldable`.
-        pick: Chooses the value to aggregate of an element.
-        trigger: The trigger that fires, as text.
-        output: Output stream.
     """
 
     window_fn: Sessions
-    combine: CombineFn
-    pick: Callable[[Any], Any]
-    trigger: str
-    output: str
-
-    def __repr__(self) -> str:
-        return "columns"
 
     def run(self, bundle: Bundle) -> Done:
         """Return the sessions that are over, and chunks of the others."""
@@ -146,9 +135,7 @@ class SessionColumns:
             self._rescue(records, stored, starts, ends, kept, done.refused)
             if done.refused:  # but not what is dropped
                 numbers, done.refused = numbers_of(self.combine, pick, values, kept)
-        dropped, lifted = int(elements[~kept].sum()), int(elements[partials].sum())
-        done.counted.update({"dropped_late": dropped} if dropped else {})
-        done.counted.update({"lifted": lifted} if lifted else {})
+        self._count(done, elements, kept, partials)
         kept[list(done.refused)] = False
         floats = np.array([type(number) is float for number in numbers], dtype=bool)
         made = []
@@ -268,7 +255,7 @@ class SessionColumns:
         return found
 
     def _panes(self, sessions: _Stretches, wall_time_us: int) -> Emitted:
-        pane = Pane(Window(), production_time=wall_time_us, percentile=100, trigger=self.trigger)
+        pane = self._pane(Window(), wall_time_us)
         ends = sessions.ends.tolist()
         return Emitted(
             self.output,

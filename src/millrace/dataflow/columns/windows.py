@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from millrace.dataflow.aggregations import CombineFn
 from millrace.dataflow.columns.numbers import (
     DTYPES,
     Ints,
@@ -23,9 +22,10 @@ from millrace.dataflow.columns.numbers import (
     too_large,
     weights,
 )
+from millrace.dataflow.columns.plain import PlainGrouping
 from millrace.dataflow.windows import FixedWindows
 from millrace.model.bundle import Bundle, Done, Emitted, Keyed, Stored
-from millrace.model.pane import Pane, Window
+from millrace.model.pane import Window
 from millrace.model.time import MAX_TIMESTAMP
 
 #: A window that lives for very many bundles has its chunks put together once in so many.
@@ -54,26 +54,15 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True):
 _Folded = tuple[list[bytes], list[int], list[Any], list[int]]
 
 
-@dataclass(frozen=True)
-class WindowColumns:
+@dataclass(frozen=True, repr=False)
+class WindowColumns(PlainGrouping):
     """Folds bundles into chunks, and chunks into panes.
 
     Attributes:
         window_fn: Of the grouping.
-        combine: Of the grouping; :func:`~millrace.dataflow.columns.foldable`.
-        pick: Chooses the value to aggregate of an element.
-        trigger: The trigger that fires, as text.
-        output: Output stream.
     """
 
     window_fn: FixedWindows
-    combine: CombineFn
-    pick: Callable[[Any], Any]
-    trigger: str
-    output: str
-
-    def __repr__(self) -> str:
-        return "columns"
 
     def run(self, bundle: Bundle) -> Done:
         """Return the panes of the windows that are complete, and chunks of the others."""
@@ -99,9 +88,7 @@ class WindowColumns:
         ends = self._ends(records)
         elements, partials = weights(records.values)
         kept = ends > low_watermark_us
-        dropped, lifted = int(elements[~kept].sum()), int(elements[partials].sum())
-        done.counted.update({"dropped_late": dropped} if dropped else {})
-        done.counted.update({"lifted": lifted} if lifted else {})
+        self._count(done, elements, kept, partials)
         numbers, done.refused = numbers_of(self.combine, self.pick, records.values, kept)
         kept[list(done.refused)] = False
         floats = np.array([type(number) is float for number in numbers], dtype=bool)
@@ -166,7 +153,7 @@ class WindowColumns:
     def _panes(self, end_us: int, chunks: Sequence[bytes], wall_time_us: int) -> Emitted:
         """Return the panes of a window, by key."""
         window = Window(end_us - self.window_fn.size_us, end_us)
-        pane = Pane(window, production_time=wall_time_us, percentile=100, trigger=self.trigger)
+        pane = self._pane(window, wall_time_us)
         keys, hashes, numbers, counts = self._together([_decode(chunk) for chunk in chunks])
         values = results(self.combine, numbers, counts)
         at_us = min(end_us, MAX_TIMESTAMP) - 1
