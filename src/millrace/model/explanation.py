@@ -77,6 +77,7 @@ class Explanation:
        │  where  FixedWindows('1 h')
        │  when   Repeat(AtWatermark())
        │  how    ACCUMULATING
+       │  kept   as columns, all keys together
        └─ stream 'totals' (any, with panes): nobody reads it
     """
 
@@ -132,6 +133,8 @@ class Explanation:
         delivery = "exactly once" if spec.guarantees.delivery is EXACTLY_ONCE else "at least once"
         productions = spec.guarantees.productions.value.lower()
         notes = list(spec.instance.described())
+        if spec.columns is not None:
+            notes.append(f"kept   as {spec.columns!r}, all keys together")
         notes += [
             f"drops what {stream!r} delivers again: ids are kept for {format_duration(slack)}"
             for stream, slacks in spec.slacks.items()

@@ -95,6 +95,7 @@ with_timestamps(len, backwards='3 d'), to 'out'
 │  │  where  FixedWindows('1 h')
 │  │  when   Repeat(AtWatermark())
 │  │  how    ACCUMULATING
+│  │  kept   as columns, all keys together
 │  └─ stream 'seen' (int, with panes): nobody reads it
 └─ 'totals' (exactly once, strong productions)
    │  what   Sum() of 'points'
@@ -106,7 +107,7 @@ allowed lateness 2 d
    └─ stream 'totals' (int, with panes and retractions)
       ├─ edge 4 by_key() -> 'Alarm'
       └─ edge 5 by(band) -> 'best'
-            not lifted: its input is of panes, which may be taken back
+            not lifted: its input is of panes, or has windows already
 
 level 2
 ├─ 'Alarm' (at least once, weak productions)

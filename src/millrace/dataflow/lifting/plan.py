@@ -72,7 +72,7 @@ def _hindrance(grouping: GroupByKeyAndWindow, coder: Coder) -> str | None:
     if isinstance(coder, PartialCoder):
         return "it gets partials already"
     if isinstance(coder, PanedCoder):
-        return "its input is of panes, which may be taken back"
+        return "its input is of panes, or has windows already"
     if type(windowing.window_fn) not in _WINDOWS:
         return f"{windowing.window_fn!r} assigns windows to one element at a time"
     if fold_of(combine) is None and not isinstance(combine, Distinct):
