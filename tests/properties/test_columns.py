@@ -140,7 +140,7 @@ def compare(
     how = {"trigger": trigger, "mode": mode}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns_of_windows, "MERGE_EVERY", 2)
-        patch.setattr(columns_of_sessions, "CHUNKS_MAX", 4)
+        patch.setattr(columns_of_sessions, "MERGE_EVERY", 3)
         patch.setattr(columns_of_sessions, "PART_LEAST", 2)
         columns = run(script, window_fn, combine, how, format, lift)
     event(f"{bool(columns[0])} panes")

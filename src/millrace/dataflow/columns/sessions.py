@@ -12,7 +12,7 @@ Source: Dataflow patent, FIG. 5, "MergeWindows"; here for all keys at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -38,8 +38,8 @@ from millrace.model.bundle import Bundle, Done, Emitted, Keyed, Stored
 from millrace.model.pane import Window
 from millrace.model.time import MAX_TIMESTAMP
 
-#: With more chunks than these, all are merged: each costs a search whenever a session ends.
-CHUNKS_MAX: Final = 32
+#: Once in so many bundles all chunks are merged: each costs a search whenever a session ends.
+MERGE_EVERY: Final = 32
 
 #: What is put back is cut by end into so many chunks of at least so many stretches, so that what
 #: ends late is not read for what ends soon.
@@ -103,24 +103,20 @@ class SessionColumns(PlainGrouping):
     def run(self, bundle: Bundle) -> Done:
         """Return the sessions that are over, and chunks of the others."""
         done = Done()
-        stored = list(bundle.stored(MAX_TIMESTAMP))
         fresh = []
         if bundle.records is not None:
-            fresh = self._absorb(bundle.records, stored, bundle.low_watermark_before_us, done)
-        until_us = MAX_TIMESTAMP if len(stored) >= CHUNKS_MAX else bundle.low_watermark_us
-        due = [chunk for chunk in stored if chunk.at_us <= until_us]
-        others = [chunk for chunk in stored if chunk.at_us > until_us]
+            fresh = self._absorb(bundle.records, bundle, done)
+        merges = bundle.number % MERGE_EVERY == 0
+        due = list(bundle.stored(MAX_TIMESTAMP if merges else bundle.low_watermark_us))
         parts = [*map(_stretches, (_decode(chunk.chunk) for chunk in due)), *fresh]
         done.removed = [chunk.row for chunk in due]
         if parts:
-            self._finish(self._merged(parts), others, bundle, done)
+            self._finish(self._merged(parts), bundle, done)
         return done
 
     # -- elements ----------------------------------------------------------------------------------
 
-    def _absorb(
-        self, records: Keyed, stored: list[Stored], low_watermark_us: int, done: Done
-    ) -> list[_Stretches]:
+    def _absorb(self, records: Keyed, bundle: Bundle, done: Done) -> list[_Stretches]:
         """Return the stretches of a bundle's records."""
         starts = np.array(records.timestamps, dtype=np.int64)
         ends = starts + self.window_fn.gap_us
@@ -128,10 +124,11 @@ class SessionColumns(PlainGrouping):
         for n in partials:
             window = records.values[n].window
             starts[n], ends[n] = window.start, window.end
-        kept = ends > low_watermark_us
+        kept = ends > bundle.low_watermark_before_us
         pick, values = self.pick, records.values
         numbers, done.refused = numbers_of(self.combine, pick, values, np.ones_like(kept))
         if not kept.all():
+            stored = list(bundle.stored(MAX_TIMESTAMP))
             self._rescue(records, stored, starts, ends, kept, done.refused)
             if done.refused:  # but not what is dropped
                 numbers, done.refused = numbers_of(self.combine, pick, values, kept)
@@ -214,12 +211,14 @@ class SessionColumns(PlainGrouping):
             np.add.reduceat(counts[order], begins),
         )
 
-    def _finish(
-        self, sessions: _Stretches, others: list[Stored], bundle: Bundle, done: Done
-    ) -> None:
+    def _finish(self, sessions: _Stretches, bundle: Bundle, done: Done) -> None:
         """Emit the sessions that are over, and put the rest back."""
         over = sessions.ends <= bundle.low_watermark_us
-        going_on = self._going_on(sessions, np.flatnonzero(over), others)
+        going_on = {}
+        if over.any():
+            removed = set(done.removed)
+            others = (one for one in bundle.stored(MAX_TIMESTAMP) if one.row not in removed)
+            going_on = self._going_on(sessions, np.flatnonzero(over), others)
         for n, at_us in going_on.items():
             _put(sessions.take(np.array([n])), done, at_us)
         left = np.flatnonzero(~over)
@@ -235,13 +234,13 @@ class SessionColumns(PlainGrouping):
                 _put(sessions.take(part), done)
 
     def _going_on(
-        self, sessions: _Stretches, over: npt.NDArray[np.intp], others: list[Stored]
+        self, sessions: _Stretches, over: npt.NDArray[np.intp], others: Iterable[Stored]
     ) -> dict[int, int]:
         """Return the sessions that a stretch in another chunk goes on from, and its instant."""
         found: dict[int, int] = {}
         by_hash = over[np.argsort(sessions.hashes[over], kind="stable")]
         hashes = sessions.hashes[by_hash]
-        for other in others if len(over) else ():
+        for other in others:
             chunk = _decode(other.chunk)
             theirs = np.frombuffer(chunk.hashes, "<u8")
             first, last = np.searchsorted(theirs, hashes), np.searchsorted(theirs, hashes, "right")
