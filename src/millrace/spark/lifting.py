@@ -148,10 +148,11 @@ class _Native:
             if edge.lift is None or source is None:
                 continue
             chosen = edges == edge.number
-            self.report.liftable += int(np.count_nonzero(chosen))
+            count = int(np.count_nonzero(chosen))
+            self.report.liftable += count
+            self.report.partials += count
             found = self._lift(batch, chosen, edge, source)
             if found is None:
-                self.report.partials += int(np.count_nonzero(chosen))
                 continue
             rows, lifted = found
             origin = injected_origin(source.number, self._manifest.epoch)
@@ -159,7 +160,7 @@ class _Native:
             yield _widened(partial_rows(rows, edge, lifted, origins), schema)
             taken = rows.filter(pa.array(lifted.taken))
             self._seen.note(edge, pa.Table.from_batches([taken]), taken.column("ts").to_numpy())
-            self.report.partials += len(lifted) + rows.num_rows - taken.num_rows
+            self.report.partials += len(lifted) - taken.num_rows
             left = np.ones(len(edges), dtype=bool)
             left[np.flatnonzero(chosen)[lifted.taken]] = False
             batch, edges = batch.filter(pa.array(left)), edges[left]

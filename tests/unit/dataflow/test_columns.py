@@ -159,3 +159,17 @@ def test_what_expired_alone_is_kept_where_its_session_lives() -> None:
             ("a", 2, mr.Window(12, 30))
         ]
         assert h.counters("sums").counted == {"dropped_late": 2}
+
+
+def test_many_sessions_that_go_on_are_one_chunk() -> None:
+    p = mr.Pipeline("columns")
+    keyed = p.inject("elements", format=dict).key_by("key")
+    keyed.window(mr.Sessions(10)).sum("value").to("sums")
+    with mr.testing.Harness(p, intervals=1) as h:
+        for at in (0, 9):
+            h.inject("elements", [({"key": n, "value": 1}, at) for n in range(300)])
+        h.advance_watermark("elements", 15)
+        assert stored(h).count(rows.CHUNKS) == 2
+        h.advance_watermark("elements", 19)
+
+        assert [out.value for out in h.outputs("sums")] == [2] * 300

@@ -214,13 +214,14 @@ class SessionColumns(PlainGrouping):
     def _finish(self, sessions: _Stretches, bundle: Bundle, done: Done) -> None:
         """Emit the sessions that are over, and put the rest back."""
         over = sessions.ends <= bundle.low_watermark_us
-        going_on = {}
+        going_on: dict[int, int] = {}
         if over.any():
             removed = set(done.removed)
             others = (one for one in bundle.stored(MAX_TIMESTAMP) if one.row not in removed)
             going_on = self._going_on(sessions, np.flatnonzero(over), others)
-        for n, at_us in going_on.items():
-            _put(sessions.take(np.array([n])), done, at_us)
+        for at_us in sorted(set(going_on.values())):
+            together = [n for n, instant_us in going_on.items() if instant_us == at_us]
+            _put(sessions.take(np.array(together)), done, at_us)
         left = np.flatnonzero(~over)
         over[list(going_on)] = False
         ended = np.flatnonzero(over)
