@@ -11,6 +11,7 @@ import pytest
 import millrace as mr
 
 SECOND = mr.SECOND
+WHAT = ("sums", "counts", "letters")
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -27,6 +28,8 @@ def pipeline(scores: Any) -> mr.Pipeline:
     how = {"mode": mr.ACCUMULATING_AND_RETRACTING, "allowed_lateness": "1 h"}
     for lift, prefix in ((None, "lifted"), (False, "plain")):
         by_team.window(mr.FixedWindows("10 s"), lift=lift, **how).sum("points").to(f"{prefix} sums")
+        how_many = by_team.window(mr.FixedWindows("10 s"), lift=lift, **how)
+        how_many.sum(lambda score: len(score.team)).to(f"{prefix} letters")
         by_team.window(mr.Sessions("400 ms"), lift=lift, **how).count().to(f"{prefix} counts")
     return p
 
@@ -62,14 +65,14 @@ class Panes:
 
 
 def keep(p: mr.Pipeline) -> dict[str, Panes]:
-    kept = {f"{how} {what}": Panes() for how in ("lifted", "plain") for what in ("sums", "counts")}
+    kept = {f"{how} {what}": Panes() for how in ("lifted", "plain") for what in WHAT}
     for stream, sink in kept.items():
         p.sink(stream, sink)
     return kept
 
 
 def check(kept: dict[str, Panes], counters: Any, least: int) -> None:
-    for what in ("sums", "counts"):
+    for what in WHAT:
         lifted, plain = counters[f"lifted {what}"], counters[f"plain {what}"]
         assert lifted.counted.pop("lifted") > least
         assert len(kept[f"plain {what}"].by_window) > 20

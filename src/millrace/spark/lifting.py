@@ -15,11 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.dataflow.formats import itself
 from millrace.dataflow.lifting import Lift, Lifted
 from millrace.model.topology import Edge, Topology
 from millrace.spark import wire
 from millrace.spark.runtime import Blueprint, Runtime, SourceColumns, runtime_of
 from millrace.spark.seen import Seen
+from millrace.spark.values import ValueReader
 from millrace.windmill.manifest import Manifest, decode_manifest
 from millrace.windmill.record_ids import injected_origin
 
@@ -186,27 +188,39 @@ class _Native:
         reader = self._runtime.readers[edge.stream]
         lift: Lift = edge.lift
         accepted = reader.accepted(struct)
-        values = None
+        values = picked = None
         if lift.needs_values:
             values = reader.column(struct, lift.column, lift.pick)
             if values is None:
-                return None
-        keys, hashes = rows.column("key"), rows.column("hash").to_numpy().view(np.uint64)
-        times = rows.column("ts").to_numpy()
-        if accepted.all():
-            found = lift.apply(keys, hashes, times, values, by_time=self._stage.by_time)
-            return None if found is None else (rows, found)
+                picked = _picked(reader, struct, accepted, lift)
+                if picked is None:
+                    return None
         only = pa.array(accepted)
-        found = lift.apply(
-            keys.filter(only),
-            hashes[accepted],
-            times[accepted],
-            None if values is None else values.filter(only),
-            by_time=self._stage.by_time,
-        )
+        keys, hashes = rows.column("key"), rows.column("hash").to_numpy().view(np.uint64)
+        times, by_time = rows.column("ts").to_numpy(), self._stage.by_time
+        if not accepted.all():
+            keys, hashes, times = keys.filter(only), hashes[accepted], times[accepted]
+            values = None if values is None else values.filter(only)
+        if picked is not None:
+            found = lift.apply_picked(keys, hashes, times, picked, by_time=by_time)
+        else:
+            found = lift.apply(keys, hashes, times, values, by_time=by_time)
         if found is None:
             return None
         return rows, found.at(np.flatnonzero(accepted), len(accepted))
+
+
+def _picked(
+    reader: ValueReader, struct: pa.StructArray, accepted: npt.NDArray[np.bool_], lift: Lift
+) -> list[Any] | None:
+    """Return what a function picks of the accepted values; None if it fails, or there is none."""
+    if lift.column is not None or lift.pick is itself:
+        return None
+    values = reader.read(struct).values
+    try:
+        return [lift.pick(values[n]) for n in np.flatnonzero(accepted).tolist()]
+    except Exception:  # noqa: BLE001  the grouping meets it too, and can say at which record
+        return None
 
 
 def _times(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:

@@ -176,6 +176,18 @@ class Lift:
             picked = [pick(decode(value)) for value in encoded.to_pylist()]
         except Exception:  # noqa: BLE001  the grouping meets it too, and can say at which record
             return None
+        return self.apply_picked(keys, hashes, timestamps, picked, by_time=by_time)
+
+    def apply_picked(
+        self,
+        keys: pa.Array,
+        hashes: npt.NDArray[np.uint64],
+        timestamps: npt.NDArray[np.int64],
+        picked: list[Any],
+        *,
+        by_time: bool = False,
+    ) -> Lifted | None:
+        """Return the partials of records, as :meth:`apply` does, of values as Python has them."""
         kinds = [type(value) for value in picked]
         made = []
         for kind, arrow in _ARROW.items():
