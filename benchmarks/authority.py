@@ -27,7 +27,7 @@ from rich.table import Table
 
 import millrace as mr
 from benchmarks.machine import describe
-from millrace.model.topology import Topology
+from millrace.compile.topology import Topology
 from millrace.watermark.authority import Authority
 from millrace.watermark.report import NOTHING_PENDING, Report
 

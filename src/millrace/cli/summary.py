@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from millrace.compile.topology import injector_name
 from millrace.model.errors import CheckpointMismatch, StoreError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.model.topology import injector_name
 from millrace.store import (
     HardState,
     LocalHardState,

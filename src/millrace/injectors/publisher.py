@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import CLAIM, PUNCTUATION
 from millrace.injectors.policy import LowWatermarkPolicy, WatermarkColumn
@@ -27,7 +28,6 @@ from millrace.model.time import (
     SECOND,
     format_timestamp,
 )
-from millrace.model.topology import Topology
 from millrace.watermark.process import ONLY, Process
 
 #: Says when processes become idle, come back, and are missed.

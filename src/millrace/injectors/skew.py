@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from millrace.compile.topology import Topology, injector_name
 from millrace.model.time import MIN_TIMESTAMP
-from millrace.model.topology import Topology, injector_name
 
 
 def too_far(

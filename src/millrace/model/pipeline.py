@@ -19,8 +19,8 @@ from millrace.model.stream import Step, Stream
 from millrace.model.time import DAY, HOUR, Duration, duration_us
 
 if TYPE_CHECKING:
-    from millrace.model.explanation import Explanation
-    from millrace.model.topology import Topology
+    from millrace.compile.explanation import Explanation
+    from millrace.compile.topology import Topology
 
 
 #: Slack where none is given: "typically on the order of a few hours" (MillWheel, 6.1.1).
@@ -300,9 +300,8 @@ class Pipeline:
         Raises:
             PipelineError: Unknown stream, cycle, formats that disagree, missing key extractor.
         """
-        from millrace.model.topology import build
-
-        return build(self)
+        topology: Topology = _compiler("build").build(self)
+        return topology
 
     def explain(self) -> Explanation:
         """Return how it runs: stages, what is fused into them, edges and keys, windows. Print it.
@@ -313,12 +312,11 @@ class Pipeline:
         Raises:
             PipelineError: The pipeline, or a source, cannot run.
         """
-        from millrace.model.explanation import Explanation
-
         topology = self.build()
-        if any(injection.source is not None for injection in self.injections.values()):
-            return Explanation(topology, _spark().python_reasons(topology))
-        return Explanation(topology)
+        bound = any(injection.source is not None for injection in self.injections.values())
+        reasons = _spark().python_reasons(topology) if bound else {}
+        explanation: Explanation = _compiler("explanation").Explanation(topology, reasons)
+        return explanation
 
     def start(self, spark: Any, *, checkpoint: str, **options: Any) -> Any:
         """Run on Spark until stopped; see :func:`millrace.spark.start` for options and errors.
@@ -373,9 +371,14 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _compiler(module: str) -> Any:
+    # Up the layers, by name and only when called: the compiler is made of the model.
+    return importlib.import_module(f"millrace.compile.{module}")
+
+
 def _spark() -> Any:
-    # The one call up the layers: a pipeline must be startable from itself, and importing it must
-    # not import PySpark. By name and only when called, so neither happens.
+    # Up the layers, too: a pipeline must be startable from itself, and importing it must not
+    # import PySpark.
     return importlib.import_module("millrace.spark")
 
 

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from millrace.compile.topology import INJECTOR
 from millrace.model.errors import PipelineError
 from millrace.model.record import LateRecord
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
-from millrace.model.topology import INJECTOR
 from millrace.observe.two_clocks import Scale, new_axes
 from millrace.store import open_location
 from millrace.windmill.history import History, Moment

@@ -12,8 +12,8 @@ from millrace.spark.postgres import PostgreSQL
 from millrace.spark.sinks import Console, Memory, Parquet
 
 if TYPE_CHECKING:
+    from millrace.compile.topology import Topology
     from millrace.model.pipeline import Pipeline
-    from millrace.model.topology import Topology
     from millrace.spark.run import Run
     from millrace.spark.status import Status
 

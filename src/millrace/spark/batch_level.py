@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.compile.topology import ComputationSpec
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.model.topology import ComputationSpec
 from millrace.spark import wire
 from millrace.spark.inbox import Inbox
 from millrace.spark.lifting import Lifter

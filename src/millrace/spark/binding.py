@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
-from millrace.model.topology import Topology
 from millrace.spark.formats import Columns
 from millrace.windmill.epochs import Epochs
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.compile.topology import ComputationSpec, Edge
 from millrace.model.time import EARLIEST_RECORD
-from millrace.model.topology import ComputationSpec, Edge
 from millrace.spark import processes, wire
 from millrace.spark.refusal import refuse, time_refusal
 from millrace.spark.rows import RowBuilder

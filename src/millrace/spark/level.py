@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.compile.topology import ComputationSpec
 from millrace.model.errors import InvariantViolation
-from millrace.model.topology import ComputationSpec
 from millrace.spark import wire
 from millrace.spark.inbox import Inbox
 from millrace.spark.lifting import Lifter

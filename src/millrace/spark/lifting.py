@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.compile.topology import Edge, Topology
 from millrace.dataflow.formats import itself
 from millrace.dataflow.lifting import Lift, Lifted
-from millrace.model.topology import Edge, Topology
 from millrace.spark import wire
 from millrace.spark.runtime import Blueprint, Runtime, SourceColumns, runtime_of
 from millrace.spark.seen import Seen

@@ -16,7 +16,7 @@ from typing import Any
 import cloudpickle
 import msgspec
 
-from millrace.model.topology import Topology
+from millrace.compile.topology import Topology
 
 _StructMeta = type(msgspec.Struct)
 _CACHE = "__msgspec_cache__"

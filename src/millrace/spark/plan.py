@@ -17,8 +17,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 from pyspark.sql import types as T
 
+from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
-from millrace.model.topology import Topology
 from millrace.spark import wire
 from millrace.spark.batch_level import BatchLevelTask
 from millrace.spark.encode import EncodeTask

@@ -5,10 +5,10 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
+from millrace.compile.topology import Topology
 from millrace.model.errors import RecordRejected
 from millrace.model.record import DeadLetter
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, format_timestamp
-from millrace.model.topology import Topology
 
 
 def time_refusal(at_us: int | None, latest_us: int) -> str | None:

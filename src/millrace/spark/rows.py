@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.model.topology import Topology
+from millrace.compile.topology import Topology
 from millrace.spark import wire
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.manifest import Manifest

@@ -16,6 +16,8 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
+from millrace.compile.explanation import Explanation as PipelineExplanation
+from millrace.compile.topology import Topology, injector_name
 from millrace.injectors.publisher import Publisher
 from millrace.injectors.skew import Gate
 from millrace.model.errors import (
@@ -25,10 +27,8 @@ from millrace.model.errors import (
     RunFailed,
     ZombieWriter,
 )
-from millrace.model.explanation import Explanation as PipelineExplanation
 from millrace.model.pipeline import Pipeline
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.model.topology import Topology, injector_name
 from millrace.spark.binding import bind_sinks, claim_sinks
 from millrace.spark.external import external
 from millrace.spark.failure import explain

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
-from millrace.model.topology import Topology
 from millrace.spark.formats import Columns
 from millrace.spark.values import ValueReader
 from millrace.store import (

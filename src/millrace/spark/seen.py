@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.compile.topology import Edge
 from millrace.model.time import MIN_TIMESTAMP
-from millrace.model.topology import Edge
 from millrace.spark import processes, wire
 from millrace.spark.runtime import Runtime
 from millrace.watermark.ahead import Ahead

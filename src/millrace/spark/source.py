@@ -16,14 +16,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 from pyspark.sql import types as T
 
+from millrace.compile.native import one_field, python_reason
+from millrace.compile.topology import Edge, StreamSpec, Topology
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import CLAIM, PROCESS, PUNCTUATION
 from millrace.injectors.policy import WatermarkColumn
 from millrace.model.errors import PipelineError
-from millrace.model.native import one_field, python_reason
 from millrace.model.pipeline import Injection
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
-from millrace.model.topology import Edge, StreamSpec, Topology
 from millrace.spark import wire
 from millrace.spark.formats import fields_of
 from millrace.spark.values import check_format, value_columns

@@ -13,6 +13,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from millrace.compile.build import build
+from millrace.compile.topology import Edge, Topology, injector_name
 from millrace.dataflow.strategy import Windowing
 from millrace.injectors.offsets import Offsets
 from millrace.injectors.publisher import Publisher
@@ -28,7 +30,6 @@ from millrace.model.time import (
     Instant,
     timestamp_us,
 )
-from millrace.model.topology import Edge, Topology, build, injector_name
 from millrace.store import (
     Collector,
     MemoryCaches,

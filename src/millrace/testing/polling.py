@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
+from millrace.compile.topology import StreamSpec
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Offsets, advanced, column_names, pieces, rows
 from millrace.model.errors import PipelineError
 from millrace.model.time import MIN_TIMESTAMP
-from millrace.model.topology import StreamSpec
 from millrace.watermark.process import Process
 
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from millrace.compile.topology import Edge, Topology
 from millrace.dataflow.partial import PartialCoder
 from millrace.model.pane import Paned
-from millrace.model.topology import Edge, Topology
 from millrace.testing.output import Output
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.record_ids import record_id

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from millrace.compile.topology import Topology, injector_name
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.model.topology import Topology, injector_name
 from millrace.watermark.bulletin import Bulletin, Sequencer
 from millrace.watermark.report import Report
 from millrace.watermark.shown import LowWatermarks, Shown

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from millrace.compile.topology import ComputationSpec, Topology, injector_name
 from millrace.model.time import MAX_TIMESTAMP
-from millrace.model.topology import ComputationSpec, Topology, injector_name
 from millrace.watermark.outstanding import NOTHING_OUTSTANDING, Outstanding
 from millrace.watermark.report import Report
 

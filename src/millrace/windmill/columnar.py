@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
+from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.bundle import Bundle, Emitted, Keyed, Stored
 from millrace.model.errors import InvariantViolation
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.record import DeadLetter, Timer
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP
-from millrace.model.topology import ComputationSpec, Topology
 from millrace.store import View
 from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from millrace.compile.topology import ComputationSpec
 from millrace.model.time import MAX_TIMESTAMP
-from millrace.model.topology import ComputationSpec
 from millrace.store import View
 from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords

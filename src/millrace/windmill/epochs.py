@@ -13,9 +13,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import CheckpointMismatch, DamagedStore, ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
-from millrace.model.topology import Topology, injector_name
 from millrace.store import Collectable, HardState
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.authority import Authority

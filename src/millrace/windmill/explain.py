@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from millrace.compile.topology import INJECTOR
 from millrace.model.errors import PipelineError
 from millrace.model.keys import decode_key
 from millrace.model.time import (
@@ -22,7 +23,6 @@ from millrace.model.time import (
     format_duration,
     format_timestamp,
 )
-from millrace.model.topology import INJECTOR
 from millrace.store import HardState, MemoryCache, bring
 from millrace.watermark.process import ONLY, Process
 from millrace.windmill import rows

@@ -18,6 +18,7 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
+from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.errors import (
     CoderError,
     InvariantViolation,
@@ -38,7 +39,6 @@ from millrace.model.record import (
 )
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.model.topology import ComputationSpec, Topology
 from millrace.store import View
 from millrace.watermark.outstanding import Outstanding
 from millrace.watermark.report import Report

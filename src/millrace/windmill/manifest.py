@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from millrace.model.topology import INJECTOR, ComputationSpec
+from millrace.compile.topology import INJECTOR, ComputationSpec
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.process import Process

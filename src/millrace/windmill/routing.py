@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
+from millrace.compile.topology import Topology
 from millrace.model.bundle import Emitted
 from millrace.model.coder import Coder
 from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.model.pane import Paned, PanedCoder, PanedExtractor, Window
 from millrace.model.stream import ByKey, KeyExtractor, Spread, Step
-from millrace.model.topology import Topology
 from millrace.windmill.source_ids import nth
 
 

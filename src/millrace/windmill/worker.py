@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
+from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.errors import DamagedCache, DamagedStore, StoreError, ZombieWriter
 from millrace.model.guarantees import WEAK
-from millrace.model.topology import ComputationSpec, Topology
 from millrace.store import (
     NOTHING,
     Cache,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from millrace.compile.topology import Topology, injector_name
 from millrace.injectors.publisher import Publisher
-from millrace.model.topology import Topology, injector_name
 from millrace.store import Collector, LocalHardState
 from millrace.testing.simulation import workload
 from millrace.testing.simulation.level import Levels, Row

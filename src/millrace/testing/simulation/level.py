@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from millrace.model.topology import ComputationSpec, Topology, injector_name
+from millrace.compile.topology import ComputationSpec, Topology, injector_name
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import injected_origin, place, production_ids

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from millrace.compile.topology import Topology
 from millrace.injectors.publisher import Publisher
 from millrace.model.errors import (
     CheckpointUnwritable,
@@ -28,7 +29,6 @@ from millrace.model.errors import (
     StoreError,
     ZombieWriter,
 )
-from millrace.model.topology import Topology
 from millrace.store import (
     HardState,
     LocalHardState,

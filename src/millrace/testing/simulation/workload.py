@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from millrace.compile.build import build
+from millrace.compile.topology import Topology
 from millrace.injectors.policy import BoundedDelay
 from millrace.model.computation import Computation
 from millrace.model.guarantees import STRONG, WEAK
@@ -22,7 +24,6 @@ from millrace.model.record import WALL_TIME, Record, Timer
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
 from millrace.model.stream import by
 from millrace.model.time import SECOND
-from millrace.model.topology import Topology, build
 
 STREAM = "events"
 #: Records with this value make user code fail.

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from millrace.compile.native import python_reason
+from millrace.compile.topology import ComputationSpec, Edge, StreamSpec, Topology
 from millrace.model.coder import MsgpackCoder, type_name
 from millrace.model.guarantees import EXACTLY_ONCE
-from millrace.model.native import python_reason
 from millrace.model.pane import PanedCoder
 from millrace.model.stream import Step
 from millrace.model.time import format_duration
-from millrace.model.topology import ComputationSpec, Edge, StreamSpec, Topology
 
 #: Where a function was made, and at which address: neither is the same in every process.
 _PLACE = re.compile(r"[\w.<>]*<locals>\.| at 0x[0-9a-f]+")

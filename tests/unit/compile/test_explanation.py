@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.model.native import python_reason
+from millrace.compile.native import python_reason
 
 
 class Score(msgspec.Struct, frozen=True):

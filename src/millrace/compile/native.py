@@ -6,8 +6,8 @@ the first shuffle needs Python there.
 
 from __future__ import annotations
 
+from millrace.compile.topology import Edge, StreamSpec, Topology
 from millrace.model.stream import ByFields
-from millrace.model.topology import Edge, StreamSpec, Topology
 
 
 def python_reason(topology: Topology, stream: StreamSpec) -> str | None:

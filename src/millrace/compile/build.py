@@ -1,0 +1,179 @@
+"""From what a user declares to the topology that every executor uses."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from millrace.compile.checks import (
+    check_steps,
+    check_subscriptions,
+    checked_percentiles,
+    late_bound_us,
+    together,
+)
+from millrace.compile.formats import formats_of
+from millrace.compile.levels import levels_of
+from millrace.compile.publishers import backwards_of, publishers_of, roots, slacks_of
+from millrace.compile.topology import INJECTOR, ComputationSpec, Edge, StreamSpec, Topology
+from millrace.model.computation import state_cells
+from millrace.model.errors import PipelineError
+from millrace.model.guarantees import EXACTLY_ONCE
+from millrace.model.pane import PanedCoder, PanedExtractor, with_panes
+from millrace.model.pipeline import Pipeline
+from millrace.model.stream import KeyExtractor, Spread
+
+
+def build(pipeline: Pipeline) -> Topology:
+    """Return the topology of a pipeline, or say everything that is wrong with it at once."""
+    problems: list[str] = []
+    pipeline = _without_idle_steps(pipeline)
+    publishers = publishers_of(pipeline)
+    check_subscriptions(pipeline, publishers, problems)
+    formats = formats_of(publishers, problems)
+    if problems:
+        raise PipelineError(together(pipeline, problems))
+
+    check_steps(pipeline)
+    senders = {
+        name: frozenset(
+            sender for stream in computation.inputs for sender in roots(stream, publishers)
+        )
+        for name, computation in pipeline.computations.items()
+    }
+    levels = levels_of(pipeline, senders)
+    # Numbers are part of the ids of records, so they must not depend on the order of lines.
+    order = sorted(pipeline.computations, key=lambda name: (levels[name], name))
+
+    slacks = {name: slacks_of(pipeline, name, publishers) for name in publishers}
+    filtered = {
+        name: {stream: slacks[stream] for stream in computation.inputs if slacks[stream]}
+        if pipeline.guarantees[name].delivery is EXACTLY_ONCE
+        else {}
+        for name, computation in pipeline.computations.items()
+    }
+    paned = {name for name, (_, coder) in formats.items() if isinstance(coder, PanedCoder)}
+    bound = {
+        name: computation.bound(
+            {stream: formats[stream][1] for stream in computation.inputs},
+            unbounded=_unbounded(pipeline, name, senders),
+        )
+        for name, computation in pipeline.computations.items()
+    }
+    edges: list[Edge] = []
+    for name in order:
+        for stream, extractor in sorted(pipeline.computations[name].inputs.items()):
+            seeing = _seeing(extractor) if stream in paned else extractor
+            identified = stream in filtered[name]
+            lift = bound[name].lifting(stream, formats[stream][1])
+            if identified and not isinstance(lift, str):
+                lift = "duplicates are filtered by id first"
+            edges.append(
+                Edge(len(edges), stream, name, None, seeing, identified, unlifted=lift)
+                if isinstance(lift, str)
+                else Edge(len(edges), stream, name, None, seeing, identified, lift)
+            )
+    for number, declaration in enumerate(pipeline.sinks):
+        identified = bool(slacks[declaration.stream])
+        edges.append(Edge(len(edges), declaration.stream, None, number, None, identified))
+
+    streams = {
+        name: StreamSpec(
+            name=name,
+            format=formats[name][0],
+            coder=formats[name][1],
+            injection=pipeline.injections.get(name),
+            publishers=tuple(who.name for who in whos if who.kind == "computation"),
+            steps=tuple(
+                with_panes(step) if name in paned else step
+                for step in pipeline.steps
+                if step.source == name
+            ),
+            edges=tuple(edge for edge in edges if edge.stream == name),
+            slacks=slacks[name],
+        )
+        for name, whos in publishers.items()
+    }
+    computations = tuple(
+        ComputationSpec(
+            name=name,
+            number=number,
+            level=levels[name],
+            instance=bound[name],
+            inputs=dict(pipeline.computations[name].inputs),
+            outputs=tuple(pipeline.computations[name].outputs),
+            senders=senders[name],
+            cells=state_cells(bound[name]),
+            guarantees=pipeline.guarantees[name],
+            slacks=filtered[name],
+            may_produce_late_us=late_bound_us(name, bound[name]),
+            percentiles=checked_percentiles(name, bound[name]),
+            backwards=backwards_of(bound[name].inputs, publishers),
+            paned=any(stream in paned for stream in bound[name].inputs),
+            # To tell how much work is behind a time, the kernel must see the timers of all keys.
+            columns=None
+            if any(checked_percentiles(other, computation) for other, computation in bound.items())
+            else bound[name].columnar(
+                {stream: formats[stream][1] for stream in bound[name].inputs}
+            ),
+        )
+        for number, name in enumerate(order)
+    )
+    return Topology(
+        name=pipeline.name,
+        streams=streams,
+        computations=computations,
+        edges=tuple(edges),
+        sinks=tuple(declaration.sink for declaration in pipeline.sinks),
+        dead_letters=pipeline.dead_letters,
+        late_records=pipeline.late,
+    )
+
+
+def _seeing(extractor: KeyExtractor) -> KeyExtractor:
+    """Return an extractor as it is on a stream whose values carry panes."""
+    if isinstance(extractor, Spread):
+        return Spread(PanedExtractor(extractor.plain), extractor.parts)
+    return PanedExtractor(extractor)
+
+
+def _without_idle_steps(pipeline: Pipeline) -> Pipeline:
+    """Return the pipeline without ``key_by`` steps whose stream nobody named and nobody reads.
+
+    A grouping takes the key from the stream before (it is the consumer that chooses keys), so that
+    Spark can extract it where it is a column.
+    """
+    read = {step.source for step in pipeline.steps}
+    read.update(
+        stream
+        for computation in pipeline.computations.values()
+        if isinstance(computation.inputs, Mapping)
+        for stream in computation.inputs
+    )
+    read.update(declaration.stream for declaration in pipeline.sinks)
+    kept = [
+        step
+        for step in pipeline.steps
+        if step.kind != "key_by" or step.target in read or step.target in pipeline.formats
+    ]
+    if len(kept) == len(pipeline.steps):
+        return pipeline
+    changed = copy.copy(pipeline)
+    changed.steps = kept
+    return changed
+
+
+def _unbounded(pipeline: Pipeline, name: str, senders: Mapping[str, frozenset[str]]) -> bool:
+    """Return whether a source that feeds a computation, over others or not, has no end."""
+    return any(
+        _unbounded(pipeline, sender, senders)
+        if sender in senders
+        else _streams(pipeline.injections[sender.removeprefix(INJECTOR)].source)
+        for sender in senders[name]
+    )
+
+
+def _streams(source: Any) -> bool:
+    """Return whether a source is a streaming DataFrame, or an injector: it is asked for ever."""
+    return bool(getattr(source, "isStreaming", False)) or hasattr(source, "processes")

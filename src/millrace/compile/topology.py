@@ -1,0 +1,189 @@
+"""Topology: a pipeline checked, numbered and levelled, as every executor uses it.
+
+Levels are longest paths: a computation stands one level below the deepest that feeds it, and the
+computations of a level run side by side in one Spark stage.
+
+Source: MillWheel, "Streams" (4.3), figure 3; design.md, "How a pipeline runs on Spark".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from millrace.model.coder import Coder
+from millrace.model.computation import Computation
+from millrace.model.guarantees import Guarantees
+from millrace.model.pipeline import Injection
+from millrace.model.state import StateCell
+from millrace.model.stream import KeyExtractor, Step
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+#: Before the name of a stream, it names the stream's injector.
+INJECTOR = "injector:"
+
+
+def injector_name(stream: str) -> str:
+    """Return the name under which an injected stream publishes its low watermark.
+
+    Apart from computations' names, so that a stream and a computation may be called the same.
+    """
+    return INJECTOR + stream
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One subscription: the wire tags each record with the number of the edge it travels.
+
+    Attributes:
+        number: Position in ``Topology.edges``.
+        stream: The stream subscribed to.
+        computation: The subscriber, or None if it is a sink.
+        sink: Number of the sink, or None.
+        extractor: The subscriber's key extractor; None for a sink.
+        identified: Whether records travel it with their source ids: those that were injected with
+            one, for a sink or for a computation that filters duplicates.
+        lift: How senders combine records for the subscriber before the shuffle, a
+            :class:`~millrace.dataflow.lifting.Lift`; None if they do not.
+        unlifted: Why they do not.
+    """
+
+    number: int
+    stream: str
+    computation: str | None
+    sink: int | None
+    extractor: KeyExtractor | None
+    identified: bool = False
+    lift: Any = None
+    unlifted: str = ""
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """One stream: its format, who feeds it and who reads it.
+
+    Attributes:
+        slacks: Number of an injector with ids whose records it carries, straight or by stateless
+            steps -> for how long past a record's timestamp its id is kept, in microseconds.
+    """
+
+    name: str
+    format: Any
+    coder: Coder
+    injection: Injection | None
+    publishers: tuple[str, ...]
+    steps: tuple[Step, ...]
+    edges: tuple[Edge, ...]
+    slacks: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class ComputationSpec:
+    """One computation: its number, level, senders and state.
+
+    Attributes:
+        number: Position in ``Topology.computations``; part of the ids of its productions.
+        level: 1 for computations fed by injectors only.
+        senders: Names of computations, and of injected streams, that feed it, steps included.
+        guarantees: Of its productions and deliveries. They are no part of what a checkpoint depends
+            on: every commit says whether it holds productions.
+        slacks: Input stream -> its slacks, of the streams whose duplicates it filters.
+        may_produce_late_us: How far behind what it has shown its consumers it may produce.
+        percentiles: Percentile low watermarks that its timers may wait for.
+        backwards: Sender -> how far back steps between it and here move timestamps, at most.
+        paned: Whether values of its inputs may carry panes.
+        columns: How it works on whole bundles, :class:`~millrace.model.bundle.Columns`; None if it
+            works key by key.
+    """
+
+    name: str
+    number: int
+    level: int
+    instance: Computation
+    inputs: Mapping[str, KeyExtractor]
+    outputs: tuple[str, ...]
+    senders: frozenset[str]
+    cells: Mapping[str, StateCell]
+    guarantees: Guarantees
+    slacks: Mapping[str, Mapping[int, int]]
+    may_produce_late_us: int = 0
+    percentiles: frozenset[int] = frozenset()
+    backwards: Mapping[str, int] = field(default_factory=dict)
+
+    def input_us(self, shown: Mapping[str, int]) -> int:
+        """Return the low watermark of the input: the minimum over the senders.
+
+        Args:
+            shown: Sender -> low watermark that it shows.
+        """
+        if not self.backwards:
+            return min((shown[sender] for sender in self.senders), default=MAX_TIMESTAMP)
+        return min(
+            # Before time and at its end, there is nothing that could be moved.
+            shown[sender] - self.backwards.get(sender, 0)
+            if MIN_TIMESTAMP < shown[sender] < MAX_TIMESTAMP
+            else shown[sender]
+            for sender in self.senders
+        )
+
+    paned: bool = False
+    columns: Any = None
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A checked pipeline. ``computations`` are ordered by level, then by name."""
+
+    name: str
+    streams: Mapping[str, StreamSpec]
+    computations: tuple[ComputationSpec, ...]
+    edges: tuple[Edge, ...]
+    sinks: tuple[Any, ...]
+    dead_letters: str | None
+    late_records: str | None = None
+    depth: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        deepest = max((spec.level for spec in self.computations), default=1)
+        object.__setattr__(self, "depth", deepest)
+
+    def computation(self, name: str) -> ComputationSpec:
+        """Return a computation by name."""
+        return next(spec for spec in self.computations if spec.name == name)
+
+    @cached_property
+    def percentiles(self) -> tuple[int, ...]:
+        """The percentile low watermarks that any computation waits for, ascending."""
+        return tuple(sorted({p for spec in self.computations for p in spec.percentiles}))
+
+    def injected(self) -> tuple[StreamSpec, ...]:
+        """Return the injected streams, by name: their numbers and Spark's offsets go by it."""
+        found = [spec for spec in self.streams.values() if spec.injection is not None]
+        return tuple(sorted(found, key=lambda spec: spec.name))
+
+    def edge_names(self) -> list[str]:
+        """Return the subscriptions by number, as text."""
+        return [
+            f"{edge.stream} -> "
+            + (edge.computation if edge.computation is not None else f"sink {edge.sink}")
+            for edge in self.edges
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a checkpoint depends on, as plain data: two equal ones can share state."""
+        return {
+            "computations": {
+                spec.name: {
+                    "inputs": {stream: repr(by) for stream, by in sorted(spec.inputs.items())},
+                    "outputs": sorted(spec.outputs),
+                    "state": {name: repr(cell) for name, cell in sorted(spec.cells.items())},
+                    **({"settings": settings} if (settings := spec.instance.settings()) else {}),
+                    **({"kept as": repr(spec.columns)} if spec.columns is not None else {}),
+                }
+                for spec in self.computations
+            },
+            "streams": {name: repr(spec.coder) for name, spec in sorted(self.streams.items())},
+            "injected": sorted(spec.name for spec in self.injected()),
+        }
