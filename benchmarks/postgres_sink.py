@@ -18,8 +18,8 @@ import pyarrow as pa
 
 import millrace as mr
 from millrace.model.coder import MsgpackCoder
+from millrace.plane.formats import Columns
 from millrace.spark.binding import Binding
-from millrace.spark.formats import Columns
 
 
 class Row(msgspec.Struct):

@@ -16,8 +16,8 @@ import millrace as mr
 from millrace.model.coder import MsgpackCoder
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError, ZombieWriter
 from millrace.model.pane import Pane, Paned, PanedCoder, Window
+from millrace.plane.formats import Columns
 from millrace.spark.binding import Binding
-from millrace.spark.formats import Columns
 
 
 class Total(msgspec.Struct):

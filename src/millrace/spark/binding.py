@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
-from millrace.spark.formats import Columns
+from millrace.plane.formats import Columns
 from millrace.windmill.epochs import Epochs
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation
 from pyspark.storagelevel import StorageLevel
 
-from millrace.spark import wire
+from millrace.plane import wire
 from millrace.spark.plan import Plan
 from millrace.store import Written
 from millrace.windmill.epochs import Observed

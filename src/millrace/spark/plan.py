@@ -19,15 +19,18 @@ from pyspark.sql import types as T
 
 from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
-from millrace.spark import wire
-from millrace.spark.batch_level import BatchLevelTask
-from millrace.spark.encode import EncodeTask
-from millrace.spark.formats import Columns
-from millrace.spark.level import LevelTask
-from millrace.spark.lifting import LiftTask
+from millrace.plane import wire
+from millrace.plane.batch_level import BatchLevelStage
+from millrace.plane.encode import EncodeStage
+from millrace.plane.formats import Columns
+from millrace.plane.level import LevelStage
+from millrace.plane.lifting import LiftStage
+from millrace.plane.runtime import SourceColumns
+from millrace.plane.task import Stage
 from millrace.spark.pickling import pickle_by_value, pickle_topology
-from millrace.spark.runtime import Blueprint, SourceColumns
+from millrace.spark.process import Blueprint
 from millrace.spark.source import Numbering, Source, native_rows, python_rows
+from millrace.spark.stage import OnSpark
 from millrace.store import HardState
 from millrace.windmill.manifest import Manifest, encode_entry
 
@@ -140,23 +143,22 @@ class Plan:
             manifest: Of the epoch.
             lift: Whether there is to be a lifting stage, if it :meth:`has_lifting_stage`.
         """
-        latest_us = {
-            source.stream.name: manifest.wall_time_us + source.stream.injection.ahead_us
-            for source in self._sources
-            if source.stream.injection is not None
-        }
         plain = encode_entry(manifest)
+
+        def on_spark(stage: Stage, *, last: bool = False) -> Any:
+            return OnSpark(self._blueprint, plain, stage, last=last)
+
         frame = self._numbering.apply(rows)
         if not self._sources[0].native:
-            encode: Any = EncodeTask(self._blueprint, plain, latest_us, by_time=self._by_time)
-            frame = frame.mapInArrow(encode, wire.DDL)
+            frame = frame.mapInArrow(on_spark(EncodeStage(self._by_time)), wire.DDL)
         elif lift and self.has_lifting_stage:
-            task: Any = LiftTask(self._blueprint, plain, latest_us, by_time=self._by_time)
-            frame = frame.mapInArrow(task, lifted_rows(frame.schema))
+            stage = on_spark(LiftStage(self._by_time))
+            frame = frame.mapInArrow(stage, lifted_rows(frame.schema))
         for level in range(1, self._topology.depth + 1):
-            ddl = wire.DDL if level < self._topology.depth else self._out
-            shuffled = frame.repartitionById(self._tasks, "pid")
-            frame = self._level(shuffled, level, plain, latest_us, ddl)
+            last = level == self._topology.depth
+            frame = self._ordered(frame.repartitionById(self._tasks, "pid"))
+            stage = on_spark(self._level(level), last=last)
+            frame = frame.mapInArrow(stage, self._out if last else wire.DDL)
         return frame
 
     @property
@@ -204,10 +206,12 @@ class Plan:
             if edge.sink is not None
         }
 
-    def _level(
-        self, shuffled: DataFrame, level: int, manifest: bytes, latest_us: dict[str, int], ddl: str
-    ) -> DataFrame:
-        """Return a level's stage over the rows shuffled to it."""
+    def _ordered(self, shuffled: DataFrame) -> DataFrame:
+        """Return what was sent to the tasks of a level, as they are to read it."""
+        raise NotImplementedError
+
+    def _level(self, level: int) -> Stage:
+        """Return a level's stage."""
         raise NotImplementedError
 
 
@@ -232,11 +236,11 @@ def _culprit(topology: Topology) -> str:
 class StreamPlan(Plan):
     """Builds the frames of a streaming run's epochs."""
 
-    def _level(
-        self, shuffled: DataFrame, level: int, manifest: bytes, latest_us: dict[str, int], ddl: str
-    ) -> DataFrame:
-        task: Any = LevelTask(self._blueprint, manifest, level, latest_us)
-        return shuffled.mapInArrow(task, ddl)
+    def _ordered(self, shuffled: DataFrame) -> DataFrame:
+        return shuffled
+
+    def _level(self, level: int) -> Stage:
+        return LevelStage(level)
 
 
 class BatchPlan(Plan):
@@ -244,14 +248,14 @@ class BatchPlan(Plan):
 
     _by_time = True
 
-    def _level(
-        self, shuffled: DataFrame, level: int, manifest: bytes, latest_us: dict[str, int], ddl: str
-    ) -> DataFrame:
+    def _ordered(self, shuffled: DataFrame) -> DataFrame:
         computation = F.lit(-1)
         for edge in self._topology.edges:
             if edge.computation is not None:
                 number = self._topology.computation(edge.computation).number
                 here = F.col("edge").isin(edge.number, wire.lifted(edge.number))
                 computation = F.when(here, F.lit(number)).otherwise(computation)
-        task: Any = BatchLevelTask(self._blueprint, manifest, level, latest_us)
-        return shuffled.sortWithinPartitions(computation, "hash").mapInArrow(task, ddl)
+        return shuffled.sortWithinPartitions(computation, "hash")
+
+    def _level(self, level: int) -> Stage:
+        return BatchLevelStage(level)

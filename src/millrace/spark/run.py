@@ -29,12 +29,12 @@ from millrace.model.errors import (
 )
 from millrace.model.pipeline import Pipeline
 from millrace.model.time import SECOND, Duration, duration_us
+from millrace.plane.lifting import Payoff
 from millrace.spark.binding import bind_sinks, claim_sinks
 from millrace.spark.external import external
 from millrace.spark.failure import explain
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.job import run_job
-from millrace.spark.lifting import Payoff
 from millrace.spark.parallelism import intervals_for, is_local, tasks_for
 from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.progress_files import (

@@ -24,9 +24,9 @@ from millrace.injectors.policy import WatermarkColumn
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Injection
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
-from millrace.spark import wire
-from millrace.spark.formats import fields_of
-from millrace.spark.values import check_format, value_columns
+from millrace.plane import wire
+from millrace.plane.formats import fields_of
+from millrace.plane.values import check_format, value_columns
 from millrace.windmill.source_ids import FINGERPRINT_BYTES
 
 _INTEGERS = (T.LongType, T.IntegerType, T.ShortType, T.ByteType)

@@ -5,7 +5,7 @@ import tempfile
 import pytest
 
 from millrace.model.errors import PipelineError
-from millrace.spark.runtime import cache_directory
+from millrace.spark.process import cache_directory
 
 
 def test_by_default_it_is_in_the_workers_own_temporary_directory(monkeypatch, tmp_path):

@@ -3,8 +3,8 @@
 import pyarrow as pa
 
 import millrace as mr
-from millrace.spark import wire
-from millrace.spark.processes import note
+from millrace.plane import wire
+from millrace.plane.processes import note
 from millrace.watermark.process import Process
 
 NEVER = mr.MIN_TIMESTAMP

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millrace.model.errors import PipelineError
-from millrace.spark.formats import Columns
+from millrace.plane.formats import Columns
 from millrace.spark.postgres.tables import EPOCHS, Column, Tables
 
 if TYPE_CHECKING:

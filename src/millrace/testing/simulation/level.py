@@ -1,7 +1,7 @@
 """A level's task, as Spark's stage runs it: rows and low watermarks in, a block of rows out.
 
 The worker, the interval maps and the record ids are the real ones; what is done here is what
-``millrace.spark.level`` does with Arrow: find what is addressed to this task, let the worker run,
+``millrace.plane.level`` does with Arrow: find what is addressed to this task, let the worker run,
 address what leaves.
 """
 

@@ -1,34 +1,32 @@
-"""Building rows on edges from productions, with ids and the tasks they go to."""
+"""The outbox of a task: productions become rows on edges, with ids and the tasks they go to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.compile.topology import Topology
-from millrace.spark import wire
+from millrace.plane import wire
+from millrace.plane.task import Task
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill.manifest import Manifest
 from millrace.windmill.routing import Productions
 
 
-class RowBuilder:
+class Outbox:
     """Gathers productions and turns them into one Arrow batch.
 
     Args:
-        topology: Of the pipeline.
-        manifest: Its interval maps say which task owns a key.
-        tasks: Number of tasks a level.
+        task: Its manifest's interval maps say which task owns a key. Rows for a sink go on with the
+            task's own number: whoever has them passes them on.
     """
 
-    def __init__(self, topology: Topology, manifest: Manifest, tasks: int) -> None:
-        self._topology = topology
-        self._manifest = manifest
-        self._tasks = tasks
+    def __init__(self, task: Task) -> None:
+        self._topology = task.topology
+        self._manifest = task.manifest
+        self._tasks = task.runtime.tasks
+        self._own = task.number % self._tasks
         self._all = Productions()
         self._origins: list[npt.NDArray[np.int64]] = []
         self._sequences: list[npt.NDArray[np.int64]] = []
@@ -48,10 +46,12 @@ class RowBuilder:
         self._sequences.append(sequences)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield everything as a batch of the wire's schema; nothing if there are no rows."""
+        """Yield what was gathered since, as one batch of the wire's schema; or nothing."""
         mine = self._all
         if not len(mine):
             return
+        origins, sequences = self._origins, self._sequences
+        self._all, self._origins, self._sequences = Productions(), [], []
         edges = np.array(mine.edges, dtype=np.int32)
         hashes = np.array(mine.hashes, dtype=np.uint64)
         yield pa.RecordBatch.from_arrays(
@@ -62,8 +62,8 @@ class RowBuilder:
                 pa.array(mine.keys, pa.binary()),
                 pa.array(mine.values, pa.binary()),
                 pa.array(np.array(mine.timestamps, dtype=np.int64)),
-                pa.array(np.concatenate(self._origins)),
-                pa.array(np.concatenate(self._sequences)),
+                pa.array(np.concatenate(origins)),
+                pa.array(np.concatenate(sequences)),
             ],
             schema=wire.SCHEMA,
         )
@@ -71,7 +71,7 @@ class RowBuilder:
     def _tasks_of(
         self, edges: npt.NDArray[np.int32], hashes: npt.NDArray[np.uint64]
     ) -> npt.NDArray[np.int32]:
-        pids = np.zeros(len(edges), dtype=np.int32)
+        pids = np.full(len(edges), self._own, dtype=np.int32)
         for number in np.unique(edges).tolist():
             computation = self._topology.edges[number].computation
             if computation is None:
@@ -81,9 +81,3 @@ class RowBuilder:
             chosen = edges == number
             pids[chosen] = self._maps[computation].task_of(hashes[chosen], self._tasks)
         return pids
-
-
-def messages_table(batch: pa.RecordBatch, pid: int) -> Iterator[Any]:
-    """Yield a message with another addressee."""
-    pids = pa.array(np.full(batch.num_rows, pid, dtype=np.int32))
-    yield batch.set_column(0, wire.SCHEMA.field("pid"), pids)

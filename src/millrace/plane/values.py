@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from millrace.model.coder import Coder, MsgpackCoder
 from millrace.model.errors import PipelineError
-from millrace.spark.formats import fields_of
+from millrace.plane.formats import fields_of
 
 #: Arrow types whose Python values are of a field's type by construction, so that a column without
 #: nulls needs no check of its values.

@@ -7,7 +7,8 @@ record to its last timer and is then forgotten. Spark's own retries redo a task 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,73 +16,50 @@ import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.spark import wire
-from millrace.spark.inbox import Inbox
-from millrace.spark.lifting import Lifter
-from millrace.spark.outlet import Outlet
-from millrace.spark.rows import RowBuilder
-from millrace.spark.runtime import Blueprint, runtime_of
+from millrace.plane import wire
+from millrace.plane.inbox import Inbox
+from millrace.plane.lifting import Lifter
+from millrace.plane.outbox import Outbox
+from millrace.plane.task import Task
 from millrace.store import NOTHING, MemoryCaches
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.counters import Counters
 from millrace.windmill.deduplication import without_repeats
-from millrace.windmill.manifest import Manifest, decode_manifest
 from millrace.windmill.record_ids import production_ids
 from millrace.windmill.work import Work
 
 _EVERYTHING = IntervalMap.uniform(1)
 
 
-class BatchLevelTask:
-    """The function of a batch's level stage, one call a task.
+@dataclass(frozen=True)
+class BatchLevelStage:
+    """The stage of a level of a batch. The plan sorts what a task gets by computation and hash.
 
-    The plan sorts the rows of a partition by computation and hash.
-
-    Args:
-        blueprint: Of the run.
-        manifest: Of its only epoch, as JSON.
-        level: Which level this is, from 1.
-        latest_us: Injected stream -> timestamps after this are refused.
+    Attributes:
+        level: Which, from 1.
     """
 
-    def __init__(
-        self, blueprint: Blueprint, manifest: bytes, level: int, latest_us: dict[str, int]
-    ) -> None:
-        self.blueprint = blueprint
-        self.manifest = manifest
-        self.level = level
-        self.latest_us = latest_us
+    level: int
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield rows for the next level, or for the sinks and the driver after the last."""
-        leaving = _Task(self, decode_manifest(self.manifest)).run(batches)
-        if self.level < runtime_of(self.blueprint).topology.depth:
-            yield from leaving
-        else:
-            yield from Outlet(runtime_of(self.blueprint)).batches(leaving)
+    def run(self, task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows for the levels below, the sinks and the driver, as they are made."""
+        yield from _Run(task, self.level).over(batches)
 
 
-class _Task:
+class _Run:
     """One run of a batch's level stage."""
 
-    def __init__(self, stage: BatchLevelTask, manifest: Manifest) -> None:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        self._task = context.partitionId() if context is not None else 0
-        self._runtime = runtime = runtime_of(stage.blueprint)
-        self._manifest = manifest
-        self._level = stage.level
-        self._latest_us = stage.latest_us
-        self._tasks = stage.blueprint.tasks
-        self._report = wire.TaskReport(stage.level, self._task, [], {}, {}, {}, 0.0)
+    def __init__(self, task: Task, level: int) -> None:
+        runtime = task.runtime
+        self._task = task
+        self._runtime = runtime
+        self._level = level
+        self._report = wire.TaskReport(level, task.number, [], {}, {}, {}, 0.0)
         self._counters = {
-            spec.name: Counters()
-            for spec in runtime.topology.computations
-            if spec.level == stage.level
+            spec.name: Counters() for spec in runtime.topology.computations if spec.level == level
         }
-        self._lifter = Lifter(runtime.topology, manifest, by_time=True)
+        self._lifter = Lifter(task, by_time=True)
         self._made = 0
         # The computation that each edge leads to, by its number; -1 where none of this level is.
         self._computation = np.full(len(runtime.topology.edges), -1, dtype=np.int64)
@@ -90,7 +68,7 @@ class _Task:
                 spec = runtime.topology.computation(str(edge.computation))
                 self._computation[edge.number] = spec.number
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the level's computations over a sorted partition."""
         started = time.perf_counter()
         held: pa.Table | None = None
@@ -99,9 +77,9 @@ class _Task:
             edges = table.column("edge").to_numpy()
             yield from self._pass(table, edges)
             if self._level == 1 and (edges == wire.REFUSED).any():
-                builder = RowBuilder(self._runtime.topology, self._manifest, self._tasks)
-                self._inbox(builder).refuse_unread(table, edges)
-                yield from builder.batches()
+                outbox = Outbox(self._task)
+                self._inbox(outbox).refuse_unread(table, edges)
+                yield from outbox.batches()
             mine = table.filter(pa.array(self._of(edges) >= 0))
             if not mine.num_rows:
                 continue
@@ -116,7 +94,7 @@ class _Task:
                 wire.IntervalReport(name, 0, 0, NOTHING_PENDING, counters, False, 0, NOTHING)
             )
         self._report.seconds = time.perf_counter() - started
-        yield wire.report_row(self._report)
+        yield wire.report_row(self._report, self._task.number)
 
     def _pass(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> Iterator[pa.RecordBatch]:
         on = (edges >= 0) & (self._of(edges) < 0) | (edges == wire.REPORT)
@@ -145,19 +123,19 @@ class _Task:
         for number in np.unique(of).tolist():
             rows = table.filter(pa.array(of == number))
             spec = self._runtime.topology.computations[number]
-            builder = RowBuilder(self._runtime.topology, self._manifest, self._tasks)
-            self._run(spec, rows, builder)
-            for batch in builder.batches():
+            outbox = Outbox(self._task)
+            self._run(spec, rows, outbox)
+            for batch in outbox.batches():
                 yield from self._lifter.lifted(batch)
 
-    def _run(self, spec: ComputationSpec, rows: pa.Table, builder: RowBuilder) -> None:
+    def _run(self, spec: ComputationSpec, rows: pa.Table, outbox: Outbox) -> None:
         edges = rows.column("edge").to_numpy()
-        arrivals = self._inbox(builder).arrivals(rows, edges, spec)
+        arrivals = self._inbox(outbox).arrivals(rows, edges, spec)
         machine = self._runtime.machines[spec.name]
         for _, arrived in arrivals.by_interval(_EVERYTHING, by_time=True):
             filtered = without_repeats(arrived)
             records = filtered.records
-            wall_us = self._manifest.wall_time_us
+            wall_us = self._task.manifest.wall_time_us
             work = Work(1, 0, records, MIN_TIMESTAMP, MAX_TIMESTAMP, wall_us, MAX_TIMESTAMP)
             work.percentiles = dict.fromkeys(self._runtime.topology.percentiles, MAX_TIMESTAMP)
             with MemoryCaches().open(spec.name, 0).view() as nothing:
@@ -165,11 +143,11 @@ class _Task:
             outcome.counters.productions = len(outcome.productions)
             outcome.counters.duplicates_filtered = filtered.duplicates
             self._counters[spec.name].add(outcome.counters)
-            origin, sequences = production_ids(spec.number, 1, self._task, len(outcome.productions))
-            builder.add(outcome.productions, origin, sequences + self._made)
+            origin, sequences = production_ids(
+                spec.number, 1, self._task.number, len(outcome.productions)
+            )
+            outbox.add(outcome.productions, origin, sequences + self._made)
             self._made += len(outcome.productions)
 
-    def _inbox(self, builder: RowBuilder) -> Inbox:
-        return Inbox(
-            self._runtime, self._manifest, self._level, self._latest_us, builder, self._report
-        )
+    def _inbox(self, outbox: Outbox) -> Inbox:
+        return Inbox(self._task, self._level, outbox, self._report)

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.model.keys import decode_keys
-from millrace.spark import wire
-from millrace.spark.runtime import Runtime
+from millrace.plane import wire
+from millrace.plane.runtime import Runtime
 from millrace.windmill.source_ids import unseal
 
 

@@ -119,9 +119,9 @@ def control_rows(message: Message, tasks: int) -> pa.RecordBatch:
     return messages(CONTROL, encode(message), np.arange(tasks, dtype=np.int32))
 
 
-def report_row(report: TaskReport) -> pa.RecordBatch:
-    """Return the row that carries a task's report; it stays with the task's number."""
-    return messages(REPORT, encode(report), np.array([report.task], dtype=np.int32))
+def report_row(report: TaskReport, pid: int) -> pa.RecordBatch:
+    """Return the row that carries a task's report, by way of a task of the next level."""
+    return messages(REPORT, encode(report), np.array([pid], dtype=np.int32))
 
 
 def messages(

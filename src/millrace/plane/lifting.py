@@ -1,13 +1,14 @@
-"""Combiner lifting on Spark: rows on edges to groupings become partials before they are shuffled.
+"""Combiner lifting: rows on edges to groupings become partials before they are exchanged.
 
-Where Spark itself makes the rows of a source, lifting takes a Python stage of its own in front of
-the shuffle. That stage is left out as long as it would not pay; see :class:`Payoff`.
+Where the engine itself makes the rows of a source, lifting takes a stage of its own in front of the
+exchange. That stage is left out as long as it would not pay; see :class:`Payoff`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.compile.topology import Edge, Topology
+from millrace.compile.topology import Edge
 from millrace.dataflow.formats import itself
 from millrace.dataflow.lifting import Lift, Lifted
-from millrace.spark import wire
-from millrace.spark.runtime import Blueprint, Runtime, SourceColumns, runtime_of
-from millrace.spark.seen import Seen
-from millrace.spark.values import ValueReader
-from millrace.windmill.manifest import Manifest, decode_manifest
+from millrace.plane import wire
+from millrace.plane.runtime import SourceColumns
+from millrace.plane.seen import Seen
+from millrace.plane.task import Task
+from millrace.plane.values import ValueReader
 from millrace.windmill.record_ids import injected_origin
 
 
@@ -30,16 +31,17 @@ class Lifter:
     """Makes partials of the rows that a task sends.
 
     Args:
-        topology: Of the pipeline.
-        manifest: Its low watermarks say which records are late; those go on as they are.
+        task: Its manifest's low watermarks say which records are late; those go on as they are.
         by_time: Groupings take a key's records in order of time, as in a batch.
     """
 
-    def __init__(self, topology: Topology, manifest: Manifest, *, by_time: bool = False) -> None:
-        self._topology = topology
-        self._manifest = manifest
+    def __init__(self, task: Task, *, by_time: bool = False) -> None:
+        self._topology = task.topology
+        self._manifest = task.manifest
         self._by_time = by_time
-        self._edges = {edge.number: edge for edge in topology.edges if edge.lift is not None}
+        self._edges: dict[int, Edge] = {}
+        if task.runtime.lift:
+            self._edges = {e.number: e for e in task.topology.edges if e.lift is not None}
 
     def lifted(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield a batch of the wire's schema with partials in the place of what they stand for."""
@@ -88,38 +90,20 @@ def partial_rows(rows: Any, edge: Edge, found: Lifted, origins: pa.Array) -> pa.
     )
 
 
-class LiftTask:
-    """The function of the stage that lifts the rows of native sources, one call a partition.
+@dataclass(frozen=True)
+class LiftStage:
+    """The stage that lifts the rows of native sources.
 
-    Args:
-        blueprint: Of the run.
-        manifest: Of the epoch, as JSON.
-        latest_us: Injected stream -> timestamps after this are refused.
+    Attributes:
         by_time: Groupings take a key's records in order of time, as in a batch.
     """
 
-    def __init__(
-        self,
-        blueprint: Blueprint,
-        manifest: bytes,
-        latest_us: dict[str, int],
-        *,
-        by_time: bool = False,
-    ) -> None:
-        self.blueprint = blueprint
-        self.manifest = manifest
-        self.latest_us = latest_us
-        self.by_time = by_time
+    by_time: bool = False
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield partials, the rows that go on as they are, and this task's report."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        task = context.partitionId() if context is not None else 0
         started = time.perf_counter()
-        runtime = runtime_of(self.blueprint)
-        native = _Native(self, runtime, task)
+        native = _Native(task, by_time=self.by_time)
         schema = None
         for batch in batches:
             schema = lifted_schema(batch.schema)
@@ -127,21 +111,20 @@ class LiftTask:
         if schema is None:
             return  # nothing came, nothing to report
         native.report.seconds = time.perf_counter() - started
-        report = wire.report_row(native.report)
-        yield _widened(report, schema, pids=[task % self.blueprint.tasks])
+        yield _widened(wire.report_row(native.report, task.number % task.runtime.tasks), schema)
 
 
 class _Native:
     """Lifts the rows of native sources, in one task."""
 
-    def __init__(self, stage: LiftTask, runtime: Runtime, task: int) -> None:
-        self._stage = stage
-        self._runtime = runtime
-        self._topology = runtime.topology
-        self._manifest = decode_manifest(stage.manifest)
-        self.report = wire.TaskReport(0, task, [], {}, {}, {}, 0.0)
-        self._seen = Seen(runtime, self._manifest, stage.latest_us, self.report)
-        self._sources = {source.stream: source for source in stage.blueprint.sources}
+    def __init__(self, task: Task, *, by_time: bool) -> None:
+        self._task = task
+        self._by_time = by_time
+        self._topology = task.topology
+        self._manifest = task.manifest
+        self.report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
+        self._seen = Seen(task, self.report)
+        self._sources = {source.stream: source for source in task.runtime.sources}
 
     def lifted(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         edges = batch.column("edge").to_numpy()
@@ -180,12 +163,12 @@ class _Native:
         spec = self._topology.computation(str(edge.computation))
         at_us = _times(batch)
         from_us = self._manifest.delivery_low_watermark_us(spec)
-        chosen &= (at_us >= from_us) & (at_us <= self._stage.latest_us[edge.stream])
+        chosen &= (at_us >= from_us) & (at_us <= self._task.latest_us[edge.stream])
         if not chosen.any():
             return None
         rows = batch if chosen.all() else batch.filter(pa.array(chosen))
         struct = rows.column(f"s{source.number}")
-        reader = self._runtime.readers[edge.stream]
+        reader = self._task.runtime.readers[edge.stream]
         lift: Lift = edge.lift
         accepted = reader.accepted(struct)
         values = picked = None
@@ -197,7 +180,7 @@ class _Native:
                     return None
         only = pa.array(accepted)
         keys, hashes = rows.column("key"), rows.column("hash").to_numpy().view(np.uint64)
-        times, by_time = rows.column("ts").to_numpy(), self._stage.by_time
+        times, by_time = rows.column("ts").to_numpy(), self._by_time
         if not accepted.all():
             keys, hashes, times = keys.filter(only), hashes[accepted], times[accepted]
             values = None if values is None else values.filter(only)
@@ -232,9 +215,7 @@ def lifted_schema(native: pa.Schema) -> pa.Schema:
     return pa.schema([*native, wire.SCHEMA.field("value"), wire.SCHEMA.field("origin")])
 
 
-def _widened(
-    batch: pa.RecordBatch, schema: pa.Schema, pids: Iterable[int] | None = None
-) -> pa.RecordBatch:
+def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch with all columns of a schema, null where it has none."""
     arrays = [
         batch.column(field.name).cast(field.type)
@@ -242,8 +223,6 @@ def _widened(
         else pa.nulls(batch.num_rows, field.type)
         for field in schema
     ]
-    if pids is not None:
-        arrays[schema.get_field_index("pid")] = pa.array(pids, pa.int32())
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

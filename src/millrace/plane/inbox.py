@@ -14,13 +14,12 @@ import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec, Edge
 from millrace.model.time import EARLIEST_RECORD
-from millrace.spark import processes, wire
-from millrace.spark.refusal import refuse, time_refusal
-from millrace.spark.rows import RowBuilder
-from millrace.spark.runtime import Runtime
-from millrace.spark.seen import Seen
+from millrace.plane import processes, wire
+from millrace.plane.outbox import Outbox
+from millrace.plane.refusal import refuse, time_refusal
+from millrace.plane.seen import Seen
+from millrace.plane.task import Task
 from millrace.windmill.arrivals import Arrivals, arrival_order
-from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import injected_origin
 from millrace.windmill.routing import Productions
 from millrace.windmill.source_ids import NO_FINGERPRINT, SourceIds, null_id, unseal
@@ -30,31 +29,21 @@ class Inbox:
     """Reads what was shuffled to one task.
 
     Args:
-        runtime: Of the run.
-        manifest: Of the epoch.
-        level: The task's level.
-        latest_us: Injected stream -> timestamps after this are refused.
-        builder: Takes the dead letters.
+        task: The task.
+        level: Its level.
+        outbox: Takes the dead letters.
         report: Takes what is seen of injected streams.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        manifest: Manifest,
-        level: int,
-        latest_us: dict[str, int],
-        builder: RowBuilder,
-        report: wire.TaskReport,
-    ) -> None:
-        self._runtime = runtime
-        self._topology = runtime.topology
-        self._manifest = manifest
+    def __init__(self, task: Task, level: int, outbox: Outbox, report: wire.TaskReport) -> None:
+        self._runtime = task.runtime
+        self._topology = task.topology
+        self._manifest = task.manifest
         self._level = level
-        self._latest_us = latest_us
-        self._builder = builder
+        self._latest_us = task.latest_us
+        self._outbox = outbox
         self._report = report
-        self._seen = Seen(runtime, manifest, latest_us, report)
+        self._seen = Seen(task, report)
 
     def arrivals(
         self, table: pa.Table, edges: npt.NDArray[np.int32], spec: ComputationSpec
@@ -135,11 +124,11 @@ class Inbox:
         return accepted, [read.values[n] for n in kept]
 
     def _origin(self, stream: str) -> int:
-        number = next(s.number for s in self._runtime.blueprint.sources if s.stream == stream)
+        number = next(s.number for s in self._runtime.sources if s.stream == stream)
         return injected_origin(number, self._manifest.epoch)
 
     def _native(self, stream: str) -> str | None:
-        for source in self._runtime.blueprint.sources:
+        for source in self._runtime.sources:
             if source.stream == stream and source.native:
                 return f"s{source.number}"
         return None
@@ -150,7 +139,7 @@ class Inbox:
         if not chosen.any():
             return
         rows = table.filter(pa.array(chosen))
-        for source in self._runtime.blueprint.sources:
+        for source in self._runtime.sources:
             if source.names_processes:
                 mine = rows.filter(rows.column(f"s{source.number}").is_valid())
                 latest_us = self._latest_us[source.stream]
@@ -161,7 +150,7 @@ class Inbox:
         for n in np.flatnonzero(edges == wire.REFUSED).tolist():
             source = next(
                 source
-                for source in self._runtime.blueprint.sources
+                for source in self._runtime.sources
                 if table.column(f"s{source.number}")[n].is_valid
             )
             stream = self._topology.streams[source.stream]
@@ -203,7 +192,7 @@ class Inbox:
         )
         sequence = rows.column("sequence")[n].as_py()
         origin = self._origin(edge.stream)
-        self._builder.add(made, origin, np.full(len(made), sequence, dtype=np.int64))
+        self._outbox.add(made, origin, np.full(len(made), sequence, dtype=np.int64))
 
 
 def _on(number: int, table: pa.Table, edges: npt.NDArray[np.int32]) -> pa.Table | None:

@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.compile.topology import Edge
 from millrace.model.time import MIN_TIMESTAMP
-from millrace.spark import processes, wire
-from millrace.spark.runtime import Runtime
+from millrace.plane import processes, wire
+from millrace.plane.task import Task
 from millrace.watermark.ahead import Ahead
-from millrace.windmill.manifest import Manifest
 
 
 class Seen:
     """Notes the accepted records of native sources.
 
     Args:
-        runtime: Of the run.
-        manifest: Of the epoch.
-        latest_us: Injected stream -> timestamps after this are refused.
+        task: The task.
         report: Takes the notes.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        manifest: Manifest,
-        latest_us: Mapping[str, int],
-        report: wire.TaskReport,
-    ) -> None:
-        self._topology = runtime.topology
-        self._published = manifest.injectors
-        self._latest_us = latest_us
+    def __init__(self, task: Task, report: wire.TaskReport) -> None:
+        self._topology = task.topology
+        self._published = task.manifest.injectors
+        self._latest_us = task.latest_us
         self._report = report
-        self._naming = {s.stream for s in runtime.blueprint.sources if s.names_processes}
+        self._naming = {s.stream for s in task.runtime.sources if s.names_processes}
 
     def note(self, edge: Edge, rows: pa.Table, timestamps: npt.NDArray[np.int64]) -> None:
         """Note records on an edge; those of a stream with several edges count on its first."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.spark import wire
+from millrace.plane import wire
 from millrace.watermark.process import ONLY, Process
 
 #: The columns, besides those of the record.

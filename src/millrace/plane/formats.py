@@ -18,7 +18,7 @@ import pyarrow as pa
 from millrace.model.coder import Coder, type_name
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
-from millrace.spark import panes
+from millrace.plane import panes
 
 _SCALARS: dict[Any, tuple[pa.DataType, str]] = {
     bool: (pa.bool_(), "boolean"),

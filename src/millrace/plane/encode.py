@@ -1,0 +1,100 @@
+"""The encode stage: source rows through stateless steps and key functions, to rows on edges.
+
+It runs where the source is scanned, and only for sources that need Python before the first
+exchange.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.plane import processes, wire
+from millrace.plane.injection import Injection
+from millrace.plane.lifting import Lifter
+from millrace.plane.outbox import Outbox
+from millrace.plane.runtime import SourceColumns
+from millrace.plane.task import Task
+
+
+@dataclass(frozen=True)
+class EncodeStage:
+    """The stage of sources whose records Python makes; a task reads one source partition.
+
+    Attributes:
+        by_time: Groupings take a key's records in order of time, as in a batch.
+    """
+
+    by_time: bool = False
+
+    def run(self, task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows on edges, then this task's report."""
+        started = time.perf_counter()
+        run = _Run(task, Lifter(task, by_time=self.by_time))
+        for batch in batches:
+            yield from run.encoded(batch)
+        run.report.seconds = time.perf_counter() - started
+        yield wire.report_row(run.report, task.number % task.runtime.tasks)
+
+
+class _Run:
+    """One run of the stage."""
+
+    def __init__(self, task: Task, lifter: Lifter) -> None:
+        self._task = task
+        self._lifter = lifter
+        self._outbox = Outbox(task)
+        self._injections: dict[str, Injection] = {}
+        self.report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
+
+    def encoded(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield what a batch of source rows becomes."""
+        numbers = batch.column("stream").to_numpy()
+        for source in self._task.runtime.sources:
+            chosen = np.flatnonzero(numbers == source.number)
+            if not len(chosen) or source.native:
+                continue
+            rows = batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))
+            if source.names_processes:
+                rows = self._punctuation(rows, source)
+                if not rows.num_rows:
+                    continue
+            self._encode(source, rows)
+            for made in self._outbox.batches():
+                yield from self._lifter.lifted(made)
+
+    def _encode(self, source: SourceColumns, rows: pa.RecordBatch) -> None:
+        stream, task = source.stream, self._task
+        if stream not in self._injections:
+            partition = rows.column("sequence")[0].as_py() >> 33
+            latest_us = task.latest_us[stream]
+            self._injections[stream] = Injection(
+                task, stream, partition, self._outbox, self.report, latest_us
+            )
+        values = task.runtime.readers[stream].read(rows.column(f"s{source.number}"))
+        accepted = self._injections[stream].send(
+            values.values,
+            rows.column("ts").to_pylist(),
+            None if source.id is None else rows.column(wire.FINGERPRINT).to_pylist(),
+            values.refused,
+        )
+        if accepted and source.names_processes:
+            told = _told(rows.take(pa.array(accepted)))
+            processes.note(self.report, stream, told, task.latest_us[stream])
+
+    def _punctuation(self, rows: pa.RecordBatch, source: SourceColumns) -> pa.RecordBatch:
+        """Take the low watermarks that come in rows of their own; return the others."""
+        flags = rows.column("punctuation")
+        told = _told(rows.filter(flags))
+        processes.note(self.report, source.stream, told, self._task.latest_us[source.stream])
+        return rows.filter(pc.invert(flags))
+
+
+def _told(rows: pa.RecordBatch) -> pa.Table:
+    """Return the columns that tell of processes."""
+    return pa.Table.from_batches([rows.select(["ts", *processes.COLUMNS])])

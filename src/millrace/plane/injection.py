@@ -1,0 +1,119 @@
+"""Injection: records of an injected stream through stateless steps and key functions, to edges.
+
+Whoever reads a source uses it: the encode stage on Spark, the Harness, the simulator. What cannot
+be sent becomes a dead letter, or an error where the pipeline declares no stream for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
+from millrace.plane import wire
+from millrace.plane.outbox import Outbox
+from millrace.plane.refusal import refuse, time_refusal
+from millrace.plane.task import Task
+from millrace.watermark.ahead import Ahead
+from millrace.windmill.record_ids import injected_origin, place
+from millrace.windmill.routing import Productions
+from millrace.windmill.source_ids import NO_FINGERPRINT, null_id
+
+
+class Injection:
+    """Sends what one partition of one injected stream delivers in an epoch.
+
+    Args:
+        task: The task that reads.
+        stream: The injected stream.
+        partition: Number of the source partition: part of the records' ids.
+        outbox: Takes the rows.
+        report: Takes what is seen.
+        latest_us: Timestamps after this are refused.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        stream: str,
+        partition: int,
+        outbox: Outbox,
+        report: wire.TaskReport,
+        latest_us: int,
+    ) -> None:
+        self._task = task
+        self._stream = stream
+        self._partition = partition
+        self._outbox = outbox
+        self._report = report
+        self._latest_us = latest_us
+        injected = task.topology.injected()
+        number = [spec.name for spec in injected].index(stream)
+        self._id = getattr(injected[number].injection, "id", None)
+        self._origin = injected_origin(number, task.manifest.epoch)
+        self._sent = 0
+
+    def send(
+        self,
+        values: Sequence[Any],
+        timestamps: Sequence[int | None],
+        fingerprints: Sequence[bytes | None] | None = None,
+        refused: Mapping[int, str] | None = None,
+    ) -> list[int]:
+        """Send records in order; return the positions of those that were accepted.
+
+        Args:
+            values: Of the stream's format.
+            timestamps: Event times in microseconds; None where there is none.
+            fingerprints: Of their source ids, None where one is missing; None if the stream has no
+                ids.
+            refused: Positions that were refused already, with the reason.
+
+        Raises:
+            RecordRejected: One was refused, and there is no dead-letter stream.
+        """
+        report, stream, topology = self._report, self._stream, self._task.topology
+        send, productions = self._task.runtime.router.send_injected, Productions()
+        newest_us, accepted, known = MIN_TIMESTAMP, list[int](), refused or {}
+        for n, value in enumerate(values):
+            at_us = timestamps[n]
+            fingerprint = None if fingerprints is None else fingerprints[n]
+            reason = known.get(n) or time_refusal(at_us, self._latest_us)
+            cause: Exception | None = None
+            if reason is None and fingerprints is not None and fingerprint is None:
+                reason = null_id(str(self._id))
+            if reason is None:
+                assert at_us is not None, "a record without a time is refused"
+                try:
+                    send(productions, stream, value, at_us, fingerprint)
+                    accepted.append(n)
+                    newest_us = max(newest_us, at_us)
+                except Exception as error:
+                    reason, cause = f"{type(error).__name__}: {error}", error
+            if reason is not None:
+                epoch = self._task.manifest.epoch
+                letter = refuse(topology, stream, "", reason, value, at_us, epoch, cause=cause)
+                report.refused[stream] = report.refused.get(stream, 0) + 1
+                send(
+                    productions,
+                    str(topology.dead_letters),
+                    letter,
+                    max(EARLIEST_RECORD, min(at_us or 0, self._latest_us)),
+                    None if fingerprints is None else NO_FINGERPRINT,
+                )
+        # A record may have become several rows, or none.
+        first = place(self._partition, self._sent)
+        self._sent += len(productions)
+        places = np.arange(first, first + len(productions), dtype=np.int64)
+        self._outbox.add(productions, self._origin, places)
+        report.injected[stream] = report.injected.get(stream, 0) + len(accepted)
+        if accepted:
+            report.newest[stream] = max(report.newest.get(stream, MIN_TIMESTAMP), newest_us)
+            if topology.percentiles:
+                taken = np.array([timestamps[n] for n in accepted], dtype=np.int64)
+                published_us = self._task.manifest.injectors[stream]
+                ahead = report.ahead.get(stream, Ahead())
+                report.ahead[stream] = ahead.merged(Ahead.of(taken, published_us))
+        return accepted

@@ -1,0 +1,143 @@
+"""The level stage: the computations of one level, for the intervals that one task owns.
+
+A task reads everything that was sent to it, so when it starts to work, every task of the level
+before has finished, and the low watermarks they sent are those of the epoch: the exchange is the
+barrier.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.compile.topology import ComputationSpec
+from millrace.model.errors import InvariantViolation
+from millrace.plane import wire
+from millrace.plane.inbox import Inbox
+from millrace.plane.lifting import Lifter
+from millrace.plane.outbox import Outbox
+from millrace.plane.task import Task
+from millrace.watermark.shown import Pending, Shown
+from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.record_ids import production_ids
+from millrace.windmill.worker import Result
+
+_EMPTY = wire.SCHEMA.empty_table()
+
+
+@dataclass(frozen=True)
+class LevelStage:
+    """The stage of a level.
+
+    Attributes:
+        level: Which, from 1.
+    """
+
+    level: int
+
+    def run(self, task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows for the levels below, the sinks and the driver, in the order of their making.
+
+        What only passes comes first: it was made by levels above.
+        """
+        received = list(batches)
+        started = time.perf_counter()
+        table = pa.Table.from_batches(received) if received else _EMPTY
+        yield from _Run(task, self.level).over(table, started)
+
+
+class _Run:
+    """One run of a level's task."""
+
+    def __init__(self, task: Task, level: int) -> None:
+        self._task = task
+        self._level = level
+        self._topology = task.topology
+        self._outbox = Outbox(task)
+        self._report = wire.TaskReport(level, task.number, [], {}, {}, {}, 0.0)
+        self._inbox = Inbox(task, level, self._outbox, self._report)
+
+    def over(self, table: pa.Table, started: float) -> Iterator[pa.RecordBatch]:
+        """Run the level's computations over what arrived."""
+        edges = table.column("edge").to_numpy()
+        specs = [s for s in self._topology.computations if s.level == self._level]
+        names = {spec.name for spec in specs}
+        here = [edge.number for edge in self._topology.edges if edge.computation in names]
+        shown, pending = self._shown(table, edges), dict[str, Pending]()
+        # Rows of a native source are all for this level, and lack the columns of those that pass.
+        on = (edges >= 0) & ~np.isin(wire.plain(edges), here) | (edges == wire.REPORT)
+        if on.any():
+            passing = table.select(wire.COLUMNS).filter(pa.array(on))
+            yield from passing.combine_chunks().to_batches()
+        if self._level == 1:
+            self._inbox.refuse_unread(table, edges)
+            self._inbox.read_punctuation(table, edges)
+        for spec in specs:
+            arrivals = self._inbox.arrivals(table, edges, spec)
+            results = self._run(spec, arrivals, shown.inputs(spec))
+            pending[spec.name] = Pending.of(
+                (result.report for result in results), spread=bool(self._topology.percentiles)
+            )
+        lifter = Lifter(self._task)
+        for batch in self._outbox.batches():
+            yield from lifter.lifted(batch)
+        if self._level < self._topology.depth:
+            yield wire.control_rows(shown.message(pending), self._task.runtime.tasks)
+        self._report.written = self._task.runtime.snapshots.take()
+        self._report.seconds = time.perf_counter() - started
+        yield wire.report_row(self._report, self._task.number)
+
+    def _shown(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> Shown:
+        """Return the low watermarks that the levels above show, by the messages of all tasks."""
+        shown = self._task.manifest.shown()
+        if self._level == 1:
+            return shown
+        sent = table.column("value").filter(pa.array(edges == wire.CONTROL)).to_pylist()
+        if len(sent) != self._task.runtime.tasks:
+            raise InvariantViolation(
+                f"level {self._level}, task {self._task.number}: {len(sent)} of "
+                f"{self._task.runtime.tasks} tasks of the level before sent their low watermarks"
+            )
+        shown.hear(map(wire.decode_message, sent), self._topology)
+        return shown
+
+    def _run(
+        self, spec: ComputationSpec, arrivals: Arrivals, clocks: dict[int, int]
+    ) -> list[Result]:
+        runtime, manifest = self._task.runtime, self._task.manifest
+        intervals = manifest.interval_map(spec.name)
+        results = runtime.worker.run(
+            spec,
+            manifest,
+            intervals,
+            intervals.owned(self._task.number, runtime.tasks),
+            arrivals,
+            clocks[100],
+            clocks,
+        )
+        runtime.snapshots.offer(
+            spec.name, [result.interval for result in results if result.counters.keys]
+        )
+        for result in results:
+            origin, sequences = production_ids(
+                spec.number, result.number, result.interval, len(result.productions)
+            )
+            self._outbox.add(result.productions, origin, sequences)
+            self._report.intervals.append(
+                wire.IntervalReport(
+                    result.computation,
+                    result.interval,
+                    result.number,
+                    result.report,
+                    result.counters,
+                    result.replayed,
+                    result.chain,
+                    result.repair,
+                )
+            )
+        return results

@@ -1,0 +1,122 @@
+"""What a process that runs tasks keeps from one task to the next: worker, readers, columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from millrace.compile.topology import Topology
+from millrace.plane.formats import Columns
+from millrace.plane.values import ValueReader
+from millrace.store import Written
+from millrace.windmill.columnar import machine_for
+from millrace.windmill.machine import Machine
+from millrace.windmill.routing import Router
+from millrace.windmill.worker import Worker
+
+
+@dataclass(frozen=True)
+class SourceColumns:
+    """What a task must know of an injected stream's source, where rows come as its columns."""
+
+    number: int
+    stream: str
+    columns: tuple[str, ...]
+    native: bool
+    names_processes: bool
+    id: str | None = None
+
+
+class Snapshots(Protocol):
+    """What writes snapshots beside the tasks."""
+
+    def offer(self, computation: str, intervals: Iterable[int]) -> None:
+        """Have the intervals looked at, which have had a commit. Returns at once."""
+        ...
+
+    def take(self) -> Written:
+        """Return what became of snapshots since this was called last."""
+        ...
+
+
+class NoSnapshots:
+    """Writes none: who runs the tasks does it, or there is nothing to write."""
+
+    def offer(self, computation: str, intervals: Iterable[int]) -> None:
+        """Do nothing."""
+
+    def take(self) -> Written:
+        """Return that nothing was written."""
+        return Written()
+
+
+class Runtime:
+    """A pipeline as a process runs tasks of it.
+
+    Args:
+        topology: The pipeline.
+        tasks: Number of tasks a level.
+        worker: The machines and their store; None in a batch, which keeps no state.
+        snapshots: Told of every interval that had a commit.
+        sources: Of the injected streams whose rows come as columns.
+        lift: Whether senders combine values for groupings.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        tasks: int,
+        worker: Worker | None = None,
+        snapshots: Snapshots | None = None,
+        sources: Sequence[SourceColumns] = (),
+        lift: bool = True,
+    ) -> None:
+        self.topology = topology
+        self.tasks = tasks
+        self.sources = tuple(sources)
+        self.snapshots: Snapshots = snapshots or NoSnapshots()
+        self.lift = lift
+        self._worker = worker
+
+    @property
+    def worker(self) -> Worker:
+        """The machines and their store, of a streaming run."""
+        assert self._worker is not None, "a batch has no worker: it keeps no state"
+        return self._worker
+
+    @cached_property
+    def router(self) -> Router:
+        """Sends values down the pipeline's streams."""
+        return Router(self.topology)
+
+    @cached_property
+    def machines(self) -> Mapping[str, Machine]:
+        """Computation -> its machine, of a batch."""
+        return {
+            spec.name: machine_for(self.topology, spec, self.router)
+            for spec in self.topology.computations
+        }
+
+    @cached_property
+    def readers(self) -> Mapping[str, ValueReader]:
+        """Injected stream -> reader of its values."""
+        return {
+            source.stream: ValueReader(
+                source.stream, self.topology.streams[source.stream].format, source.columns
+            )
+            for source in self.sources
+        }
+
+    @cached_property
+    def sink_columns(self) -> Mapping[int, Columns]:
+        """Edge to a sink -> the columns of its rows."""
+        return {
+            edge.number: Columns(
+                self.topology.streams[edge.stream].format, self.topology.streams[edge.stream].coder
+            )
+            for edge in self.topology.edges
+            if edge.sink is not None
+        }

@@ -1,0 +1,113 @@
+"""What a Python worker process of Spark keeps between tasks: one runtime, of the run at hand.
+
+A worker process serves many tasks, and each would otherwise unpickle the pipeline and open its
+caches again. It is kept by the digest of what it is made from.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import re
+import socket
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from millrace.compile.topology import Topology
+from millrace.model.errors import PipelineError
+from millrace.plane.runtime import Runtime, SourceColumns
+from millrace.store import (
+    HardState,
+    LmdbCaches,
+    LocalHardState,
+    SnapshotWriter,
+    cache_directories,
+)
+from millrace.windmill.worker import Worker
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """Everything of a run that does not change from epoch to epoch; travels with every task.
+
+    Attributes:
+        digest: Tells blueprints apart.
+        topology: Pickled.
+        state: The checkpoint; only its path and id travel. None for a batch.
+        cache: Directory for caches, as :func:`cache_directory` reads it on each worker's host.
+        tasks: Number of tasks a level.
+        sources: The injected streams' sources.
+    """
+
+    digest: str
+    topology: bytes
+    state: HardState | None
+    cache: str
+    tasks: int
+    sources: tuple[SourceColumns, ...]
+
+    def built(self) -> Runtime:
+        """Return the runtime of a process."""
+        # Written by the driver of this very run, never read from a checkpoint or a stream.
+        topology: Topology = pickle.loads(self.topology)
+        if self.state is None:
+            return Runtime(topology, tasks=self.tasks, sources=self.sources)
+        caches = self._caches(self.state)
+        return Runtime(
+            topology,
+            tasks=self.tasks,
+            worker=Worker(topology, self.state, caches),
+            snapshots=SnapshotWriter(caches, self.state.snapshots),
+            sources=self.sources,
+        )
+
+    def _caches(self, state: HardState) -> LmdbCaches:
+        """Return the caches of this host; those of checkpoints that are gone are removed."""
+        directory = cache_directory(self.cache)
+        if isinstance(state, LocalHardState):
+            cache_directories.enter(directory, state.uuid, state.path)
+            cache_directories.remove_dead(directory)
+        return LmdbCaches(directory, state.uuid)
+
+
+def cache_directory(wanted: str) -> str:
+    """Return the directory for caches on this host.
+
+    Args:
+        wanted: A path, in which ``$NAME`` stands for this process's environment variable; or ""
+            for ``millrace`` in this process's temporary directory.
+
+    Raises:
+        PipelineError: A variable is not set here.
+    """
+    if not wanted:
+        return str(Path(tempfile.gettempdir()) / "millrace")
+    path = os.path.expandvars(wanted)
+    if _VARIABLE.search(path):
+        raise PipelineError(
+            f"cache={wanted!r}: on host {socket.gethostname()} this is {path!r}, as the variable "
+            "is not set for the worker. Set it (spark.executorEnv.NAME), or name another directory."
+        )
+    return path
+
+
+_VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
+
+_RUNTIMES: dict[str, Runtime] = {}
+
+
+def runtime_of(blueprint: Blueprint) -> Runtime:
+    """Return the runtime of a blueprint, made on first use in this process."""
+    runtime = _RUNTIMES.get(blueprint.digest)
+    if runtime is None:
+        # One run at a time uses a worker; an older run's caches need not stay open.
+        _RUNTIMES.clear()
+        runtime = _RUNTIMES[blueprint.digest] = blueprint.built()
+        # PySpark collects garbage after every task, and would go through all imported modules each
+        # time: some 40 ms a task. What is here now is here to stay. And as it does, there is little
+        # for the collections within a task to find, which a task with many records has many of.
+        gc.freeze()
+        gc.set_threshold(100_000, 50, 100)
+    return runtime

@@ -1,0 +1,41 @@
+"""A stage of the plane as the function that Spark calls for each task of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from millrace.plane.outlet import Outlet
+from millrace.plane.task import Stage, Task
+from millrace.spark.process import Blueprint, runtime_of
+from millrace.windmill.manifest import decode_manifest
+
+
+class OnSpark:
+    """The function of a stage, for ``mapInArrow``: one call a task.
+
+    Args:
+        blueprint: Of the run.
+        manifest: Of the epoch, as JSON.
+        stage: What the tasks do.
+        last: Whether it is the last one: what leaves it are columns for the sinks, and reports.
+    """
+
+    def __init__(
+        self, blueprint: Blueprint, manifest: bytes, stage: Stage, *, last: bool = False
+    ) -> None:
+        self.blueprint = blueprint
+        self.manifest = manifest
+        self.stage = stage
+        self.last = last
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what leaves the task."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        number = context.partitionId() if context is not None else 0
+        runtime = runtime_of(self.blueprint)
+        leaving = self.stage.run(Task(runtime, decode_manifest(self.manifest), number), batches)
+        yield from Outlet(runtime).batches(leaving) if self.last else leaving
