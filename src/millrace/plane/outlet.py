@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.compile.topology import Topology
 from millrace.model.keys import decode_keys
 from millrace.plane import wire
 from millrace.plane.runtime import Runtime
@@ -19,8 +20,7 @@ class Outlet:
 
     def __init__(self, runtime: Runtime) -> None:
         self._columns = runtime.sink_columns
-        self._edges = runtime.topology.edges
-        self._slacks = {name: spec.slacks for name, spec in runtime.topology.streams.items()}
+        self._topology = runtime.topology
         self._schema = pa.schema(
             [
                 ("edge", pa.int32()),
@@ -47,13 +47,7 @@ class Outlet:
             arrays.append(pa.nulls(count, pa.binary()))
         for edge, columns in self._columns.items():
             if edge == number:
-                values = rows.column("value").to_pylist()
-                origins = rows.column("origin").to_numpy()
-                sequences = rows.column("sequence").to_numpy()
-                if self._edges[edge].identified:
-                    stream = self._edges[edge].stream
-                    values, ids = unseal(stream, values, origins, self._slacks[stream])
-                    origins, sequences = ids.halves_over(origins, sequences)
+                values, origins, sequences = values_and_ids(self._topology, edge, rows)
                 arrays.append(
                     columns.array(
                         values,
@@ -65,6 +59,20 @@ class Outlet:
             else:
                 arrays.append(pa.nulls(count, columns.arrow))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def values_and_ids(
+    topology: Topology, edge: int, rows: pa.RecordBatch
+) -> tuple[list[bytes], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the encoded values of rows on an edge to a sink, and both halves of their ids."""
+    values = rows.column("value").to_pylist()
+    origins = rows.column("origin").to_numpy()
+    sequences = rows.column("sequence").to_numpy()
+    if topology.edges[edge].identified:
+        stream = topology.edges[edge].stream
+        values, ids = unseal(stream, values, origins, topology.streams[stream].slacks)
+        origins, sequences = ids.halves_over(origins, sequences)
+    return values, origins, sequences
 
 
 def key_texts(encoded: list[bytes | None]) -> list[str | None]:

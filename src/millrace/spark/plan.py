@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 from uuid import uuid4
@@ -22,6 +22,7 @@ from millrace.model.errors import PipelineError
 from millrace.plane import wire
 from millrace.plane.batch_level import BatchLevelStage
 from millrace.plane.encode import EncodeStage
+from millrace.plane.exchange import through_levels
 from millrace.plane.formats import Columns
 from millrace.plane.level import LevelStage
 from millrace.plane.lifting import LiftStage
@@ -143,23 +144,15 @@ class Plan:
             manifest: Of the epoch.
             lift: Whether there is to be a lifting stage, if it :meth:`has_lifting_stage`.
         """
-        plain = encode_entry(manifest)
-
-        def on_spark(stage: Stage, *, last: bool = False) -> Any:
-            return OnSpark(self._blueprint, plain, stage, last=last)
-
+        spark = _Stages(
+            self._blueprint, encode_entry(manifest), self._tasks, self._out, self._ordered
+        )
         frame = self._numbering.apply(rows)
         if not self._sources[0].native:
-            frame = frame.mapInArrow(on_spark(EncodeStage(self._by_time)), wire.DDL)
+            frame = spark.here(frame, EncodeStage(self._by_time), wire.DDL)
         elif lift and self.has_lifting_stage:
-            stage = on_spark(LiftStage(self._by_time))
-            frame = frame.mapInArrow(stage, lifted_rows(frame.schema))
-        for level in range(1, self._topology.depth + 1):
-            last = level == self._topology.depth
-            frame = self._ordered(frame.repartitionById(self._tasks, "pid"))
-            stage = on_spark(self._level(level), last=last)
-            frame = frame.mapInArrow(stage, self._out if last else wire.DDL)
-        return frame
+            frame = spark.here(frame, LiftStage(self._by_time), lifted_rows(frame.schema))
+        return through_levels(spark, frame, self._topology.depth, self._level)
 
     @property
     def python_reasons(self) -> dict[str, str | None]:
@@ -213,6 +206,42 @@ class Plan:
     def _level(self, level: int) -> Stage:
         """Return a level's stage."""
         raise NotImplementedError
+
+
+class _Stages:
+    """The exchange of Spark: a shuffle in front of every stage, which is a call of ``mapInArrow``.
+
+    Args:
+        blueprint: Of the run.
+        manifest: Of the epoch, as JSON.
+        tasks: Number of tasks a level.
+        out: Columns that leave the last stage.
+        ordered: Makes of what was sent to the tasks what they are to read.
+    """
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        manifest: bytes,
+        tasks: int,
+        out: str,
+        ordered: Callable[[DataFrame], DataFrame],
+    ) -> None:
+        self._blueprint = blueprint
+        self._manifest = manifest
+        self._tasks = tasks
+        self._out = out
+        self._ordered = ordered
+
+    def here(self, rows: DataFrame, stage: Stage, schema: Any, *, last: bool = False) -> DataFrame:
+        """Return what a stage makes of rows where they are."""
+        function: Any = OnSpark(self._blueprint, self._manifest, stage, last=last)
+        return rows.mapInArrow(function, schema)
+
+    def across(self, rows: DataFrame, stage: Stage, *, last: bool) -> DataFrame:
+        """Return what a stage makes of rows when they were shuffled."""
+        sent = self._ordered(rows.repartitionById(self._tasks, "pid"))
+        return self.here(sent, stage, self._out if last else wire.DDL, last=last)
 
 
 def lifted_rows(native: T.StructType) -> T.StructType:

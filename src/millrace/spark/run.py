@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
 from millrace.compile.explanation import Explanation as PipelineExplanation
-from millrace.compile.topology import Topology, injector_name
+from millrace.compile.topology import Topology
 from millrace.injectors.publisher import Publisher
 from millrace.injectors.skew import Gate
 from millrace.model.errors import (
@@ -29,6 +29,7 @@ from millrace.model.errors import (
 )
 from millrace.model.pipeline import Pipeline
 from millrace.model.time import SECOND, Duration, duration_us
+from millrace.plane.epoch import EpochDriver
 from millrace.plane.lifting import Payoff
 from millrace.spark.binding import bind_sinks, claim_sinks
 from millrace.spark.external import external
@@ -220,6 +221,7 @@ class Run:
         self._epochs = epochs
         self._plan = plan
         self._publisher = publisher
+        self._driver = EpochDriver(topology, epochs, publisher)
         self._progress_files = progress_files
         self._alarm = alarm
         self._gates = gates
@@ -372,35 +374,25 @@ class Run:
             for name, value in SETTINGS.items():
                 rows.sparkSession.conf.set(name, value)
         self._progress_files.sync()
-        published = self._published()
-        manifest = epochs.begin(
-            number,
-            wall_time_us=self._clock(),
-            injectors=published,
-            draining=self._draining,
-            percentiles=epochs.estimated(published),
-        )
-        if manifest is None:
-            return
         lift = self._payoff.wanted()
-        outcome = run_job(self._plan, rows, manifest, self._topology.sinks, lift=lift)
-        observed = outcome.observed
+        ran = self._driver.run(
+            number,
+            lambda manifest: run_job(self._plan, rows, manifest, self._topology.sinks, lift=lift),
+            wall_time_us=self._clock(),
+            draining=self._draining,
+        )
+        if ran is None:
+            return
+        observed = ran.outcome.observed
         self._payoff.seen(
             records=sum(observed.injected.values()),
-            liftable=outcome.liftable,
-            partials=outcome.partials,
+            liftable=ran.outcome.liftable,
+            partials=ran.outcome.partials,
         )
-        observed.processes = self._publisher.heard(
-            observed.by_process(), epochs.observed.processes, manifest.wall_time_us
-        )
-        epochs.complete(manifest, outcome.results, observed)
         self._housekeeping.offer(epochs.collectable())
-        self._progress.add(outcome, time.perf_counter() - started)
+        self._progress.add(ran.outcome, time.perf_counter() - started)
         quiet = not any(observed.injected.values()) and not any(observed.refused.values())
-        published = self._hold_back()
-        settled = (
-            published == manifest.injectors and epochs.estimated(published) == manifest.percentiles
-        )
+        settled = self._driver.settled(ran.manifest, self._hold_back())
         if quiet and settled:
             self._idle = turn
         self._set_alarm(settled)
@@ -410,22 +402,11 @@ class Run:
 
         Spark asks injectors after this how far an epoch reads.
         """
-        published = self._published()
+        published = self._driver.published(self._clock())
         for stream, gate in self._gates.items():
             processes = self._epochs.observed.processes
             gate.close_for(self._publisher.waiting(stream, processes, published))
         return published
-
-    def _published(self) -> dict[str, int]:
-        """Return what the injectors publish now: by their policies, never below what they did."""
-        outputs = self._epochs.authority.low_watermarks.outputs
-        return self._publisher.published(
-            self._epochs.observed.processes,
-            wall_time_us=self._clock(),
-            before={
-                spec.name: outputs[injector_name(spec.name)] for spec in self._topology.injected()
-            },
-        )
 
     def _set_alarm(self, settled: bool) -> None:
         # Under the lock of those who ask for an epoch, so that the later word is theirs.

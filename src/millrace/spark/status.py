@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from millrace.injectors.publisher import Publisher
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
+from millrace.plane.outcome import Outcome
 from millrace.spark.housekeeping import Housekeeping
-from millrace.spark.job import Outcome
 from millrace.store import Collected, Repair, Written
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs

@@ -1,7 +1,7 @@
 """Harness: a whole pipeline in process, driven by hand.
 
-The Harness is a shell around the same kernel, store protocol and epoch log as Spark's; only the
-store is memory, the shuffle is a list, and time is what the test says. Every call is one epoch.
+The Harness runs the same stages, store protocol and epoch log as Spark; only the store is memory,
+the exchange is a list, and time is what the test says. Every call is one epoch.
 """
 
 from __future__ import annotations
@@ -11,25 +11,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
+import pyarrow as pa
 
 from millrace.compile.build import build
-from millrace.compile.topology import Edge, Topology, injector_name
+from millrace.compile.topology import Topology, injector_name
 from millrace.dataflow.strategy import Windowing
 from millrace.injectors.offsets import Offsets
 from millrace.injectors.publisher import Publisher
-from millrace.model.errors import CoderError, PipelineError, RecordRejected, WatermarkRegression
+from millrace.model.errors import PipelineError, WatermarkRegression
 from millrace.model.pipeline import Injection, Pipeline, SinkDeclaration
-from millrace.model.record import DeadLetter, LateRecord
+from millrace.model.record import LateRecord
 from millrace.model.stream import by
 from millrace.model.time import (
-    EARLIEST_RECORD,
-    LATEST_RECORD,
     MAX_TIMESTAMP,
-    MIN_TIMESTAMP,
     Instant,
     timestamp_us,
 )
+from millrace.plane.epoch import EpochDriver
+from millrace.plane.exchange import LocalExchange, through_levels
+from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.runtime import Runtime
+from millrace.plane.task import Task
 from millrace.store import (
     Collector,
     MemoryCaches,
@@ -38,22 +40,19 @@ from millrace.store import (
     write_if_due,
 )
 from millrace.testing.crash import Crash, CrashingState
+from millrace.testing.feed import Feed, Read
 from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.testing.output import Output
 from millrace.testing.polling import poll
-from millrace.testing.shuffle import Shuffle
-from millrace.watermark.ahead import Ahead
+from millrace.testing.taps import tapped
 from millrace.watermark.process import ONLY, Process
-from millrace.watermark.shown import LowWatermarks, Pending
+from millrace.watermark.shown import LowWatermarks
 from millrace.windmill.counters import Counters
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
 from millrace.windmill.explain import Explanation, explain_watermark
 from millrace.windmill.history import History
 from millrace.windmill.manifest import Manifest
-from millrace.windmill.record_ids import injected_origin, production_ids
-from millrace.windmill.routing import Productions, Router
-from millrace.windmill.source_ids import NO_FINGERPRINT, fingerprint, null_id
-from millrace.windmill.worker import Result, Worker
+from millrace.windmill.worker import Worker
 
 _ALL_INTERVALS = 4
 
@@ -107,15 +106,13 @@ class Harness:
         publish: bool = False,
         lift: bool = False,
     ) -> None:
-        self._topology, self._taps = _tapped(pipeline)
-        self._router = Router(self._topology)
+        self._topology = _tapped(pipeline)
         self._intervals = intervals
         self._publish = publish
         self._lift = lift
         self._durable = MemoryHardState()
         self._wall_time_us = 0
-        self._published: dict[int, dict[str, int]] = {}
-        self._injected_us: dict[str, list[int]] = {}
+        self._said: Mapping[int, Mapping[str, int]] = {}
         self._offsets: dict[str, Offsets] = {}
         self.history = History()
         self._outputs: dict[str, list[Output]] = {name: [] for name in self._topology.streams}
@@ -156,8 +153,8 @@ class Harness:
         What it promises counts if the Harness was made with ``publish=True``.
         """
         self._injected(stream)
-        waiting = self._publisher.waiting(
-            stream, self._epochs.observed.processes, self._injected_low_watermarks()
+        waiting = self._driver.publisher.waiting(
+            stream, self._epochs.observed.processes, self._driver.published(self._wall_time_us)
         )
         spec = self._topology.streams[stream]
         delivery = poll(spec, self._offsets.get(stream, {}), waiting)
@@ -173,31 +170,11 @@ class Harness:
     ) -> None:
         """Run an epoch: records (value, timestamp, process, and an id if given), and promises."""
         injection = self._injected(stream)
-        epoch = self._epochs.completed + 1
-        origin = injected_origin(self._number(stream), epoch)
-        rows, seen, sequence = Shuffle(), Observed(), 0
-        for value, instant, process, *given in records:
-            id = self._id(injection, value, given)
-            made = Productions()
-            try:
-                at_us = timestamp_us(instant)
-                if not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
-                    raise CoderError(f"timestamp {at_us} us is before 1970 or after 2262.")
-                self._send(made, injection, value, at_us, id)
-            except Exception as refused:  # a step or a key function may raise anything
-                made = self._refuse(stream, value, instant, refused, epoch)
-                seen.add(Observed(refused={stream: 1}))
-            else:
-                heard = {stream: {process: Process(at_us)}}
-                seen.add(Observed({stream: at_us}, {stream: 1}, processes=heard))
-                self._injected_us.setdefault(stream, []).append(at_us)
-            rows.add(made, origin, range(sequence, sequence + len(made)))
-            sequence += len(made)
-        seen.add(Observed(processes={stream: dict(told)}))
-        try:
-            self._epoch(rows, seen)
-        finally:
-            self._injected_us = {}
+        read = [
+            Read(value, instant, process, self._id(injection, value, given))
+            for value, instant, process, *given in records
+        ]
+        self._epoch(Feed(stream, read, told))
 
     def advance_watermark(self, stream: str, to: Instant, *, percentile: int = 100) -> None:
         """Publish an injected stream's low watermark, and fire the timers that it makes due.
@@ -229,13 +206,13 @@ class Harness:
                 "never move back. Report the minimum over unread input, or deliver the record as "
                 "late."
             )
-        published = self._published
-        of_percentile = published.get(percentile, {}) | {stream: min(to_us, MAX_TIMESTAMP)}
-        self._published = published | {percentile: of_percentile}
+        said = dict(self._said)
+        of_percentile = dict(said.get(percentile, {})) | {stream: min(to_us, MAX_TIMESTAMP)}
+        self._say(said | {percentile: of_percentile})
         try:
-            self._epoch(Shuffle(), Observed())
+            self._epoch()
         except Exception:
-            self._published = published
+            self._say(said)
             raise
 
     def advance_clock(self, to: Instant) -> None:
@@ -248,7 +225,7 @@ class Harness:
             )
         earlier_us, self._wall_time_us = self._wall_time_us, to_us
         try:
-            self._epoch(Shuffle(), Observed())
+            self._epoch()
         except Exception:
             self._wall_time_us = earlier_us
             raise
@@ -347,12 +324,12 @@ class Harness:
 
     # -- one epoch ---------------------------------------------------------------------------------
 
-    def _epoch(self, rows: Shuffle, observed: Observed) -> None:
+    def _epoch(self, feed: Feed | None = None) -> None:
         before = copy.deepcopy(self._epochs.authority.low_watermarks)
         durable = self._durable.copy()
         while True:
             try:
-                leaving = self._attempt(rows.copy(), observed)
+                leaving = self._attempt(feed)
                 break
             except Crash:
                 self._recover()
@@ -369,55 +346,39 @@ class Harness:
         check_low_watermarks(before, self._epochs.authority.low_watermarks)
         for stream, output in leaving:
             self._outputs[stream].append(output)
-        self._injected_us = {}
-        last, published = self._last_manifest, self._injected_low_watermarks()
+        assert self._last_manifest is not None, "an epoch has been completed"
         if self._publish and (
-            last is None
-            or published != last.injectors
-            or self._epochs.estimated(published) != last.percentiles
-            or self._publisher.changes_us() <= self._wall_time_us
+            not self._driver.settled(
+                self._last_manifest, self._driver.published(self._wall_time_us)
+            )
+            or self._driver.publisher.changes_us() <= self._wall_time_us
         ):
-            self._epoch(Shuffle(), Observed())  # on Spark, the alarm rings at once
+            self._epoch()  # on Spark, the alarm rings at once
 
-    def _injected_low_watermarks(self) -> dict[str, int]:
-        """Return what the injectors publish now, by hand or by policy."""
-        outputs = self._epochs.authority.low_watermarks.outputs
-        before = {
-            spec.name: max(
-                outputs[injector_name(spec.name)],
-                self._published.get(100, {}).get(spec.name, MIN_TIMESTAMP),
-            )
-            for spec in self._topology.injected()
-        }
-        if not self._publish:
-            return before
-        processes = self._epochs.observed.processes
-        return self._publisher.published(processes, wall_time_us=self._wall_time_us, before=before)
+    def _attempt(self, feed: Feed | None) -> list[tuple[str, Output]]:
+        """Run the epoch that is open, or the next one; return what leaves for the taps."""
+        epochs, leaving = self._epochs, list[pa.RecordBatch]()
 
-    def _attempt(self, rows: Shuffle, observed: Observed) -> list[tuple[str, Output]]:
-        epochs = self._epochs
-        published = self._injected_low_watermarks()
-        manifest = epochs.begin(
+        def stages(manifest: Manifest) -> Outcome:
+            source = Task(self._runtime, manifest, 0)
+            sent: list[pa.RecordBatch] = [] if feed is None else list(feed.rows(source))
+            exchange = LocalExchange(self._runtime, manifest)
+            left = through_levels(exchange, sent, self._topology.depth)
+            leaving.extend(left)
+            return Outcome.of(reports_in(left))
+
+        turn = self._driver.run(
             epochs.open.epoch if epochs.open is not None else epochs.completed + 1,
+            stages,
             wall_time_us=self._wall_time_us,
-            injectors=published,
-            percentiles=epochs.estimated(published) if self._publish else self._published,
         )
-        assert manifest is not None, "the epoch after the last completed one is not completed"
-        results = self._run_levels(manifest, rows)
-        if self._publish:
-            observed.processes = self._publisher.heard(
-                observed.by_process(), epochs.observed.processes, manifest.wall_time_us
-            )
-            if self._topology.percentiles:
-                observed.ahead = {
-                    stream: Ahead.of(np.array(times), manifest.injectors[stream])
-                    for stream, times in self._injected_us.items()
-                }
-        epochs.complete(manifest, results, observed)
-        self._last_manifest = manifest
-        leaving = rows.sunk(self._topology, self._taps, manifest.wall_time_us)
-        return [(edge.stream, out) for edge, out in leaving]
+        assert turn is not None, "the epoch after the last completed one is not completed"
+        self._last_manifest = turn.manifest
+        return [
+            (stream, output)
+            for batch in leaving
+            for stream, output in tapped(self._topology, batch, turn.manifest.wall_time_us)
+        ]
 
     def _housekeep(self) -> None:
         """Write the snapshots that are due and collect, as threads beside the tasks do on Spark."""
@@ -429,71 +390,23 @@ class Harness:
                 write_if_due(cache, self._state.snapshots, name, entry.id, _POLICY)
         self._collector.collect(self._epochs.collectable())
 
-    def _run_levels(self, manifest: Manifest, rows: Shuffle) -> list[Result]:
-        """Run the computations in order of level; their productions join the rows."""
-        shown = manifest.shown()
-        results: list[Result] = []
-        for spec in self._topology.computations:
-            clocks = shown.inputs(spec)
-            intervals = manifest.interval_map(spec.name)
-            ran = self._worker.run(
-                spec,
-                manifest,
-                intervals,
-                intervals.intervals,
-                rows.arrivals(
-                    self._topology,
-                    spec.name,
-                    manifest.delivery_low_watermark_us(spec) if self._lift else None,
-                ),
-                clocks[100],
-                clocks,
-            )
-            reports = (result.report for result in ran)
-            shown.finish(spec, Pending.of(reports, spread=bool(self._topology.percentiles)))
-            for result in ran:
-                origins, sequences = production_ids(
-                    spec.number, result.number, result.interval, len(result.productions)
-                )
-                rows.add(result.productions, origins, sequences)
-            results += ran
-        return results
-
     def _recover(self) -> None:
         self._state = CrashingState(self._durable)
-        self._publisher = Publisher.of(self._topology) if self._publish else Publisher({})
         self._caches = MemoryCaches()
         self._epochs = Epochs(self._topology, self._state, intervals=self._intervals)
         self._epochs.history = self.history
-        self._worker = Worker(self._topology, self._state, self._caches)
+        publisher = Publisher.of(self._topology) if self._publish else Publisher({})
+        self._driver = EpochDriver(
+            self._topology, self._epochs, publisher, self._said, estimates=self._publish
+        )
+        worker = Worker(self._topology, self._state, self._caches)
+        self._runtime = Runtime(self._topology, tasks=1, worker=worker, lift=self._lift)
         self._collector = Collector(self._state)
 
-    # -- injection ---------------------------------------------------------------------------------
+    def _say(self, said: Mapping[int, Mapping[str, int]]) -> None:
+        self._said = self._driver.said = said
 
-    def _refuse(
-        self, stream: str, value: Any, instant: Any, refused: Exception, epoch: int
-    ) -> Productions:
-        if self._topology.dead_letters is None:
-            raise RecordRejected(
-                f"a record of stream {stream!r} was refused: {refused}\n  value {value!r}, "
-                f"timestamp {instant!r}\nMend the input, or declare a dead-letter stream, "
-                "p.dead_letter(...), to set such records aside."
-            ) from refused
-        letter = DeadLetter(
-            stream=stream,
-            computation="",
-            reason=str(refused),
-            error="",
-            key="",
-            value=repr(value),
-            timestamp=instant if isinstance(instant, int) else None,
-            epoch=epoch,
-        )
-        made = Productions()
-        at_us = max(EARLIEST_RECORD, letter.timestamp or 0)
-        unnamed = NO_FINGERPRINT if self._injected(stream).id is not None else None
-        self._router.send_injected(made, self._topology.dead_letters, letter, at_us, unnamed)
-        return made
+    # -- injection ---------------------------------------------------------------------------------
 
     def _id(self, injection: Injection, value: Any, given: Sequence[Any]) -> Any:
         """Return a record's id: what was given, or a field of the value; None if there is none."""
@@ -514,18 +427,6 @@ class Harness:
                 f"{value!r} no such field. Give the id beside it: (value, timestamp, id)."
             ) from None
 
-    def _send(
-        self, made: Productions, injection: Injection, value: Any, at_us: int, id: Any
-    ) -> None:
-        """Send a record, with the fingerprint of its id where the stream has ids."""
-        if injection.id is None:
-            self._router.send(made, injection.stream, value, at_us, None)
-        elif id is None:
-            raise CoderError(null_id(injection.id))
-        else:
-            sealed = fingerprint(id)
-            self._router.send_injected(made, injection.stream, value, at_us, sealed)
-
     def _injected(self, stream: str) -> Injection:
         spec = self._topology.streams.get(stream)
         if spec is None or spec.injection is None:
@@ -535,17 +436,13 @@ class Harness:
             )
         return spec.injection
 
-    def _number(self, stream: str) -> int:
-        return [spec.name for spec in self._topology.injected()].index(stream)
 
-
-def _tapped(pipeline: Pipeline) -> tuple[Topology, dict[int, Edge]]:
+def _tapped(pipeline: Pipeline) -> Topology:
     """Return the topology with a sink on every stream instead of the pipeline's own sinks."""
     streams = build(pipeline).streams
     tapped = copy.copy(pipeline)
     tapped.sinks = [SinkDeclaration(stream, _nowhere) for stream in streams]
-    topology = build(tapped)
-    return topology, {edge.number: edge for edge in topology.edges if edge.sink is not None}
+    return build(tapped)
 
 
 def _nowhere(*_: Any) -> None:

@@ -3,11 +3,17 @@
 import pytest
 
 import millrace as mr
+from millrace.injectors.publisher import Publisher
 from millrace.model.errors import UserCodeError
+from millrace.plane.epoch import EpochDriver
+from millrace.plane.exchange import LocalExchange, through_levels
+from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.runtime import Runtime
+from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
-from millrace.testing.shuffle import Shuffle
-from millrace.windmill.epochs import Epochs, Observed
-from millrace.windmill.routing import Productions, Router
+from millrace.testing.feed import Feed, Read
+from millrace.testing.taps import tapped
+from millrace.windmill.epochs import Epochs
 from millrace.windmill.worker import Worker
 
 
@@ -35,32 +41,24 @@ class Driver:
         p.sink("fired", print)
         self.topology = p.build()
         state = MemoryHardState()
-        self.epochs = Epochs(self.topology, state, intervals=1)
-        self.worker = Worker(self.topology, state, MemoryCaches())
+        epochs = Epochs(self.topology, state, intervals=1)
+        self.driver = EpochDriver(self.topology, epochs, Publisher({}))
+        worker = Worker(self.topology, state, MemoryCaches())
+        self.runtime = Runtime(self.topology, tasks=1, worker=worker)
 
     def epoch(self, wall_time_us, *records):
         """Run an epoch; return the clock that it had, and the timers that fired."""
-        rows, made = Shuffle(), Productions()
-        for value in records:
-            Router(self.topology).send(made, "events", value, 0, None)
-        rows.add(made, 0, range(len(made)))
-        manifest = self.epochs.begin(
-            self.epochs.completed + 1, wall_time_us=wall_time_us, injectors={}
-        )
-        (spec,) = self.topology.computations
-        intervals = manifest.interval_map(spec.name)
-        results = self.worker.run(
-            spec,
-            manifest,
-            intervals,
-            intervals.intervals,
-            rows.arrivals(self.topology, spec.name),
-            mr.MIN_TIMESTAMP,
-        )
-        self.epochs.complete(manifest, results, Observed())
-        decode = self.topology.streams["fired"].coder.decode
-        fired = [decode(value) for result in results for value in result.productions.values]
-        return manifest.wall_time_us, fired
+        feed, fired = Feed("events", [Read(value, 0, "") for value in records], {}), []
+
+        def stages(manifest):
+            sent = list(feed.rows(Task(self.runtime, manifest, 0)))
+            left = through_levels(LocalExchange(self.runtime, manifest), sent, 1)
+            fired.extend(out.value for batch in left for _, out in tapped(self.topology, batch, 0))
+            return Outcome.of(reports_in(left))
+
+        number = self.driver.epochs.completed + 1
+        turn = self.driver.run(number, stages, wall_time_us=wall_time_us)
+        return turn.manifest.wall_time_us, fired
 
 
 def test_a_clock_that_jumps_back_stands_still_until_it_is_there_again():

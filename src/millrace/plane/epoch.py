@@ -1,0 +1,108 @@
+"""The driver's part of an epoch: publish, begin, run, complete.
+
+Between beginning and completing it does not matter who runs the stages: a function that is given
+the manifest does, and returns what the tasks reported.
+
+Source: MillWheel 5.2 (injectors publish), 6.2 and 7.2 (the authority journals what it knows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from millrace.compile.topology import Topology, injector_name
+from millrace.injectors.publisher import Publisher
+from millrace.model.time import MIN_TIMESTAMP
+from millrace.plane.outcome import Outcome
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class Turn:
+    """An epoch that was run."""
+
+    manifest: Manifest
+    outcome: Outcome
+
+
+@dataclass
+class EpochDriver:
+    """Runs the epochs of a run, one after the other.
+
+    Attributes:
+        topology: The pipeline.
+        epochs: Of the run; it holds the checkpoint.
+        publisher: What injectors publish by their policies.
+        said: Percentile -> injected stream -> what it published by hand, 100 the low watermark
+            itself; only where somebody scripts time.
+        estimates: Whether percentiles are estimated from the records, and not said.
+    """
+
+    topology: Topology
+    epochs: Epochs
+    publisher: Publisher
+    said: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    estimates: bool = True
+
+    def published(self, wall_time_us: int) -> dict[str, int]:
+        """Return injected stream -> what it publishes now: never below what it did."""
+        outputs = self.epochs.authority.low_watermarks.outputs
+        said = self.said.get(100, {})
+        before = {
+            spec.name: max(outputs[injector_name(spec.name)], said.get(spec.name, MIN_TIMESTAMP))
+            for spec in self.topology.injected()
+        }
+        processes = self.epochs.observed.processes
+        by_policy = self.publisher.published(processes, wall_time_us=wall_time_us, before=before)
+        return before | by_policy
+
+    def percentiles(self, published: Mapping[str, int]) -> Mapping[int, Mapping[str, int]]:
+        """Return percentile -> injected stream -> what it publishes for that share."""
+        return self.epochs.estimated(published) if self.estimates else self.said
+
+    def settled(self, manifest: Manifest, published: Mapping[str, int]) -> bool:
+        """Return whether an epoch with what is published now would move no low watermark."""
+        return (
+            published == manifest.injectors
+            and self.epochs.estimated(published) == manifest.percentiles
+        )
+
+    def run(
+        self,
+        number: int,
+        stages: Callable[[Manifest], Outcome],
+        *,
+        wall_time_us: int,
+        draining: bool = False,
+    ) -> Turn | None:
+        """Run one epoch; return None if it is completed already.
+
+        Args:
+            number: The one after the last completed.
+            stages: Runs the epoch's stages, and its sinks, at a manifest.
+            wall_time_us: What time it is.
+            draining: Whether the input ends with it.
+
+        Raises:
+            ZombieWriter: A newer run has claimed the checkpoint.
+        """
+        epochs = self.epochs
+        published = self.published(wall_time_us)
+        manifest = epochs.begin(
+            number,
+            wall_time_us=wall_time_us,
+            injectors=published,
+            draining=draining,
+            percentiles=self.percentiles(published),
+        )
+        if manifest is None:
+            return None
+        outcome = stages(manifest)
+        observed = outcome.observed
+        observed.processes = self.publisher.heard(
+            observed.by_process(), epochs.observed.processes, manifest.wall_time_us
+        )
+        epochs.complete(manifest, outcome.results, observed)
+        return Turn(manifest, outcome)

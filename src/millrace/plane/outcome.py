@@ -1,0 +1,77 @@
+"""The outcome of an epoch, as its tasks report it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace.plane import wire
+from millrace.store import Written
+from millrace.windmill.epochs import Observed
+from millrace.windmill.routing import Productions
+from millrace.windmill.worker import Result
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an epoch.
+
+    Attributes:
+        results: One for each interval; productions are not among what is reported.
+        observed: What was seen of the injected streams.
+        seconds: Python time, over all tasks.
+        written: Snapshots that the workers wrote.
+        liftable: Records that came to the lifting stage.
+        partials: What it left of them.
+    """
+
+    results: list[Result]
+    observed: Observed
+    seconds: float
+    written: Written
+    liftable: int
+    partials: int
+
+    @classmethod
+    def of(cls, reports: Iterable[wire.TaskReport]) -> Outcome:
+        """Return the outcome that the tasks of an epoch report."""
+        observed, written, results = Observed(), Written(), list[Result]()
+        seconds, liftable, partials = 0.0, 0, 0
+        for report in reports:
+            observed.add(
+                Observed(
+                    report.newest, report.injected, report.refused, report.processes, report.ahead
+                )
+            )
+            written.add(report.written)
+            seconds += report.seconds
+            liftable += report.liftable
+            partials += report.partials
+            results += [
+                Result(
+                    one.computation,
+                    one.interval,
+                    one.number,
+                    one.report,
+                    one.counters,
+                    Productions(),
+                    one.replayed,
+                    one.chain,
+                    one.repair,
+                )
+                for one in report.intervals
+            ]
+        return cls(results, observed, seconds, written, liftable, partials)
+
+
+def reports_in(batches: Iterable[pa.RecordBatch]) -> list[wire.TaskReport]:
+    """Return the reports among the rows that left the last level."""
+    return [
+        wire.decode_report(value)
+        for batch in batches
+        for value in batch.filter(pa.array(batch.column("edge").to_numpy() == wire.REPORT))
+        .column("value")
+        .to_pylist()
+    ]

@@ -1,0 +1,78 @@
+"""The feed: records that a test gives to an injected stream, as the rows of one epoch's source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.model.errors import PipelineError
+from millrace.model.time import LATEST_RECORD, timestamp_us
+from millrace.plane import wire
+from millrace.plane.injection import Injection
+from millrace.plane.lifting import Lifter
+from millrace.plane.outbox import Outbox
+from millrace.plane.task import Task
+from millrace.watermark.process import Process
+from millrace.windmill.source_ids import fingerprint
+
+
+@dataclass(frozen=True)
+class Read:
+    """A record as it was given.
+
+    Attributes:
+        value: The value.
+        instant: Its event time, as whoever gave it said it.
+        process: The process of the injector that it came by.
+        id: Its source id; None if it has none.
+    """
+
+    value: Any
+    instant: Any
+    process: str
+    id: Any = None
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What an injected stream delivers in one epoch.
+
+    Attributes:
+        stream: The stream.
+        records: In order.
+        told: Process -> what it says of itself.
+    """
+
+    stream: str
+    records: Sequence[Read]
+    told: Mapping[str, Process]
+
+    def rows(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """Yield rows on edges and a report, as an encode stage does."""
+        report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
+        outbox = Outbox(task)
+        times, refused = list[int | None](), dict[int, str]()
+        for n, record in enumerate(self.records):
+            try:
+                times.append(timestamp_us(record.instant))
+            except (PipelineError, TypeError, ValueError, OverflowError) as error:
+                times.append(None)
+                refused[n] = str(error)
+        injection = task.topology.streams[self.stream].injection
+        ids = None
+        if injection is not None and injection.id is not None:
+            ids = [None if one.id is None else fingerprint(one.id) for one in self.records]
+        # A test's clock stands where the test set it, so it says nothing about timestamps.
+        feeding = Injection(task, self.stream, 0, outbox, report, LATEST_RECORD)
+        values = [record.value for record in self.records]
+        processes = report.processes[self.stream] = dict(self.told)
+        for n in feeding.send(values, times, ids, refused):
+            name, at_us = self.records[n].process, times[n]
+            assert at_us is not None, "a record without a time is refused"
+            processes[name] = processes.get(name, Process()).merged(Process(at_us))
+        for batch in outbox.batches():
+            yield from Lifter(task).lifted(batch)
+        yield wire.report_row(report, task.number)
