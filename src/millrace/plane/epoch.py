@@ -16,15 +16,16 @@ from millrace.injectors.publisher import Publisher
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.plane.outcome import Outcome
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import Manifest
+from millrace.windmill.manifest import Completion, Manifest
 
 
 @dataclass(frozen=True)
 class Turn:
-    """An epoch that was run."""
+    """An epoch that was run: what it began with, what came of it, and what is known after it."""
 
     manifest: Manifest
     outcome: Outcome
+    completion: Completion
 
 
 @dataclass
@@ -104,5 +105,5 @@ class EpochDriver:
         observed.processes = self.publisher.heard(
             observed.by_process(), epochs.observed.processes, manifest.wall_time_us
         )
-        epochs.complete(manifest, outcome.results, observed)
-        return Turn(manifest, outcome)
+        completion = epochs.complete(manifest, outcome.results, observed)
+        return Turn(manifest, outcome, completion)

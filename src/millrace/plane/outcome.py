@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from millrace.plane import wire
@@ -69,9 +70,7 @@ class Outcome:
 def reports_in(batches: Iterable[pa.RecordBatch]) -> list[wire.TaskReport]:
     """Return the reports among the rows that left the last level."""
     return [
-        wire.decode_report(value)
+        wire.decode_report(batch.column("value")[n].as_py())
         for batch in batches
-        for value in batch.filter(pa.array(batch.column("edge").to_numpy() == wire.REPORT))
-        .column("value")
-        .to_pylist()
+        for n in np.flatnonzero(batch.column("edge").to_numpy() == wire.REPORT).tolist()
     ]

@@ -10,16 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from random import Random
+from typing import Protocol
 
-from millrace.compile.topology import Topology, injector_name
+from millrace.compile.topology import Topology
 from millrace.injectors.publisher import Publisher
+from millrace.plane.epoch import EpochDriver
+from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.runtime import Runtime
+from millrace.plane.task import Task
 from millrace.store import Collector, LocalHardState
+from millrace.testing.feed import Feed, Read
 from millrace.testing.simulation import workload
-from millrace.testing.simulation.level import Levels, Row
 from millrace.testing.simulation.scheduler import Scheduler
 from millrace.testing.simulation.spark import Cluster, Job
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.testing.simulation.sunk import Row, sink_rows
+from millrace.watermark.process import ONLY
+from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Manifest
 
 #: Where the checkpoint is; drivers make the path to it.
@@ -53,6 +60,7 @@ class World(Cluster, Protocol):
     """What a driver needs of the simulation."""
 
     scheduler: Scheduler
+    random: Random
     topology: Topology
     work: workload.Workload
     query_log: QueryLog
@@ -75,26 +83,14 @@ class World(Cluster, Protocol):
         ...
 
 
-def published(publisher: Publisher, epochs: Epochs, wall_time_us: int) -> dict[str, int]:
-    """Return what the injector publishes with the next epoch."""
-    shown = epochs.authority.low_watermarks.outputs[injector_name(workload.STREAM)]
-    return publisher.published(
-        epochs.observed.processes, wall_time_us=wall_time_us, before={workload.STREAM: shown}
-    )
-
-
-def observed(
-    publisher: Publisher, epochs: Epochs, manifest: Manifest, records: list[tuple[Any, int]]
-) -> Observed:
-    """Return what a batch tells of the injected stream."""
-    seen = Observed()
-    if records:
-        newest_us = max(at_us for _, at_us in records)
-        seen = Observed({workload.STREAM: newest_us}, {workload.STREAM: len(records)})
-    seen.processes = publisher.heard(
-        seen.by_process(), epochs.observed.processes, manifest.wall_time_us
-    )
-    return seen
+def feed(work: workload.Workload, log: QueryLog, batch: int) -> Feed:
+    """Return what the source delivers in a batch."""
+    start, end = log.offsets[batch]
+    records = [
+        Read(value, at_us, ONLY, value["id"] if work.ids else None)
+        for value, at_us in work.records[start:end]
+    ]
+    return Feed(workload.STREAM, records, {})
 
 
 def drains(log: QueryLog, batch: int, records: int) -> bool:
@@ -115,7 +111,7 @@ def drive(world: World, name: str, random_end: Callable[[int], int]) -> None:
         world.topology, state, intervals=world.work.intervals, claim_entries=CLAIM_ENTRIES
     )
     collector = Collector(state)
-    publisher = Publisher.of(world.topology)
+    driver = EpochDriver(world.topology, epochs, Publisher.of(world.topology))
     log = world.query_log
     world.scheduler.step("read Spark's log")
     batch = max(log.offsets, default=-1)
@@ -130,32 +126,33 @@ def drive(world: World, name: str, random_end: Callable[[int], int]) -> None:
                 raise ConcurrentQuery(f"the offsets of batch {batch} are there already")
             log.offsets[batch] = (start, end)
         planned = False
-        _run_batch(world, name, epochs, publisher, batch)
+        _run_batch(world, name, driver, batch)
         world.tidy_up(f"{name} collector", lambda: collector.collect(epochs.collectable()))
         world.scheduler.step(f"write commit {batch}")
         log.done.add(batch)
         batch += 1
 
 
-def _run_batch(world: World, name: str, epochs: Epochs, publisher: Publisher, batch: int) -> None:
-    start, end = world.query_log.offsets[batch]
-    read = world.work.records[start:end]
-    now_us = world.clock()
-    manifest = epochs.begin(
+def _run_batch(world: World, name: str, driver: EpochDriver, batch: int) -> None:
+    topology, work = world.topology, world.work
+
+    def stages(manifest: Manifest) -> Outcome:
+        source = Task(Runtime(topology, tasks=work.tasks), manifest, 0)
+        sent = list(feed(work, world.query_log, batch).rows(source))
+        job = Job(world, f"{name}/{batch}", manifest, topology.depth, work.tasks, sent)
+        world.jobs.append(job)
+        left = job.run()
+        rows = sink_rows(topology, left)
+        world.random.shuffle(rows)
+        write_sinks(world, batch, rows)
+        return Outcome.of(reports_in(left))
+
+    driver.run(
         batch,
-        wall_time_us=now_us,
-        injectors=published(publisher, epochs, now_us),
-        draining=drains(world.query_log, batch, len(world.work.records)),
+        stages,
+        wall_time_us=world.clock(),
+        draining=drains(world.query_log, batch, len(work.records)),
     )
-    if manifest is None:
-        return
-    levels = Levels(world.topology, manifest, world.work.tasks)
-    source = levels.source(workload.STREAM, read)
-    job = Job(world, f"{name}/{batch}", levels, world.topology.depth, world.work.tasks, source)
-    world.jobs.append(job)
-    rows, results = job.run()
-    write_sinks(world, batch, rows)
-    epochs.complete(manifest, results, observed(publisher, epochs, manifest, read))
 
 
 def write_sinks(world: World, epoch: int, rows: list[Row]) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from millrace.model.errors import StoreError
+from millrace.plane.runtime import Runtime
 from millrace.store import Cache, Commit, MemoryCache, Standing, View
 from millrace.store.snapshot import Rows
-from millrace.windmill.worker import Worker
 
 #: Asks for leave to call a cache; returns whether the call is to fail.
 AskCache = Callable[[str, str, int], bool]
@@ -30,7 +30,7 @@ class Host:
         self.number = number
         self.ask = ask
         self.caches: dict[tuple[str, int], MemoryCache] = {}
-        self.idle: dict[str, list[Worker]] = {}
+        self.idle: dict[str, list[Runtime]] = {}
 
     def lose(self) -> None:
         """Forget everything, as a machine that starts again."""

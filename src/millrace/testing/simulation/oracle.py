@@ -15,7 +15,6 @@ the truth; that state, later levels and other sinks have the same ones is then p
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -29,6 +28,11 @@ from millrace.model.errors import (
     StoreError,
     ZombieWriter,
 )
+from millrace.plane.epoch import EpochDriver
+from millrace.plane.exchange import LocalExchange, through_levels
+from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.runtime import Runtime
+from millrace.plane.task import Task
 from millrace.store import (
     HardState,
     LocalHardState,
@@ -46,13 +50,12 @@ from millrace.testing.simulation.driver import (
     QueryLog,
     SinkFailed,
     drains,
-    observed,
-    published,
+    feed,
 )
 from millrace.testing.simulation.hosts import Host
-from millrace.testing.simulation.level import Block, Levels, Row
 from millrace.testing.simulation.scheduler import Killed
 from millrace.testing.simulation.spark import FetchFailed, JobFailed
+from millrace.testing.simulation.sunk import Row, sink_rows
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Claim, Completion, Entry, Manifest, decode_entry
 from millrace.windmill.worker import Worker
@@ -172,35 +175,34 @@ class _Reference:
             workload.draw = earlier
 
     def _run(self, run: Judged, manifests: Sequence[Manifest]) -> None:
-        epochs = Epochs(run.topology, self.state, intervals=run.work.intervals)
-        worker = Worker(run.topology, self.state, MemoryCaches())
-        publisher = Publisher.of(run.topology)
+        topology = run.topology
+        epochs = Epochs(topology, self.state, intervals=run.work.intervals)
+        worker = Worker(topology, self.state, MemoryCaches())
+        runtime = Runtime(topology, tasks=1, worker=worker)
+        driver = EpochDriver(topology, epochs, Publisher.of(topology))
         wall_time_us = 0
         for epoch, was in enumerate(manifests):
-            start, end = run.query_log.offsets[epoch]
-            read = run.work.records[start:end]
             _check(was.wall_time_us >= wall_time_us, f"epoch {epoch}: the clock ran backwards")
             wall_time_us = was.wall_time_us
-            manifest = epochs.begin(
+            turn = driver.run(
                 epoch,
+                lambda manifest, was=was: self._stages(run, runtime, manifest, was),  # type: ignore[misc]  # mypy takes the default for a parameter
                 wall_time_us=wall_time_us,
-                injectors=published(publisher, epochs, wall_time_us),
                 draining=drains(run.query_log, epoch, len(run.work.records)),
             )
-            assert manifest is not None, "the epoch after the last one is not complete"
-            for what in ("injectors", "before", "numbers", "reports", "intervals", "draining"):
-                _same(f"manifest {epoch}, {what}", getattr(was, what), getattr(manifest, what))
-            before = copy.deepcopy(manifest.before)
-            levels = Levels(run.topology, manifest, 1)
-            block: Block = levels.source(workload.STREAM, read)
-            for level in range(1, run.topology.depth + 1):
-                block.task = 0
-                block = levels.run(level, 0, [block], worker)
-            self.sunk.update(dict.fromkeys(block.rows.get(0, ()), epoch))
-            seen = observed(publisher, epochs, manifest, read)
-            done = epochs.complete(manifest, block.results, seen)
-            check_low_watermarks(before, done.after)
-            self.completions.append(decode_completion(msgspec.json.encode(done)))
+            assert turn is not None, "the epoch after the last one is not complete"
+            check_low_watermarks(was.before, turn.completion.after)
+            self.completions.append(decode_completion(msgspec.json.encode(turn.completion)))
+
+    def _stages(self, run: Judged, runtime: Runtime, manifest: Manifest, was: Manifest) -> Outcome:
+        """Run the stages of an epoch, which must begin as it did."""
+        for what in ("injectors", "before", "numbers", "reports", "intervals", "draining"):
+            expected = getattr(manifest, what)
+            _same(f"manifest {manifest.epoch}, {what}", getattr(was, what), expected)
+        sent = list(feed(run.work, run.query_log, manifest.epoch).rows(Task(runtime, manifest, 0)))
+        left = through_levels(LocalExchange(runtime, manifest), sent, run.topology.depth)
+        self.sunk.update(dict.fromkeys(sink_rows(run.topology, left), manifest.epoch))
+        return Outcome.of(reports_in(left))
 
 
 def decode_completion(data: bytes) -> Completion:

@@ -13,6 +13,7 @@ from random import Random
 
 from millrace.model.errors import StoreError
 from millrace.model.time import SECOND
+from millrace.plane.runtime import Runtime
 from millrace.store import LocalHardState, SnapshotPolicy, write_if_due
 from millrace.store.durable import TEMPORARY_SUFFIX
 from millrace.testing.simulation import oracle, workload
@@ -21,9 +22,9 @@ from millrace.testing.simulation.driver import ROOT, QueryLog, SinkFailed, drive
 from millrace.testing.simulation.fate import Fate
 from millrace.testing.simulation.faults import Fault, Kind, plan
 from millrace.testing.simulation.hosts import Host, HostCaches
-from millrace.testing.simulation.level import Row
 from millrace.testing.simulation.scheduler import Process, Scheduler, Stuck
 from millrace.testing.simulation.spark import Job
+from millrace.testing.simulation.sunk import Row
 from millrace.windmill.worker import Worker
 
 #: Whenever it is asked for: a schedule is short.
@@ -173,10 +174,11 @@ class Simulation:
         """Open the checkpoint as a driver does."""
         return LocalHardState.create_or_open(ROOT, pipeline=self.topology.name, disk=self.disk)
 
-    def new_worker(self, host: Host) -> Worker:
-        """Return the worker of a new Python process on a host."""
+    def new_runtime(self, host: Host) -> Runtime:
+        """Return the runtime of a new Python process on a host."""
         state = LocalHardState.open(ROOT, disk=self.disk)
-        return Worker(self.topology, state, HostCaches(host))
+        worker = Worker(self.topology, state, HostCaches(host))
+        return Runtime(self.topology, tasks=self.work.tasks, worker=worker)
 
     def clock(self) -> int:
         """Return what the driver at hand takes for the time; drivers disagree."""

@@ -13,10 +13,17 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
+import pyarrow as pa
+
+from millrace.plane.exchange import sent_to, through_levels
+from millrace.plane.runtime import Runtime
+from millrace.plane.task import Stage, Task
 from millrace.testing.simulation.hosts import Host
-from millrace.testing.simulation.level import Block, Levels, Row
 from millrace.testing.simulation.scheduler import Process, Scheduler
-from millrace.windmill.worker import Result, Worker
+from millrace.windmill.manifest import Manifest
+
+#: What one task sent.
+Block = list[pa.RecordBatch]
 
 #: As ``spark.task.maxFailures``.
 FAILURES_MAX = 4
@@ -37,8 +44,8 @@ class Cluster(Protocol):
     random: Random
     hosts: list[Host]
 
-    def new_worker(self, host: Host) -> Worker:
-        """Return the worker of a new Python process; called within a process."""
+    def new_runtime(self, host: Host) -> Runtime:
+        """Return the runtime of a new Python process; called within a process."""
         ...
 
     def write_snapshots(self, host: Host) -> None:
@@ -57,49 +64,58 @@ class Attempt:
 
 
 class Job:
-    """One job of a driver.
+    """One job of a driver, and the exchange between its stages.
+
+    Rows between stages are named by the level that sent them, 0 for the source: as on Spark, no
+    task runs before the last stage is known.
 
     Args:
         cluster: Where it runs.
         run: Names the driver's run; its Python workers serve no other.
-        levels: Of the epoch.
+        manifest: Of the epoch.
         depth: Number of levels.
         tasks: Tasks a level.
         source: What the source stage sent.
     """
 
     def __init__(
-        self, cluster: Cluster, run: str, levels: Levels, depth: int, tasks: int, source: Block
+        self, cluster: Cluster, run: str, manifest: Manifest, depth: int, tasks: int, source: Block
     ) -> None:
         self._cluster = cluster
         self._run = run
-        self._levels = levels
+        self._manifest = manifest
         self._depth = depth
         self._tasks = tasks
         self._source = source
+        self._stages: dict[int, Stage] = {}
         self._failures: dict[tuple[int, int], int] = {}
         self._launched = 0
         self.attempts: list[Attempt] = []
         self.blocks: dict[tuple[int, int], tuple[Block, Host]] = {}
         self.last_error: BaseException | None = None
 
-    def run(self) -> tuple[list[Row], list[Result]]:
-        """Return the rows for the sinks, and the reports; called by the driver's process.
+    def run(self) -> Block:
+        """Return what leaves the last level; called by the driver's process.
 
         Raises:
             JobFailed: A task failed too often.
         """
         try:
-            self._ensure(self._depth)
-            last = [self.blocks[self._depth, task][0] for task in range(self._tasks)]
+            last = through_levels(self, 0, self._depth)
+            left = [self.blocks[last, task][0] for task in range(self._tasks)]
         finally:
             # Spark tells the attempts that are left to stop; not all of them hear it in time.
             for attempt in self.attempts:
                 if not attempt.process.ended and self._cluster.random.random() < 0.5:
                     self._cluster.scheduler.kill(attempt.process)
-        rows = [row for block in last for of_task in block.rows.values() for row in of_task]
-        self._cluster.random.shuffle(rows)
-        return rows, [result for block in last for result in block.results]
+        return [batch for block in left for batch in block]
+
+    def across(self, rows: int, stage: Stage, *, last: bool) -> int:
+        """Have a stage run over what a level sent; return its level."""
+        self._stages[rows + 1] = stage
+        if last:
+            self._ensure(rows + 1)
+        return rows + 1
 
     def speculate(self, attempt: Attempt) -> None:
         """Start another attempt of a task that runs."""
@@ -150,10 +166,10 @@ class Job:
     def _work(self, level: int, task: int, host: Host) -> None:
         """Run an attempt: the code of its process."""
         try:
-            blocks = self._fetch(level)
+            sent = self._fetch(level, task)
             idle = host.idle.setdefault(self._run, [])
-            worker = idle.pop() if idle else self._cluster.new_worker(host)
-            made = self._levels.run(level, task, blocks, worker)
+            runtime = idle.pop() if idle else self._cluster.new_runtime(host)
+            made = list(self._stages[level].run(Task(runtime, self._manifest, task), sent))
         except FetchFailed:
             raise
         except Exception as error:
@@ -161,17 +177,18 @@ class Job:
             self.last_error = error
             raise
         self._send(level, task, made, host)
-        idle.append(worker)
+        idle.append(runtime)
         self._cluster.write_snapshots(host)
 
     def _send(self, level: int, task: int, made: Block, host: Host) -> None:
         self._cluster.scheduler.step("send")
         self.blocks.setdefault((level, task), (made, host))
 
-    def _fetch(self, level: int) -> list[Block]:
+    def _fetch(self, level: int, task: int) -> Block:
+        """Return what was sent to a task, in the order in which it was fetched."""
         if level == 1:
-            return [self._source]
-        fetched = []
+            return sent_to(task, self._source)
+        fetched: Block = []
         senders = list(range(self._tasks))
         self._cluster.random.shuffle(senders)
         for sender in senders:
@@ -179,5 +196,5 @@ class Job:
             found = self.blocks.get((level - 1, sender))
             if found is None:
                 raise FetchFailed(f"the output of task {sender} of level {level - 1} is gone")
-            fetched.append(found[0])
+            fetched += sent_to(task, found[0])
         return fetched
