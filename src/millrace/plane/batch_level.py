@@ -80,7 +80,7 @@ class _Run:
                 outbox = Outbox(self._task)
                 self._inbox(outbox).refuse_unread(table, edges)
                 yield from outbox.batches()
-            mine = table.filter(pa.array(self._of(edges) >= 0))
+            mine = wire.where(table, self._of(edges) >= 0)
             if not mine.num_rows:
                 continue
             held = mine if held is None else pa.concat_tables([held, mine])
@@ -99,7 +99,7 @@ class _Run:
     def _pass(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> Iterator[pa.RecordBatch]:
         on = (edges >= 0) & (self._of(edges) < 0) | (edges == wire.REPORT)
         if on.any():
-            yield from table.select(wire.COLUMNS).filter(pa.array(on)).combine_chunks().to_batches()
+            yield from wire.where(table.select(wire.COLUMNS), on).combine_chunks().to_batches()
 
     def _of(self, edges: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
         """Return the number of the computation that each row is for; -1 if none of this level."""
@@ -121,7 +121,7 @@ class _Run:
         table = table.combine_chunks()
         of = self._of(table.column("edge").to_numpy())
         for number in np.unique(of).tolist():
-            rows = table.filter(pa.array(of == number))
+            rows = wire.where(table, of == number)
             spec = self._runtime.topology.computations[number]
             outbox = Outbox(self._task)
             self._run(spec, rows, outbox)

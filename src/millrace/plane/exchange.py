@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
+from millrace.plane import wire
 from millrace.plane.level import LevelStage
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Stage, Task
@@ -86,5 +86,5 @@ def sent_to(task: int, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch
     for batch in batches:
         mine = batch.column("pid").to_numpy() == task
         if mine.any():
-            found.append(batch if mine.all() else batch.filter(pa.array(np.asarray(mine))))
+            found.append(wire.where(batch, mine))
     return found

@@ -138,7 +138,7 @@ class Inbox:
         chosen = edges == wire.PUNCTUATION
         if not chosen.any():
             return
-        rows = table.filter(pa.array(chosen))
+        rows = wire.where(table, chosen)
         for source in self._runtime.sources:
             if source.names_processes:
                 mine = rows.filter(rows.column(f"s{source.number}").is_valid())
@@ -198,10 +198,7 @@ class Inbox:
 def _on(number: int, table: pa.Table, edges: npt.NDArray[np.int32]) -> pa.Table | None:
     """Return the rows with an edge's number; None if there are none."""
     chosen = edges == number
-    count = int(np.count_nonzero(chosen))
-    if not count:
-        return None
-    return (table if count == len(edges) else table.filter(pa.array(chosen))).combine_chunks()
+    return wire.where(table, chosen).combine_chunks() if chosen.any() else None
 
 
 def _ordered(rows: pa.Table, *, one_origin: bool) -> pa.Table:
@@ -217,4 +214,6 @@ def _ordered(rows: pa.Table, *, one_origin: bool) -> pa.Table:
     hashes = rows.column("hash").to_numpy().view(np.uint64)
     origins = np.zeros(len(hashes), np.int64) if one_origin else rows.column("origin").to_numpy()
     order = arrival_order(hashes, origins, rows.column("sequence").to_numpy())
+    if bool((order[1:] > order[:-1]).all()):
+        return rows
     return rows.take(pa.array(order)).combine_chunks()

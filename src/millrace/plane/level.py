@@ -67,12 +67,14 @@ class _Run:
         edges = table.column("edge").to_numpy()
         specs = [s for s in self._topology.computations if s.level == self._level]
         names = {spec.name for spec in specs}
-        here = [edge.number for edge in self._topology.edges if edge.computation in names]
+        here = np.array([edge.computation in names for edge in self._topology.edges], np.bool_)
         shown, pending = self._shown(table, edges), dict[str, Pending]()
         # Rows of a native source are all for this level, and lack the columns of those that pass.
-        on = (edges >= 0) & ~np.isin(wire.plain(edges), here) | (edges == wire.REPORT)
+        on = edges == wire.REPORT
+        if not here.all():
+            on |= (edges >= 0) & ~here[np.maximum(wire.plain(edges), 0)]
         if on.any():
-            passing = table.select(wire.COLUMNS).filter(pa.array(on))
+            passing = wire.where(table.select(wire.COLUMNS), on)
             yield from passing.combine_chunks().to_batches()
         if self._level == 1:
             self._inbox.refuse_unread(table, edges)
@@ -97,7 +99,7 @@ class _Run:
         shown = self._task.manifest.shown()
         if self._level == 1:
             return shown
-        sent = table.column("value").filter(pa.array(edges == wire.CONTROL)).to_pylist()
+        sent = wire.where(table, edges == wire.CONTROL).column("value").to_pylist()
         if len(sent) != self._task.runtime.tasks:
             raise InvariantViolation(
                 f"level {self._level}, task {self._task.number}: {len(sent)} of "

@@ -52,7 +52,7 @@ class Lifter:
             at_us = _times(batch)
             from_us = self._manifest.delivery_low_watermark_us(spec)
             chosen = (edges == number) & (at_us >= from_us)
-            rows = batch.filter(pa.array(chosen))
+            rows = wire.where(batch, chosen)
             found = edge.lift.apply_encoded(
                 self._topology.streams[edge.stream].coder,
                 rows.column("key"),
@@ -66,7 +66,7 @@ class Lifter:
             yield partial_rows(rows, edge, found, rows.column("origin"))
             left = np.ones(len(edges), dtype=bool)
             left[np.flatnonzero(chosen)[found.taken]] = False
-            batch, edges = batch.filter(pa.array(left)), edges[left]
+            batch, edges = wire.where(batch, left), edges[left]
         if batch.num_rows:
             yield batch
 
@@ -143,12 +143,12 @@ class _Native:
             origin = injected_origin(source.number, self._manifest.epoch)
             origins = pa.array(np.full(rows.num_rows, origin, dtype=np.int64))
             yield _widened(partial_rows(rows, edge, lifted, origins), schema)
-            taken = rows.filter(pa.array(lifted.taken))
+            taken = wire.where(rows, lifted.taken)
             self._seen.note(edge, pa.Table.from_batches([taken]), taken.column("ts").to_numpy())
             self.report.partials += len(lifted) - taken.num_rows
             left = np.ones(len(edges), dtype=bool)
             left[np.flatnonzero(chosen)[lifted.taken]] = False
-            batch, edges = batch.filter(pa.array(left)), edges[left]
+            batch, edges = wire.where(batch, left), edges[left]
         if batch.num_rows:
             yield _widened(batch, schema)
 
@@ -166,7 +166,7 @@ class _Native:
         chosen &= (at_us >= from_us) & (at_us <= self._task.latest_us[edge.stream])
         if not chosen.any():
             return None
-        rows = batch if chosen.all() else batch.filter(pa.array(chosen))
+        rows = wire.where(batch, chosen)
         struct = rows.column(f"s{source.number}")
         reader = self._task.runtime.readers[edge.stream]
         lift: Lift = edge.lift

@@ -35,7 +35,7 @@ class Outlet:
             edges = batch.column("edge").to_numpy()
             for number in np.unique(edges).tolist():
                 if number == wire.REPORT or number in self._columns:
-                    chosen = batch.filter(pa.array(edges == number))
+                    chosen = wire.where(batch, edges == number)
                     yield self._batch(number, chosen)
 
     def _batch(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:

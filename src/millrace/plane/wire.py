@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.store import Repair, Written
@@ -112,6 +113,25 @@ class TaskReport(msgspec.Struct, array_like=True):
 encode = msgspec.msgpack.Encoder().encode
 decode_message = msgspec.msgpack.Decoder(Message).decode
 decode_report = msgspec.msgpack.Decoder(TaskReport).decode
+
+
+def where(rows: Any, mask: npt.NDArray[np.bool_]) -> Any:
+    """Return the rows of a table or batch for which a mask is true, in their order.
+
+    Rows that stand together are a slice, which costs a hundredth of a filter: in small bundles most
+    do.
+
+    >>> batch = messages(CONTROL, b"", np.arange(4, dtype=np.int32))
+    >>> where(batch, np.array([False, True, True, False])).column("pid").to_pylist()
+    [1, 2]
+    """
+    count = int(np.count_nonzero(mask))
+    if count == len(mask):
+        return rows
+    first = int(mask.argmax()) if count else 0
+    if mask[first : first + count].all():
+        return rows.slice(first, count)
+    return rows.filter(pa.array(mask))
 
 
 def control_rows(message: Message, tasks: int) -> pa.RecordBatch:
