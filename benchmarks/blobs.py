@@ -24,6 +24,7 @@ from millrace.store import (
     bring,
 )
 from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs, Observed
 from millrace.windmill.worker import Worker
 
@@ -98,8 +99,8 @@ class BlobWorker:
         manifest = self._epochs.begin(epoch, wall_time_us=epoch, injectors={"blobs": 0})
         assert manifest is not None, "the next epoch is not complete"
         (spec,) = self.topology.computations
-        intervals = manifest.interval_map(spec.name)
-        results = self._worker.run(spec, manifest, intervals, intervals.intervals, arrivals, 0)
+        owned = manifest.interval_map(spec.name).intervals
+        results = run_epoch(self._worker, spec, manifest, owned, arrivals, {100: 0})
         self._epochs.complete(manifest, results, Observed())
         seconds = time.perf_counter() - started
         self.snapshots.offer(spec.name, [result.interval for result in results])

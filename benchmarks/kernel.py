@@ -25,6 +25,7 @@ from millrace.store import LmdbCaches, LocalHardState
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.counters import Counters
 from millrace.windmill.deduplication import Deduplicator
+from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs, Observed
 from millrace.windmill.record_ids import injected_origin
 from millrace.windmill.source_ids import SourceIds
@@ -157,8 +158,8 @@ class Kernel:
             order.astype(np.int64),
             ids,
         )
-        results = self._worker.run(
-            self._spec, manifest, intervals, intervals.intervals, arrivals, now_us
+        results = run_epoch(
+            self._worker, self._spec, manifest, intervals.intervals, arrivals, {100: now_us}
         )
         spent = Spent(
             count,

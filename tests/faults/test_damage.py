@@ -25,6 +25,7 @@ from millrace.store import (
     write_if_due,
 )
 from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs, Observed
 from millrace.windmill.worker import Worker
 
@@ -83,10 +84,8 @@ def run(home: Path, until: int, weight: int = 1) -> tuple[Produced, Counter[str]
             np.full(KEYS, epoch, dtype=np.int64),
             np.arange(KEYS, dtype=np.int64),
         )
-        intervals = manifest.interval_map("Count")
-        results = worker.run(
-            built.computations[0], manifest, intervals, intervals.intervals, arrivals, at_us
-        )
+        owned = manifest.interval_map("Count").intervals
+        results = run_epoch(worker, built.computations[0], manifest, owned, arrivals, {100: at_us})
         produced[epoch] = [result.productions.pack() for result in results]
         for result in results:
             repairs["rebuilt"] += result.repair.rebuilt

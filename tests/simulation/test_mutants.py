@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 from greenlet import getcurrent
 
@@ -27,7 +27,7 @@ from millrace.testing.simulation.hosts import _SharedCache
 from millrace.testing.simulation.report import failure
 from millrace.testing.simulation.spark import Job
 from millrace.watermark.authority import Authority
-from millrace.windmill import rows, worker
+from millrace.windmill import fence, rows, worker
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import encode_entry
 from millrace.windmill.worker import Worker
@@ -82,9 +82,9 @@ def productions_leave_before_the_commit(patch):
 def the_loser_sends_its_own_productions(patch):
     commit = Worker._commit
 
-    def mine(self, spec, commits, manifest, results):
+    def mine(self, spec, commits, moment, fence, results):
         own = {number: result.productions for number, result in results.items()}
-        commit(self, spec, commits, manifest, results)
+        commit(self, spec, commits, moment, fence, results)
         for one in commits:
             results[one.interval].productions = own[one.interval]
 
@@ -93,30 +93,30 @@ def the_loser_sends_its_own_productions(patch):
 
 @mutant
 def a_replay_runs_user_code_again(patch):
-    replay = Worker._replay
+    replay = worker.replay
 
-    def again(self, commit, manifest, mine):
-        result = replay(self, commit, manifest, mine)
+    def again(commit, moment, mine):
+        result = replay(commit, moment, mine)
         result.productions = mine
         return result
 
-    patch.setattr(Worker, "_holds_productions", lambda *_: False)
-    patch.setattr(Worker, "_replay", again)
+    patch.setattr(worker, "holds_productions", lambda *_: False)
+    patch.setattr(worker, "replay", again)
 
 
 @mutant
 def a_retry_commits_once_more_at_the_next_free_number(patch):
     run = Worker.run
 
-    def next_free(self, spec, manifest, intervals, owned, arrivals, low_watermark_us):
-        numbers = dict(manifest.numbers[spec.name])
-        for interval in owned:
-            number = numbers.get(interval.id, 0)
-            while self._state.commits.exists(spec.name, interval.id, number + 1):
+    def next_free(self, spec, bundles, moment, fence):
+        moved = []
+        for bundle in bundles:
+            number = bundle.position.number
+            while self.state.commits.exists(spec.name, bundle.interval.id, number + 1):
                 number += 1
-            numbers[interval.id] = number
-        changed = msgspec.structs.replace(manifest, numbers=manifest.numbers | {spec.name: numbers})
-        return run(self, spec, changed, intervals, owned, arrivals, low_watermark_us)
+            position = dataclasses.replace(bundle.position, number=number)
+            moved.append(dataclasses.replace(bundle, position=position))
+        return run(self, spec, moved, moment, fence)
 
     patch.setattr(Worker, "run", next_free)
 
@@ -125,17 +125,17 @@ def a_retry_commits_once_more_at_the_next_free_number(patch):
 def the_cache_is_written_before_the_commit(patch):
     commit = Worker._commit
 
-    def cache_first(self, spec, commits, manifest, results):
+    def cache_first(self, spec, commits, *rest):
         for one in commits:
             self._caches.open(one.computation, one.interval).apply(one)
-        commit(self, spec, commits, manifest, results)
+        commit(self, spec, commits, *rest)
 
     patch.setattr(Worker, "_commit", cache_first)
 
 
 @mutant
 def an_attempt_left_behind_takes_back_what_it_won(patch):
-    refuse, append = worker.refuse_superseded, LocalCommitLog.append
+    refuse, append = fence.refuse_superseded, LocalCommitLog.append
     won = {}
 
     def remember(self, commits):
@@ -152,15 +152,16 @@ def an_attempt_left_behind_takes_back_what_it_won(patch):
             raise
 
     patch.setattr(LocalCommitLog, "append", remember)
-    patch.setattr(worker, "refuse_superseded", take_back)
+    patch.setattr(fence, "refuse_superseded", take_back)
 
 
 @mutant
 def due_timers_are_taken_off_before_the_commit(patch):
     execute = Worker._execute
 
-    def take_off(self, spec, interval, *arguments):
-        outcome, repaired = execute(self, spec, interval, *arguments)
+    def take_off(self, spec, bundle, *arguments):
+        outcome, repaired = execute(self, spec, bundle, *arguments)
+        interval = bundle.interval
         cache = self._caches.open(spec.name, interval.id)
         if isinstance(cache, _SharedCache) and spec.guarantees.productions is not WEAK:
             taken = [row for row, value in outcome.mutations.items() if value is None]
@@ -177,8 +178,9 @@ def due_timers_are_taken_off_before_the_commit(patch):
 def source_ids_are_remembered_before_the_commit(patch):
     execute = Worker._execute
 
-    def remember(self, spec, interval, *arguments):
-        outcome, repaired = execute(self, spec, interval, *arguments)
+    def remember(self, spec, bundle, *arguments):
+        outcome, repaired = execute(self, spec, bundle, *arguments)
+        interval = bundle.interval
         cache = self._caches.open(spec.name, interval.id)
         if isinstance(cache, _SharedCache):
             shared = cache._host.cache(spec.name, interval.id)
@@ -205,7 +207,7 @@ def weak_productions_are_made_again_over_the_state_after(patch):
 
 @mutant
 def nobody_looks_whether_the_epoch_is_over(patch):
-    patch.setattr(worker, "refuse_superseded", lambda *_: None)
+    patch.setattr(fence, "refuse_superseded", lambda *_: None)
 
 
 # -- collection ------------------------------------------------------------------------------------
@@ -278,7 +280,7 @@ def commits_come_before_the_manifest(patch):
         append(self, manifest)
         return complete(self, manifest, *arguments)
 
-    patch.setattr(worker, "refuse_superseded", lambda *_: None)  # it would find no manifest
+    patch.setattr(fence, "refuse_superseded", lambda *_: None)  # it would find no manifest
     patch.setattr(Epochs, "_append", begin_unwritten)
     patch.setattr(Epochs, "complete", write_both)
 

@@ -9,8 +9,8 @@ import pytest
 from millrace.testing import simulation
 from millrace.testing.simulation import Simulation, shrink
 from millrace.testing.simulation.report import Summary, failure
+from millrace.windmill import worker
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.worker import Worker
 
 COMMAND = [sys.executable, "-m", "millrace.testing.simulation"]
 
@@ -56,14 +56,14 @@ def test_a_calm_run_has_one_driver_and_one_more_that_finds_nothing_to_do():
 
 
 def test_a_failure_is_shrunk_to_the_faults_it_needs_and_told_with_its_seed(monkeypatch):
-    replay = Worker._replay
+    replay = worker.replay
 
-    def forget(self, commit, manifest, mine):
-        result = replay(self, commit, manifest, mine)
+    def forget(commit, moment, mine):
+        result = replay(commit, moment, mine)
         result.productions.truncate(0)
         return result
 
-    monkeypatch.setattr(Worker, "_replay", forget)
+    monkeypatch.setattr(worker, "replay", forget)
     seed = next(
         s for s in range(100) if Simulation(s).run().violation and len(Simulation(s).faults) > 3
     )

@@ -24,8 +24,9 @@ from millrace.plane.outbox import Outbox
 from millrace.plane.task import Task
 from millrace.watermark.shown import Pending, Shown
 from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.record_ids import production_ids
-from millrace.windmill.worker import Result
+from millrace.windmill.replay import Result
 
 _EMPTY = wire.SCHEMA.empty_table()
 
@@ -112,16 +113,8 @@ class _Run:
         self, spec: ComputationSpec, arrivals: Arrivals, clocks: dict[int, int]
     ) -> list[Result]:
         runtime, manifest = self._task.runtime, self._task.manifest
-        intervals = manifest.interval_map(spec.name)
-        results = runtime.worker.run(
-            spec,
-            manifest,
-            intervals,
-            intervals.owned(self._task.number, runtime.tasks),
-            arrivals,
-            clocks[100],
-            clocks,
-        )
+        owned = manifest.interval_map(spec.name).owned(self._task.number, runtime.tasks)
+        results = run_epoch(runtime.worker, spec, manifest, owned, arrivals, clocks)
         runtime.snapshots.offer(
             spec.name, [result.interval for result in results if result.counters.keys]
         )

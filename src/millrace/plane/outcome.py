@@ -11,8 +11,8 @@ import pyarrow as pa
 from millrace.plane import wire
 from millrace.store import Written
 from millrace.windmill.epochs import Observed
+from millrace.windmill.replay import Result
 from millrace.windmill.routing import Productions
-from millrace.windmill.worker import Result
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from millrace.windmill.manifest import (
     decode_entry,
     encode_entry,
 )
-from millrace.windmill.worker import Result
+from millrace.windmill.replay import Result
 
 _log = logging.getLogger("millrace")
 

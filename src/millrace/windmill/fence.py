@@ -11,6 +11,9 @@ Source: MillWheel 6.2, sequencers: "to ensure that no zombie writers can cause h
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Protocol
+
 from millrace.model.errors import ZombieWriter
 from millrace.store import EpochLog
 from millrace.windmill.manifest import Claim, Manifest, decode_entry
@@ -31,6 +34,35 @@ def refuse_superseded(log: EpochLog, manifest: Manifest) -> None:
     # what was not found after it was not collected, but never written.
     if not log.exists(manifest.entry):
         raise _left_behind(manifest)
+
+
+class Fence(Protocol):
+    """Says whether whoever has just made commits may go on."""
+
+    def check(self) -> None:
+        """Return if so.
+
+        Raises:
+            ZombieWriter: Others have gone on without this attempt.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFence:
+    """The fence of an epoch: whether it is open still.
+
+    Attributes:
+        log: The epoch log.
+        manifest: Of the epoch.
+    """
+
+    log: EpochLog
+    manifest: Manifest
+
+    def check(self) -> None:
+        """Return if the epoch is open."""
+        refuse_superseded(self.log, self.manifest)
 
 
 def _left_behind(manifest: Manifest) -> ZombieWriter:

@@ -12,6 +12,7 @@ from millrace.cli.main import main
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import LmdbCaches, open_location
 from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs, Observed
 from millrace.windmill.worker import Worker
 
@@ -88,10 +89,9 @@ class Checkpoint:
             np.arange(count, dtype=np.int64),
         )
         (spec,) = self._topology.computations
-        intervals = manifest.interval_map(spec.name)
-        results = self._worker.run(
-            spec, manifest, intervals, intervals.intervals, arrivals, low_watermark
-        )
+        owned = manifest.interval_map(spec.name).intervals
+        clocks = {100: low_watermark}
+        results = run_epoch(self._worker, spec, manifest, owned, arrivals, clocks)
         if complete:
             seen = Observed({"clicks": at}, {"clicks": count}) if count else Observed()
             epochs.complete(manifest, results, seen)

@@ -8,6 +8,7 @@ from millrace.model.keys import encode_key, hash_key
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.deduplication import Deduplicator
+from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs, Observed
 from millrace.windmill.record_ids import injected_origin
 from millrace.windmill.source_ids import SourceIds, fingerprint
@@ -60,11 +61,9 @@ class Run:
             np.arange(len(keys), dtype=np.int64),
             SourceIds.of("events", names, origins, {0: SLACK * mr.SECOND}),
         )
-        intervals = self.manifest.interval_map("Tell")
-        low_watermark_us = second * mr.SECOND
-        self.results = worker.run(
-            self.spec, self.manifest, intervals, intervals.intervals, arrivals, low_watermark_us
-        )
+        owned = self.manifest.interval_map("Tell").intervals
+        clocks = {100: second * mr.SECOND}
+        self.results = run_epoch(worker, self.spec, self.manifest, owned, arrivals, clocks)
         made = [value for result in self.results for value in result.productions.values]
         return sorted(map(mr.MsgpackCoder(int).decode, made))
 
@@ -105,10 +104,10 @@ def test_the_store_is_asked_for_what_may_have_come_and_for_little_else():
 def test_an_attempt_that_did_not_commit_leaves_nothing_but_a_look_up():
     run = Run()
     dead, alive = run.worker(), run.worker()
-    dead._state = Unwritable(run.state)
+    dead.state = Unwritable(run.state)
     with pytest.raises(OSError, match="full"):
         run.attempt(dead, IDS)
-    dead._state = run.state
+    dead.state = run.state
     assert run.epoch(dead, IDS) == IDS
     assert run.epoch(alive, IDS) == []
 

@@ -8,8 +8,8 @@ from millrace.store import MemoryHardState
 from millrace.watermark.report import Report
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.replay import Result
 from millrace.windmill.routing import Productions
-from millrace.windmill.worker import Result
 
 
 class Count(mr.Computation):

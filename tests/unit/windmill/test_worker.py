@@ -9,8 +9,9 @@ from millrace.model.errors import ZombieWriter
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import Commit, MemoryCaches, MemoryHardState
 from millrace.watermark.report import Report
-from millrace.windmill import worker as worker_module
+from millrace.windmill import fence as fence_module
 from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs, Observed
 from millrace.windmill.worker import Worker
 
@@ -70,9 +71,9 @@ class Attempts:
             np.zeros(len(keys), dtype=np.int64),
             np.arange(len(keys), dtype=np.int64),
         )
-        intervals = self.manifest.interval_map("Count")
+        owned = self.manifest.interval_map("Count").intervals
         spec = self.topology.computations[0]
-        return worker.run(spec, self.manifest, intervals, intervals.intervals, arrivals, 0)
+        return run_epoch(worker, spec, self.manifest, owned, arrivals, {100: 0})
 
     def caches(self, worker):
         return [worker._caches.open("Count", interval) for interval in (0, 1)]
@@ -262,15 +263,15 @@ def test_an_attempt_that_won_and_slept_until_its_epoch_was_over_leaves_its_commi
     attempts, monkeypatch
 ):
     """Found by the simulator: it took them for won unfairly, and removed what counts."""
-    refuse = worker_module.refuse_superseded
+    refuse = fence_module.refuse_superseded
 
     def sleep(log, manifest):
-        monkeypatch.setattr(worker_module, "refuse_superseded", refuse)
+        monkeypatch.setattr(fence_module, "refuse_superseded", refuse)
         others = attempts.run(attempts.worker(), *VALUES)
         attempts.epochs.complete(manifest, others, Observed())
         refuse(log, manifest)
 
-    monkeypatch.setattr(worker_module, "refuse_superseded", sleep)
+    monkeypatch.setattr(fence_module, "refuse_superseded", sleep)
     with pytest.raises(ZombieWriter, match=r"epoch 0 .* is complete"):
         attempts.run(attempts.worker(), *VALUES)
     assert [commit.number for commit in attempts.commits()] == [1, 1]

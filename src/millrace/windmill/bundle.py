@@ -1,0 +1,77 @@
+"""What a worker is given: bundles of work for key intervals, and the moment that they share.
+
+Nothing here knows how long an epoch is. An epoch on Spark is one bundle for each interval that has
+something to do; any other cut of the same input leads to the same state and productions, for code
+that does not look at a clock.
+
+Source: Streaming Engine, "work item"; MillWheel 6.1 (several records in one checkpoint).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from millrace.model.time import MIN_TIMESTAMP
+from millrace.watermark.intervals import KeyInterval
+from millrace.watermark.report import NOTHING_PENDING, Report
+from millrace.windmill.arrivals import NO_RECORDS, KeyedRecords
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where an interval stands: after its last commit.
+
+    Attributes:
+        number: Of that commit; 0 before the first.
+        chain: That commit's, by which a cache of another history is told.
+        report: What pinned its low watermark then.
+    """
+
+    number: int = 0
+    chain: int = 0
+    report: Report = NOTHING_PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Records for one interval, and where it stands; its due timers come with them.
+
+    Attributes:
+        interval: The interval.
+        position: Where it stands.
+        records: What arrived; none if only timers are due.
+    """
+
+    interval: KeyInterval
+    position: Position
+    records: KeyedRecords = NO_RECORDS
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What time it is for bundles of one computation, and in whose name they commit.
+
+    Attributes:
+        epoch: That the commits belong to.
+        generation: Of the run.
+        wall_time_us: The wall clock.
+        delivered_us: Input low watermark while the records were on their way: one behind it is
+            late.
+        clocks: Percentile -> input low watermark now that they are here; it fires timers. 100 is
+            the low watermark itself.
+        shown_us: Low watermark that the computation had shown its consumers before.
+        delivered: Percentile -> its low watermark while the records were on their way.
+        collected_us: Input low watermark up to which source ids have been collected.
+        intervals: How many intervals share the worker's memory for source ids.
+    """
+
+    epoch: int
+    generation: int
+    wall_time_us: int
+    delivered_us: int
+    clocks: Mapping[int, int]
+    shown_us: int = MIN_TIMESTAMP
+    delivered: Mapping[int, int] = field(default_factory=dict)
+    collected_us: int = MIN_TIMESTAMP
+    intervals: int = 1
