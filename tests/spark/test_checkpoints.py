@@ -56,7 +56,7 @@ def test_a_checkpoint_that_is_not_this_pipelines(tools: Any) -> None:
         tools.start(_pipeline(tools))
     with pytest.raises(CheckpointMismatch, match=r"belongs to pipeline 'echo'.*is 'other'"):
         tools.start(_pipeline(tools, name="other"))
-    with pytest.raises(CheckpointMismatch, match=r"Echo\.state\.count: new in the pipeline"):
+    with pytest.raises(CheckpointMismatch, match=r"'Echo', state 'count': new in the pipe"):
         tools.start(_pipeline(tools, computation=Changed))
 
     after = _files(tools.checkpoint)

@@ -98,7 +98,12 @@ def named(thing: Any) -> str:
     ('len', 'named')
     """
     text = getattr(thing, "__qualname__", None)
-    return _PLACE.sub("", text if isinstance(text, str) else repr(thing))
+    return lasting(text if isinstance(text, str) else repr(thing))
+
+
+def lasting(text: str) -> str:
+    """Return a text without what is of this process: addresses, and where a function was made."""
+    return _PLACE.sub("", text)
 
 
 def _own(coder: Coder) -> Schema:

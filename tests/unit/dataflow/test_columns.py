@@ -112,16 +112,6 @@ def test_integers_and_floats_meet_in_a_pane() -> None:
         assert type(found["b"]) is int
 
 
-def test_a_change_from_columns_to_keys_is_refused_by_the_checkpoint() -> None:
-    plain = sums().build().describe()
-    refined = mr.Pipeline("columns")
-    keyed = refined.inject("elements", format=dict).key_by("key")
-    keyed.window(mr.FixedWindows(10), allowed_lateness=5).sum("value").to("sums")
-
-    assert plain["computations"]["sums"]["kept as"] == "columns"
-    assert "kept as" not in refined.build().describe()["computations"]["sums"]
-
-
 def test_a_session_goes_on_in_a_chunk_that_is_not_due(monkeypatch: Any) -> None:
     p = mr.Pipeline("columns")
     keyed = p.inject("elements", format=dict).key_by("key")
