@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,7 +57,7 @@ def test_a_checkpoint_that_is_not_this_pipelines(tools: Any) -> None:
         tools.start(_pipeline(tools))
     with pytest.raises(CheckpointMismatch, match=r"belongs to pipeline 'echo'.*is 'other'"):
         tools.start(_pipeline(tools, name="other"))
-    with pytest.raises(CheckpointMismatch, match=r"Echo\.state\.count: new in the pipeline"):
+    with pytest.raises(CheckpointMismatch, match=r"'Echo', state 'count': new in the pipe"):
         tools.start(_pipeline(tools, computation=Changed))
 
     after = _files(tools.checkpoint)
@@ -67,17 +68,80 @@ def test_a_checkpoint_that_is_not_this_pipelines(tools: Any) -> None:
     assert all(after[path] == data for path, data in before.items())
 
 
-def test_refused_changes_leave_the_checkpoint_alone(tools: Any) -> None:
-    run = tools.start(_pipeline(tools))
+class Total(msgspec.Struct):
+    words: int = 0
+
+
+class Amount(msgspec.Struct):
+    amount: int = 0
+
+
+class TotalMore(msgspec.Struct):
+    words: int = 0
+    letters: int = 0
+
+
+class Totals(Echo):
+    total = mr.ValueState(Total)
+
+    def process_record(self, record: mr.Record) -> None:
+        kind = type(self).kind
+        total = self.total.get() or kind()
+        total.words += 1
+        self.total.set(total)
+        self.produce("echoes", f"{total.words}")
+
+    kind: Any = Total
+
+
+class Renamed(Totals):
+    total = mr.ValueState(Amount)
+
+
+class MoreTotals(Totals):
+    total = mr.ValueState(TotalMore)
+    kind = TotalMore
+
+
+def test_a_changed_pipeline_goes_on_if_nothing_is_lost_and_is_refused_if_something_is(
+    tools: Any, sunk: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    feed, echoes, texts = tools.feed("word string, at long"), sunk(), sunk()
+
+    def pipeline(computation: Any, *, name: str = "echo", more: bool = False) -> mr.Pipeline:
+        p = mr.Pipeline(name)
+        words = p.inject("words", feed.stream, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+        if more:
+            p.sink(words.map(lambda value: value["word"].upper()).name, texts)
+        p.add(computation, name="Echo")
+        p.sink("echoes", echoes)
+        return p
+
+    run = tools.start(pipeline(Totals))
+    feed.add(("tea", tools.T0))
     tools.step(run)
     run.stop()
     before = _files(tools.checkpoint)
 
-    for options in ({"name": "other"}, {"computation": Changed}):
-        with pytest.raises(CheckpointMismatch):
-            tools.start(_pipeline(tools, **options))
-
+    for refused, words in (
+        (pipeline(Totals, name="other"), "belongs to pipeline 'echo'"),
+        (pipeline(Echo), "state 'total': in the checkpoint, gone"),
+        (pipeline(Renamed), "state 'total': field 'words' is gone"),
+    ):
+        with pytest.raises(CheckpointMismatch, match=words):
+            tools.start(refused)
     assert _files(tools.checkpoint) == before
+
+    caplog.set_level(logging.INFO, "millrace")
+    run = tools.start(pipeline(MoreTotals, more=True))
+    feed.add(("tea", tools.T0))
+    tools.step(run)
+    run.stop()
+    assert echoes.values == ["1", "2"]
+    assert texts.values == ['"TEA"']  # of a stream without a format: JSON
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    assert "state 'total': field 'letters' is new, with default 0" in said
+    assert "sink of stream 'words.map-1': new in the pipeline" in said
 
 
 def test_a_path_under_a_file(tools: Any, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from millrace.compile.checks import (
     together,
 )
 from millrace.compile.formats import formats_of
-from millrace.compile.levels import levels_of
+from millrace.compile.levels import counting, levels_of
 from millrace.compile.publishers import backwards_of, publishers_of, roots, slacks_of
 from millrace.compile.topology import INJECTOR, ComputationSpec, Edge, StreamSpec, Topology
 from millrace.model.computation import state_cells
@@ -61,6 +61,12 @@ def build(pipeline: Pipeline) -> Topology:
         )
         for name, computation in pipeline.computations.items()
     }
+    columns = {
+        name: computation.columnar({stream: formats[stream][1] for stream in computation.inputs})
+        for name, computation in bound.items()
+    }
+    waiting = {name: checked_percentiles(name, computation) for name, computation in bound.items()}
+    counted_for = counting(senders, [name for name in order if waiting[name]])
     edges: list[Edge] = []
     for name in order:
         for stream, extractor in sorted(pipeline.computations[name].inputs.items()):
@@ -108,15 +114,11 @@ def build(pipeline: Pipeline) -> Topology:
             guarantees=pipeline.guarantees[name],
             slacks=filtered[name],
             may_produce_late_us=late_bound_us(name, bound[name]),
-            percentiles=checked_percentiles(name, bound[name]),
+            percentiles=waiting[name],
             backwards=backwards_of(bound[name].inputs, publishers),
             paned=any(stream in paned for stream in bound[name].inputs),
-            # To tell how much work is behind a time, the kernel must see the timers of all keys.
-            columns=None
-            if any(checked_percentiles(other, computation) for other, computation in bound.items())
-            else bound[name].columnar(
-                {stream: formats[stream][1] for stream in bound[name].inputs}
-            ),
+            columns=None if counted_for[name] else columns[name],
+            counted_for=counted_for[name] if columns[name] is not None else (),
         )
         for number, name in enumerate(order)
     )

@@ -135,6 +135,9 @@ class Explanation:
         notes = list(spec.instance.described())
         if spec.columns is not None:
             notes.append(f"kept   as {spec.columns!r}, all keys together")
+        if spec.counted_for:
+            who = ", ".join(map(repr, spec.counted_for))
+            notes.append(f"kept   key by key, not as columns: {who} waits for percentiles of it")
         notes += [
             f"drops what {stream!r} delivers again: ids are kept for {format_duration(slack)}"
             for stream, slacks in spec.slacks.items()

@@ -96,6 +96,8 @@ class ComputationSpec:
         paned: Whether values of its inputs may carry panes.
         columns: How it works on whole bundles, :class:`~millrace.model.bundle.Columns`; None if it
             works key by key.
+        counted_for: Computations behind it that wait for percentiles of what it has to do, which is
+            therefore kept, and counted, key by key; only where it would have ``columns`` otherwise.
     """
 
     name: str
@@ -130,6 +132,7 @@ class ComputationSpec:
 
     paned: bool = False
     columns: Any = None
+    counted_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,20 +173,3 @@ class Topology:
             + (edge.computation if edge.computation is not None else f"sink {edge.sink}")
             for edge in self.edges
         ]
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a checkpoint depends on, as plain data: two equal ones can share state."""
-        return {
-            "computations": {
-                spec.name: {
-                    "inputs": {stream: repr(by) for stream, by in sorted(spec.inputs.items())},
-                    "outputs": sorted(spec.outputs),
-                    "state": {name: repr(cell) for name, cell in sorted(spec.cells.items())},
-                    **({"settings": settings} if (settings := spec.instance.settings()) else {}),
-                    **({"kept as": repr(spec.columns)} if spec.columns is not None else {}),
-                }
-                for spec in self.computations
-            },
-            "streams": {name: repr(spec.coder) for name, spec in sorted(self.streams.items())},
-            "injected": sorted(spec.name for spec in self.injected()),
-        }

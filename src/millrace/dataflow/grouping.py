@@ -113,10 +113,16 @@ class GroupByKeyAndWindow(Computation):
 
     # -- building ----------------------------------------------------------------------------------
 
-    def settings(self) -> str:
+    def settings(self) -> dict[str, str]:
         """Return what rows of windows depend on: lateness and output time may change."""
         how = self.windowing
-        return f"{self.combine!r} {how.window_fn!r} {how.trigger!r} {how.mode!r}"
+        return {
+            "aggregation": repr(self.combine),
+            "of": self._what() or "the element itself",
+            "windows": repr(how.window_fn),
+            "trigger": repr(how.trigger),
+            "mode": repr(how.mode),
+        }
 
     def described(self) -> list[str]:
         """Return what, where, when and how."""

@@ -6,7 +6,7 @@ Source: Dataflow patent, FIG. 5, "MergeWindows".
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from millrace.dataflow.windows.sessions import Sessions
 from millrace.dataflow.windows.window_fn import WindowFn, checked_merge, end_us
@@ -96,6 +96,10 @@ class ActiveCoder:
     def decode(self, data: bytes) -> tuple[Active, ...]:
         """Return the windows."""
         return tuple(map(Active._make, _ENTRY.iter_unpack(data)))
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a checkpoint knows it by."""
+        return {"name": "windows"}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ActiveCoder)

@@ -65,6 +65,10 @@ class PartialCoder:
         window, accumulator, *rest = _decode(data)
         return Partial(window, self._coder.decode(accumulator), *rest)
 
+    def describe(self) -> dict[str, Any]:
+        """Return what a checkpoint knows it by."""
+        return {"name": "partial", "accumulator": self._coder}
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PartialCoder) and other._coder == self._coder
 

@@ -156,6 +156,10 @@ class RowCoder:
             row.accumulator = self._opaque.decode(row.accumulator)
         return row
 
+    def describe(self) -> dict[str, Any]:
+        """Return what a checkpoint knows it by."""
+        return {"name": "window", "accumulator": self.accumulator}
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RowCoder) and other.accumulator == self.accumulator
 

@@ -154,12 +154,12 @@ class Computation:
         """
         self._outside("increment")
 
-    def settings(self) -> str:
-        """Return what else the meaning of the state depends on, as text; by default nothing.
+    def settings(self) -> Mapping[str, Any]:
+        """Return what else the meaning of the state depends on, by name; by default nothing.
 
-        A checkpoint is refused to a pipeline in which it is another.
+        Text and numbers. A checkpoint is refused to a pipeline in which one is another.
         """
-        return ""
+        return {}
 
     def described(self) -> Sequence[str]:
         """Return lines that ``p.explain()`` says of this computation; by default none."""

@@ -163,6 +163,10 @@ class PanedCoder:
         value = self._inner.decode(inner)
         return value if pane is None else Paned(value, pane)
 
+    def describe(self) -> dict[str, Any]:
+        """Return what a checkpoint knows it by."""
+        return {"name": "value with pane", "value": self._inner}
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PanedCoder) and other._inner == self._inner
 

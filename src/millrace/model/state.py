@@ -133,6 +133,7 @@ class CombiningState(StateCell, Generic[T]):
         self, format: Any, add: Callable[[Any, Any], Any] = sum, initial: Any = None
     ) -> None:
         super().__init__(format)
+        self.function = add
         self._add = _BUILTIN.get(add, add)
         self.initial = initial
 

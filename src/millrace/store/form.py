@@ -16,8 +16,11 @@ import xxhash
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore
 
-FORMAT = 1
-"""The version of everything in a checkpoint; docs/checkpoint-format.md describes it."""
+FORMAT = 2
+"""The version of everything in a checkpoint; docs/checkpoint-format.md describes it.
+
+In format 1 record formats and state were known by the names of their classes alone.
+"""
 
 _CHECKSUM = "xxh3_64"
 
@@ -61,7 +64,7 @@ def decode_form(data: bytes, where: str) -> Form:
         where: The checkpoint, for messages.
 
     Raises:
-        CheckpointMismatch: It was written in another format, most likely a newer one.
+        CheckpointMismatch: It was written in another format.
         DamagedStore: It is not what was written.
     """
     try:
@@ -75,6 +78,14 @@ def decode_form(data: bytes, where: str) -> Form:
             f"checkpoint {where}: format {found}, written by Millrace "
             f"{plain.get('created_by', 'of a later version')}; this version reads format {FORMAT}. "
             f"Nothing was written. Start the run with that version or a later one."
+        )
+    if isinstance(found, int) and 1 <= found < FORMAT:
+        raise CheckpointMismatch(
+            f"checkpoint {where}: format {found}, written by Millrace "
+            f"{plain.get('created_by', 'of an earlier version')}, which knew record formats and "
+            f"state by the names of their classes alone; this version reads format {FORMAT}, and "
+            "cannot tell whether yours are still what they were. Nothing was written. Drain the "
+            "run with the version that wrote it, and begin a new checkpoint with this one."
         )
     checksum = plain.pop(_CHECKSUM, None)
     try:

@@ -13,6 +13,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from millrace.compile.evolution import Difference
+from millrace.compile.identity import changes, identity, sink_changes, sunk
 from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import CheckpointMismatch, DamagedStore, ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
@@ -117,6 +119,7 @@ class Epochs:
     ) -> None:
         self.state = state
         self._topology = topology
+        self._identity, self._sunk = identity(topology), sunk(topology)
         self._log = state.epochs
         self.completed = -1
         self.drained = False
@@ -318,8 +321,9 @@ class Epochs:
         self._append(
             Claim(
                 generation=self.generation,
-                topology=self._topology.describe(),
+                topology=self._identity,
                 edges=self._topology.edge_names(),
+                sinks=self._sunk,
                 senders={spec.name: sorted(spec.senders) for spec in self._topology.computations},
                 injectors={
                     spec.name: InjectorEntry(
@@ -374,20 +378,30 @@ class Epochs:
             if claim is not None and completion is not None:
                 break
         if claim is not None:
-            _check_topology(claim.topology, self._topology)
-            if manifest is not None and claim.edges != self._topology.edge_names():
-                raise CheckpointMismatch(
-                    f"epoch {manifest.epoch} of this checkpoint is unfinished, and the subscribers "
-                    f"of its streams were {claim.edges}; those of the pipeline are "
-                    f"{self._topology.edge_names()}. Nothing was written. Finish the epoch with "
-                    "the sinks as they were; between epochs sinks may change."
-                )
+            _check(self._topology.name, changes(claim.topology, self._topology))
+            self._check_sinks(claim, manifest)
         if completion is not None:
             self._take_up(completion)
         if manifest is not None:
             self.open = manifest
             self._cover(manifest.intervals)
         return claim
+
+    def _check_sinks(self, claim: Claim, unfinished: Manifest | None) -> None:
+        """Refuse other sinks for an epoch that is unfinished; between epochs they may change."""
+        found = sink_changes(claim.sinks, self._topology)
+        if unfinished is None:
+            for difference in found:
+                _log.info("pipeline %r: %s", self._topology.name, difference)
+        elif claim.edges != self._topology.edge_names():
+            raise CheckpointMismatch(
+                f"epoch {unfinished.epoch} of this checkpoint is unfinished, and the subscribers "
+                f"of its streams were {claim.edges}; those of the pipeline are "
+                f"{self._topology.edge_names()}. Nothing was written. Finish the epoch with "
+                "the sinks as they were; between epochs sinks may change."
+            )
+        else:
+            _check(self._topology.name, found)
 
     def _percentiles(
         self, injectors: Mapping[str, int], percentiles: Mapping[int, Mapping[str, int]]
@@ -450,27 +464,16 @@ def _log_first_late(computation: str, late: FirstLate) -> None:
     )
 
 
-def _check_topology(stored: dict[str, object], topology: Topology) -> None:
-    """Refuse a pipeline whose checkpoint cannot be followed, naming what differs."""
-    differences = list(_differences("", stored, topology.describe()))
-    if differences:
-        listed = "\n".join(f"  {difference}" for difference in differences)
+def _check(name: str, found: Iterable[Difference]) -> None:
+    """Refuse a pipeline whose checkpoint cannot be followed, naming what differs; say the rest."""
+    differences = list(found)
+    refused = [difference for difference in differences if difference.refused]
+    if refused:
+        listed = "\n".join(f"  {difference}" for difference in refused)
         raise CheckpointMismatch(
-            f"pipeline {topology.name!r} is not the one that wrote this checkpoint:\n{listed}\n"
+            f"pipeline {name!r} is not the one that wrote this checkpoint:\n{listed}\n"
             "Nothing was written. Start the changed pipeline with a new checkpoint, or run the "
             "pipeline as it was."
         )
-
-
-def _differences(path: str, stored: object, given: object) -> Iterable[str]:
-    if isinstance(stored, dict) and isinstance(given, dict):
-        for name in sorted({*stored, *given}):
-            where = f"{path}.{name}" if path else str(name)
-            if name not in given:
-                yield f"{where}: in the checkpoint, gone from the pipeline"
-            elif name not in stored:
-                yield f"{where}: new in the pipeline, unknown to the checkpoint"
-            else:
-                yield from _differences(where, stored[name], given[name])
-    elif stored != given:
-        yield f"{path}: the checkpoint has {stored!r}, the pipeline has {given!r}"
+    for difference in differences:
+        _log.info("pipeline %r has changed, and nothing is lost: %s", name, difference)

@@ -58,9 +58,10 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
 
     Attributes:
         generation: 1 for the first run, one more for each that follows.
-        topology: What the checkpoint depends on, as :meth:`Topology.describe` says it.
+        topology: What the checkpoint depends on, as ``compile/identity.py`` says it.
         edges: The subscriptions in the order of their numbers, which productions in commits carry;
             an unfinished epoch depends on them, sinks included.
+        sinks: Stream that sinks read -> schema of its format; so does it on these.
         senders: Computation -> who feeds it.
         injectors: Injected stream -> how it publishes.
     """
@@ -68,6 +69,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
     generation: int
     topology: dict[str, Any]
     edges: list[str]
+    sinks: dict[str, Any] = {}
     senders: dict[str, list[str]] = {}
     injectors: dict[str, InjectorEntry] = {}
 

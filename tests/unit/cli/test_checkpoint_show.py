@@ -13,7 +13,7 @@ import millrace as mr
 def test_a_claimed_checkpoint_has_no_epochs(millrace: Any, checkpoint: Any) -> None:
     shown = _json(millrace, checkpoint)
 
-    assert (shown["format"], shown["pipeline"], shown["generation"]) == (1, "pages", 1)
+    assert (shown["format"], shown["pipeline"], shown["generation"]) == (2, "pages", 1)
     assert (shown["epoch"], shown["wall_time"], shown["unfinished"]) == (-1, None, None)
     assert shown["state"] == "open"
     assert [one["name"] for one in shown["computations"]] == ["Counter[bold]"]

@@ -112,16 +112,6 @@ def test_integers_and_floats_meet_in_a_pane() -> None:
         assert type(found["b"]) is int
 
 
-def test_a_change_from_columns_to_keys_is_refused_by_the_checkpoint() -> None:
-    plain = sums().build().describe()
-    refined = mr.Pipeline("columns")
-    keyed = refined.inject("elements", format=dict).key_by("key")
-    keyed.window(mr.FixedWindows(10), allowed_lateness=5).sum("value").to("sums")
-
-    assert plain["computations"]["sums"]["kept as"] == "columns"
-    assert "kept as" not in refined.build().describe()["computations"]["sums"]
-
-
 def test_a_session_goes_on_in_a_chunk_that_is_not_due(monkeypatch: Any) -> None:
     p = mr.Pipeline("columns")
     keyed = p.inject("elements", format=dict).key_by("key")
@@ -173,3 +163,32 @@ def test_many_sessions_that_go_on_are_one_chunk() -> None:
         h.advance_watermark("elements", 19)
 
         assert [out.value for out in h.outputs("sums")] == [2] * 300
+
+
+class Early(mr.Computation):
+    inputs = {"asks": mr.by("key")}
+    outputs = {"early": int}
+    percentiles = (50,)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.set_timer(record.timestamp, at=record.timestamp, percentile=50)
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        self.produce("early", timer.at)
+
+
+def test_a_percentile_elsewhere_leaves_a_grouping_in_columns_and_both_are_right() -> None:
+    p = sums()
+    p.inject("asks", format=dict)
+    p.add(Early)
+    with mr.testing.Harness(p, intervals=2) as h:
+        for n in range(3):
+            h.inject("elements", [({"key": key, "value": 1}, n * 7) for key in range(20)])
+            h.inject("asks", [({"key": 1}, 100 + n)])
+            assert rows.CHUNKS in stored(h)
+            h.crash()
+        h.advance_watermark("asks", 101, percentile=50)
+        h.advance_watermark("elements", 20)
+
+        assert [out.value for out in h.outputs("early")] == [100, 101]
+        assert sorted(out.value for out in h.outputs("sums")) == [1] * 20 + [2] * 20

@@ -280,11 +280,11 @@ class OtherFormat(Count):
     ("computations", "named"),
     [
         ((Renamed,), "Renamed"),
-        ((Count, Renamed), "Renamed: new in the pipeline"),
-        ((MoreState,), "extra: new in the pipeline"),
-        ((OtherState,), "state.n: .*int.*str"),
-        ((OtherKey,), "inputs.events: .*key.*user"),
-        ((OtherFormat,), "streams.counts: .*int.*str"),
+        ((Count, Renamed), "computation 'Renamed': new in the pipeline"),
+        ((MoreState,), "computation 'Count', state 'extra': new in the pipeline"),
+        ((OtherState,), "state 'n': was int, is str now"),
+        ((OtherKey,), "input 'events', key: was .*key.*user"),
+        ((OtherFormat,), "output 'counts': was int, is str now"),
     ],
     ids=lambda given: "" if isinstance(given, str) else given[-1].__name__,
 )
@@ -303,7 +303,7 @@ def test_a_changed_topology_is_refused_with_what_differs(epochs, state, computat
 def test_a_topology_that_lost_a_computation_is_refused(state):
     open_epochs(state, Count, Renamed)
 
-    with pytest.raises(CheckpointMismatch, match="Renamed: in the checkpoint, gone"):
+    with pytest.raises(CheckpointMismatch, match="'Renamed': in the checkpoint, gone"):
         open_epochs(state, Count)
     assert state.epochs.last() == 1
 

@@ -125,6 +125,10 @@ class SketchCoder:
         """Return the sketch."""
         return getattr(_library(), self.kind).deserialize(data)
 
+    def describe(self) -> dict[str, Any]:
+        """Return what a checkpoint knows it by."""
+        return {"name": "sketch", "kind": self.kind}
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SketchCoder) and other.kind == self.kind
 

@@ -1,0 +1,171 @@
+"""What a checkpoint depends on, of steps, sinks, groupings and cells; what it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import millrace as mr
+from millrace.compile.identity import changes, identity
+
+
+def base(more: Callable[[mr.Pipeline, Any], None] | None = None) -> mr.Pipeline:
+    """Sums of bids, and something more."""
+    p = mr.Pipeline("p")
+    bids = p.inject("bids", format=dict)
+    if more is not None:
+        more(p, bids)
+    bids.filter(bool).key_by("item").window(mr.FixedWindows(10)).sum("price").to("sums")
+    return p
+
+
+def said(old: mr.Pipeline, new: mr.Pipeline) -> list[str]:
+    stored = json.loads(json.dumps(identity(old.build())))
+    return [str(found) for found in changes(stored, new.build())]
+
+
+def a_step_and_a_sink(p: mr.Pipeline, bids: Any) -> None:
+    p.sink(bids.map(str).name, print)
+
+
+def named_steps_and_a_sink(p: mr.Pipeline, bids: Any) -> None:
+    bids.filter(bool).map(str).to("texts", str)
+    p.sink("texts", print)
+    p.sink("sums", print)
+
+
+def letters(p: mr.Pipeline, bids: Any) -> None:
+    p.sink(p.dead_letter("letters").name, print)
+
+
+@pytest.mark.parametrize("more", [a_step_and_a_sink, named_steps_and_a_sink, letters])
+def test_what_only_feeds_sinks_may_come_and_go(more: Any) -> None:
+    # The step before the grouping's own gives that another made-up name, as well.
+    assert said(base(), base(more)) == []
+    assert said(base(more), base()) == []
+
+
+def totals(make: Callable[[Any], Any], name: str = "bids") -> mr.Pipeline:
+    p = mr.Pipeline("p")
+    make(p.inject(name, format=dict)).key_by("item").window(mr.FixedWindows(10)).sum("price").to(
+        "sums"
+    )
+    return p
+
+
+def test_a_step_on_the_way_to_a_computation_is_part_of_it() -> None:
+    assert said(totals(lambda s: s), totals(lambda s: s.filter(bool))) == [
+        "computation 'sums', input 'bids': in the checkpoint, gone from the pipeline",
+        "computation 'sums', input 'bids > filter': new in the pipeline, unknown to the checkpoint",
+    ]
+
+
+def test_behind_a_name_the_steps_are_still_told() -> None:
+    old = totals(lambda s: s.filter(bool).to("good"))
+    assert said(old, totals(lambda s: s.map(dict).filter(bool).to("good", dict))) == [
+        "stream 'good', fed by 'bids > filter': in the checkpoint, gone from the pipeline",
+        "stream 'good', fed by 'bids > map > filter': new in the pipeline, unknown to the "
+        "checkpoint",
+    ]
+
+
+def test_how_far_back_a_step_moves_timestamps_is_part_of_it() -> None:
+    old = totals(lambda s: s.with_timestamps("at").to("moved"))
+    new = totals(lambda s: s.with_timestamps("at", backwards="5 min").to("moved"))
+    assert said(old, new)[1] == (
+        "stream 'moved', fed by \"bids > with_timestamps(backwards='5 min')\": new in the "
+        "pipeline, unknown to the checkpoint"
+    )
+
+
+def test_two_steps_of_one_kind_into_one_computation() -> None:
+    p = totals(lambda s: s.filter(bool).flatten(s.filter(len)))
+    inputs = identity(p.build())["computations"]["sums"]["inputs"]
+    assert list(inputs) == ["bids > filter + bids > filter"]
+
+
+def grouped(**how: Any) -> mr.Pipeline:
+    value = how.pop("value", "price")
+    aggregation = how.pop("aggregation", "sum")
+    p = mr.Pipeline("p")
+    stream = p.inject("bids", format=dict).key_by("item")
+    window = stream.window(how.pop("windows", mr.FixedWindows(10)), **how)
+    getattr(window, aggregation)(value).to("sums")
+    return p
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"value": "bonus"}, "'of': was 'price', is 'bonus' now"),
+        ({"aggregation": "max"}, "'aggregation': was Sum(), is Max() now"),
+        ({"windows": mr.FixedWindows(20)}, "'windows': was FixedWindows"),
+        ({"mode": mr.ACCUMULATING}, "'mode': was DISCARDING, is ACCUMULATING now"),
+        (
+            {"allowed_lateness": 5},
+            "its windows are kept as columns, all keys together, and would be as rows, key by key "
+            "now, by its windows, trigger, lateness, output time and values",
+        ),
+    ],
+)
+def test_a_grouping_is_told_part_by_part(how: dict[str, Any], words: str) -> None:
+    lines = said(grouped(mode=mr.DISCARDING), grouped(**{"mode": mr.DISCARDING, **how}))
+    assert any(words in line for line in lines), lines
+
+
+def test_a_combining_cell_is_known_by_its_fold_and_its_beginning() -> None:
+    def pipeline(cell: Any) -> mr.Pipeline:
+        p = mr.Pipeline("p")
+        p.inject("in")
+        p.add(type("C", (mr.Computation,), {"inputs": {"in": mr.by("k")}, "total": cell}))
+        return p
+
+    old = pipeline(mr.CombiningState(int, max))
+    assert said(old, pipeline(mr.CombiningState(int, max))) == []
+    assert said(old, pipeline(mr.CombiningState(int, min, initial=3))) == [
+        "computation 'C', state 'total', add: was max, is min now",
+        "computation 'C', state 'total', initial: was None, is 3 now",
+    ]
+    assert said(old, pipeline(mr.ValueState(int))) == [
+        "computation 'C', state 'total': was CombiningState, is ValueState now"
+    ]
+
+
+class Watches(mr.Computation):
+    inputs = {"sums": mr.by_key()}
+
+
+class Waits(Watches):
+    percentiles = (90,)
+
+
+def sums(before: Any, beside: Any) -> mr.Pipeline:
+    """Two groupings, and what reads the sums of one, and what reads the same as the other."""
+    p = mr.Pipeline("p")
+    bids = p.inject("bids", format=dict)
+    asks = p.inject("asks", format=dict)
+    bids.key_by("item").window(mr.FixedWindows(10)).sum("price").to("sums")
+    asks.key_by("item").window(mr.FixedWindows(10)).sum("price").to("others")
+    p.add(before, name="A")
+    p.add(type("B", (beside,), {"inputs": {"asks": mr.by("item")}}))
+    return p
+
+
+def test_a_percentile_changes_only_how_groupings_before_it_are_kept() -> None:
+    without = sums(Watches, Watches)
+
+    assert said(without, sums(Watches, Waits)) == []
+    assert said(without, sums(Waits, Watches)) == [
+        "computation 'sums': its windows are kept as columns, all keys together, and would be as "
+        "rows, key by key now: 'A' waits for percentiles of its work"
+    ]
+
+
+def test_explain_says_for_whom_a_grouping_is_kept_key_by_key() -> None:
+    text = str(sums(Waits, Watches).explain())
+
+    assert "kept   key by key, not as columns: 'A' waits for percentiles of it\n" in text
+    assert text.count("kept   as columns, all keys together") == 1
