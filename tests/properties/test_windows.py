@@ -22,7 +22,7 @@ leaves = st.one_of(
     st.sampled_from([10, 25]).map(lambda p: mr.AtPeriod(p, domain=mr.LOW_WATERMARK)),
     st.sampled_from([5, 30]).map(mr.AfterDelay),
     st.sampled_from([5, 30]).map(lambda d: mr.AfterDelay(d, mr.LOW_WATERMARK)),
-    st.just(mr.Punctuation(lambda value: value == 0)),
+    st.just(mr.Punctuation(lambda value: value % 3 == 0)),
 )
 
 
@@ -168,6 +168,87 @@ def net(panes: list[Any]) -> Counter[Any]:
         left[output.key, window_of(output), value] += -1 if output.pane.retraction else 1
         assert min(left.values()) >= 0, "a retraction without a pane before it"
     return +left
+
+
+ANY_WINDOWS: dict[str, Callable[[], mr.WindowFn]] = {
+    **{kind: made for kind, (made, _) in WINDOWS.items()},
+    "a user's, which merge": lambda: mr.WindowFn(
+        lambda record: [mr.Window(record.timestamp, record.timestamp + 6)], mr.Sessions(6).merge
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ANY_WINDOWS)
+@given(
+    script=scripts,
+    trigger=triggers,
+    mode=st.sampled_from([mr.DISCARDING, mr.ACCUMULATING, mr.ACCUMULATING_AND_RETRACTING]),
+)
+@example(
+    script=[("records", [("a", 0, 0), ("a", 0, 8), ("a", 0, 4)])],
+    trigger=mr.Repeat(mr.AfterCount(2)), mode=mr.DISCARDING,
+)  # fmt: skip
+@settings(max_examples=40)
+def test_a_pane_has_all_that_came_before_it_in_its_window(
+    kind: str, script: Any, trigger: Any, mode: Any
+) -> None:
+    """Elements come one by one, so it is known which came before a pane.
+
+    Each is a power of two, so that a sum says whose it is.
+    """
+    p = mr.Pipeline("so far")
+    windows = ANY_WINDOWS[kind]()
+    how = {"trigger": trigger, "mode": mode, "allowed_lateness": FAR}
+    keyed(p).window(windows, **how).sum().to("one")
+    came: list[tuple[str, int, list[mr.Window]]] = []
+    emitted: dict[tuple[str, mr.Window], int] = defaultdict(int)
+    standing: Counter[Any] = Counter()
+    seen = low_watermark = clock = 0
+    with mr.testing.Harness(p, intervals=1) as h:
+
+        def check() -> None:
+            nonlocal seen
+            new, seen = h.outputs("one")[seen:], len(h.outputs("one"))
+            for output in new:
+                if output.pane.retraction:
+                    standing[output.key, output.pane.window, output.value] -= 1
+                    assert min(standing.values()) >= 0, "a retraction without a pane before it"
+                    continue
+                there = [
+                    (value, (output.key, window))
+                    for key, value, assigned in came
+                    for window in assigned
+                    if key == output.key and within(window, output.pane.window)
+                ]
+                if mode is mr.DISCARDING:
+                    there = [(value, own) for value, own in there if not emitted[own] & value]
+                    for value, own in there:
+                        emitted[own] |= value
+                assert output.value == sum(value for value, _ in there), output
+                standing[output.key, output.pane.window, output.value] += 1
+
+        for step, what in script:
+            if step == "records":
+                for key, _, at in what:
+                    value = 1 << len(came)
+                    record = mr.Record(key, value, at, "elements")
+                    came.append((key, value, list(windows.assign(record))))
+                    h.inject("elements", [((key, value), at)])
+                    check()
+            elif step == "watermark":
+                h.advance_watermark("elements", low_watermark := max(low_watermark, what))
+            elif step == "clock":
+                h.advance_clock(clock := max(clock, what))
+            else:
+                h.crash()
+            check()
+        h.advance_watermark("elements", mr.MAX_TIMESTAMP)
+        check()
+        assert not h.counters("one").counted.get("dropped_late")
+
+
+def within(window: mr.Window, whole: mr.Window) -> bool:
+    return whole.start is None or (whole.start <= window.start and window.end <= whole.end)
 
 
 AGGREGATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[list[int]], Any]]] = {

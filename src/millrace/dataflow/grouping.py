@@ -52,6 +52,9 @@ _WATERMARK, _WALL, _PERCENTILES = 0, 1, 100
 #: Where a window is kept among the rows of its key, and the tag of its timers.
 Slot = bytes | int
 
+#: A window's row, and the rows that have just merged into it.
+_Found = tuple[Slot, WindowRow, Sequence[WindowRow]]
+
 _EXPIRED = Fire(FireMode.DEFAULT, "end of allowed lateness")
 
 
@@ -227,7 +230,7 @@ class GroupByKeyAndWindow(Computation):
             found = self._row_for(window, 1)
             if found is None:
                 continue
-            slot, row = found
+            slot, row, merged = found
             if retraction:
                 row.accumulator = self.combine.uncombine(row.accumulator, value)
                 row.size -= 1
@@ -236,7 +239,7 @@ class GroupByKeyAndWindow(Computation):
                 row.size += 1
             size = len(_encode(value)) if self._tree.needs_bytes else 0
             at_us = record.timestamp
-            self._added(slot, row, value, 1, size, at_us, at_us, at_us)
+            self._added(slot, row, merged, value, 1, size, at_us, at_us, at_us)
 
     def _add_partial(self, record: Record, partial: Partial) -> None:
         self.increment("lifted", partial.elements)
@@ -245,25 +248,29 @@ class GroupByKeyAndWindow(Computation):
             found = self._row_for(window, partial.elements)
             if found is None:
                 continue
-            slot, row = found
+            slot, row, merged = found
             row.accumulator = self.combine.merge(row.accumulator, partial.accumulator)
             row.size += partial.elements - 2 * partial.retracted
             self._added(
-                slot, row, None, partial.elements, partial.bytes, record.timestamp,
+                slot, row, merged, None, partial.elements, partial.bytes, record.timestamp,
                 partial.earliest, partial.latest,
             )  # fmt: skip
 
-    def _row_for(self, window: Window, elements: int) -> tuple[Slot, WindowRow] | None:
+    def _row_for(self, window: Window, elements: int) -> _Found | None:
         """Return the row that elements of a window go to; None if it takes no more."""
         found = self._merged_in(window) if self._window_fn.merges else self._found(window)
         if found is None:
             self.increment("dropped_late", elements)
-        elif 0 in found[1].finished:
+            return None
+        slot, row, merged = found
+        if 0 in row.finished:
             self.increment("dropped_after_finish", elements)
+            if merged:
+                self._arm(slot, row)
             return None
         return found
 
-    def _found(self, window: Window) -> tuple[Slot, WindowRow] | None:
+    def _found(self, window: Window) -> _Found | None:
         """Return the row of a window that never merges, made if need be; None if expired."""
         if window.start is None:
             slot = b""
@@ -274,12 +281,13 @@ class GroupByKeyAndWindow(Computation):
         row = self.windows.get(slot)
         if row is None:
             row = self.windows[slot] = WindowRow(window, accumulator=self.combine.create())
-        return slot, row
+        return slot, row, ()
 
     def _added(
         self,
         slot: Slot,
         row: WindowRow,
+        merged: Sequence[WindowRow],
         element: Any,
         elements: int,
         size: int,
@@ -300,37 +308,50 @@ class GroupByKeyAndWindow(Computation):
             if row.pending == elements or not self._at_end:
                 self._arm(slot, row)
             return
-        fire = self._tree.on_element(self, row, element, timestamp_us, elements, size)
+        fire = self._tree.on_element(self, row, merged, element, timestamp_us, elements, size)
         if fire is not None:
             self._fire(row, fire)
         self._arm(slot, row)
 
     # -- merging -----------------------------------------------------------------------------------
 
-    def _merged_in(self, window: Window) -> tuple[Slot, WindowRow] | None:
-        """Return the row of the window that an element's window becomes part of."""
-        active = list(self.active.get(()))
-        for whole, old in self._merging.with_window(active, window):
-            if not old:
-                if end_us(whole) + self._lateness_us <= self.low_watermark:
-                    return None
-                slot = max((known.slot for known in active), default=-1) + 1
-                self.windows[slot] = WindowRow(whole, accumulator=self.combine.create())
-            else:
-                slot = old[0].slot
-                if len(old) == 1 and (old[0].start, old[0].end) == (whole.start, whole.end):
-                    break
-                self._merge(whole, [known.slot for known in old])
-                active = [known for known in active if known not in old]
-            active.append(Active(whole.start or 0, end_us(whole), slot))
-            self.active.set(tuple(sorted(active)))
-        return slot, self.windows[slot]
+    def _merged_in(self, window: Window) -> _Found | None:
+        """Return the row of the window that an element's window becomes part of.
 
-    def _merge(self, whole: Window, slots: list[int]) -> None:
-        """Make one row, the first, of those of several windows, by start."""
+        What triggers say of that is asked with the element, which the pane must have: merge and
+        element are one step. Windows of a user's that merge besides are a step of their own.
+        """
+        active = list(self.active.get(()))
+        *besides, (whole, old) = self._merging.with_window(active, window)
+        for merge in besides:
+            slot, row, merged = self._merge(active, merge.whole, merge.old)
+            fire = self._tree.on_merge(self, row, merged)
+            if fire is not None:
+                self._fire(row, fire)
+            self._arm(slot, row)
+        if not old:
+            if end_us(whole) + self._lateness_us <= self.low_watermark:
+                return None
+            slot = max((known.slot for known in active), default=-1) + 1
+            row = self.windows[slot] = WindowRow(whole, accumulator=self.combine.create())
+            self._activate(active, whole, slot)
+            return slot, row, ()
+        if len(old) == 1 and (old[0].start, old[0].end) == (whole.start, whole.end):
+            return old[0].slot, self.windows[old[0].slot], ()
+        return self._merge(active, whole, old)
+
+    def _activate(self, active: list[Active], whole: Window, slot: int) -> None:
+        """Note a window among those of the key that still count."""
+        active.append(Active(whole.start or 0, end_us(whole), slot))
+        active.sort()
+        self.active.set(tuple(active))
+
+    def _merge(self, active: list[Active], whole: Window, old: list[Active]) -> _Found:
+        """Make one row, under the slot of the first, of those of several windows, by start."""
+        slots = [known.slot for known in old]
         rows: list[WindowRow] = [self.windows[slot] for slot in slots]
         first = rows[0]
-        merged = WindowRow(
+        row = WindowRow(
             whole,
             size=sum(row.size for row in rows),
             pending=sum(row.pending for row in rows),
@@ -339,19 +360,19 @@ class GroupByKeyAndWindow(Computation):
             latest=max(row.latest for row in rows),
             panes=max(row.panes for row in rows),
             on_time=any(row.on_time for row in rows) and self.low_watermark >= end_us(whole),
+            finished=sorted(set.intersection(*(set(row.finished) for row in rows))),
             emitted=[emitted for row in rows for emitted in row.emitted],
             armed=first.armed,
             accumulator=first.accumulator,
         )
-        for slot, row in zip(slots[1:], rows[1:], strict=True):
-            merged.accumulator = self.combine.merge(merged.accumulator, row.accumulator)
-            self._disarm(slot, row)
+        for slot, other in zip(slots[1:], rows[1:], strict=True):
+            row.accumulator = self.combine.merge(row.accumulator, other.accumulator)
+            self._disarm(slot, other)
             del self.windows[slot]
-        fire = self._tree.on_merge(self, merged, rows)
-        self.windows[slots[0]] = merged
-        if fire is not None:
-            self._fire(merged, fire)
-        self._arm(slots[0], merged)
+        self.windows[slots[0]] = row
+        active[:] = [known for known in active if known not in old]
+        self._activate(active, whole, slots[0])
+        return slots[0], row, rows
 
     # -- timers ------------------------------------------------------------------------------------
 
