@@ -45,7 +45,8 @@ steps = st.one_of(
     st.lists(records, min_size=1, max_size=4).map(lambda batch: ("records", batch)),
     st.integers(0, 80).map(lambda to: ("watermark", to)),
     st.integers(0, 80).map(lambda to: ("clock", to)),
-    st.just(("crash", None)),
+    # Between two epochs, or right after the next one's n-th durable write.
+    st.one_of(st.none(), st.integers(0, 8)).map(lambda writes: ("crash", writes)),
 )
 scripts = st.lists(steps, max_size=8)
 
@@ -92,10 +93,17 @@ def drive(p: mr.Pipeline, script: Any, stream: str) -> list[Any]:
                 clock = max(clock, what)
                 h.advance_clock(clock)
             else:
-                h.crash()
+                crash(h, what)
         h.advance_watermark("elements", mr.MAX_TIMESTAMP)
         assert not [name for name in ("one", stream) if h.counters(name).counted]
         return h.outputs(stream)
+
+
+def crash(h: mr.testing.Harness, writes: int | None) -> None:
+    if writes is None:
+        h.crash()
+    else:
+        h.crash_in_next_epoch(writes)
 
 
 def elements(script: Any) -> list[tuple[str, int, int]]:
@@ -240,7 +248,7 @@ def test_a_pane_has_all_that_came_before_it_in_its_window(
             elif step == "clock":
                 h.advance_clock(clock := max(clock, what))
             else:
-                h.crash()
+                crash(h, what)
             check()
         h.advance_watermark("elements", mr.MAX_TIMESTAMP)
         check()
@@ -262,9 +270,82 @@ AGGREGATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[list[int]], Any]]]
         lambda values: (sorted(values)[(len(values) - 1) // 2],),
     ),
     "top": (lambda s: s.top(2), lambda values: tuple(sorted(values)[:-3:-1])),
+    "a user's, which uncombines": (lambda s: s.aggregate(Squares()), lambda v: squares(v)),
+    "a user's, which does not": (lambda s: s.aggregate(Spread()), lambda v: max(v) - min(v)),
 }
 
 
+def squares(values: list[int]) -> int:
+    return sum(value * value for value in values)
+
+
+class Squares(mr.CombineFn):
+    accumulator = int
+
+    def create(self) -> int:
+        return 0
+
+    def add(self, accumulator: int, value: int) -> int:
+        return accumulator + value * value
+
+    def merge(self, accumulator: int, other: int) -> int:
+        return accumulator + other
+
+    def extract(self, accumulator: int) -> int:
+        return accumulator
+
+    def uncombine(self, accumulator: int, value: int) -> int:
+        return accumulator - value * value
+
+
+class Spread(mr.CombineFn):
+    accumulator = tuple[int, int] | None
+
+    def create(self) -> None:
+        return None
+
+    def add(self, accumulator: Any, value: int) -> Any:
+        return self.merge(accumulator, (value, value))
+
+    def merge(self, accumulator: Any, other: Any) -> Any:
+        if accumulator is None or other is None:
+            return accumulator or other
+        return min(accumulator[0], other[0]), max(accumulator[1], other[1])
+
+    def extract(self, accumulator: Any) -> int:
+        return accumulator[1] - accumulator[0]
+
+
+class Parity(mr.Computation):
+    """Stands between two groupings, and knows nothing of panes; none of some, two of others."""
+
+    inputs = {"one": mr.by(lambda total: total % 2)}
+    outputs = {"parities": int}
+    seen = mr.CombiningState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.seen.add(1)
+        for part in halves(record.value):
+            self.produce("parities", part, key=part % 3)
+
+
+def halves(total: int) -> list[int]:
+    return [] if total % 5 == 4 else [total] if total % 2 else [total, total + 1]
+
+
+def through_a_computation(p: mr.Pipeline, _: Any) -> Any:
+    p.add(Parity)
+    return p.stream("parities").key_by(lambda part: part % 3)
+
+
+#: What stands between two groupings: the stream that it makes of "one", and what that has.
+BETWEEN: dict[str, tuple[Callable[[mr.Pipeline, Any], Any], Callable[[int], list[int]]]] = {
+    "a step": (lambda _, one: one.key_by(lambda total: total % 3), lambda total: [total]),
+    "a computation": (through_a_computation, halves),
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN)
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @given(script=scripts, first=triggers, second=triggers, kind=st.sampled_from(["fixed", "sliding"]))
 @example(
@@ -275,14 +356,14 @@ AGGREGATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[list[int]], Any]]]
 )  # fmt: skip
 @settings(max_examples=30)
 def test_two_groupings_with_keys_that_change_give_the_batch_answer(
-    aggregation: str, script: Any, first: Any, second: Any, kind: str
+    aggregation: str, between: str, script: Any, first: Any, second: Any, kind: str
 ) -> None:
     aggregate, plainly = AGGREGATIONS[aggregation]
+    through, made = BETWEEN[between]
     p = mr.Pipeline("two stages")
     how = {"mode": mr.ACCUMULATING_AND_RETRACTING, "allowed_lateness": FAR}
     one = keyed(p).window(WINDOWS[kind][0](), trigger=first, **how).sum().to("one")
-    parities = one.key_by(lambda total: total % 3)
-    aggregate(parities.window(mr.FixedWindows(60), trigger=second, **how)).to("two")
+    aggregate(through(p, one).window(mr.FixedWindows(60), trigger=second, **how)).to("two")
 
     panes = drive(p, script, "two")
 
@@ -290,7 +371,8 @@ def test_two_groupings_with_keys_that_change_give_the_batch_answer(
     by_key = defaultdict(list)
     for (_, (_, end)), total in totals.items():
         start = (end - 1) // 60 * 60
-        by_key[total % 3, (start, start + 60)].append(total)
+        for part in made(total):
+            by_key[part % 3, (start, start + 60)].append(part)
     assert {(key, window): value for key, window, value in _plain(net(panes))} == {
         group: plainly(values) for group, values in by_key.items()
     }

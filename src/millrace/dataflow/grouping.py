@@ -35,7 +35,7 @@ from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation
 from millrace.model.derived import DerivedFormat
 from millrace.model.errors import PipelineError
-from millrace.model.pane import Pane, Paned, PanedCoder, Timing, Window
+from millrace.model.pane import Pane, PanedCoder, Timing, Window
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, Record, TimeDomain, Timer
 from millrace.model.state import MapState, ValueState
 from millrace.model.stream import KeyExtractor
@@ -485,7 +485,7 @@ class GroupByKeyAndWindow(Computation):
         # Of a window whose elements were all taken back, nothing is left to say but that.
         if row.size or not self._retracting:
             value, at_us = self.combine.extract(row.accumulator), self._timestamp_us(row)
-            self.produce(self.output, Paned(value, pane), at_us)
+            self.produce(self.output, value, at_us, pane=pane)
             if self._retracting and not is_last:
                 row.emitted = [Emitted(self._result_coder.encode(value), pane, at_us)]
         row.panes += 1
@@ -507,7 +507,7 @@ class GroupByKeyAndWindow(Computation):
             emitted.pane, retraction=True, production_time=self.wall_time, trigger=fire.trigger
         )
         value = self._result_coder.decode(emitted.value)
-        self.produce(self.output, Paned(value, pane), emitted.timestamp)
+        self.produce(self.output, value, emitted.timestamp, pane=pane)
 
     def _timestamp_us(self, row: WindowRow) -> int:
         """Return the event time that a pane has now."""

@@ -180,6 +180,22 @@ def _paned_coder(format: Any, retracts: bool) -> PanedCoder:
     return PanedCoder(format, retracts=retracts)
 
 
+def with_retractions(format: Any, *inputs: Any) -> Any:
+    """Return the format of what a computation makes of inputs of these formats.
+
+    What is made of a retraction is one, so where there may be some, the output must show them.
+
+    >>> with_retractions(int, str, PanedCoder(str))
+    <class 'int'>
+    >>> with_retractions(int, PanedCoder(str, retracts=True)).retracts
+    True
+    """
+    if not any(isinstance(each, PanedCoder) and each.retracts for each in inputs):
+        return format
+    plain = format.format if isinstance(format, PanedCoder) else format
+    return PanedCoder(plain, retracts=True)
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _LENGTHS = [bytes([length]) for length in range(256)]
 _decode = msgspec.msgpack.Decoder(tuple[bytes, Pane | None]).decode
