@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from millrace.dataflow.aggregations import CombineFn, Count, Mean, Recomputed, Sum
+from millrace.dataflow.blame import blame
 from millrace.dataflow.columns import SessionColumns, WindowColumns, foldable
 from millrace.dataflow.formats import field_type, picker, plain_format
 from millrace.dataflow.lifting import lift_of
@@ -227,34 +228,50 @@ class GroupByKeyAndWindow(Computation):
         pane = record.pane
         retraction = pane is not None and pane.retraction
         for window in self._assign(record):
-            found = self._row_for(window, 1)
-            if found is None:
-                continue
-            slot, row, merged = found
-            if retraction:
-                row.accumulator = self.combine.uncombine(row.accumulator, value)
-                row.size -= 1
-            else:
-                row.accumulator = self.combine.add(row.accumulator, value)
-                row.size += 1
-            size = len(_encode(value)) if self._tree.needs_bytes else 0
-            at_us = record.timestamp
-            self._added(slot, row, merged, value, 1, size, at_us, at_us, at_us)
+            try:
+                found = self._row_for(window, 1)
+                if found is None:
+                    continue
+                slot, row, merged = found
+                if retraction:
+                    row.accumulator = self.combine.uncombine(row.accumulator, value)
+                    row.size -= 1
+                else:
+                    row.accumulator = self.combine.add(row.accumulator, value)
+                    row.size += 1
+                size = len(_encode(value)) if self._tree.needs_bytes else 0
+                at_us = record.timestamp
+                self._added(slot, row, merged, value, 1, size, at_us, at_us, at_us)
+            except Exception as error:
+                blame(error, self._whole(window))
+                raise
 
     def _add_partial(self, record: Record, partial: Partial) -> None:
         self.increment("lifted", partial.elements)
         windows = self._assign(record) if partial.window is None else (partial.window,)
         for window in windows:
-            found = self._row_for(window, partial.elements)
-            if found is None:
-                continue
-            slot, row, merged = found
-            row.accumulator = self.combine.merge(row.accumulator, partial.accumulator)
-            row.size += partial.elements - 2 * partial.retracted
-            self._added(
-                slot, row, merged, None, partial.elements, partial.bytes, record.timestamp,
-                partial.earliest, partial.latest,
-            )  # fmt: skip
+            try:
+                found = self._row_for(window, partial.elements)
+                if found is None:
+                    continue
+                slot, row, merged = found
+                row.accumulator = self.combine.merge(row.accumulator, partial.accumulator)
+                row.size += partial.elements - 2 * partial.retracted
+                self._added(
+                    slot, row, merged, None, partial.elements, partial.bytes, record.timestamp,
+                    partial.earliest, partial.latest,
+                )  # fmt: skip
+            except Exception as error:
+                blame(error, self._whole(window))
+                raise
+
+    def _whole(self, window: Window) -> Window:
+        """Return the window of the key that an element's window has become part of."""
+        if self._window_fn.merges:
+            for start, end, _ in self.active.get(()):
+                if window.start is not None and start <= window.start and end_us(window) <= end:
+                    return Window(start, end)
+        return window
 
     def _row_for(self, window: Window, elements: int) -> _Found | None:
         """Return the row that elements of a window go to; None if it takes no more."""
@@ -333,8 +350,8 @@ class GroupByKeyAndWindow(Computation):
             if end_us(whole) + self._lateness_us <= self.low_watermark:
                 return None
             slot = max((known.slot for known in active), default=-1) + 1
-            row = self.windows[slot] = WindowRow(whole, accumulator=self.combine.create())
             self._activate(active, whole, slot)
+            row = self.windows[slot] = WindowRow(whole, accumulator=self.combine.create())
             return slot, row, ()
         if len(old) == 1 and (old[0].start, old[0].end) == (whole.start, whole.end):
             return old[0].slot, self.windows[old[0].slot], ()
@@ -349,6 +366,8 @@ class GroupByKeyAndWindow(Computation):
     def _merge(self, active: list[Active], whole: Window, old: list[Active]) -> _Found:
         """Make one row, under the slot of the first, of those of several windows, by start."""
         slots = [known.slot for known in old]
+        active[:] = [known for known in active if known not in old]
+        self._activate(active, whole, slots[0])
         rows: list[WindowRow] = [self.windows[slot] for slot in slots]
         first = rows[0]
         row = WindowRow(
@@ -370,27 +389,34 @@ class GroupByKeyAndWindow(Computation):
             self._disarm(slot, other)
             del self.windows[slot]
         self.windows[slots[0]] = row
-        active[:] = [known for known in active if known not in old]
-        self._activate(active, whole, slots[0])
         return slots[0], row, rows
 
     # -- timers ------------------------------------------------------------------------------------
 
     def process_timer(self, timer: Timer) -> None:
         """Fire the triggers' timers that are due in a window, and collect it when it expires."""
-        slot = timer.tag[0] if type(timer.tag) is tuple else timer.tag
+        slot = _slot(timer.tag)
         row = self.windows[slot]
         clock = self.number(timer.domain, timer.percentile)
         row.armed.pop(clock, None)
-        while row.timers and (due := _due(row.timers, clock, timer.at)) is not None:
-            row.timers.remove(due)
-            fire = self._tree.on_timer(self, row, due)
-            if fire is not None:
-                self._fire(row, fire)
-        if clock == _WATERMARK and self._expiry_us(row) <= timer.at:
-            self._collect(slot, row)
-        else:
-            self._arm(slot, row)
+        try:
+            while row.timers and (due := _due(row.timers, clock, timer.at)) is not None:
+                row.timers.remove(due)
+                fire = self._tree.on_timer(self, row, due)
+                if fire is not None:
+                    self._fire(row, fire)
+            if clock == _WATERMARK and self._expiry_us(row) <= timer.at:
+                self._collect(slot, row)
+            else:
+                self._arm(slot, row)
+        except Exception as error:
+            blame(error, row.window)
+            raise
+
+    def shown(self, tag: Any) -> Any:
+        """Return whose timer it is: the window."""
+        row = self.windows.get(_slot(tag))
+        return tag if row is None else row.window
 
     def _expiry_us(self, row: WindowRow) -> int:
         end = row.window.end
@@ -557,6 +583,12 @@ def _percentile(clock: int) -> int:
 def _tag(slot: Slot, clock: int) -> Any:
     """Return the tag of a window's timer; a key's tags must differ within a domain."""
     return (slot, _percentile(clock)) if clock > _PERCENTILES else slot
+
+
+def _slot(tag: Any) -> Slot:
+    """Return the window whose timer has a tag."""
+    slot: Slot = tag[0] if type(tag) is tuple else tag
+    return slot
 
 
 def _due(timers: list[RowTimer], clock: int, at_us: int) -> RowTimer | None:

@@ -179,6 +179,13 @@ class Computation:
         """
         return ""
 
+    def shown(self, tag: Any) -> Any:
+        """Return what errors and dead letters show for a timer's tag of the current key; itself.
+
+        Built-in computations, whose tags are their own affair, have something better to show.
+        """
+        return tag
+
     def described(self) -> Sequence[str]:
         """Return lines that ``p.explain()`` says of this computation; by default none."""
         return ()

@@ -89,6 +89,11 @@ class Paned(msgspec.Struct, frozen=True):
     pane: Pane
 
 
+def plain(value: Any) -> Any:
+    """Return a value without its pane, as user code sees it."""
+    return value.value if type(value) is Paned else value
+
+
 class PanedCoder:
     """The coder of streams whose values carry panes.
 
@@ -192,8 +197,7 @@ def with_retractions(format: Any, *inputs: Any) -> Any:
     """
     if not any(isinstance(each, PanedCoder) and each.retracts for each in inputs):
         return format
-    plain = format.format if isinstance(format, PanedCoder) else format
-    return PanedCoder(plain, retracts=True)
+    return PanedCoder(format.format if isinstance(format, PanedCoder) else format, retracts=True)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -213,7 +217,7 @@ class PanedExtractor(KeyExtractor):
 
     def __call__(self, value: Any, key: Any) -> Any:
         """Return the key for the plain value."""
-        return self.plain(value.value if type(value) is Paned else value, key)
+        return self.plain(plain(value), key)
 
     def __repr__(self) -> str:
         return repr(self.plain)
@@ -245,7 +249,7 @@ class PanedStep(Step):
 
     def moved(self, value: Any, key: Any, from_us: int) -> int:
         """Return the timestamp that the step gives the plain value."""
-        return super().moved(value.value if type(value) is Paned else value, key, from_us)
+        return super().moved(plain(value), key, from_us)
 
 
 def with_panes(step: Step) -> Step:

@@ -29,7 +29,7 @@ from millrace.model.errors import (
     TimerLoop,
 )
 from millrace.model.keys import decode_key, encode_key
-from millrace.model.pane import Pane, Paned, PanedCoder, Window
+from millrace.model.pane import Pane, Paned, PanedCoder, Window, plain
 from millrace.model.record import (
     LOW_WATERMARK,
     WALL_TIME,
@@ -323,7 +323,7 @@ class Machine:
             computation=self.spec.name,
             stream=stream,
             key=repr(key),
-            value=repr(work.records.values[n]),
+            value=repr(plain(work.records.values[n])),
             timestamp=timestamp_us,
             low_watermark=work.low_watermark_before_us,
             wall_time=work.wall_time_us,
@@ -361,7 +361,8 @@ class Machine:
                 if self._careful:
                     self._verify()
             except Exception as error:
-                return due, self._failures.of_timer(work, self._user.key, error, timer)
+                shown = msgspec.structs.replace(timer, tag=self._user.shown(timer.tag))
+                return due, self._failures.of_timer(work, self._user.key, error, shown)
             fired += 1
         self._counters.timers += fired
         return None
