@@ -278,12 +278,8 @@ class GroupByKeyAndWindow(Computation):
         found = self._merged_in(window) if self._window_fn.merges else self._found(window)
         if found is None:
             self.increment("dropped_late", elements)
-            return None
-        slot, row, merged = found
-        if 0 in row.finished:
+        elif 0 in found[1].finished:
             self.increment("dropped_after_finish", elements)
-            if merged:
-                self._arm(slot, row)
             return None
         return found
 
@@ -413,7 +409,7 @@ class GroupByKeyAndWindow(Computation):
             blame(error, row.window)
             raise
 
-    def shown(self, tag: Any) -> Any:
+    def shown_tag(self, tag: Any) -> Any:
         """Return whose timer it is: the window."""
         row = self.windows.get(_slot(tag))
         return tag if row is None else row.window

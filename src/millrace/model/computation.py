@@ -179,7 +179,7 @@ class Computation:
         """
         return ""
 
-    def shown(self, tag: Any) -> Any:
+    def shown_tag(self, tag: Any) -> Any:
         """Return what errors and dead letters show for a timer's tag of the current key; itself.
 
         Built-in computations, whose tags are their own affair, have something better to show.

@@ -361,7 +361,7 @@ class Machine:
                 if self._careful:
                     self._verify()
             except Exception as error:
-                shown = msgspec.structs.replace(timer, tag=self._user.shown(timer.tag))
+                shown = msgspec.structs.replace(timer, tag=self._user.shown_tag(timer.tag))
                 return due, self._failures.of_timer(work, self._user.key, error, shown)
             fired += 1
         self._counters.timers += fired
@@ -515,12 +515,14 @@ class Machine:
         pane: Pane | None = None,
         retraction: bool | None = None,
     ) -> None:
-        if stream not in self._outputs:
+        try:
+            panes = self._outputs[stream]
+        except KeyError:
             raise PipelineError(
                 f"{self.spec.name} produced to stream {stream!r}, which it does not declare. "
                 f'Declare it, outputs = {{"{stream}": <format>}}, or use one of: '
                 f"{', '.join(sorted(self._outputs)) or 'none declared'}."
-            )
+            ) from None
         if timestamp is None:
             at_us = self._at_hand_us
         else:
@@ -534,7 +536,6 @@ class Machine:
                         self.spec.name, stream, at_us, self._shown_us, self.spec.may_produce_late_us
                     )
                 )
-        panes = self._outputs[stream]
         if panes is not None or pane is not None or retraction:
             value = self._paned(stream, panes, value, pane, retraction)
         self._router.send(

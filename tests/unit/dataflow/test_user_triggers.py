@@ -218,6 +218,20 @@ def test_what_a_trigger_answers_to_a_merge_counts_with_the_element(
     assert g.add((4, 8)) == panes
 
 
+def test_sessions_that_are_done_merge_without_a_word(grouping: Any) -> None:
+    g = grouping(mr.Sessions(10), trigger=mr.AfterCount(1), allow_data_loss=True)
+
+    assert len(g.add((1, 0), (2, 15))) == 2
+    assert g.add((4, 8)) == []
+    assert g.counted() == {"dropped_after_finish": 1}
+    assert g.watermark(24) == []
+    assert g.add((8, 24)) == []  # still there, until the end of the merged window
+    assert g.counted() == {"dropped_after_finish": 2}
+    assert g.watermark(34) == []
+    assert g.add((16, 24)) == []
+    assert g.counted() == {"dropped_after_finish": 2, "dropped_late": 1}
+
+
 @pytest.mark.parametrize("bridge", [[(4, 8)], [(4, 8), (8, 9)]], ids=["one by one", "lifted"])
 def test_a_partial_that_merges_sessions_is_in_their_pane(bridge: list[tuple[int, int]]) -> None:
     p = mr.Pipeline("lifted")
