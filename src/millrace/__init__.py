@@ -36,7 +36,7 @@ from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, Pic
 from millrace.model.computation import Computation
 from millrace.model.errors import MillraceError
 from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
-from millrace.model.pane import EARLY, LATE, ON_TIME, Pane, Window
+from millrace.model.pane import EARLY, LATE, ON_TIME, Pane, PanedCoder, Window
 from millrace.model.pipeline import Pipeline
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, DeadLetter, LateRecord, Record, Timer
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
@@ -116,6 +116,7 @@ __all__ = [
     "MillraceError",
     "MsgpackCoder",
     "Pane",
+    "PanedCoder",
     "Parquet",
     "PickleCoder",
     "Pipeline",

@@ -22,7 +22,7 @@ leaves = st.one_of(
     st.sampled_from([10, 25]).map(lambda p: mr.AtPeriod(p, domain=mr.LOW_WATERMARK)),
     st.sampled_from([5, 30]).map(mr.AfterDelay),
     st.sampled_from([5, 30]).map(lambda d: mr.AfterDelay(d, mr.LOW_WATERMARK)),
-    st.just(mr.Punctuation(lambda value: value == 0)),
+    st.just(mr.Punctuation(lambda value: value % 3 == 0)),
 )
 
 
@@ -45,7 +45,8 @@ steps = st.one_of(
     st.lists(records, min_size=1, max_size=4).map(lambda batch: ("records", batch)),
     st.integers(0, 80).map(lambda to: ("watermark", to)),
     st.integers(0, 80).map(lambda to: ("clock", to)),
-    st.just(("crash", None)),
+    # Between two epochs, or right after the next one's n-th durable write.
+    st.one_of(st.none(), st.integers(0, 8)).map(lambda writes: ("crash", writes)),
 )
 scripts = st.lists(steps, max_size=8)
 
@@ -92,10 +93,17 @@ def drive(p: mr.Pipeline, script: Any, stream: str) -> list[Any]:
                 clock = max(clock, what)
                 h.advance_clock(clock)
             else:
-                h.crash()
+                crash(h, what)
         h.advance_watermark("elements", mr.MAX_TIMESTAMP)
         assert not [name for name in ("one", stream) if h.counters(name).counted]
         return h.outputs(stream)
+
+
+def crash(h: mr.testing.Harness, writes: int | None) -> None:
+    if writes is None:
+        h.crash()
+    else:
+        h.crash_in_next_epoch(writes)
 
 
 def elements(script: Any) -> list[tuple[str, int, int]]:
@@ -170,6 +178,87 @@ def net(panes: list[Any]) -> Counter[Any]:
     return +left
 
 
+ANY_WINDOWS: dict[str, Callable[[], mr.WindowFn]] = {
+    **{kind: made for kind, (made, _) in WINDOWS.items()},
+    "a user's, which merge": lambda: mr.WindowFn(
+        lambda record: [mr.Window(record.timestamp, record.timestamp + 6)], mr.Sessions(6).merge
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ANY_WINDOWS)
+@given(
+    script=scripts,
+    trigger=triggers,
+    mode=st.sampled_from([mr.DISCARDING, mr.ACCUMULATING, mr.ACCUMULATING_AND_RETRACTING]),
+)
+@example(
+    script=[("records", [("a", 0, 0), ("a", 0, 8), ("a", 0, 4)])],
+    trigger=mr.Repeat(mr.AfterCount(2)), mode=mr.DISCARDING,
+)  # fmt: skip
+@settings(max_examples=40)
+def test_a_pane_has_all_that_came_before_it_in_its_window(
+    kind: str, script: Any, trigger: Any, mode: Any
+) -> None:
+    """Elements come one by one, so it is known which came before a pane.
+
+    Each is a power of two, so that a sum says whose it is.
+    """
+    p = mr.Pipeline("so far")
+    windows = ANY_WINDOWS[kind]()
+    how = {"trigger": trigger, "mode": mode, "allowed_lateness": FAR}
+    keyed(p).window(windows, **how).sum().to("one")
+    came: list[tuple[str, int, list[mr.Window]]] = []
+    emitted: dict[tuple[str, mr.Window], int] = defaultdict(int)
+    standing: Counter[Any] = Counter()
+    seen = low_watermark = clock = 0
+    with mr.testing.Harness(p, intervals=1) as h:
+
+        def check() -> None:
+            nonlocal seen
+            new, seen = h.outputs("one")[seen:], len(h.outputs("one"))
+            for output in new:
+                if output.pane.retraction:
+                    standing[output.key, output.pane.window, output.value] -= 1
+                    assert min(standing.values()) >= 0, "a retraction without a pane before it"
+                    continue
+                there = [
+                    (value, (output.key, window))
+                    for key, value, assigned in came
+                    for window in assigned
+                    if key == output.key and within(window, output.pane.window)
+                ]
+                if mode is mr.DISCARDING:
+                    there = [(value, own) for value, own in there if not emitted[own] & value]
+                    for value, own in there:
+                        emitted[own] |= value
+                assert output.value == sum(value for value, _ in there), output
+                standing[output.key, output.pane.window, output.value] += 1
+
+        for step, what in script:
+            if step == "records":
+                for key, _, at in what:
+                    value = 1 << len(came)
+                    record = mr.Record(key, value, at, "elements")
+                    came.append((key, value, list(windows.assign(record))))
+                    h.inject("elements", [((key, value), at)])
+                    check()
+            elif step == "watermark":
+                h.advance_watermark("elements", low_watermark := max(low_watermark, what))
+            elif step == "clock":
+                h.advance_clock(clock := max(clock, what))
+            else:
+                crash(h, what)
+            check()
+        h.advance_watermark("elements", mr.MAX_TIMESTAMP)
+        check()
+        assert not h.counters("one").counted.get("dropped_late")
+
+
+def within(window: mr.Window, whole: mr.Window) -> bool:
+    return whole.start is None or (whole.start <= window.start and window.end <= whole.end)
+
+
 AGGREGATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[list[int]], Any]]] = {
     "sum": (lambda s: s.sum(), sum),
     "count": (lambda s: s.count(), len),
@@ -181,9 +270,82 @@ AGGREGATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[list[int]], Any]]]
         lambda values: (sorted(values)[(len(values) - 1) // 2],),
     ),
     "top": (lambda s: s.top(2), lambda values: tuple(sorted(values)[:-3:-1])),
+    "a user's, which uncombines": (lambda s: s.aggregate(Squares()), lambda v: squares(v)),
+    "a user's, which does not": (lambda s: s.aggregate(Spread()), lambda v: max(v) - min(v)),
 }
 
 
+def squares(values: list[int]) -> int:
+    return sum(value * value for value in values)
+
+
+class Squares(mr.CombineFn):
+    accumulator = int
+
+    def create(self) -> int:
+        return 0
+
+    def add(self, accumulator: int, value: int) -> int:
+        return accumulator + value * value
+
+    def merge(self, accumulator: int, other: int) -> int:
+        return accumulator + other
+
+    def extract(self, accumulator: int) -> int:
+        return accumulator
+
+    def uncombine(self, accumulator: int, value: int) -> int:
+        return accumulator - value * value
+
+
+class Spread(mr.CombineFn):
+    accumulator = tuple[int, int] | None
+
+    def create(self) -> None:
+        return None
+
+    def add(self, accumulator: Any, value: int) -> Any:
+        return self.merge(accumulator, (value, value))
+
+    def merge(self, accumulator: Any, other: Any) -> Any:
+        if accumulator is None or other is None:
+            return accumulator or other
+        return min(accumulator[0], other[0]), max(accumulator[1], other[1])
+
+    def extract(self, accumulator: Any) -> int:
+        return accumulator[1] - accumulator[0]
+
+
+class Parity(mr.Computation):
+    """Stands between two groupings, and knows nothing of panes; none of some, two of others."""
+
+    inputs = {"one": mr.by(lambda total: total % 2)}
+    outputs = {"parities": int}
+    seen = mr.CombiningState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.seen.add(1)
+        for part in halves(record.value):
+            self.produce("parities", part, key=part % 3)
+
+
+def halves(total: int) -> list[int]:
+    return [] if total % 5 == 4 else [total] if total % 2 else [total, total + 1]
+
+
+def through_a_computation(p: mr.Pipeline, _: Any) -> Any:
+    p.add(Parity)
+    return p.stream("parities").key_by(lambda part: part % 3)
+
+
+#: What stands between two groupings: the stream that it makes of "one", and what that has.
+BETWEEN: dict[str, tuple[Callable[[mr.Pipeline, Any], Any], Callable[[int], list[int]]]] = {
+    "a step": (lambda _, one: one.key_by(lambda total: total % 3), lambda total: [total]),
+    "a computation": (through_a_computation, halves),
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN)
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @given(script=scripts, first=triggers, second=triggers, kind=st.sampled_from(["fixed", "sliding"]))
 @example(
@@ -194,14 +356,14 @@ AGGREGATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[list[int]], Any]]]
 )  # fmt: skip
 @settings(max_examples=30)
 def test_two_groupings_with_keys_that_change_give_the_batch_answer(
-    aggregation: str, script: Any, first: Any, second: Any, kind: str
+    aggregation: str, between: str, script: Any, first: Any, second: Any, kind: str
 ) -> None:
     aggregate, plainly = AGGREGATIONS[aggregation]
+    through, made = BETWEEN[between]
     p = mr.Pipeline("two stages")
     how = {"mode": mr.ACCUMULATING_AND_RETRACTING, "allowed_lateness": FAR}
     one = keyed(p).window(WINDOWS[kind][0](), trigger=first, **how).sum().to("one")
-    parities = one.key_by(lambda total: total % 3)
-    aggregate(parities.window(mr.FixedWindows(60), trigger=second, **how)).to("two")
+    aggregate(through(p, one).window(mr.FixedWindows(60), trigger=second, **how)).to("two")
 
     panes = drive(p, script, "two")
 
@@ -209,7 +371,8 @@ def test_two_groupings_with_keys_that_change_give_the_batch_answer(
     by_key = defaultdict(list)
     for (_, (_, end)), total in totals.items():
         start = (end - 1) // 60 * 60
-        by_key[total % 3, (start, start + 60)].append(total)
+        for part in made(total):
+            by_key[part % 3, (start, start + 60)].append(part)
     assert {(key, window): value for key, window, value in _plain(net(panes))} == {
         group: plainly(values) for group, values in by_key.items()
     }

@@ -13,13 +13,26 @@ SECOND = mr.SECOND
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
+class Sizes(mr.Computation):
+    """Between two groupings, as a step would be; what it makes of a retraction is one."""
+
+    inputs = {"totals": mr.by_key()}
+    outputs = {"last_digits": int}
+
+    def process_record(self, record: mr.Record) -> None:
+        self.produce("last_digits", record.value % 10, key=record.value % 10)
+
+
 class Score(msgspec.Struct, frozen=True):
     team: str
     points: int
 
 
 def sessions(scores: Any = None) -> mr.Pipeline:
-    """Sum each team's sessions, then count the sessions of each sum: keys that change."""
+    """Sum each team's sessions, then count the sessions of each sum: keys that change.
+
+    Twice: the sums go by a step to ``sizes``, and through a computation to ``counted``.
+    """
     p = mr.Pipeline("sessions")
     p.inject(
         "scores",
@@ -36,6 +49,8 @@ def sessions(scores: Any = None) -> mr.Pipeline:
     totals = totals.sum("points").to("totals")
     sizes = totals.key_by(lambda total: total % 10).window(mr.FixedWindows("1 h"), **how)
     sizes.count().to("sizes")
+    p.add(Sizes)
+    p.stream("last_digits").window(mr.FixedWindows("1 h"), **how).count().to("counted")
     return p
 
 
@@ -51,7 +66,7 @@ SCRIPT: list[Any] = [
 def test_panes_on_spark_are_those_of_the_harness(tools: Any) -> None:
     feed, kept = tools.feed("team string, points long, at timestamp"), {}
     p = sessions(feed.stream)
-    for stream in ("totals", "sizes"):
+    for stream in ("totals", "sizes", "last_digits", "counted"):
         kept[stream] = Panes()
         p.sink(stream, kept[stream])
     run = tools.start(p)
@@ -73,6 +88,8 @@ def test_panes_on_spark_are_those_of_the_harness(tools: Any) -> None:
         expected = {stream: by_key(map(row_of, h.outputs(stream))) for stream in kept}
 
     assert len(expected["totals"]["red"]) == 7
+    assert sum(row[6] for rows in expected["last_digits"].values() for row in rows) == 4
+    assert net(expected["counted"]) == net(expected["sizes"]) == {"2": 2, "9": 1}
     assert {stream: by_key(panes.rows) for stream, panes in kept.items()} == expected
     assert status.counters["totals"].counted == {}
 
@@ -132,6 +149,12 @@ def by_key(rows: Any) -> dict[str, list[Any]]:
     for row in rows:
         found.setdefault(row[0], []).append(row[1:])
     return found
+
+
+def net(found: dict[str, list[Any]]) -> dict[str, int]:
+    """Return what stands of each key when all that is taken back is gone."""
+    sums = {key: sum(-row[0] if row[6] else row[0] for row in rows) for key, rows in found.items()}
+    return {key: value for key, value in sums.items() if value}
 
 
 def us(instant: dt.datetime | None) -> int | None:

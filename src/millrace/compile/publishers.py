@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from millrace.compile.topology import injector_name
+from millrace.model.computation import Computation
+from millrace.model.derived import DerivedFormat
+from millrace.model.pane import with_retractions
 from millrace.model.pipeline import Pipeline
 from millrace.model.record import DeadLetter, LateRecord
 
@@ -35,7 +39,8 @@ def publishers_of(pipeline: Pipeline) -> dict[str, list[Publisher]]:
     for name, computation in pipeline.computations.items():
         if isinstance(computation.outputs, Mapping):
             for stream, format in computation.outputs.items():
-                found.setdefault(stream, []).append(Publisher("computation", name, format))
+                made = Publisher("computation", name, _made(computation, format))
+                found.setdefault(stream, []).append(made)
     for step in pipeline.steps:
         format = pipeline.formats.get(step.target, Any)
         if format is Any and step.keeps_values:
@@ -50,6 +55,14 @@ def publishers_of(pipeline: Pipeline) -> dict[str, list[Publisher]]:
         if letters is not None:
             found.setdefault(letters, []).append(Publisher(kind, letters, format))
     return found
+
+
+def _made(computation: Computation, format: Any) -> DerivedFormat:
+    """Return the format of what a computation makes of its inputs, for the one it declares."""
+    if isinstance(format, DerivedFormat):
+        return format
+    inputs = computation.inputs if isinstance(computation.inputs, Mapping) else ()
+    return DerivedFormat(tuple(inputs), partial(with_retractions, format))
 
 
 def upstream(stream: str, publishers: Mapping[str, list[Publisher]]) -> list[str]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from millrace.dataflow.aggregations import CombineFn, Group
+from millrace.dataflow.blame import blame
 from millrace.dataflow.formats import field_type, picker, plain_format
 from millrace.dataflow.partial import Partial, PartialCoder
 from millrace.dataflow.strategy import Windowing
@@ -112,13 +113,17 @@ class CombineByPart(Computation):
             self.set_timer("send", 0, WALL_TIME)
         size = len(_encode(value)) if self._sized else 0
         for window in self._assign(record):
-            for n, (of_us, partial) in enumerate(partials):
-                if partial.window == window and (of_us < self.low_watermark) == record.late:
-                    partials[n] = of_us, self._more(partial, value, at_us, size, retraction)
-                    break
-            else:
-                empty = Partial(window, self.combine.create(), 0, 0, at_us, at_us)
-                partials.append((at_us, self._more(empty, value, at_us, size, retraction)))
+            try:
+                for n, (of_us, partial) in enumerate(partials):
+                    if partial.window == window and (of_us < self.low_watermark) == record.late:
+                        partials[n] = of_us, self._more(partial, value, at_us, size, retraction)
+                        break
+                else:
+                    empty = Partial(window, self.combine.create(), 0, 0, at_us, at_us)
+                    partials.append((at_us, self._more(empty, value, at_us, size, retraction)))
+            except Exception as error:
+                blame(error, window)
+                raise
         self.partials.set(partials)
 
     def _more(

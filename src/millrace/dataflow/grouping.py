@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from millrace.dataflow.aggregations import CombineFn, Count, Mean, Recomputed, Sum
+from millrace.dataflow.blame import blame
 from millrace.dataflow.columns import SessionColumns, WindowColumns, foldable
 from millrace.dataflow.formats import field_type, picker, plain_format
 from millrace.dataflow.lifting import lift_of
@@ -35,7 +36,7 @@ from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation
 from millrace.model.derived import DerivedFormat
 from millrace.model.errors import PipelineError
-from millrace.model.pane import Pane, Paned, PanedCoder, Timing, Window
+from millrace.model.pane import Pane, PanedCoder, Timing, Window
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, Record, TimeDomain, Timer
 from millrace.model.state import MapState, ValueState
 from millrace.model.stream import KeyExtractor
@@ -51,6 +52,9 @@ _WATERMARK, _WALL, _PERCENTILES = 0, 1, 100
 
 #: Where a window is kept among the rows of its key, and the tag of its timers.
 Slot = bytes | int
+
+#: A window's row, and the rows that have just merged into it.
+_Found = tuple[Slot, WindowRow, Sequence[WindowRow]]
 
 _EXPIRED = Fire(FireMode.DEFAULT, "end of allowed lateness")
 
@@ -230,36 +234,52 @@ class GroupByKeyAndWindow(Computation):
         pane = record.pane
         retraction = pane is not None and pane.retraction
         for window in self._assign(record):
-            found = self._row_for(window, 1)
-            if found is None:
-                continue
-            slot, row = found
-            if retraction:
-                row.accumulator = self.combine.uncombine(row.accumulator, value)
-                row.size -= 1
-            else:
-                row.accumulator = self.combine.add(row.accumulator, value)
-                row.size += 1
-            size = len(_encode(value)) if self._tree.needs_bytes else 0
-            at_us = record.timestamp
-            self._added(slot, row, value, 1, size, at_us, at_us, at_us)
+            try:
+                found = self._row_for(window, 1)
+                if found is None:
+                    continue
+                slot, row, merged = found
+                if retraction:
+                    row.accumulator = self.combine.uncombine(row.accumulator, value)
+                    row.size -= 1
+                else:
+                    row.accumulator = self.combine.add(row.accumulator, value)
+                    row.size += 1
+                size = len(_encode(value)) if self._tree.needs_bytes else 0
+                at_us = record.timestamp
+                self._added(slot, row, merged, value, 1, size, at_us, at_us, at_us)
+            except Exception as error:
+                blame(error, self._whole(window))
+                raise
 
     def _add_partial(self, record: Record, partial: Partial) -> None:
         self.increment("lifted", partial.elements)
         windows = self._assign(record) if partial.window is None else (partial.window,)
         for window in windows:
-            found = self._row_for(window, partial.elements)
-            if found is None:
-                continue
-            slot, row = found
-            row.accumulator = self.combine.merge(row.accumulator, partial.accumulator)
-            row.size += partial.elements - 2 * partial.retracted
-            self._added(
-                slot, row, None, partial.elements, partial.bytes, record.timestamp,
-                partial.earliest, partial.latest,
-            )  # fmt: skip
+            try:
+                found = self._row_for(window, partial.elements)
+                if found is None:
+                    continue
+                slot, row, merged = found
+                row.accumulator = self.combine.merge(row.accumulator, partial.accumulator)
+                row.size += partial.elements - 2 * partial.retracted
+                self._added(
+                    slot, row, merged, None, partial.elements, partial.bytes, record.timestamp,
+                    partial.earliest, partial.latest,
+                )  # fmt: skip
+            except Exception as error:
+                blame(error, self._whole(window))
+                raise
 
-    def _row_for(self, window: Window, elements: int) -> tuple[Slot, WindowRow] | None:
+    def _whole(self, window: Window) -> Window:
+        """Return the window of the key that an element's window has become part of."""
+        if self._window_fn.merges:
+            for start, end, _ in self.active.get(()):
+                if window.start is not None and start <= window.start and end_us(window) <= end:
+                    return Window(start, end)
+        return window
+
+    def _row_for(self, window: Window, elements: int) -> _Found | None:
         """Return the row that elements of a window go to; None if it takes no more."""
         found = self._merged_in(window) if self._window_fn.merges else self._found(window)
         if found is None:
@@ -269,7 +289,7 @@ class GroupByKeyAndWindow(Computation):
             return None
         return found
 
-    def _found(self, window: Window) -> tuple[Slot, WindowRow] | None:
+    def _found(self, window: Window) -> _Found | None:
         """Return the row of a window that never merges, made if need be; None if expired."""
         if window.start is None:
             slot = b""
@@ -280,12 +300,13 @@ class GroupByKeyAndWindow(Computation):
         row = self.windows.get(slot)
         if row is None:
             row = self.windows[slot] = WindowRow(window, accumulator=self.combine.create())
-        return slot, row
+        return slot, row, ()
 
     def _added(
         self,
         slot: Slot,
         row: WindowRow,
+        merged: Sequence[WindowRow],
         element: Any,
         elements: int,
         size: int,
@@ -306,37 +327,52 @@ class GroupByKeyAndWindow(Computation):
             if row.pending == elements or not self._at_end:
                 self._arm(slot, row)
             return
-        fire = self._tree.on_element(self, row, element, timestamp_us, elements, size)
+        fire = self._tree.on_element(self, row, merged, element, timestamp_us, elements, size)
         if fire is not None:
             self._fire(row, fire)
         self._arm(slot, row)
 
     # -- merging -----------------------------------------------------------------------------------
 
-    def _merged_in(self, window: Window) -> tuple[Slot, WindowRow] | None:
-        """Return the row of the window that an element's window becomes part of."""
-        active = list(self.active.get(()))
-        for whole, old in self._merging.with_window(active, window):
-            if not old:
-                if end_us(whole) + self._lateness_us <= self.low_watermark:
-                    return None
-                slot = max((known.slot for known in active), default=-1) + 1
-                self.windows[slot] = WindowRow(whole, accumulator=self.combine.create())
-            else:
-                slot = old[0].slot
-                if len(old) == 1 and (old[0].start, old[0].end) == (whole.start, whole.end):
-                    break
-                self._merge(whole, [known.slot for known in old])
-                active = [known for known in active if known not in old]
-            active.append(Active(whole.start or 0, end_us(whole), slot))
-            self.active.set(tuple(sorted(active)))
-        return slot, self.windows[slot]
+    def _merged_in(self, window: Window) -> _Found | None:
+        """Return the row of the window that an element's window becomes part of.
 
-    def _merge(self, whole: Window, slots: list[int]) -> None:
-        """Make one row, the first, of those of several windows, by start."""
+        What triggers say of that is asked with the element, which the pane must have: merge and
+        element are one step. Windows of a user's that merge besides are a step of their own.
+        """
+        active = list(self.active.get(()))
+        *besides, (whole, old) = self._merging.with_window(active, window)
+        for merge in besides:
+            slot, row, merged = self._merge(active, merge.whole, merge.old)
+            fire = self._tree.on_merge(self, row, merged)
+            if fire is not None:
+                self._fire(row, fire)
+            self._arm(slot, row)
+        if not old:
+            if end_us(whole) + self._lateness_us <= self.low_watermark:
+                return None
+            slot = max((known.slot for known in active), default=-1) + 1
+            self._activate(active, whole, slot)
+            row = self.windows[slot] = WindowRow(whole, accumulator=self.combine.create())
+            return slot, row, ()
+        if len(old) == 1 and (old[0].start, old[0].end) == (whole.start, whole.end):
+            return old[0].slot, self.windows[old[0].slot], ()
+        return self._merge(active, whole, old)
+
+    def _activate(self, active: list[Active], whole: Window, slot: int) -> None:
+        """Note a window among those of the key that still count."""
+        active.append(Active(whole.start or 0, end_us(whole), slot))
+        active.sort()
+        self.active.set(tuple(active))
+
+    def _merge(self, active: list[Active], whole: Window, old: list[Active]) -> _Found:
+        """Make one row, under the slot of the first, of those of several windows, by start."""
+        slots = [known.slot for known in old]
+        active[:] = [known for known in active if known not in old]
+        self._activate(active, whole, slots[0])
         rows: list[WindowRow] = [self.windows[slot] for slot in slots]
         first = rows[0]
-        merged = WindowRow(
+        row = WindowRow(
             whole,
             size=sum(row.size for row in rows),
             pending=sum(row.pending for row in rows),
@@ -345,37 +381,44 @@ class GroupByKeyAndWindow(Computation):
             latest=max(row.latest for row in rows),
             panes=max(row.panes for row in rows),
             on_time=any(row.on_time for row in rows) and self.low_watermark >= end_us(whole),
+            finished=sorted(set.intersection(*(set(row.finished) for row in rows))),
             emitted=[emitted for row in rows for emitted in row.emitted],
             armed=first.armed,
             accumulator=first.accumulator,
         )
-        for slot, row in zip(slots[1:], rows[1:], strict=True):
-            merged.accumulator = self.combine.merge(merged.accumulator, row.accumulator)
-            self._disarm(slot, row)
+        for slot, other in zip(slots[1:], rows[1:], strict=True):
+            row.accumulator = self.combine.merge(row.accumulator, other.accumulator)
+            self._disarm(slot, other)
             del self.windows[slot]
-        fire = self._tree.on_merge(self, merged, rows)
-        self.windows[slots[0]] = merged
-        if fire is not None:
-            self._fire(merged, fire)
-        self._arm(slots[0], merged)
+        self.windows[slots[0]] = row
+        return slots[0], row, rows
 
     # -- timers ------------------------------------------------------------------------------------
 
     def process_timer(self, timer: Timer) -> None:
         """Fire the triggers' timers that are due in a window, and collect it when it expires."""
-        slot = timer.tag[0] if type(timer.tag) is tuple else timer.tag
+        slot = _slot(timer.tag)
         row = self.windows[slot]
         clock = self.number(timer.domain, timer.percentile)
         row.armed.pop(clock, None)
-        while row.timers and (due := _due(row.timers, clock, timer.at)) is not None:
-            row.timers.remove(due)
-            fire = self._tree.on_timer(self, row, due)
-            if fire is not None:
-                self._fire(row, fire)
-        if clock == _WATERMARK and self._expiry_us(row) <= timer.at:
-            self._collect(slot, row)
-        else:
-            self._arm(slot, row)
+        try:
+            while row.timers and (due := _due(row.timers, clock, timer.at)) is not None:
+                row.timers.remove(due)
+                fire = self._tree.on_timer(self, row, due)
+                if fire is not None:
+                    self._fire(row, fire)
+            if clock == _WATERMARK and self._expiry_us(row) <= timer.at:
+                self._collect(slot, row)
+            else:
+                self._arm(slot, row)
+        except Exception as error:
+            blame(error, row.window)
+            raise
+
+    def shown_tag(self, tag: Any) -> Any:
+        """Return whose timer it is: the window."""
+        row = self.windows.get(_slot(tag))
+        return tag if row is None else row.window
 
     def _expiry_us(self, row: WindowRow) -> int:
         end = row.window.end
@@ -470,7 +513,7 @@ class GroupByKeyAndWindow(Computation):
         # Of a window whose elements were all taken back, nothing is left to say but that.
         if row.size or not self._retracting:
             value, at_us = self.combine.extract(row.accumulator), self._timestamp_us(row)
-            self.produce(self.output, Paned(value, pane), at_us)
+            self.produce(self.output, value, at_us, pane=pane)
             if self._retracting and not is_last:
                 row.emitted = [Emitted(self._result_coder.encode(value), pane, at_us)]
         row.panes += 1
@@ -492,7 +535,7 @@ class GroupByKeyAndWindow(Computation):
             emitted.pane, retraction=True, production_time=self.wall_time, trigger=fire.trigger
         )
         value = self._result_coder.decode(emitted.value)
-        self.produce(self.output, Paned(value, pane), emitted.timestamp)
+        self.produce(self.output, value, emitted.timestamp, pane=pane)
 
     def _timestamp_us(self, row: WindowRow) -> int:
         """Return the event time that a pane has now."""
@@ -542,6 +585,12 @@ def _percentile(clock: int) -> int:
 def _tag(slot: Slot, clock: int) -> Any:
     """Return the tag of a window's timer; a key's tags must differ within a domain."""
     return (slot, _percentile(clock)) if clock > _PERCENTILES else slot
+
+
+def _slot(tag: Any) -> Slot:
+    """Return the window whose timer has a tag."""
+    slot: Slot = tag[0] if type(tag) is tuple else tag
+    return slot
 
 
 def _due(timers: list[RowTimer], clock: int, at_us: int) -> RowTimer | None:

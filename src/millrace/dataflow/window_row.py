@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from millrace.model.coder import Coder
-from millrace.model.errors import CoderError
+from millrace.dataflow.blame import named
+from millrace.model.coder import Coder, type_name
+from millrace.model.errors import AccumulatorRefused
 from millrace.model.pane import Pane, Window
 from millrace.model.time import MAX_TIMESTAMP
 
@@ -147,7 +148,19 @@ class RowCoder:
             value.accumulator = accumulator
             return data
         except (msgspec.ValidationError, TypeError, OverflowError, UnicodeError) as refused:
-            raise CoderError(f"the accumulator cannot be stored: {refused}.") from None
+            raise AccumulatorRefused(self._refusal(value, str(refused))) from None
+
+    def _refusal(self, row: WindowRow, refused: str) -> str:
+        """Return what to say of a row that cannot be stored, for which it has one reason only."""
+        why, _, _ = refused.partition(" - at `$")  # where in the row is nobody's affair
+        given = repr(row.accumulator)
+        given = given if len(given) <= 120 else given[:117] + "..."
+        return (
+            f"the accumulator of {named(row.window)} is {given} "
+            f"({type(row.accumulator).__name__}), which cannot be stored: {why}. What create, add, "
+            "merge and uncombine return must be of the type that the class says: accumulator = "
+            f"{type_name(self.accumulator)}."
+        )
 
     def decode(self, data: bytes) -> Any:
         """Return the row."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NoReturn
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
 from millrace.model.guarantees import EXACTLY_ONCE, STRONG, DeliveryMode, ProductionMode
+from millrace.model.pane import Pane
 from millrace.model.record import LOW_WATERMARK, Record, TimeDomain, Timer
 from millrace.model.state import StateCell
 from millrace.model.stream import KeyExtractor
@@ -86,7 +87,14 @@ class Computation:
         raise NotImplementedError(f"{type(self).__name__} sets timers but has no process_timer")
 
     def produce(
-        self, stream: str, value: Any, timestamp: int | None = None, key: Any = None
+        self,
+        stream: str,
+        value: Any,
+        timestamp: int | None = None,
+        key: Any = None,
+        *,
+        pane: Pane | None = None,
+        retraction: bool | None = None,
     ) -> None:
         """Send a value to one of this computation's output streams.
 
@@ -97,6 +105,15 @@ class Computation:
                 timer at hand: its ``hold`` if it has one, else its ``at``.
             key: The record's key as sinks and ``by_key()`` consumers see it; by default the current
                 key. Other consumers extract their own.
+            pane: The pane that the value carries; by default that of the record at hand, so that
+                what is made of a retraction is one. In ``process_timer`` there is none.
+            retraction: Whether the value takes back one that was produced before, equal and with
+                the same key; by default, whether the pane is one. With True and no pane, that of a
+                retraction in the global window is made.
+
+        Only an output that may have retractions carries panes: it does if one of the inputs may, or
+        if its format is declared as ``mr.PanedCoder(Count, retracts=True)``. On others, what the
+        record at hand is a pane of is left out, and ``pane=`` and ``retraction=True`` are refused.
 
         Raises:
             LateProduction: The timestamp is behind the low watermark that this computation has
@@ -105,7 +122,8 @@ class Computation:
                 bundle. ``may_produce_late`` allows it.
 
         Source: MillWheel 4.5: "it is up to the user to pick a timestamp no smaller than any of the
-        source records".
+        source records". Dataflow patent, incremental mode: "all non-GroupByKey operations on an
+        anti-datum produce more anti-data (similar to timestamp propagation)".
         """
         self._outside("produce")
 
@@ -160,6 +178,13 @@ class Computation:
         Text and numbers. A checkpoint is refused to a pipeline in which one is another.
         """
         return {}
+
+    def shown_tag(self, tag: Any) -> Any:
+        """Return what errors and dead letters show for a timer's tag of the current key; itself.
+
+        Built-in computations, whose tags are their own affair, have something better to show.
+        """
+        return tag
 
     def described(self) -> Sequence[str]:
         """Return lines that ``p.explain()`` says of this computation; by default none."""

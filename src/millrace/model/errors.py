@@ -7,6 +7,7 @@ Every message says what was given, what was expected, where it happened and what
     MillraceError
     ├── PipelineError            the pipeline as written cannot run; raised when it is built
     │   ├── CoderError           a value or a key its coder cannot encode or decode
+    │   │   └── AccumulatorRefused   so is what a CombineFn keeps of a window
     │   └── LateProduction       a production behind what its computation has shown consumers
     ├── RecordRejected           a record that its injector or record format refuses
     ├── UserCodeError            an exception in a computation's own code, with where it happened
@@ -37,6 +38,10 @@ class PipelineError(MillraceError, ValueError):
 
 class CoderError(PipelineError):
     """A value or a key that its coder cannot encode or decode."""
+
+
+class AccumulatorRefused(CoderError):
+    """What a CombineFn keeps of a window, which cannot be stored; the message names the window."""
 
 
 class LateProduction(PipelineError):

@@ -89,6 +89,11 @@ class Paned(msgspec.Struct, frozen=True):
     pane: Pane
 
 
+def plain(value: Any) -> Any:
+    """Return a value without its pane, as user code sees it."""
+    return value.value if type(value) is Paned else value
+
+
 class PanedCoder:
     """The coder of streams whose values carry panes.
 
@@ -184,6 +189,21 @@ def _paned_coder(format: Any, retracts: bool) -> PanedCoder:
     return PanedCoder(format, retracts=retracts)
 
 
+def with_retractions(format: Any, *inputs: Any) -> Any:
+    """Return the format of what a computation makes of inputs of these formats.
+
+    What is made of a retraction is one, so where there may be some, the output must show them.
+
+    >>> with_retractions(int, str, PanedCoder(str))
+    <class 'int'>
+    >>> with_retractions(int, PanedCoder(str, retracts=True)).retracts
+    True
+    """
+    if not any(isinstance(each, PanedCoder) and each.retracts for each in inputs):
+        return format
+    return PanedCoder(format.format if isinstance(format, PanedCoder) else format, retracts=True)
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _LENGTHS = [bytes([length]) for length in range(256)]
 _decode = msgspec.msgpack.Decoder(tuple[bytes, Pane | None]).decode
@@ -201,7 +221,7 @@ class PanedExtractor(KeyExtractor):
 
     def __call__(self, value: Any, key: Any) -> Any:
         """Return the key for the plain value."""
-        return self.plain(value.value if type(value) is Paned else value, key)
+        return self.plain(plain(value), key)
 
     def __repr__(self) -> str:
         return repr(self.plain)
@@ -233,7 +253,7 @@ class PanedStep(Step):
 
     def moved(self, value: Any, key: Any, from_us: int) -> int:
         """Return the timestamp that the step gives the plain value."""
-        return super().moved(value.value if type(value) is Paned else value, key, from_us)
+        return super().moved(plain(value), key, from_us)
 
 
 def with_panes(step: Step) -> Step:

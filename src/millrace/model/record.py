@@ -33,7 +33,8 @@ class Record(msgspec.Struct, gc=False):
         stream: Name of the stream that it came by.
         late: Whether ``timestamp`` was behind the low watermark when the record was delivered.
         pane: The :class:`~millrace.model.pane.Pane` that the value is, if it came out of a
-            grouping by window; else None.
+            grouping by window, or out of a computation that makes retractions of retractions; else
+            None. What ``produce`` sends while this record is at hand carries it too.
     """
 
     key: Any

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from millrace.model.coder import MsgpackCoder
-from millrace.model.errors import CoderError
+from millrace.model.errors import AccumulatorRefused, CoderError
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.state import BagState, CombiningState, MapState, StateCell, ValueState
 from millrace.store import View
@@ -55,6 +55,8 @@ class _Bound(StateCell):
         """Return a value's bytes, or say which cell refuses it."""
         try:
             return self.coder.encode(value)
+        except AccumulatorRefused:
+            raise  # It says where; the cell and its entries are nothing that a user knows.
         except CoderError as refused:
             raise CoderError(f"{self.owner}.{self.name}{where}: {refused}") from None
 

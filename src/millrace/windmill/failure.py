@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.model.errors import InvariantViolation, StoreError, TimerLoop, UserCodeError
+from millrace.model.pane import Paned, plain
 from millrace.model.record import DeadLetter, Timer
 from millrace.model.time import MAX_TIMESTAMP, SECOND, format_timestamp
 from millrace.windmill.work import Work
@@ -37,10 +38,12 @@ class Failures:
         """
         records = work.records
         value, timestamp_us = records.values[n], records.timestamps[n]
+        retraction = type(value) is Paned and value.pane.retraction
+        value = plain(value)
         stream = records.streams if isinstance(records.streams, str) else records.streams[n]
         where = (
             f"key {key!r}, stream {stream!r}, timestamp {format_timestamp(timestamp_us)}, "
-            f"epoch {work.epoch}\n  value {_brief(value)}"
+            f"epoch {work.epoch}\n  value {_brief(value)}{', a retraction' * retraction}"
         )
         letter = self._letter(error, stream, key, value, timestamp_us, work)
         return self._letter_or_raise("process_record", where, letter, error)
@@ -79,7 +82,9 @@ class Failures:
             return letter
         kind = TimerLoop if isinstance(error, TimerLoop) else UserCodeError
         raise kind(
-            f"{hook} of {self._computation} raised {letter.reason}\n  {_place(error)}\n  {where}\n"
+            f"{hook} of {self._computation} raised {letter.reason}\n  {_place(error)}\n"
+            + "".join(f"  {note}\n" for note in getattr(error, "__notes__", ()))
+            + f"  {where}\n"
             "Nothing of this epoch was applied. Mend the code and start again from the same "
             "checkpoint, or declare a dead-letter stream, p.dead_letter(...), to set such records "
             "aside."

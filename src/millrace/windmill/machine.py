@@ -18,6 +18,8 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
+import msgspec
+
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.errors import (
     CoderError,
@@ -27,7 +29,7 @@ from millrace.model.errors import (
     TimerLoop,
 )
 from millrace.model.keys import decode_key, encode_key
-from millrace.model.pane import Paned
+from millrace.model.pane import Pane, Paned, PanedCoder, Window, plain
 from millrace.model.record import (
     LOW_WATERMARK,
     WALL_TIME,
@@ -104,7 +106,7 @@ class Machine:
         self._percentiles = topology.percentiles
         self._waits_for = spec.percentiles
         self._failures = Failures(spec.name, letters=topology.dead_letters is not None)
-        self._outputs = frozenset(spec.outputs)
+        self._outputs = {stream: _panes(topology, stream) for stream in spec.outputs}
         self._rows = KeyRows()
         self._timers = KeyTimers(self._rows)
         self._user = copy.copy(spec.instance)
@@ -112,6 +114,7 @@ class Machine:
         self._bind_hooks()
         self._hold: tuple[int | None] | None = None
         self._at_hand_us = 0
+        self._pane_at_hand: Pane | None = None
         self._shown_us = MIN_TIMESTAMP
         self._floor_us = MIN_TIMESTAMP
         self._earliest_late_us = MAX_TIMESTAMP
@@ -320,7 +323,7 @@ class Machine:
             computation=self.spec.name,
             stream=stream,
             key=repr(key),
-            value=repr(work.records.values[n]),
+            value=repr(plain(work.records.values[n])),
             timestamp=timestamp_us,
             low_watermark=work.low_watermark_before_us,
             wall_time=work.wall_time_us,
@@ -343,6 +346,7 @@ class Machine:
         self, work: Work, poisoned: dict[Any, DeadLetter]
     ) -> tuple[Any, DeadLetter] | None:
         timers, fired = self._timers, 0
+        self._pane_at_hand = None
         while (popped := timers.pop_due()) is not None:
             due, (_, hold_us, percentile) = popped
             if poisoned and due in poisoned:
@@ -357,7 +361,8 @@ class Machine:
                 if self._careful:
                     self._verify()
             except Exception as error:
-                return due, self._failures.of_timer(work, self._user.key, error, timer)
+                shown = msgspec.structs.replace(timer, tag=self._user.shown_tag(timer.tag))
+                return due, self._failures.of_timer(work, self._user.key, error, shown)
             fired += 1
         self._counters.timers += fired
         return None
@@ -477,7 +482,7 @@ class Machine:
     def _bind_hooks(self) -> None:
         user = self._user
         self._process_record: Callable[[Record], None] = (
-            _taking_panes(user.process_record) if self.spec.paned else user.process_record
+            self._taking_panes(user.process_record) if self.spec.paned else user.process_record
         )
         self._process_timer: Callable[[Timer], None] = user.process_timer
         bound: dict[str, Any] = {
@@ -489,15 +494,35 @@ class Machine:
         }
         vars(user).update(bound)
 
+    def _taking_panes(self, process_record: Callable[[Record], None]) -> Callable[[Record], None]:
+        """Return the hook of a computation some of whose input carries panes beside its values."""
+
+        def process_plain(record: Record) -> None:
+            if type(record.value) is Paned:
+                record.pane, record.value = record.value.pane, record.value.value
+            self._pane_at_hand = record.pane
+            process_record(record)
+
+        return process_plain
+
     def _produce(
-        self, stream: str, value: Any, timestamp: int | None = None, key: Any = None
+        self,
+        stream: str,
+        value: Any,
+        timestamp: int | None = None,
+        key: Any = None,
+        *,
+        pane: Pane | None = None,
+        retraction: bool | None = None,
     ) -> None:
-        if stream not in self._outputs:
+        try:
+            panes = self._outputs[stream]
+        except KeyError:
             raise PipelineError(
                 f"{self.spec.name} produced to stream {stream!r}, which it does not declare. "
                 f'Declare it, outputs = {{"{stream}": <format>}}, or use one of: '
                 f"{', '.join(sorted(self._outputs)) or 'none declared'}."
-            )
+            ) from None
         if timestamp is None:
             at_us = self._at_hand_us
         else:
@@ -511,9 +536,38 @@ class Machine:
                         self.spec.name, stream, at_us, self._shown_us, self.spec.may_produce_late_us
                     )
                 )
+        if panes is not None or pane is not None or retraction:
+            value = self._paned(stream, panes, value, pane, retraction)
         self._router.send(
             self._productions, stream, value, at_us, self._user.key if key is None else key
         )
+
+    def _paned(
+        self,
+        stream: str,
+        panes: PanedCoder | None,
+        value: Any,
+        pane: Pane | None,
+        retraction: bool | None,
+    ) -> Any:
+        """Return a value with the pane that it is produced as; without, if it is none."""
+        if pane is None:
+            pane = self._pane_at_hand
+            if pane is None and not retraction:
+                return value
+            if pane is None:
+                pane = Pane(Window(), production_time=self._user.wall_time)
+        if retraction is not None and retraction is not pane.retraction:
+            pane = msgspec.structs.replace(pane, retraction=retraction)
+        if panes is None or (pane.retraction and not panes.retracts):
+            what = "a retraction" if pane.retraction else "a pane"
+            raise PipelineError(
+                f"{self.spec.name} produced {what} to stream {stream!r}, and no input of "
+                f"{self.spec.name} has retractions, so that consumers and sinks of {stream!r} do "
+                "not look for any. Say that they may come: "
+                f'outputs = {{"{stream}": mr.PanedCoder(<format>, retracts=True)}}.'
+            )
+        return Paned(value, pane)
 
     def _set_timer(
         self,
@@ -548,15 +602,10 @@ class Machine:
         self._hold = (None if at is None else _instant(at, "hold"),)
 
 
-def _taking_panes(process_record: Callable[[Record], None]) -> Callable[[Record], None]:
-    """Return the hook of a computation some of whose input carries panes beside its values."""
-
-    def process_plain(record: Record) -> None:
-        if type(record.value) is Paned:
-            record.pane, record.value = record.value.pane, record.value.value
-        process_record(record)
-
-    return process_plain
+def _panes(topology: Topology, stream: str) -> PanedCoder | None:
+    """Return the coder of a stream whose values carry panes; None if they do not."""
+    coder = topology.streams[stream].coder
+    return coder if isinstance(coder, PanedCoder) else None
 
 
 def _instant(at: Any, call: str) -> int:

@@ -111,7 +111,7 @@ allowed lateness 2 d
 
 level 2
 ├─ 'Alarm' (at least once, weak productions)
-│  └─ stream 'alarms' (str)
+│  └─ stream 'alarms' (str, with panes and retractions)
 │     └─ to 'alarms.flatten-1': see above
 └─ 'best' (exactly once, strong productions)
    │  what   Max(), values kept for retractions

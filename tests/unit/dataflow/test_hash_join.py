@@ -143,6 +143,7 @@ def test_sessions_that_merge_bring_the_sides_together(join: Any) -> None:
     j = join(window=mr.Sessions(10), how="inner")
     assert j.add("left", "a1", at=0) == []
     assert j.add("right", "a2", at=15) == []
-    # The sessions merge before the element that joins them is added: it is of the next round.
-    assert j.add("left", "a3", at=8) == [("a1", "a2")]
-    assert j.add("right", "a4", at=9) == [("a3", "a4")]
+    # The element that joins the sessions is in the round that it ends.
+    assert j.add("left", "a3", at=8) == [("a1", "a2"), ("a3", "a2")]
+    assert j.add("right", "a4", at=9) == []
+    assert j.add("left", "a5", at=10) == [("a5", "a4")]

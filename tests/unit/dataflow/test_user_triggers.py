@@ -156,6 +156,98 @@ def test_a_composite_works_inside_others_and_when_windows_merge(grouping: Any) -
     assert g.watermark(25) == []
 
 
+class Pairs(mr.Trigger):
+    """Fires for every two elements, and says so where sessions bring two together, too."""
+
+    def on_element(self, ctx: Any) -> None:
+        self._met(ctx, ctx.get("n", 0) + 1)
+
+    def on_merge(self, ctx: Any) -> None:
+        self._met(ctx, sum(source.get("n", 0) for source in ctx.sources))
+
+    def _met(self, ctx: Any, n: int) -> None:
+        ctx.set("n", n % 2)
+        if n >= 2:
+            ctx.trigger(mr.FireMode.CLEAR)
+
+
+class OverSix(mr.Trigger):
+    """Asked by should_fire, which must see what a pane would have."""
+
+    def on_element(self, ctx: Any) -> None:
+        pass
+
+    def on_merge(self, ctx: Any) -> None:
+        pass
+
+    def should_fire(self, ctx: Any) -> bool:
+        return bool(ctx.peek() > 6)
+
+
+class Either(mr.CompositeTrigger):
+    """Fires whenever a child does, and looks at them in on_merge as in on_element."""
+
+    def on_element(self, ctx: Any) -> None:
+        for child in range(len(self.children)):
+            ctx.invoke_child(child)
+        for event in ctx.trigger_history:
+            ctx.trigger(event.mode)
+            ctx.reset_child(event.child)
+
+    on_merge = on_element
+
+
+@pytest.mark.parametrize(
+    ("trigger", "panes"),
+    [
+        (Pairs(), ["[0, 25) 7 EARLY"]),
+        (mr.Repeat(mr.FirstOf(Pairs(), mr.AtWatermark())), ["[0, 25) 7 EARLY"]),
+        (OverSix(), ["[0, 25) 7 EARLY"]),
+        (mr.AfterCount(4), []),
+        (Either(mr.AfterCount(4), mr.AfterCount(2)), ["[0, 25) 7 EARLY"]),
+        (Either(Pairs()), ["[0, 25) 7 EARLY"]),
+    ],
+    ids=repr,
+)
+def test_what_a_trigger_answers_to_a_merge_counts_with_the_element(
+    grouping: Any, trigger: mr.Trigger, panes: list[str]
+) -> None:
+    g = grouping(mr.Sessions(10), trigger=trigger, mode=mr.DISCARDING, allow_data_loss=True)
+
+    assert g.add((1, 0), (2, 15)) == []
+    assert g.add((4, 8)) == panes
+
+
+def test_sessions_that_are_done_merge_without_a_word(grouping: Any) -> None:
+    g = grouping(mr.Sessions(10), trigger=mr.AfterCount(1), allow_data_loss=True)
+
+    assert len(g.add((1, 0), (2, 15))) == 2
+    assert g.add((4, 8)) == []
+    assert g.counted() == {"dropped_after_finish": 1}
+    assert g.watermark(24) == []
+    assert g.add((8, 24)) == []  # still there, until the end of the merged window
+    assert g.counted() == {"dropped_after_finish": 2}
+    assert g.watermark(34) == []
+    assert g.add((16, 24)) == []
+    assert g.counted() == {"dropped_after_finish": 2, "dropped_late": 1}
+
+
+@pytest.mark.parametrize("bridge", [[(4, 8)], [(4, 8), (8, 9)]], ids=["one by one", "lifted"])
+def test_a_partial_that_merges_sessions_is_in_their_pane(bridge: list[tuple[int, int]]) -> None:
+    p = mr.Pipeline("lifted")
+    how = {"trigger": mr.Repeat(mr.AfterCount(2)), "mode": mr.DISCARDING, "lift": True}
+    values = p.inject("elements", format=int).key_by(lambda value: value > 0)
+    values.window(mr.Sessions(10), **how).sum().to("panes")
+    with mr.testing.Harness(p, lift=True) as h:
+        for element in [(1, 0), (2, 15)]:
+            h.inject("elements", [element])
+        h.inject("elements", bridge)
+
+        (pane,) = h.outputs("panes")
+        assert (pane.value, pane.pane.window) == (3 + sum(v for v, _ in bridge), mr.Window(0, 25))
+        assert h.counters("panes").counted.get("lifted", 0) == (2 if len(bridge) == 2 else 0)
+
+
 def test_children_of_equal_triggers_keep_their_own_state(grouping: Any) -> None:
     same = mr.AfterCount(2)
     g = grouping(mr.FixedWindows(10), trigger=mr.Repeat(mr.AllOf(same, same)), mode=mr.DISCARDING)

@@ -144,5 +144,5 @@ def without(values: list[Any], value: Any, function: CombineFn) -> list[Any]:
     raise PipelineError(
         f"{function!r} was to take {value!r} out, which is not among its {len(values)} values. A "
         "retraction must meet the value that it takes back: was the key or the value made by a "
-        "step that does not return the same for the same?"
+        "step or a computation that does not return the same for the same?"
     )

@@ -33,11 +33,10 @@ class _Threshold(Trigger):
         self._store(ctx, sum(source.get("sum", 0) for source in ctx.sources))
 
     def _store(self, ctx: Any, total: int) -> None:
+        ctx.set("sum", total)
         if total >= self.threshold:
             ctx.trigger()
             ctx.done()
-        else:
-            ctx.set("sum", total)
 
 
 class AfterCount(_Threshold):

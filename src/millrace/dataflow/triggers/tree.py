@@ -121,13 +121,26 @@ class TriggerTree:
         self,
         clocks: Clocks,
         row: WindowRow,
+        merged: Sequence[WindowRow],
         element: Any,
         timestamp_us: int,
         elements: int,
         size: int,
     ) -> Fire | None:
-        """Tell the triggers of an element that has been added."""
+        """Tell the triggers of an element that has been added, and ask them.
+
+        Args:
+            clocks: Of the grouping.
+            row: The window, which has no state yet if it was merged for the element.
+            merged: Those that merged into it for the element: triggers hear of that first.
+            element: What is aggregated.
+            timestamp_us: Its event time.
+            elements: How many elements it stands for.
+            size: Their encoded size.
+        """
         call = Callback(self, clocks, row, "element")
+        if merged:
+            call.put_together(merged)
         call.element, call.timestamp_us = element, timestamp_us
         call.elements, call.bytes = elements, size
         fire = call.run()
@@ -135,9 +148,10 @@ class TriggerTree:
         return fire
 
     def on_merge(self, clocks: Clocks, row: WindowRow, sources: Sequence[WindowRow]) -> Fire | None:
-        """Tell the triggers that windows have merged into this one, which has no state yet."""
-        row.primed = False
-        row.finished = sorted(set.intersection(*(set(source.finished) for source in sources)))
+        """Tell the triggers that windows have merged into this one, and ask them.
+
+        The row has no state yet. Only for windows that merge besides that of an element.
+        """
         call = Callback(self, clocks, row, "merge")
         call.sources = sources
         return call.run()
@@ -156,8 +170,8 @@ class Callback:
     """One callback on its way through the tree."""
 
     __slots__ = (
-        "at_us", "bytes", "clocks", "domain", "element", "elements", "fired", "kind", "path", "row",
-        "sources", "tag", "target", "timestamp_us", "tree",
+        "answers", "at_us", "bytes", "clocks", "domain", "element", "elements", "fired", "kind",
+        "path", "row", "sources", "tag", "target", "timestamp_us", "tree",
     )  # fmt: skip
 
     def __init__(self, tree: TriggerTree, clocks: Clocks, row: WindowRow, kind: str) -> None:
@@ -176,6 +190,17 @@ class Callback:
         self.domain = LOW_WATERMARK
         self.target = -1
         self.path: dict[int, int] = {}
+        self.answers: dict[int, TriggerContext] = {}
+
+    def put_together(self, sources: Sequence[WindowRow]) -> None:
+        """Tell the triggers of a merge that an element has made, before they hear of the element.
+
+        What they answer counts when they have: a pane has the element that its window spans, and
+        what they have counted by then is behind them.
+        """
+        self.kind, self.sources = "join", sources
+        self.invoke(0)
+        self.kind = "element"
 
     def run(self) -> Fire | None:
         """Run the callback on the outermost trigger."""
@@ -190,7 +215,14 @@ class Callback:
         ctx: TriggerContext
         if kind == "element":
             ctx = ElementContext(self, node)
+            if (answer := self.answers.pop(node, None)) is not None:
+                ctx.triggered, ctx.finished = answer.triggered, answer.finished
+                ctx.mode = answer.mode
             trigger.on_element(ctx)
+        elif kind == "join":
+            self.answers[node] = ctx = MergeContext(self, node)
+            trigger.on_merge(ctx)
+            return None
         elif kind == "merge":
             ctx = MergeContext(self, node)
             trigger.on_merge(ctx)
@@ -221,6 +253,7 @@ class Callback:
         self.tree.triggers[node].reset(TriggerContext(self, node))
         for below in self.tree.below(node):
             self.row.forget(below)
+            self.answers.pop(below, None)
             if below in self.row.finished:
                 self.row.finished.remove(below)
 

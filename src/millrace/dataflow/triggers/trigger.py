@@ -81,11 +81,16 @@ class Trigger(Value):
             ctx.trigger()
 
     def on_merge(self, ctx: MergeContext) -> None:
-        """React to the merging of windows, or to the growth of one; before the element is added.
+        """Put together what windows that merge, or one that grows, had of this trigger.
 
         The merged window begins without state and timers of this trigger; what the sources had is
         in ``ctx.sources``, those in which this trigger had finished left out. Called only if the
         windows of the pipeline can merge. By default refused.
+
+        Merge and element are one step: the element for which they merge is in the window already,
+        ``on_element`` is called next, and only after that is the trigger asked whether to fire.
+        What it answers here counts then too, and children show in ``ctx.trigger_history`` then. (A
+        user's windows may merge besides that of the element: then it is asked at once.)
         """
         raise PipelineError(
             f"{self!r} does not say what becomes of its state when windows merge. Define "

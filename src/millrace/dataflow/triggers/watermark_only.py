@@ -35,6 +35,7 @@ class WatermarkOnly:
         self,
         clocks: Clocks,
         row: WindowRow,
+        merged: Sequence[WindowRow],
         element: Any,
         timestamp_us: int,
         elements: int,
@@ -48,9 +49,7 @@ class WatermarkOnly:
 
     def on_merge(self, clocks: Clocks, row: WindowRow, sources: Sequence[WindowRow]) -> Fire | None:
         """Wait for the end of the merged window, unless all sources are done."""
-        if all(source.finished for source in sources):
-            row.finished = [0]
-        else:
+        if not row.finished:
             row.timers = [RowTimer(end_us(row.window), self._node, "end", 0)]
         return None
 
