@@ -27,8 +27,11 @@ from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.plane import wire
 from millrace.plane.formats import fields_of
 from millrace.plane.values import check_format, value_columns
+from millrace.windmill.record_ids import LAST_ROW, ROW_BITS
 from millrace.windmill.source_ids import FINGERPRINT_BYTES
 
+#: Column with the first part of a row's place in its source.
+_PARTITION = "partition"
 _INTEGERS = (T.LongType, T.IntegerType, T.ShortType, T.ByteType)
 _KEY_TYPES = (T.StringType, T.BinaryType, *_INTEGERS)
 #: Types of a format's field -> types of a column from which Spark makes the same key.
@@ -172,6 +175,7 @@ def python_rows(source: Source) -> DataFrame:
     return source.frame.select(
         F.lit(source.number).alias("stream"),
         _time(source).alias("ts"),
+        _partition(),
         _value(source),
         *_fingerprint(source),
         *_process(source),
@@ -210,7 +214,7 @@ def native_rows(
         first = F.when(_is_punctuation(source), F.lit(wire.PUNCTUATION)).otherwise(first)
         accepted = accepted & ~_is_punctuation(source)
     refusable = _target(keys[0], first, tasks, intervals[str(edges[0].computation)])
-    others = [_value(source), *_fingerprint(source), *_process(source)]
+    others = [_partition(), _value(source), *_fingerprint(source), *_process(source)]
     if not several:
         return source.frame.select(*refusable, time.alias("ts"), *others)
     every = F.array(*(F.struct(*target) for target in targets))
@@ -221,23 +225,32 @@ def native_rows(
 class Numbering:
     """Gives a batch's rows a column ``sequence``, the second half of the record ids.
 
-    Every consumer of a record sees the same id, so rows are numbered before they are multiplied.
-    The columns are made at the first batch, as making one takes several calls to the JVM.
+    It is the partition of the row's own source, not of all sources together, which one that is cut
+    otherwise would shift; and the row in it. Every consumer of a record sees the same id, so rows
+    are numbered before they are multiplied. The columns are made at the first batch, as making one
+    takes several calls to the JVM.
     """
 
     def __init__(self) -> None:
-        self._sequence = F.monotonically_increasing_id()
+        row = F.monotonically_increasing_id().bitwiseAND(F.lit(LAST_ROW))
+        partition = F.col(_PARTITION).cast("long")
+        self._sequence = F.shiftleft(partition, ROW_BITS).bitwiseOR(row)
         self._single: list[Column] | None = None
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return a batch's rows, numbered, one for each edge."""
-        rows = rows.withColumn("sequence", self._sequence)
+        rows = rows.withColumn("sequence", self._sequence).drop(_PARTITION)
         if self._single is None:
             self._single = []
             if "to" in rows.columns:
                 others = [name for name in rows.columns if name != "to"]
                 self._single = [F.inline("to"), *map(F.col, others)]
         return rows.select(*self._single) if self._single else rows
+
+
+def _partition() -> Column:
+    """Return the number of the partition of a row's own source."""
+    return F.spark_partition_id().alias(_PARTITION)
 
 
 def _time(source: Source) -> Column:
