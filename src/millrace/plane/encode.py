@@ -73,10 +73,7 @@ class _Run:
         stream, task = source.stream, self._task
         if stream not in self._injections:
             partition = rows.column("sequence")[0].as_py() >> ROW_BITS
-            latest_us = task.latest_us[stream]
-            self._injections[stream] = Injection(
-                task, stream, partition, self._outbox, self.report, latest_us
-            )
+            self._injections[stream] = Injection(task, stream, partition, self._outbox, self.report)
         values = task.runtime.readers[stream].read(rows.column(f"s{source.number}"))
         accepted = self._injections[stream].send(
             values.values,
