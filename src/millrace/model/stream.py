@@ -158,10 +158,11 @@ class _TimeSetter:
 
 
 def _unit_hint(at_us: int, from_us: int) -> str:
+    """Return a question to put to whoever has moved a record to January 1970."""
     unit = likelier_unit(at_us, from_us + DAY)
-    return (
-        "" if unit is None else f' Is it of another unit? Then say with_timestamps(unit="{unit}").'
-    )
+    if unit is None:
+        return ""
+    return f' Or is it no count of microseconds? with_timestamps(..., unit="{unit}").'
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,10 @@ class _Run:
         if stream not in self._injections:
             partition = rows.column("sequence")[0].as_py() >> ROW_BITS
             self._injections[stream] = Injection(task, stream, partition, self._outbox, self.report)
-        values = task.runtime.readers[stream].read(rows.column(f"s{source.number}"))
+        struct = rows.column(f"s{source.number}")
+        values = task.runtime.readers[stream].read(struct)
+        for n in values.refused:
+            values.values[n] = struct[n].as_py()  # what a dead letter or an error shows
         accepted = self._injections[stream].send(
             values.values,
             rows.column("ts").to_pylist(),
