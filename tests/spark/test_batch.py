@@ -70,6 +70,34 @@ def _pipeline(source: Any, sinks: dict[str, Any]) -> mr.Pipeline:
     return p
 
 
+class Where(mr.Computation):
+    inputs = {"rows": mr.by("id")}
+    outputs = {"tasks": int}
+
+    def process_record(self, record: mr.Record) -> None:
+        from pyspark import TaskContext
+
+        self.produce("tasks", TaskContext.get().partitionId())
+
+
+def test_a_batch_has_as_many_tasks_as_the_session_runs_at_once(
+    spark: SparkSession, tools: Any
+) -> None:
+    sinks = [tools.Kept(), tools.Kept()]
+    spark.conf.set("spark.sql.shuffle.partitions", "9")
+    try:
+        for sink, options in zip(sinks, ({}, {"tasks": 4}), strict=True):
+            p = mr.Pipeline("where")
+            rows = spark.range(200).selectExpr("id", "id AS at")
+            p.inject("rows", rows, timestamp="at")
+            p.add(Where)
+            p.sink("tasks", sink)
+            p.run_batch(spark, **options)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+    assert [set(sink.values) for sink in sinks] == [{0, 1}, {0, 1, 2, 3}]
+
+
 def test_a_batch_gives_what_a_stream_gives(spark: SparkSession, tools: Any) -> None:
     feed = tools.feed(DDL)
     for turn in range(2):

@@ -220,8 +220,17 @@ class ReservedOut(mr.Computation):
     outputs = {"echoes": Reserved}
 
 
+class Missile(msgspec.Struct):
+    epoch: int
+
+
+class MissileOut(ReservedOut):
+    outputs = {"echoes": Missile}
+
+
 CONFIGURATION = {
     "a reserved column": (ReservedOut, {}, "has a field '_key'"),
+    "a column that Parquet adds": (MissileOut, {"sink": mr.Parquet("out")}, "has a field 'epoch'"),
     "an unpicklable computation": (Unpicklable, {}, "Echo.*pickle"),
     "intervals not a power of two": (Echo, {"intervals": 3}, "power of two"),
     "no tasks": (Echo, {"tasks": 0}, "tasks"),
@@ -236,7 +245,8 @@ CONFIGURATION = {
 @pytest.mark.parametrize("case", CONFIGURATION)
 def test_configuration_errors_come_before_the_checkpoint_is_touched(tools: Any, case: str) -> None:
     computation, options, words = CONFIGURATION[case]
-    p = _pipeline(tools, computation=computation, sink=tools.Kept())
+    options = {"sink": tools.Kept(), **options}
+    p = _pipeline(tools, computation=computation, sink=options.pop("sink"))
 
     with pytest.raises(PipelineError, match=words):
         tools.start(p, **options)

@@ -88,6 +88,20 @@ def test_a_low_watermark_for_each_process(tools: Any, computation: Any) -> None:
 T_FAR = mr.DAY * 365 * 200
 
 
+def test_a_low_watermark_in_a_column_of_another_unit(tools: Any) -> None:
+    feed, kept = tools.feed("name string, at long, until long"), tools.Kept()
+    p = mr.Pipeline("units")
+    policy = mr.WatermarkColumn("until", unit="ms")
+    p.inject("events", feed.stream, timestamp="at", unit="s", low_watermark=policy)
+    p.add(Late)
+    p.sink("seen", kept)
+    feed.add(("x", 7, 5_500))
+    run = tools.start(p)
+    tools.step(run)
+    assert run.status().low_watermark == 5_500_000
+    assert run.status().newest == {"events": 7_000_000}
+
+
 def test_columns_that_are_not_there_are_named_before_anything_runs(tools: Any) -> None:
     def start(**options: Any) -> None:
         p = mr.Pipeline("wrong")

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import millrace as mr
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, RunFailed
 
 
 class Seen(mr.Computation):
@@ -98,6 +98,82 @@ def test_event_times_as_timestamps_and_as_integers(spark: SparkSession, tools: A
     assert _seen(spark, tools, Trimmed, integers)[0][2] == 2_000_000_000
 
 
+class ByFunction(Seen):
+    inputs = {"rows": mr.by(lambda value: value["name"])}
+
+
+@pytest.mark.parametrize("computation", [Seen, ByFunction])
+def test_integers_of_a_unit(spark: SparkSession, tools: Any, computation: Any) -> None:
+    # 2023, and what is out of all range in every unit but the one it is in.
+    numbers = {"s": 1_700_000_000, "ms": 1_700_000_000_123, "ns": 1_700_000_000_123_456_789}
+    for unit, number in numbers.items():
+        rows, letters = tools.Kept(), tools.Kept()
+        frame = spark.createDataFrame(
+            [("a", number), ("b", 2**62), ("c", -(2**62)), ("d", None)], "name string, at long"
+        )
+        p = mr.Pipeline("units")
+        p.inject("rows", frame, timestamp="at", unit=unit)
+        p.add(computation, name="Seen")
+        p.dead_letter("letters")
+        p.sink("seen", rows)
+        p.sink("letters", letters)
+        p.run_batch(spark)
+        us = {"s": number * 10**6, "ms": number * 10**3, "ns": number // 1000}[unit]
+        assert [at for _, _, at in rows.rows] == [us]
+        reasons = sorted(letter["reason"] for letter in letters.values)
+        assert ["1970" in reasons[0], "2262" in reasons[1], "null" in reasons[2]] == [True] * 3
+
+
+@pytest.mark.parametrize("computation", [Seen, ByFunction])
+def test_milliseconds_are_not_taken_for_microseconds(
+    spark: SparkSession, tools: Any, computation: Any
+) -> None:
+    rows, letters = tools.Kept(), tools.Kept()
+    frame = spark.createDataFrame(
+        [("a", 1_700_000_000_000), ("b", 1_700_000_000), ("c", 1_700_000_000_000_000), ("d", 9)],
+        "name string, at long",
+    )
+    p = mr.Pipeline("units")
+    p.inject("rows", frame, timestamp="at")
+    p.add(computation, name="Seen")
+    p.dead_letter("letters")
+    p.sink("seen", rows)
+    p.sink("letters", letters)
+    p.run_batch(spark)
+    assert sorted(at for _, _, at in rows.rows) == [9, 1_700_000_000_000_000]
+    found = sorted(letter["reason"] for letter in letters.values)
+    assert 'inject(..., unit="s")' in found[0]
+    assert 'inject(..., unit="ms")' in found[1]
+
+
+class Timed(msgspec.Struct):
+    name: str
+    at: int
+
+
+class Typed(Seen):
+    inputs = {"rows": mr.by("name")}
+
+
+class TypedByFunction(Seen):
+    inputs = {"rows": mr.by(lambda value: value.name)}
+
+
+@pytest.mark.parametrize("computation", [Typed, TypedByFunction])
+def test_a_null_time_is_called_so_where_the_column_is_a_field_too(
+    spark: SparkSession, tools: Any, computation: Any
+) -> None:
+    frame = spark.createDataFrame([("a", None)], "name string, at timestamp")
+    p = mr.Pipeline("nulls")
+    p.inject("rows", frame, timestamp="at", format=Timed)
+    p.add(computation, name="Seen")
+    with pytest.raises(RunFailed) as caught:
+        p.run_batch(spark)
+    for words in ("the timestamp is null", "column 'at'", "stream 'rows'", "'a'", "p.dead_letter"):
+        assert words in str(caught.value)
+    assert "Expected `int`" not in str(caught.value)
+
+
 def test_two_injected_sources_of_different_columns(tools: Any) -> None:
     class Both(mr.Computation):
         inputs = {"left": mr.by("name"), "right": mr.by("who")}
@@ -155,6 +231,7 @@ REFUSED = {
         {},
         r"'at' is string: parse it first",
     ),
+    "a unit of a timestamp": (lambda df: df, {"unit": "ms"}, "is a timestamp.*Leave unit='ms' out"),
     "no such time": (lambda df: df.drop("at"), {}, r"no column 'at'.*\['name', 'size', 'ratio'\]"),
     "a missing column": (lambda df: df, {"format": Needy}, r"needs columns \['missing'\]"),
     "no policy": (lambda df: df, {"low_watermark": None}, r"no low-watermark policy.*BoundedDelay"),

@@ -16,6 +16,7 @@ from millrace.compile.checks import (
 from millrace.compile.formats import formats_of
 from millrace.compile.levels import counting, levels_of
 from millrace.compile.publishers import backwards_of, publishers_of, roots, slacks_of
+from millrace.compile.sink_columns import hidden_field
 from millrace.compile.topology import INJECTOR, ComputationSpec, Edge, StreamSpec, Topology
 from millrace.model.computation import state_cells
 from millrace.model.errors import PipelineError
@@ -81,6 +82,10 @@ def build(pipeline: Pipeline) -> Topology:
                 else Edge(len(edges), stream, name, None, seeing, identified, lift)
             )
     for number, declaration in enumerate(pipeline.sinks):
+        format, coder = formats[declaration.stream]
+        hidden = hidden_field(declaration.stream, format, coder, declaration.sink)
+        if hidden is not None:
+            raise PipelineError(f"{pipeline!r}: {hidden}")
         identified = bool(slacks[declaration.stream])
         edges.append(Edge(len(edges), declaration.stream, None, number, None, identified))
 

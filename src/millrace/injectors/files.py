@@ -22,7 +22,14 @@ from typing import Any, BinaryIO
 from millrace.injectors.injector import Advance, Injector
 from millrace.injectors.lines import Parse, RowMaker, json_object
 from millrace.model.errors import InputLost, PipelineError
-from millrace.model.time import DAY, MIN_TIMESTAMP, Duration, duration_us, format_timestamp
+from millrace.model.time import (
+    DAY,
+    MIN_TIMESTAMP,
+    Duration,
+    TimeUnit,
+    duration_us,
+    format_timestamp,
+)
 from millrace.model.time import timestamp_us as instant_us
 
 log = logging.getLogger("millrace.injectors")
@@ -50,6 +57,9 @@ class Files(Injector):
         schema: Columns of a row, as Spark writes them: ``"query string, at timestamp"``.
         parse: Takes a line (bytes, without its end), returns the columns by name or in order; by
             default the line is a JSON object.
+        unit: What an integer in a ``timestamp`` column counts: ``"s"``, ``"ms"``, ``"us"`` or
+            ``"ns"``. By default microseconds, and a number that is a time up to now in seconds or
+            milliseconds is refused. For a column that is an integer itself: ``inject(unit=)``.
         pattern: Which names count.
         created: When a file was created: a function of its path, in microseconds or as a datetime;
             or a pattern that its name follows, such as ``"searches-%Y%m%d-%H.log"`` (UTC). By
@@ -75,6 +85,7 @@ class Files(Injector):
         *,
         schema: str,
         parse: Parse = json_object,
+        unit: TimeUnit | None = None,
         pattern: str = "*",
         created: str | Callable[[Path], int | dt.datetime] | None = None,
         grows: Duration = 0,
@@ -87,7 +98,7 @@ class Files(Injector):
             raise PipelineError(f"Files(bytes_per_epoch={bytes_per_epoch}): expected one or more.")
         self.path = Path(path)
         self.schema = schema
-        self._make = RowMaker(schema, parse)
+        self._make = RowMaker(schema, parse, unit, "Files")
         self._pattern = pattern
         self._created = created
         self._grows_us = duration_us(grows)

@@ -19,7 +19,7 @@ from typing import Any, Final
 from millrace.injectors.injector import Advance, Injector
 from millrace.injectors.lines import Parse, RowMaker, json_object
 from millrace.model.errors import InputLost, PipelineError
-from millrace.model.time import MILLISECOND, Instant, timestamp_us
+from millrace.model.time import MILLISECOND, Instant, TimeUnit, timestamp_us
 
 #: The header that carries a record's id, as :class:`~millrace.KafkaSink` writes it.
 ID_HEADER: Final = "millrace-id"
@@ -56,6 +56,9 @@ class Kafka(Injector):
             binary``.
         parse: Takes a message's value (bytes), returns the columns by name or in order; by default
             it is a JSON object, or, without a schema, left as it is.
+        unit: What an integer in a ``timestamp`` column counts: ``"s"``, ``"ms"``, ``"us"`` or
+            ``"ns"``. By default microseconds, and a number that is a time up to now in seconds or
+            milliseconds is refused. For a column that is an integer itself: ``inject(unit=)``.
         since: Read only what was written at this instant or later.
         records_per_epoch: The most that an epoch reads of a partition.
         config: Further settings of librdkafka, such as ``{"security.protocol": "SSL"}``.
@@ -71,6 +74,7 @@ class Kafka(Injector):
         *,
         schema: str | None = None,
         parse: Parse | None = None,
+        unit: TimeUnit | None = None,
         since: Instant | None = None,
         records_per_epoch: int = 100_000,
         config: Mapping[str, Any] | None = None,
@@ -86,7 +90,7 @@ class Kafka(Injector):
         self.schema = f"value binary, {KAFKA_COLUMNS}" if schema is None else schema
         if parse is None:
             parse = json_object if schema is not None else _value
-        self._make = RowMaker(self.schema, parse)
+        self._make = RowMaker(self.schema, parse, unit, "Kafka")
         self._since_us = None if since is None else timestamp_us(since)
         self._records = records_per_epoch
         self._config = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -11,6 +12,7 @@ import msgspec
 
 from millrace.injectors.offsets import columns
 from millrace.model.errors import RecordRejected
+from millrace.model.time import DAY, TimeUnit, in_microseconds, likelier_unit, time_unit
 
 #: Takes a line or message, returns its columns: by name, or in order of the schema.
 Parse = Callable[[bytes], Mapping[str, Any] | tuple[Any, ...]]
@@ -31,19 +33,29 @@ def json_object(line: bytes) -> Mapping[str, Any]:
 class RowMaker:
     """Makes rows of a schema from bytes.
 
-    A timestamp column takes a datetime with a zone, ISO 8601 text with one, or microseconds. A
-    column that is missing is null.
+    A timestamp column takes a datetime with a zone, ISO 8601 text with one, or an integer. A column
+    that is missing is null.
 
     Args:
         schema: As Spark writes it.
         parse: What is in the bytes.
+        unit: What an integer in a timestamp column counts; None: microseconds, and no number that
+            is a time up to now in seconds or milliseconds.
+        where: The call, for messages.
 
     >>> RowMaker("query string, at timestamp", json_object).row(b'{"query": "tea"}', "here")
     ('tea', None)
     """
 
-    def __init__(self, schema: str, parse: Parse) -> None:
+    def __init__(
+        self, schema: str, parse: Parse, unit: TimeUnit | None = None, where: str = "RowMaker"
+    ) -> None:
         self._parse = parse
+        self._unit = time_unit(unit, f"{where}(unit)")
+        self._where = where
+        # Only to tell milliseconds from microseconds: that this goes with an instance, and not with
+        # the clock, keeps what is read the same for as long as it is read.
+        self._latest_us = time.time_ns() // 1000 + DAY
         self._columns = [(name, kind.startswith("timestamp")) for name, kind in columns(schema)]
 
     def row(
@@ -66,7 +78,8 @@ class RowMaker:
                 found = {name: v for (name, _), v in zip(given, found, strict=True)}
             fields = {**beside, **found}
             return tuple(
-                _time(fields.get(name)) if at else fields.get(name) for name, at in self._columns
+                self._time(fields.get(name)) if at else fields.get(name)
+                for name, at in self._columns
             )
         except Exception as error:
             shown = data if len(data) <= 200 else data[:200] + b"..."
@@ -76,12 +89,18 @@ class RowMaker:
                 "where the pipeline declares a stream for them."
             ) from error
 
-
-def _time(value: Any) -> Any:
-    if isinstance(value, str):
-        value = dt.datetime.fromisoformat(value)
-    if isinstance(value, dt.datetime) and value.tzinfo is None:
-        raise ValueError(f"{value.isoformat()} has no time zone, so it names no instant")
-    if isinstance(value, int):
-        return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=value)
-    return value
+    def _time(self, value: Any) -> Any:
+        if isinstance(value, str):
+            value = dt.datetime.fromisoformat(value)
+        if isinstance(value, dt.datetime) and value.tzinfo is None:
+            raise ValueError(f"{value.isoformat()} has no time zone, so it names no instant")
+        if isinstance(value, int):
+            likelier = None if self._unit else likelier_unit(value, self._latest_us)
+            if likelier is not None:
+                raise ValueError(
+                    f"{value} is in January 1970 in microseconds; is it of another unit? Say "
+                    f'{self._where}(unit="{likelier}"), or unit="us" if it is right'
+                )
+            us = in_microseconds(value, self._unit)
+            return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=us)
+        return value

@@ -11,7 +11,15 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from millrace.model.errors import PipelineError
-from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND, Duration, duration_us
+from millrace.model.time import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    SECOND,
+    Duration,
+    TimeUnit,
+    duration_us,
+    time_unit,
+)
 from millrace.watermark.process import Process
 
 
@@ -138,7 +146,9 @@ class WatermarkColumn:
     but :data:`~millrace.MAX_TIMESTAMP` says that the process has ended.
 
     Args:
-        column: A Spark timestamp, or microseconds as a 64-bit integer.
+        column: A Spark timestamp, or an integer.
+        unit: What an integer counts: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``; by default
+            microseconds.
         punctuation: A boolean column: rows in which it is true are punctuation, they carry a low
             watermark and are no records.
 
@@ -146,11 +156,14 @@ class WatermarkColumn:
     7
     """
 
-    __slots__ = ("column", "punctuation")
+    __slots__ = ("column", "punctuation", "unit")
 
-    def __init__(self, column: str, *, punctuation: str | None = None) -> None:
+    def __init__(
+        self, column: str, *, punctuation: str | None = None, unit: TimeUnit | None = None
+    ) -> None:
         self.column = column
         self.punctuation = punctuation
+        self.unit = time_unit(unit, "WatermarkColumn(unit)")
 
     def published_us(self, process: Process, read_until_us: int) -> int:
         """Return what the process claimed last."""
@@ -161,14 +174,15 @@ class WatermarkColumn:
         return MAX_TIMESTAMP
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, WatermarkColumn) and (other.column, other.punctuation) == (
-            self.column,
-            self.punctuation,
-        )
+        return isinstance(other, WatermarkColumn) and other._settings() == self._settings()
 
     def __hash__(self) -> int:
-        return hash((WatermarkColumn, self.column, self.punctuation))
+        return hash((WatermarkColumn, self._settings()))
+
+    def _settings(self) -> tuple[str | None, ...]:
+        return self.column, self.punctuation, self.unit
 
     def __repr__(self) -> str:
         punctuation = "" if self.punctuation is None else f", punctuation={self.punctuation!r}"
-        return f"WatermarkColumn({self.column!r}{punctuation})"
+        unit = "" if self.unit is None else f", unit={self.unit!r}"
+        return f"WatermarkColumn({self.column!r}{punctuation}{unit})"

@@ -16,7 +16,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.guarantees import DeliveryMode, Guarantees, ProductionMode
 from millrace.model.record import DeadLetter, LateRecord
 from millrace.model.stream import Step, Stream
-from millrace.model.time import DAY, HOUR, Duration, duration_us
+from millrace.model.time import DAY, HOUR, Duration, TimeUnit, duration_us, time_unit
 
 if TYPE_CHECKING:
     from millrace.compile.explanation import Explanation
@@ -44,6 +44,7 @@ class Injection:
         skew_us: How far ahead of the low watermark a process may be read; None: any distance.
         id: Column with ids that tell a record from one that is delivered again; None without.
         slack_us: For how long past a record's timestamp its id is kept, in microseconds.
+        unit: What an integer in the column with the event time counts; None if nobody said.
     """
 
     stream: str
@@ -58,6 +59,7 @@ class Injection:
     skew_us: int | None = None
     id: str | None = None
     slack_us: int = 0
+    unit: TimeUnit | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ class Pipeline:
         source: Any = None,
         *,
         timestamp: str | None = None,
+        unit: TimeUnit | None = None,
         low_watermark: Any = None,
         id: str | None = None,
         slack: Duration | None = None,
@@ -126,8 +129,10 @@ class Pipeline:
             stream: Name of the stream.
             source: A Spark DataFrame, streaming or bounded, or an :class:`~millrace.Injector`;
                 None lets a Harness feed the stream.
-            timestamp: The column with the event time: a Spark timestamp, or microseconds as a
-                64-bit integer.
+            timestamp: The column with the event time: a Spark timestamp, or an integer.
+            unit: What an integer there counts since 1970 (UTC): ``"s"``, ``"ms"``, ``"us"`` or
+                ``"ns"``. By default microseconds; then a number that would be a time between 2001
+                and now in seconds or milliseconds is refused, as it is hardly one of January 1970.
             low_watermark: What each process publishes, such as ``mr.BoundedDelay("5 s")``; an
                 Injector may leave it out if it promises something itself.
             id: Column that names a record: text, bytes, or an integer. Where the source delivers a
@@ -176,6 +181,11 @@ class Pipeline:
                 f"inject({stream!r}) has a source but no event time. "
                 'Name the column that holds it: timestamp="time".'
             )
+        if unit is not None and timestamp is None:
+            raise PipelineError(
+                f"inject({stream!r}, unit={unit!r}) has no column of which that is the unit. Name "
+                'it: timestamp="time".'
+            )
         expected = (expected,) if isinstance(expected, str) else tuple(expected)
         if expected and process is None and not hasattr(source, "processes"):
             raise PipelineError(
@@ -195,6 +205,7 @@ class Pipeline:
             None if skew is None else duration_us(skew, "inject(skew)"),
             id,
             _SLACK_US if slack is None else duration_us(slack, "inject(slack)"),
+            time_unit(unit, f"inject({stream!r}, unit)"),
         )
         return Stream(self, stream)
 
@@ -326,9 +337,30 @@ class Pipeline:
         """
         return _spark().start(self, spark, checkpoint=checkpoint, **options)
 
-    def run_batch(self, spark: Any, **options: Any) -> Any:
-        """Run over bounded sources, to their end; see :func:`millrace.spark.run_batch`."""
-        return _spark().run_batch(self, spark, **options)
+    def run_batch(self, spark: Any, *, tasks: int | None = None) -> Any:
+        """Run over bounded sources, to their end, as one Spark job without a checkpoint.
+
+        A key's records come in order of timestamp, then both clocks go to the end of time and its
+        timers fire. A sink gets everything as epoch 0.
+
+        Args:
+            spark: A session.
+            tasks: Tasks a level; by default as many as the session can run at once, as for
+                :meth:`start`. A key's records are in one task, and a task's go through it sorted,
+                so its input may be larger than memory.
+
+        Returns:
+            What was done, as ``run.status()`` says it: records, refusals, counters.
+
+        Raises:
+            PipelineError: The pipeline, or a source, cannot run: an unbounded source, say. Nothing
+                was written.
+            RunFailed: User code or Spark failed; the cause is attached.
+
+        Source: VLDB 2015 Dataflow paper: batch is the case in which the low watermark goes from the
+        beginning to the end of time once.
+        """
+        return _spark().run_batch(self, spark, tasks=tasks)
 
     def _rename(self, old: str, new: str, computation: Computation) -> None:
         """Put a computation in the place of one whose name was made up."""

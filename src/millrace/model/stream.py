@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING, Any
 from millrace.model.errors import PipelineError
 from millrace.model.keys import hash_key
 from millrace.model.time import (
+    DAY,
     EARLIEST_RECORD,
     LATEST_RECORD,
     Duration,
+    TimeUnit,
     duration_us,
+    in_microseconds,
+    likelier_unit,
+    time_unit,
     timestamp_us,
 )
 
@@ -138,6 +143,29 @@ def _field(value: Any, field: str) -> Any:
 
 
 @dataclass(frozen=True)
+class _TimeSetter:
+    """Takes a time from a value, and an integer for one of a unit."""
+
+    choose: Callable[[Any, Any], Any]
+    unit: TimeUnit | None
+
+    def __call__(self, value: Any, key: Any) -> Any:
+        at = self.choose(value, key)
+        return in_microseconds(at, self.unit) if type(at) is int else at
+
+    def __repr__(self) -> str:
+        return f"{repr(self.choose)[:-1]}, unit={self.unit!r})"
+
+
+def _unit_hint(at_us: int, from_us: int) -> str:
+    """Return a question to put to whoever has moved a record to January 1970."""
+    unit = likelier_unit(at_us, from_us + DAY)
+    if unit is None:
+        return ""
+    return f' Or is it no count of microseconds? with_timestamps(..., unit="{unit}").'
+
+
+@dataclass(frozen=True)
 class Step:
     """A stateless step from one stream to another: it joins the stage before it (fusion).
 
@@ -194,6 +222,7 @@ class Step:
                 f"{from_us - at_us} us, from {from_us} to {at_us}; it said that it moves them back "
                 f"by {self.backwards_us} us at most. Consumers may have been shown a later low "
                 'watermark: allow for more, with_timestamps(..., backwards="1 h").'
+                + _unit_hint(at_us, from_us)
             )
         return at_us
 
@@ -244,12 +273,18 @@ class Stream:
         return importlib.import_module("millrace.dataflow").window(self, window_fn, **how)
 
     def with_timestamps(
-        self, chosen: str | Callable[[Any], Any], *, backwards: Duration = 0
+        self,
+        chosen: str | Callable[[Any], Any],
+        *,
+        unit: TimeUnit | None = None,
+        backwards: Duration = 0,
     ) -> Stream:
         """Give each record the event time in a field, or what a function of the value returns.
 
         Args:
-            chosen: A field or a function, giving microseconds or a datetime with a time zone.
+            chosen: A field or a function, giving an integer or a datetime with a time zone.
+            unit: What an integer counts since 1970 (UTC): ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``;
+                by default microseconds.
             backwards: How far before its present timestamp the new one may lie. Consumers' low
                 watermark is held back by that much. Moving further back is an error at the record;
                 moving forward is always allowed.
@@ -257,7 +292,10 @@ class Stream:
         Source: Dataflow patent, "timestamp setter function 322", option 1, ``lateDataHorizon``.
         """
         backwards_us = duration_us(backwards, "with_timestamps(backwards)")
-        return self._step("with_timestamps", by(chosen), backwards_us)
+        setter: Any = by(chosen)
+        if time_unit(unit, "with_timestamps(unit)") is not None:
+            setter = _TimeSetter(setter, unit)
+        return self._step("with_timestamps", setter, backwards_us)
 
     def flatten(self, *others: Stream) -> Stream:
         """Return one stream of the records of this and the others, of one record format."""

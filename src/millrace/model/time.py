@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import Final
+from typing import Any, Final, Literal, cast
 
 from millrace.model.errors import PipelineError
 
@@ -35,6 +35,8 @@ EARLIEST_RECORD: Final = 0
 LATEST_RECORD: Final = 9_223_372_036_854_775
 
 Instant = int | dt.datetime
+#: What an integer in a column of times counts, since 1970 (UTC).
+TimeUnit = Literal["s", "ms", "us", "ns"]
 Duration = int | dt.timedelta | str
 
 _UNITS: Final = {
@@ -47,6 +49,8 @@ _UNITS: Final = {
     "w": 7 * DAY, "week": 7 * DAY,
 }  # fmt: skip
 _PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
+#: Unit of times -> how many microseconds it has, as a fraction.
+_PER_UNIT: Final = {"s": (SECOND, 1), "ms": (MILLISECOND, 1), "us": (1, 1), "ns": (1, 1_000)}
 _UNIX_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -120,6 +124,66 @@ def timestamp_us(instant: Instant) -> int:
         f"{instant!r} is not an instant. Expected microseconds since 1970 (UTC) as an int, "
         "or a datetime with a time zone."
     )
+
+
+def time_unit(unit: Any, where: str) -> TimeUnit | None:
+    """Return a unit of times as it is, or None for none.
+
+    Args:
+        unit: What was given.
+        where: The call and argument, for the message.
+
+    Raises:
+        PipelineError: It is none.
+    """
+    if unit is None or unit in _PER_UNIT:
+        return cast("TimeUnit | None", unit)
+    raise PipelineError(
+        f'{where}: {unit!r} is no unit of times. Expected "s", "ms", "us" or "ns": what an integer '
+        "in the column counts, since 1970 (UTC)."
+    )
+
+
+def in_microseconds(number: int, unit: TimeUnit | None) -> int:
+    """Return an integer of a unit in microseconds, rounded down; without a unit it is as it is.
+
+    >>> in_microseconds(1_795_000_000_123, "ms"), in_microseconds(1_999, "ns")
+    (1795000000123000, 1)
+    """
+    times, per = _PER_UNIT[unit or "us"]
+    return number * times // per
+
+
+def likelier_unit(number: int, latest_us: int) -> TimeUnit | None:
+    """Return the unit that an integer is more likely in than microseconds; None if it may be those.
+
+    A time between September 2001, since when seconds have ten digits, and the latest there can be
+    is one of January 1970 if its seconds or milliseconds are taken for microseconds.
+
+    Args:
+        number: Said to be in microseconds, but only by default.
+        latest_us: The latest time there can be: the wall clock, and some allowance.
+
+    >>> likelier_unit(1_700_000_000_000, 1_795_000_000_000_000)
+    'ms'
+    >>> likelier_unit(1_700_000_000, 1_795_000_000_000_000)
+    's'
+    >>> likelier_unit(1_700_000_000_000_000, 1_795_000_000_000_000) is None
+    True
+    """
+    for unit, (first, last) in likelier_ranges(latest_us).items():
+        if first <= number <= last:
+            return unit
+    return None
+
+
+def likelier_ranges(latest_us: int) -> dict[TimeUnit, tuple[int, int]]:
+    """Return by unit the first and the last integer for which :func:`likelier_unit` says it."""
+    first_s = 1_000_000_000
+    return {
+        "s": (first_s, latest_us // SECOND),
+        "ms": (first_s * 1_000, latest_us // MILLISECOND),
+    }
 
 
 def format_duration(us: int) -> str:

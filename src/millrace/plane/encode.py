@@ -20,6 +20,7 @@ from millrace.plane.lifting import Lifter
 from millrace.plane.outbox import Outbox
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
+from millrace.windmill.record_ids import ROW_BITS
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,12 @@ class _Run:
     def _encode(self, source: SourceColumns, rows: pa.RecordBatch) -> None:
         stream, task = source.stream, self._task
         if stream not in self._injections:
-            partition = rows.column("sequence")[0].as_py() >> 33
-            latest_us = task.latest_us[stream]
-            self._injections[stream] = Injection(
-                task, stream, partition, self._outbox, self.report, latest_us
-            )
-        values = task.runtime.readers[stream].read(rows.column(f"s{source.number}"))
+            partition = rows.column("sequence")[0].as_py() >> ROW_BITS
+            self._injections[stream] = Injection(task, stream, partition, self._outbox, self.report)
+        struct = rows.column(f"s{source.number}")
+        values = task.runtime.readers[stream].read(struct)
+        for n in values.refused:
+            values.values[n] = struct[n].as_py()  # what a dead letter or an error shows
         accepted = self._injections[stream].send(
             values.values,
             rows.column("ts").to_pylist(),

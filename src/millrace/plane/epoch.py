@@ -77,6 +77,7 @@ class EpochDriver:
         *,
         wall_time_us: int,
         draining: bool = False,
+        splitting: Mapping[str, str] | None = None,
     ) -> Turn | None:
         """Run one epoch; return None if it is completed already.
 
@@ -85,6 +86,7 @@ class EpochDriver:
             stages: Runs the epoch's stages, and its sinks, at a manifest.
             wall_time_us: What time it is.
             draining: Whether the input ends with it.
+            splitting: Settings by which its input is cut into partitions.
 
         Raises:
             ZombieWriter: A newer run has claimed the checkpoint.
@@ -97,6 +99,7 @@ class EpochDriver:
             injectors=published,
             draining=draining,
             percentiles=self.percentiles(published),
+            splitting=splitting,
         )
         if manifest is None:
             return None

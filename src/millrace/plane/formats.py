@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from millrace.model.coder import Coder, type_name
-from millrace.model.errors import PipelineError
+from millrace.model.coder import Coder
 from millrace.model.pane import PanedCoder
 from millrace.plane import panes
 
@@ -55,12 +54,6 @@ class Columns:
         extras.append(("_id", *_SCALARS[bytes]))
         if isinstance(coder, PanedCoder):
             extras += [(name, arrow, ddl) for name, arrow, ddl, _ in panes.COLUMNS]
-        for reserved, *_ in extras:
-            if reserved in named:
-                raise PipelineError(
-                    f"{type_name(format)} has a field {reserved!r}, which is the name of a column "
-                    "that sinks get beside the value's. Rename the field."
-                )
         self.names = [name for name, _, _ in parts]
         self.arrow = pa.struct([(name, arrow) for name, arrow, _ in parts + extras])
         declared = [f"`{name}`: {ddl}" for name, _, ddl in parts + extras]

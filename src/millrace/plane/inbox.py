@@ -16,7 +16,7 @@ from millrace.compile.topology import ComputationSpec, Edge
 from millrace.model.time import EARLIEST_RECORD
 from millrace.plane import processes, wire
 from millrace.plane.outbox import Outbox
-from millrace.plane.refusal import refuse, time_refusal
+from millrace.plane.refusal import refuse
 from millrace.plane.seen import Seen
 from millrace.plane.task import Task
 from millrace.windmill.arrivals import Arrivals, arrival_order
@@ -36,6 +36,7 @@ class Inbox:
     """
 
     def __init__(self, task: Task, level: int, outbox: Outbox, report: wire.TaskReport) -> None:
+        self._task = task
         self._runtime = task.runtime
         self._topology = task.topology
         self._manifest = task.manifest
@@ -111,9 +112,9 @@ class Inbox:
         struct = rows.column(column).chunk(0)
         read = self._runtime.readers[edge.stream].read(struct)
         refused = read.refused
-        latest_us = self._latest_us[edge.stream]
-        for n in np.flatnonzero(rows.column("ts").to_numpy() > latest_us).tolist():
-            refused[n] = str(time_refusal(rows.column("ts")[n].as_py(), latest_us))
+        times, at_us = self._task.event_times(edge.stream), rows.column("ts").to_numpy()
+        for n in np.flatnonzero(times.refused(at_us)).tolist():
+            refused[n] = str(times.refusal(int(at_us[n])))
         if not refused:
             return rows, read.values
         if edge == self._topology.streams[edge.stream].edges[0]:
@@ -156,7 +157,7 @@ class Inbox:
             stream = self._topology.streams[source.stream]
             at_us = table.column("ts")[n].as_py()
             value = table.column(f"s{source.number}")[n].as_py()
-            reason = time_refusal(at_us, self._latest_us[source.stream])
+            reason = self._task.event_times(source.stream).refusal(at_us)
             edge = stream.edges[0]
             if reason is None and source.id and not table.column(wire.FINGERPRINT)[n].is_valid:
                 reason = null_id(source.id)

@@ -14,7 +14,7 @@ import numpy as np
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
 from millrace.plane.outbox import Outbox
-from millrace.plane.refusal import refuse, time_refusal
+from millrace.plane.refusal import refuse
 from millrace.plane.task import Task
 from millrace.watermark.ahead import Ahead
 from millrace.windmill.record_ids import injected_origin, place
@@ -31,7 +31,6 @@ class Injection:
         partition: Number of the source partition: part of the records' ids.
         outbox: Takes the rows.
         report: Takes what is seen.
-        latest_us: Timestamps after this are refused.
     """
 
     def __init__(
@@ -41,14 +40,13 @@ class Injection:
         partition: int,
         outbox: Outbox,
         report: wire.TaskReport,
-        latest_us: int,
     ) -> None:
         self._task = task
         self._stream = stream
         self._partition = partition
         self._outbox = outbox
         self._report = report
-        self._latest_us = latest_us
+        self._times = task.event_times(stream)
         injected = task.topology.injected()
         number = [spec.name for spec in injected].index(stream)
         self._id = getattr(injected[number].injection, "id", None)
@@ -80,7 +78,8 @@ class Injection:
         for n, value in enumerate(values):
             at_us = timestamps[n]
             fingerprint = None if fingerprints is None else fingerprints[n]
-            reason = known.get(n) or time_refusal(at_us, self._latest_us)
+            # The time first: where it is a field as well, its format can only say that it is null.
+            reason = self._times.refusal(at_us) or known.get(n)
             cause: Exception | None = None
             if reason is None and fingerprints is not None and fingerprint is None:
                 reason = null_id(str(self._id))
@@ -100,7 +99,7 @@ class Injection:
                     productions,
                     str(topology.dead_letters),
                     letter,
-                    max(EARLIEST_RECORD, min(at_us or 0, self._latest_us)),
+                    max(EARLIEST_RECORD, min(at_us or 0, self._times.latest_us)),
                     None if fingerprints is None else NO_FINGERPRINT,
                 )
         # A record may have become several rows, or none.

@@ -163,7 +163,7 @@ class _Native:
         spec = self._topology.computation(str(edge.computation))
         at_us = _times(batch)
         from_us = self._manifest.delivery_low_watermark_us(spec)
-        chosen &= (at_us >= from_us) & (at_us <= self._task.latest_us[edge.stream])
+        chosen &= (at_us >= from_us) & ~self._task.event_times(edge.stream).refused(at_us)
         if not chosen.any():
             return None
         rows = wire.where(batch, chosen)

@@ -3,28 +3,73 @@
 from __future__ import annotations
 
 import traceback
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from millrace.compile.topology import Topology
 from millrace.model.errors import RecordRejected
 from millrace.model.record import DeadLetter
-from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, format_timestamp
+from millrace.model.time import (
+    EARLIEST_RECORD,
+    LATEST_RECORD,
+    format_timestamp,
+    in_microseconds,
+    likelier_ranges,
+    likelier_unit,
+)
 
 
-def time_refusal(at_us: int | None, latest_us: int) -> str | None:
-    """Return why a timestamp is refused, or None if it is not."""
-    if at_us is None:
-        return "the timestamp is null, or could not be parsed"
-    if at_us < EARLIEST_RECORD:
-        return f"the timestamp {at_us} us is before 1970"
-    if at_us > LATEST_RECORD:
-        return f"the timestamp {at_us} us is after 2262; is it in nanoseconds?"
-    if at_us > latest_us:
+@dataclass(frozen=True)
+class EventTimes:
+    """Which event times of an injected stream are accepted in an epoch, and why others are not.
+
+    Attributes:
+        latest_us: The latest there may be.
+        column: The source's column with them; None if they come from elsewhere.
+        bare: Whether they are integers whose unit nobody said, taken for microseconds.
+    """
+
+    latest_us: int
+    column: str | None = None
+    bare: bool = False
+
+    def refusal(self, at_us: int | None) -> str | None:
+        """Return why a timestamp is refused, or None if it is not."""
+        if at_us is None:
+            where = "" if self.column is None else f" (column {self.column!r})"
+            return f"the timestamp is null, or could not be parsed{where}"
+        if at_us < EARLIEST_RECORD:
+            return f"the timestamp {at_us} us is before 1970"
+        if at_us > LATEST_RECORD:
+            return (
+                f"the timestamp {at_us} us is after 2262; is it in nanoseconds? Then say "
+                'inject(..., unit="ns")'
+            )
+        if at_us > self.latest_us:
+            return (
+                f"the timestamp {format_timestamp(at_us)} is after "
+                f"{format_timestamp(self.latest_us)}, too far past the wall clock; see "
+                "inject(..., ahead=)"
+            )
+        unit = likelier_unit(at_us, self.latest_us) if self.bare else None
+        if unit is None:
+            return None
         return (
-            f"the timestamp {format_timestamp(at_us)} is after {format_timestamp(latest_us)}, too "
-            "far past the wall clock; see inject(..., ahead=)"
+            f"the timestamp {at_us} (column {self.column!r}) is {format_timestamp(at_us)} in "
+            f'microseconds, and {format_timestamp(in_microseconds(at_us, unit))} with unit="{unit}"'
+            f'. Say which it is: inject(..., unit="{unit}"), or unit="us" if it is right'
         )
-    return None
+
+    def refused(self, at_us: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return of each timestamp, none of them before 1970, whether it is refused."""
+        found = at_us > self.latest_us
+        if self.bare:
+            for first, last in likelier_ranges(self.latest_us).values():
+                found |= (at_us >= first) & (at_us <= last)
+        return found
 
 
 def refuse(

@@ -19,7 +19,17 @@ from millrace.windmill.worker import Worker
 
 @dataclass(frozen=True)
 class SourceColumns:
-    """What a task must know of an injected stream's source, where rows come as its columns."""
+    """What a task must know of an injected stream's source, where rows come as its columns.
+
+    Attributes:
+        number: Of the source.
+        stream: The injected stream.
+        columns: Those that make a value.
+        native: Whether keys are in columns, too.
+        names_processes: Whether rows tell of the processes that they came by.
+        id: Column that names records; None if none does.
+        bare: Whether event times are integers whose unit was not said.
+    """
 
     number: int
     stream: str
@@ -27,6 +37,7 @@ class SourceColumns:
     native: bool
     names_processes: bool
     id: str | None = None
+    bare: bool = False
 
 
 class Snapshots(Protocol):

@@ -10,6 +10,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
+from millrace.plane.refusal import EventTimes
 from millrace.plane.runtime import Runtime
 from millrace.windmill.manifest import Manifest
 
@@ -41,6 +42,15 @@ class Task:
             for spec in self.topology.injected()
             if spec.injection is not None
         }
+
+    def event_times(self, stream: str) -> EventTimes:
+        """Return which event times of an injected stream are accepted."""
+        injection = self.topology.streams[stream].injection
+        return EventTimes(
+            self.latest_us[stream],
+            None if injection is None else injection.timestamp,
+            any(source.bare for source in self.runtime.sources if source.stream == stream),
+        )
 
 
 class Stage(Protocol):

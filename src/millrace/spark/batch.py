@@ -38,7 +38,8 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
     Args:
         pipeline: With a bounded DataFrame for each injected stream.
         spark: A session.
-        tasks: Tasks a level; by default the session's ``spark.sql.shuffle.partitions``.
+        tasks: Tasks a level; by default the session's parallelism, as for :func:`start`. More are
+            smaller, and less is lost with one that fails.
 
     Returns:
         What was done: records, refusals, and counters for each computation.
@@ -57,8 +58,7 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
         )
     if not sources:
         raise PipelineError(f"{pipeline!r} injects no stream, so it has nothing to run over.")
-    if tasks is None:
-        tasks = max(tasks_for(spark), int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+    tasks = tasks_for(spark) if tasks is None else tasks
     plan = BatchPlan(topology, sources, tasks=tasks)
     # Only so that the plan, the manifest and the counters are those of a streaming epoch.
     state = MemoryHardState()

@@ -99,7 +99,13 @@ class Plan:
         """
         columns = tuple(
             SourceColumns(
-                s.number, s.stream.name, s.columns, s.native, s.names_processes, s.injection.id
+                s.number,
+                s.stream.name,
+                s.columns,
+                s.native,
+                s.names_processes,
+                s.injection.id,
+                s.bare,
             )
             for s in self._sources
         )

@@ -45,6 +45,7 @@ from millrace.spark.progress_files import (
     progress_location,
 )
 from millrace.spark.source import sources_of
+from millrace.spark.splitting import Splitting
 from millrace.spark.status import Progress, Status
 from millrace.spark.ticks import Alarm, ticks
 from millrace.store import is_object_store, local_path, open_location
@@ -153,6 +154,7 @@ def start(
             gates,
             scratch,
             clock or _now_us,
+            Splitting(spark),
         )
         run._hold_back()
         rows = plan.rows(epochs.interval_counts())
@@ -213,6 +215,7 @@ class Run:
         gates: dict[str, Gate],
         scratch: Path,
         clock: Callable[[], int],
+        splitting: Splitting,
     ) -> None:
         self.query: Any = None
         self._start_query: Callable[[], Any]
@@ -227,6 +230,7 @@ class Run:
         self._gates = gates
         self._scratch = scratch
         self._clock = clock
+        self._splitting = splitting
         self._turn = threading.Lock()
         self._news = threading.Condition()
         self._begun = 0
@@ -244,7 +248,13 @@ class Run:
     def launch(self, start_query: Callable[[], Any]) -> None:
         """Start the query, and keep how: see :meth:`_active`."""
         self._start_query = start_query
-        self.query = start_query()
+        begun = self._epochs.open
+        self._splitting.repeat({} if begun is None else begun.splitting)
+        try:
+            self.query = start_query()
+        except BaseException:
+            self._splitting.give_back()
+            raise
 
     # -- the user's side ---------------------------------------------------------------------------
 
@@ -354,6 +364,8 @@ class Run:
             self._error = error
             raise
         finally:
+            # An epoch that was begun before has been split; the next one's session is the user's.
+            self._splitting.give_back()
             self._turn.release()
             with self._news:
                 self._news.notify_all()
@@ -380,6 +392,7 @@ class Run:
             lambda manifest: run_job(self._plan, rows, manifest, self._topology.sinks, lift=lift),
             wall_time_us=self._clock(),
             draining=self._draining,
+            splitting=self._splitting.settings(),
         )
         if ran is None:
             return
@@ -491,6 +504,7 @@ class Run:
 
     def _close(self) -> None:
         self._housekeeping.close()
+        self._splitting.give_back()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 

@@ -32,9 +32,10 @@ class Parquet:
     """One directory of Parquet files an epoch, which appears whole or not at all.
 
     ``spark.read.parquet(path)`` reads all epochs, with a column ``epoch``. An epoch without records
-    leaves no directory. On a local path (or a mounted one) the directory is written aside and
-    renamed into place; elsewhere (``s3a://``, ``hdfs://``, ...) Spark's committer writes it in
-    place, and replaces it when the epoch is retried.
+    leaves no directory. No field may be called ``epoch``, in whatever case. On a local path (or a
+    mounted one) the directory is written aside and renamed into place; elsewhere (``s3a://``,
+    ``hdfs://``, ...) Spark's committer writes it in place, and replaces it when the epoch is
+    retried.
 
     Args:
         path: A local path or any URL that Spark can write to.
@@ -42,6 +43,8 @@ class Parquet:
 
     #: Tells the runner that this sink runs exactly one Spark job on its DataFrame.
     single_pass = True
+    #: Columns that it makes beside those it is given; no field of a record may be called so.
+    adds = ("epoch",)
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)

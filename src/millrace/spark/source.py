@@ -23,12 +23,15 @@ from millrace.injectors.offsets import CLAIM, PROCESS, PUNCTUATION
 from millrace.injectors.policy import WatermarkColumn
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Injection
-from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
+from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, TimeUnit, in_microseconds
 from millrace.plane import wire
 from millrace.plane.formats import fields_of
 from millrace.plane.values import check_format, value_columns
+from millrace.windmill.record_ids import LAST_ROW, ROW_BITS
 from millrace.windmill.source_ids import FINGERPRINT_BYTES
 
+#: Column with the first part of a row's place in its source.
+_PARTITION = "partition"
 _INTEGERS = (T.LongType, T.IntegerType, T.ShortType, T.ByteType)
 _KEY_TYPES = (T.StringType, T.BinaryType, *_INTEGERS)
 #: Types of a format's field -> types of a column from which Spark makes the same key.
@@ -50,6 +53,7 @@ class Source:
         columns: The columns that make a value.
         column: Name of the struct column that holds them on the wire.
         native: Whether Spark encodes its keys; otherwise Python does. The same for all sources.
+        bare: Whether its event times are integers, and nobody said of what unit.
         reason: Why it needs Python, if it does; others may be read by Python with it.
         claims: Column in which its processes publish their own low watermark; None if they do not.
         punctuation: Boolean column: whether a row is no record but only carries such a claim.
@@ -64,6 +68,7 @@ class Source:
     claims: str | None = None
     punctuation: str | None = None
     process: str | None = None
+    bare: bool = False
     reason: str | None = None
 
     @property
@@ -143,7 +148,7 @@ def _source(topology: Topology, number: int, spec: StreamSpec, frame: Any) -> So
             f"stream {spec.name!r}: its source is {type(frame).__name__}; expected a Spark "
             "DataFrame, streaming or bounded, or an mr.Injector."
         )
-    _check_timestamp(spec.name, str(injection.timestamp), frame)
+    _check_timestamp(spec.name, str(injection.timestamp), frame, injection.unit)
     check_format(spec.name, spec.coder, spec.format)
     process, policy = injection.process, injection.low_watermark
     claims, punctuation = None, None
@@ -151,7 +156,8 @@ def _source(topology: Topology, number: int, spec: StreamSpec, frame: Any) -> So
         process, claims, punctuation = PROCESS, CLAIM, PUNCTUATION
     elif isinstance(policy, WatermarkColumn):
         claims, punctuation = policy.column, policy.punctuation
-    _check_processes(spec.name, frame, process, claims, punctuation)
+    claims_unit = policy.unit if injector is None and isinstance(policy, WatermarkColumn) else None
+    _check_processes(spec.name, frame, process, claims, punctuation, claims_unit)
     _check_id(spec.name, injection.id, frame)
     # Without a format, a value is all there is to know of a record; its id is data.
     apart = None if spec.format is Any else injection.id
@@ -164,7 +170,8 @@ def _source(topology: Topology, number: int, spec: StreamSpec, frame: Any) -> So
     )
     reason = _python_reason(topology, spec, frame, columns)
     native = reason is None
-    return Source(number, spec, frame, columns, native, claims, punctuation, process, reason)
+    bare = injection.unit is None and not _is_timestamp(frame, str(injection.timestamp))
+    return Source(number, spec, frame, columns, native, claims, punctuation, process, bare, reason)
 
 
 def python_rows(source: Source) -> DataFrame:
@@ -172,6 +179,7 @@ def python_rows(source: Source) -> DataFrame:
     return source.frame.select(
         F.lit(source.number).alias("stream"),
         _time(source).alias("ts"),
+        _partition(),
         _value(source),
         *_fingerprint(source),
         *_process(source),
@@ -210,7 +218,7 @@ def native_rows(
         first = F.when(_is_punctuation(source), F.lit(wire.PUNCTUATION)).otherwise(first)
         accepted = accepted & ~_is_punctuation(source)
     refusable = _target(keys[0], first, tasks, intervals[str(edges[0].computation)])
-    others = [_value(source), *_fingerprint(source), *_process(source)]
+    others = [_partition(), _value(source), *_fingerprint(source), *_process(source)]
     if not several:
         return source.frame.select(*refusable, time.alias("ts"), *others)
     every = F.array(*(F.struct(*target) for target in targets))
@@ -221,17 +229,21 @@ def native_rows(
 class Numbering:
     """Gives a batch's rows a column ``sequence``, the second half of the record ids.
 
-    Every consumer of a record sees the same id, so rows are numbered before they are multiplied.
-    The columns are made at the first batch, as making one takes several calls to the JVM.
+    It is the partition of the row's own source, not of all sources together, which one that is cut
+    otherwise would shift; and the row in it. Every consumer of a record sees the same id, so rows
+    are numbered before they are multiplied. The columns are made at the first batch, as making one
+    takes several calls to the JVM.
     """
 
     def __init__(self) -> None:
-        self._sequence = F.monotonically_increasing_id()
+        row = F.monotonically_increasing_id().bitwiseAND(F.lit(LAST_ROW))
+        partition = F.col(_PARTITION).cast("long")
+        self._sequence = F.shiftleft(partition, ROW_BITS).bitwiseOR(row)
         self._single: list[Column] | None = None
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return a batch's rows, numbered, one for each edge."""
-        rows = rows.withColumn("sequence", self._sequence)
+        rows = rows.withColumn("sequence", self._sequence).drop(_PARTITION)
         if self._single is None:
             self._single = []
             if "to" in rows.columns:
@@ -240,16 +252,32 @@ class Numbering:
         return rows.select(*self._single) if self._single else rows
 
 
+def _partition() -> Column:
+    """Return the number of the partition of a row's own source."""
+    return F.spark_partition_id().alias(_PARTITION)
+
+
 def _time(source: Source) -> Column:
-    at = _micros(source.frame, str(source.injection.timestamp))
+    at = _micros(source.frame, str(source.injection.timestamp), source.injection.unit)
     return at if source.punctuation is None else F.when(~_is_punctuation(source), at)
 
 
-def _micros(frame: DataFrame, name: str) -> Column:
+def _micros(frame: DataFrame, name: str, unit: TimeUnit | None) -> Column:
     at = F.col(f"`{name}`")
-    if isinstance(frame.schema[name].dataType, T.TimestampType):
-        at = F.unix_micros(at)
-    return at.cast("long")
+    if _is_timestamp(frame, name):
+        return F.unix_micros(at)
+    if unit == "ns":
+        return F.expr(f"`{name}` div 1000")
+    per = in_microseconds(1, unit)
+    if per == 1:
+        return at.cast("long")
+    # What would overflow is far out of range, and so is the nearest that does not.
+    most = LATEST_RECORD // per + 1
+    return F.least(F.greatest(at.cast("long"), F.lit(-most)), F.lit(most)) * F.lit(per)
+
+
+def _is_timestamp(frame: DataFrame, name: str) -> bool:
+    return isinstance(frame.schema[name].dataType, T.TimestampType)
 
 
 def _process(source: Source) -> list[Column]:
@@ -258,7 +286,10 @@ def _process(source: Source) -> list[Column]:
         return []
     name, claims = source.process, source.claims
     process = F.lit(None) if name is None else F.col(f"`{name}`")
-    claimed = F.lit(None) if claims is None else _micros(source.frame, claims)
+    policy = source.injection.low_watermark
+    # An injector's own promises are arguments, and so microseconds.
+    unit = policy.unit if isinstance(policy, WatermarkColumn) and claims != CLAIM else None
+    claimed = F.lit(None) if claims is None else _micros(source.frame, claims, unit)
     return [process.cast("string").alias("process"), claimed.cast("long").alias("claimed")]
 
 
@@ -384,6 +415,7 @@ def _check_processes(
     process: str | None,
     claims: str | None,
     punctuation: str | None,
+    unit: TimeUnit | None,
 ) -> None:
     for name, what in (
         (process, "inject(process=)"),
@@ -396,7 +428,7 @@ def _check_processes(
                 f"{frame.columns}."
             )
     if claims is not None:
-        _check_timestamp(stream, claims, frame)
+        _check_timestamp(stream, claims, frame, unit)
     if punctuation is not None:
         kind = frame.schema[punctuation].dataType
         if not isinstance(kind, T.BooleanType):
@@ -406,7 +438,7 @@ def _check_processes(
             )
 
 
-def _check_timestamp(stream: str, name: str, frame: DataFrame) -> None:
+def _check_timestamp(stream: str, name: str, frame: DataFrame, unit: TimeUnit | None) -> None:
     if name not in frame.columns:
         raise PipelineError(
             f"stream {stream!r}: its source has no column {name!r} to take event times from. "
@@ -421,5 +453,10 @@ def _check_timestamp(stream: str, name: str, frame: DataFrame) -> None:
         )
         raise PipelineError(
             f"stream {stream!r}: column {name!r} is {kind.simpleString()}: {hint}. Expected a "
-            "timestamp, or microseconds since 1970 (UTC) as a 64-bit integer."
+            'timestamp, or an integer since 1970 (UTC) and its unit: unit="ms".'
+        )
+    if unit is not None and isinstance(kind, T.TimestampType):
+        raise PipelineError(
+            f"stream {stream!r}: column {name!r} is a timestamp, which says by itself what it "
+            f"counts. Leave unit={unit!r} out: it is for integers."
         )

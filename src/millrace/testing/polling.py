@@ -12,7 +12,7 @@ from millrace.compile.topology import StreamSpec
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Offsets, advanced, column_names, pieces, rows
 from millrace.model.errors import PipelineError
-from millrace.model.time import MIN_TIMESTAMP
+from millrace.model.time import MIN_TIMESTAMP, in_microseconds
 from millrace.watermark.process import Process
 
 
@@ -64,6 +64,8 @@ def poll(spec: StreamSpec, start: Offsets, waiting: Collection[str]) -> Delivery
             if id and spec.format is not Any and not dict(_fields(spec.format)):
                 del columns[str(injection.id)]  # what is left is the value
             value = _value(spec.format, columns, str(injection.timestamp), at)
+            if isinstance(at, int):
+                at = in_microseconds(at, injection.unit)
             records.append((value, at, process, *id))
     return Delivery(records, processes, end)
 

@@ -186,6 +186,7 @@ class Epochs:
         injectors: Mapping[str, int],
         draining: bool = False,
         percentiles: Mapping[int, Mapping[str, int]] | None = None,
+        splitting: Mapping[str, str] | None = None,
     ) -> Manifest | None:
         """Write and return the manifest of an epoch; None if the epoch is completed already.
 
@@ -199,6 +200,7 @@ class Epochs:
             draining: Let every low watermark go to the end of time after this epoch's records.
             percentiles: Percentile -> injected stream -> what it publishes for that share; by
                 default, and at least, its low watermark.
+            splitting: Settings by which this epoch's input is cut into partitions.
 
         Raises:
             CheckpointMismatch: The epoch is not the next one.
@@ -246,6 +248,7 @@ class Epochs:
             chains={name: dict(known) for name, known in self._chains.items()},
             entry=self._last + 1,
             reports={name: dict(known) for name, known in self.authority.reports.items()},
+            splitting=dict(splitting or {}),
         )
         self._append(self.open)
         return self.open

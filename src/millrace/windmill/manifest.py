@@ -93,6 +93,8 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
             of another history is told.
         entry: The manifest's own number in the epoch log.
         reports: Computation -> interval id -> its last report.
+        splitting: Settings by which the input is cut into partitions, which are part of the ids of
+            injected records. Whoever runs the epoch knows what they mean.
     """
 
     epoch: int
@@ -107,6 +109,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
     chains: dict[str, dict[int, int]]
     entry: int
     reports: dict[str, dict[int, Report]]
+    splitting: dict[str, str] = {}
 
     def delivery_low_watermark_us(self, spec: ComputationSpec) -> int:
         """Return a computation's low watermark while the epoch's records are on their way to it.

@@ -6,8 +6,7 @@
     produced    computation number    : 15 | commit : 48    interval id : 30 | index : 33
 
 The first half is the origin, the second the place in it, so sorting by id puts records in the order
-in which their sender sent them. Spark SQL's ``monotonically_increasing_id`` is exactly the second
-half of an injected record's id.
+in which their sender sent them.
 
 Source: MillWheel 6.1.1: the system assigns unique ids to all records at production time.
 """
@@ -21,6 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 _INJECTED = 1 << 14
+#: How many bits of the second half count rows, as in Spark's ``monotonically_increasing_id``.
+ROW_BITS = 33
+LAST_ROW = (1 << ROW_BITS) - 1
 
 
 def record_id(origin: int, sequence: int) -> bytes:
@@ -50,10 +52,10 @@ def production_ids(
     >>> production_ids(1, 7, 0, 2)
     (281474976710663, array([0, 1]))
     """
-    first = interval << 33
+    first = interval << ROW_BITS
     return (computation << 48) | commit, np.arange(first, first + count, dtype=np.int64)
 
 
 def place(partition: Any, row: Any) -> Any:
-    """Return the second half of an id, as Spark's ``monotonically_increasing_id`` makes it."""
-    return (partition << 33) | row
+    """Return the second half of an id, given a partition of the source and a row in it."""
+    return (partition << ROW_BITS) | row

@@ -30,6 +30,19 @@ def test_a_field_becomes_the_timestamp() -> None:
         assert [out.value for out in h.outputs("times")] == [(10, False), (7, False)]
 
 
+def test_a_field_may_be_of_another_unit() -> None:
+    with mr.testing.Harness(moving(unit="ms")) as h:
+        h.inject("events", [({"at": 10}, 5)])
+        assert [out.value for out in h.outputs("times")] == [(10_000, False)]
+
+
+def test_a_field_that_looks_like_another_unit_is_an_error_that_says_so() -> None:
+    at_us = 1_700_000_000_000_000
+    h = mr.testing.Harness(moving())
+    with h, pytest.raises(mr.MillraceError, match=r'with_timestamps\(..., unit="ms"\)'):
+        h.inject("events", [({"at": at_us // 1000}, at_us)])
+
+
 def test_a_datetime_may_be_the_timestamp() -> None:
     p = mr.Pipeline("datetimes")
     p.inject("events", format=int)

@@ -11,6 +11,8 @@ from millrace.model.time import (
     LATEST_RECORD,
     duration_us,
     format_timestamp,
+    in_microseconds,
+    likelier_unit,
     timestamp_us,
 )
 
@@ -99,3 +101,52 @@ def test_a_duration_added_to_an_end_of_time_still_fits_64_bits():
 )
 def test_every_instant_can_be_shown(us, text):
     assert format_timestamp(us) == text
+
+
+NOW = 1_795_000_000 * mr.SECOND  # in November 2026
+
+
+@pytest.mark.parametrize(
+    ("unit", "number", "us"),
+    [
+        ("s", 3, 3_000_000),
+        ("ms", 3, 3_000),
+        ("us", 3, 3),
+        ("ns", 3_999, 3),
+        (None, 3, 3),
+    ],
+)
+def test_an_integer_of_a_unit(unit, number, us):
+    assert in_microseconds(number, unit) == us
+
+
+@pytest.mark.parametrize(
+    ("number", "unit"),
+    [
+        (0, None),
+        (999_999_999, None),
+        (1_000_000_000, "s"),
+        (1_795_000_000, "s"),
+        (1_795_000_001, None),
+        (999_999_999_999, None),
+        (1_000_000_000_000, "ms"),
+        (1_795_000_000_000, "ms"),
+        (1_795_000_000_001, None),
+        (1_000_000_000_000_000, None),
+        (NOW, None),
+    ],
+)
+def test_which_integers_are_hardly_microseconds(number, unit):
+    assert likelier_unit(number, NOW) == unit
+
+
+def test_a_unit_that_is_none():
+    p = mr.Pipeline("p")
+    with pytest.raises(PipelineError, match=r"inject\('s', unit\): 'millis' is no unit.*\"ms\""):
+        p.inject("s", timestamp="at", unit="millis")
+    with pytest.raises(PipelineError, match=r"unit='ms'\) has no column.*timestamp="):
+        p.inject("s", unit="ms")
+    with pytest.raises(PipelineError, match=r"WatermarkColumn\(unit\): 5 is no unit"):
+        mr.WatermarkColumn("until", unit=5)
+    with pytest.raises(PipelineError, match=r"with_timestamps\(unit\): 'm' is no unit"):
+        p.inject("s").with_timestamps("at", unit="m")
