@@ -151,8 +151,7 @@ class Unpicklable(Echo):
         self.lock = threading.Lock()
 
 
-class ReservedOut(mr.Computation):
-    inputs = {"words": mr.by("word")}
+class ReservedOut(Echo):
     outputs = {"echoes": Reserved}
 
 

@@ -19,6 +19,7 @@ from operator import itemgetter
 from typing import Any
 
 from millrace.compile.topology import ComputationSpec, Topology
+from millrace.model.computation import lacks_hook
 from millrace.model.errors import (
     CoderError,
     InvariantViolation,
@@ -480,6 +481,7 @@ class Machine:
             _taking_panes(user.process_record) if self.spec.paned else user.process_record
         )
         self._process_timer: Callable[[Timer], None] = user.process_timer
+        self._has_process_timer = not lacks_hook(user, "process_timer")
         bound: dict[str, Any] = {
             "produce": self._produce,
             "set_timer": self._set_timer,
@@ -526,6 +528,11 @@ class Machine:
     ) -> None:
         at_us = _instant(at, "set_timer")
         hold_us = None if hold is None else _instant(hold, "set_timer, hold")
+        if not self._has_process_timer:
+            raise PipelineError(
+                f"set_timer({tag!r}): {self.spec.name} has no process_timer, so the timer could "
+                "not fire. Define process_timer(self, timer)."
+            )
         if domain is not LOW_WATERMARK and domain not in _DOMAINS:
             raise PipelineError(
                 f"set_timer({tag!r}, domain={domain!r}): expected LOW_WATERMARK or WALL_TIME."
