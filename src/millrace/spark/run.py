@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import signal
 import tempfile
@@ -31,8 +32,9 @@ from millrace.model.pipeline import Pipeline
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.lifting import Payoff
 from millrace.spark.binding import bind_sinks, claim_sinks
+from millrace.spark.console import Quiet
 from millrace.spark.external import external
-from millrace.spark.failure import explain
+from millrace.spark.failure import failed
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import intervals_for, is_local, tasks_for
@@ -50,6 +52,8 @@ from millrace.store import is_object_store, local_path, open_location
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.explain import Explanation, explain_watermark
 from millrace.windmill.history import History
+
+_log = logging.getLogger("millrace")
 
 #: An epoch without data costs Spark a few tenths of a second, so an idle pipeline has one in ten
 #: seconds; a due timer or a low watermark on the move does not wait for it.
@@ -130,6 +134,7 @@ def start(
     has_offsets = has_progress(spark, progress)
     home = "" if is_object_store(checkpoint) or not is_local(spark) else str(local_path(checkpoint))
     scratch.mkdir(mode=0o700)
+    console = Quiet(spark)
     try:
         alarm = Alarm(scratch / "alarm")
         alarm.ring_in(0)
@@ -152,6 +157,7 @@ def start(
             gates,
             scratch,
             clock or _now_us,
+            console,
         )
         run._hold_back()
         rows = plan.rows(epochs.interval_counts())
@@ -169,8 +175,10 @@ def start(
             with local_progress_files(spark):
                 return query.start()
 
+        console.begin()
         run.launch(start_query)
     except BaseException:
+        console.end()
         shutil.rmtree(scratch, ignore_errors=True)
         raise
     return run
@@ -212,6 +220,7 @@ class Run:
         gates: dict[str, Gate],
         scratch: Path,
         clock: Callable[[], int],
+        console: Quiet,
     ) -> None:
         self.query: Any = None
         self._start_query: Callable[[], Any]
@@ -225,6 +234,8 @@ class Run:
         self._gates = gates
         self._scratch = scratch
         self._clock = clock
+        self._console = console
+        self._waiting = 0
         self._turn = threading.Lock()
         self._news = threading.Condition()
         self._begun = 0
@@ -234,7 +245,7 @@ class Run:
         self._stopping = False
         self._stop_sent = threading.Event()
         self._interrupted = False
-        self._error: BaseException | None = None
+        self._error: MillraceError | None = None
         self._housekeeping = housekeeping
         self._progress = Progress(housekeeping)
         self._payoff = Payoff()
@@ -250,7 +261,7 @@ class Run:
         """Wait until the run ends; return whether it has.
 
         Raises:
-            RunFailed: It ended with an error, which is attached.
+            RunFailed: It ended with an error; the cause is attached, and a log named.
         """
         return self._wait_until(lambda: False, timeout)
 
@@ -348,9 +359,13 @@ class Run:
             self._run_epoch(rows, number)
         except _Stopped:
             raise
-        except BaseException as error:
-            self._error = error
+        except MillraceError as error:
+            self._fail(error)
             raise
+        except BaseException as error:  # noqa: BLE001  # whatever it was, the run is over
+            self._fail(failed(self._topology.name, error, rows.sparkSession))
+            # Spark logs what is raised here with all that it came from.
+            raise RunFailed(str(self._error)) from None
         finally:
             self._turn.release()
             with self._news:
@@ -360,6 +375,12 @@ class Run:
             # batch has to be refused, which Spark logs at length.
             self._stop_sent.wait(10)
             time.sleep(0.05)
+
+    def _fail(self, error: MillraceError) -> None:
+        self._error = error
+        if not self._waiting:
+            headline = str(error).split("\n", 1)[0]
+            _log.error("%s\nrun.wait() says the whole of it.", headline)
 
     def _run_epoch(self, rows: DataFrame, number: int) -> None:
         epochs = self._epochs
@@ -441,7 +462,7 @@ class Run:
     def _wait_until(self, reached: Callable[[], bool], timeout: Duration | None) -> bool:
         """Wait for a condition, or the run's end; return whether the run has ended."""
         deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
-        with self._signals():
+        with self._signals(), self._awaited():
             while self._active() and not reached():
                 if self._interrupted or self._epochs.drained:
                     self.stop()
@@ -475,6 +496,17 @@ class Run:
         return True
 
     @contextmanager
+    def _awaited(self) -> Iterator[None]:
+        """Let a failure be told by who waits for it, and by nobody else."""
+        with self._news:
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._news:
+                self._waiting -= 1
+
+    @contextmanager
     def _signals(self) -> Iterator[None]:
         """Let Ctrl-C and SIGTERM stop the run while the main thread waits for it."""
         if threading.current_thread() is not threading.main_thread():
@@ -506,9 +538,10 @@ class Run:
             raise superseded from cause
         if isinstance(cause, MillraceError):
             raise cause
-        raise RunFailed(explain(self._topology.name, cause)) from cause
+        raise failed(self._topology.name, cause, self._console.spark) from None
 
     def _close(self) -> None:
+        self._console.end(failed=self._error is not None)
         self._housekeeping.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
