@@ -132,6 +132,9 @@ def _topology() -> Topology:
     class Count(mr.Computation):
         inputs = {"events": mr.by_key()}
 
+        def process_record(self, record: mr.Record) -> None:
+            """Do nothing."""
+
     p = mr.Pipeline("authority")
     p.inject("events")
     p.add(Count)

@@ -9,6 +9,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import MillraceError, RunFailed, ZombieWriter
+from millrace.spark.console import Quiet
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.run import Run
 from millrace.store import MemoryHardState
@@ -66,6 +67,7 @@ class Drivers:
             gates={},
             scratch=self.folder,
             clock=lambda: 0,
+            console=Quiet(nothing),
         )
         left = list(queries)
         run.launch(lambda: left.pop(0))

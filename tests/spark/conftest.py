@@ -58,6 +58,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.adaptive.enabled", "false")
             .config("spark.ui.enabled", "false")
+            .config("spark.millrace.quiet", "false")  # it has a test of its own
             .config("spark.ui.showConsoleProgress", "false")
             .getOrCreate()
         )

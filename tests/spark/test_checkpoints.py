@@ -215,8 +215,7 @@ class Unpicklable(Echo):
         self.lock = threading.Lock()
 
 
-class ReservedOut(mr.Computation):
-    inputs = {"words": mr.by("word")}
+class ReservedOut(Echo):
     outputs = {"echoes": Reserved}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from millrace.compile.hooks import hook_problems
 from millrace.compile.publishers import letters_on
 from millrace.model.computation import Computation
 from millrace.model.errors import PipelineError
@@ -45,6 +46,7 @@ def check_subscriptions(
                 f"computation {name!r} has no inputs, so it would never run. "
                 'Declare inputs = {"stream": mr.by("field")}.'
             )
+        problems += hook_problems(name, computation)
         for stream, extractor in computation.inputs.items():
             known(stream, f"computation {name!r}")
             if not isinstance(extractor, KeyExtractor):

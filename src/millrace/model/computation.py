@@ -228,6 +228,16 @@ class Computation:
         )
 
 
+def lacks_hook(computation: Computation, hook: str) -> bool:
+    """Return whether a computation leaves ``process_record`` or ``process_timer`` undefined.
+
+    >>> lacks_hook(Computation(), "process_timer")
+    True
+    """
+    # Of the instance: a hook may be set in __init__.
+    return getattr(getattr(computation, hook), "__func__", None) is getattr(Computation, hook)
+
+
 def state_cells(computation: Computation) -> dict[str, StateCell]:
     """Return a computation's declared state cells by name, base classes' first.
 

@@ -21,11 +21,13 @@ Every message says what was given, what was expected, where it happened and what
     │   │   └── DamagedCache     so do those of a cache, which can be built again
     │   └── ZombieWriter         a newer run, or another attempt, owns what this one tried to write
     ├── SinkError                what stands behind a sink cannot be reached, or refuses records
-    ├── RunFailed                a run on Spark ended with an error (its cause is attached)
+    ├── RunFailed                a run on Spark ended with an error (cause and log are attached)
     └── InvariantViolation       the kernel broke one of its own rules: a bug in Millrace
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 
 class MillraceError(Exception):
@@ -97,7 +99,20 @@ class SinkError(MillraceError):
 
 
 class RunFailed(MillraceError):
-    """A run on Spark ended with an error; ``__cause__`` is what Spark reported."""
+    """A run on Spark ended with an error. Its message is all that a user needs.
+
+    Attributes:
+        cause: What Spark, or a sink, raised; not ``__cause__``, which would be printed with all of
+            Java's traces before the message.
+        log: Where the driver wrote those; None if it could not.
+    """
+
+    def __init__(
+        self, message: str, *, cause: BaseException | None = None, log: Path | None = None
+    ) -> None:
+        super().__init__(message)
+        self.cause = cause
+        self.log = log
 
 
 class InvariantViolation(MillraceError, AssertionError):

@@ -15,10 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.injectors.injector import Injector
 from millrace.injectors.publisher import Publisher
-from millrace.model.errors import MillraceError, PipelineError, RunFailed
+from millrace.model.errors import MillraceError, PipelineError
 from millrace.model.pipeline import Pipeline
 from millrace.spark.binding import bind_sinks, claim_sinks
-from millrace.spark.failure import explain
+from millrace.spark.console import Quiet
+from millrace.spark.failure import failed
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import tasks_for
 from millrace.spark.plan import SETTINGS, BatchPlan
@@ -46,7 +47,7 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
 
     Raises:
         PipelineError: The pipeline, or a source, cannot run. Nothing was written.
-        RunFailed: User code or Spark failed; the cause is attached.
+        RunFailed: User code or Spark failed; the cause is attached, and a log named.
     """
     topology = pipeline.build()
     sources = sources_of(topology, _no_injector)
@@ -70,13 +71,18 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
     bind_sinks(topology, f"batch {uuid4()}")
     claim_sinks(topology, epochs)
     rows = plan.rows(epochs.interval_counts())
+    quiet = Quiet(spark)
+    quiet.begin()
     try:
         with _settings(spark):
             outcome = run_job(plan, rows, manifest, topology.sinks)
     except MillraceError:
+        quiet.end(failed=True)
         raise
-    except Exception as error:
-        raise RunFailed(explain(pipeline.name, error, batch=True)) from error
+    except Exception as error:  # noqa: BLE001  # user code, a sink, or Spark
+        quiet.end(failed=True)
+        raise failed(pipeline.name, error, spark, batch=True) from None
+    quiet.end()
     epochs.complete(manifest, outcome.results, outcome.observed)
     progress = Progress()
     progress.add(outcome, time.perf_counter() - started)

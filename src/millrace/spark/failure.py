@@ -1,33 +1,91 @@
-"""What went wrong in a run, said first by the line that matters, not by the JVM's stack."""
+"""What went wrong in a run: the message that matters, and a log of all the rest."""
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+import tempfile
+import traceback
+from pathlib import Path
 
-_OURS = re.compile(r"^(?:pyspark\S*|millrace)\.(?:model\.)?errors\.(\w+): (.*)", re.DOTALL)
+from pyspark.sql import SparkSession
+
+from millrace.model.errors import RunFailed
+
+#: Where the traceback of a Python worker says what was raised; within a message it is indented.
+_RAISED = re.compile(r"^(?:\S+: )?millrace\.model\.errors\.(\w+): ", re.MULTILINE)
 _STACK = re.compile(
     r"\n\s*(?:at [\w.$]+\(|JVM stacktrace|Driver stacktrace|\tat |SQLSTATE: |=== Streaming Query)"
 )
+_JVM_TRACE = "spark.sql.pyspark.jvmStacktrace.enabled"
 
 
-def explain(pipeline: str, cause: BaseException | None, *, batch: bool = False) -> str:
-    """Return a message for a failed run.
+def failed(
+    pipeline: str, cause: BaseException, spark: SparkSession, *, batch: bool = False
+) -> RunFailed:
+    """Return the error that a failed run ends with; all that is known of it goes to a log.
 
     Args:
         pipeline: Its name.
         cause: What Spark raised: a Python worker's error arrives as text, traceback and all.
+        spark: The session.
         batch: Whether there is no checkpoint to go on from.
     """
+    message = explain(pipeline, cause, batch=batch)
+    log = _write_log(pipeline, message, cause, spark)
+    if log is not None:
+        message += f"\nThe whole of it, with Spark's own traces: {log}"
+    return RunFailed(message, cause=cause, log=log)
+
+
+def explain(pipeline: str, cause: BaseException, *, batch: bool = False) -> str:
+    """Return a message that begins with what matters, and not with the JVM's stack."""
     text = str(cause)
-    found = ""
-    for position in [match.start() for match in re.finditer(r"millrace\.model\.errors\.", text)]:
-        match = _OURS.match(text[position:])
-        if match is not None:
-            found = f"{match[1]}: {_STACK.split(match[2])[0].strip()}"
-    what = found or f"{type(cause).__name__}: {_STACK.split(text)[0].strip()}"
+    raised = list(_RAISED.finditer(text))
+    if raised:
+        what = f"{raised[-1][1]}: {_STACK.split(text[raised[-1].end() :])[0].strip()}"
+    else:
+        what = f"{type(cause).__name__}: {_STACK.split(text)[0].strip()}"
     after = (
         "The sinks have no part of it."
         if batch
         else "Everything committed before is safe; start again with the same checkpoint to go on."
     )
     return f"pipeline {pipeline!r} stopped: {what}\n{after}"
+
+
+def _write_log(
+    pipeline: str, message: str, cause: BaseException, spark: SparkSession
+) -> Path | None:
+    """Write what is known of a failure; return where, or None if that could not be written.
+
+    In the driver's temporary directory: that is there on every host, and a checkpoint may be a
+    bucket.
+    """
+    name = re.sub(r"[^\w.-]+", "-", pipeline)
+    now = dt.datetime.now(dt.UTC)
+    try:
+        text = f"{now:%Y-%m-%d %H:%M:%S} UTC\n{message}\n\n{_in_full(cause, spark)}"
+        with tempfile.NamedTemporaryFile(
+            "w", prefix=f"millrace-{name}-", suffix=".log", delete=False, encoding="utf-8"
+        ) as file:
+            file.write(text)
+    except OSError:
+        return None
+    return Path(file.name)
+
+
+def _in_full(cause: BaseException, spark: SparkSession) -> str:
+    """Return an exception with Java's side of it."""
+    try:
+        earlier = spark.conf.get(_JVM_TRACE, None)
+        spark.conf.set(_JVM_TRACE, "true")
+    except Exception:  # noqa: BLE001  # the session is gone, and Java's side with it
+        return "".join(traceback.format_exception(cause))
+    try:
+        return "".join(traceback.format_exception(cause))
+    finally:
+        if earlier is None:
+            spark.conf.unset(_JVM_TRACE)
+        else:
+            spark.conf.set(_JVM_TRACE, earlier)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import signal
 import tempfile
@@ -32,8 +33,9 @@ from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.lifting import Payoff
 from millrace.spark.binding import bind_sinks, claim_sinks
+from millrace.spark.console import Quiet
 from millrace.spark.external import external
-from millrace.spark.failure import explain
+from millrace.spark.failure import failed
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import intervals_for, is_local, tasks_for
@@ -52,6 +54,8 @@ from millrace.store import is_object_store, local_path, open_location
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.explain import Explanation, explain_watermark
 from millrace.windmill.history import History
+
+_log = logging.getLogger("millrace")
 
 #: An epoch without data costs Spark a few tenths of a second, so an idle pipeline has one in ten
 #: seconds; a due timer or a low watermark on the move does not wait for it.
@@ -132,6 +136,7 @@ def start(
     has_offsets = has_progress(spark, progress)
     home = "" if is_object_store(checkpoint) or not is_local(spark) else str(local_path(checkpoint))
     scratch.mkdir(mode=0o700)
+    console = Quiet(spark)
     try:
         alarm = Alarm(scratch / "alarm")
         alarm.ring_in(0)
@@ -155,6 +160,7 @@ def start(
             scratch,
             clock or _now_us,
             Splitting(spark),
+            console,
         )
         run._hold_back()
         rows = plan.rows(epochs.interval_counts())
@@ -172,8 +178,10 @@ def start(
             with local_progress_files(spark):
                 return query.start()
 
+        console.begin()
         run.launch(start_query)
     except BaseException:
+        console.end()
         shutil.rmtree(scratch, ignore_errors=True)
         raise
     return run
@@ -216,6 +224,7 @@ class Run:
         scratch: Path,
         clock: Callable[[], int],
         splitting: Splitting,
+        console: Quiet,
     ) -> None:
         self.query: Any = None
         self._start_query: Callable[[], Any]
@@ -231,6 +240,8 @@ class Run:
         self._scratch = scratch
         self._clock = clock
         self._splitting = splitting
+        self._console = console
+        self._waiting = 0
         self._turn = threading.Lock()
         self._news = threading.Condition()
         self._begun = 0
@@ -240,7 +251,7 @@ class Run:
         self._stopping = False
         self._stop_sent = threading.Event()
         self._interrupted = False
-        self._error: BaseException | None = None
+        self._error: MillraceError | None = None
         self._housekeeping = housekeeping
         self._progress = Progress(housekeeping)
         self._payoff = Payoff()
@@ -262,7 +273,7 @@ class Run:
         """Wait until the run ends; return whether it has.
 
         Raises:
-            RunFailed: It ended with an error, which is attached.
+            RunFailed: It ended with an error; the cause is attached, and a log named.
         """
         return self._wait_until(lambda: False, timeout)
 
@@ -360,9 +371,13 @@ class Run:
             self._run_epoch(rows, number)
         except _Stopped:
             raise
-        except BaseException as error:
-            self._error = error
+        except MillraceError as error:
+            self._fail(error)
             raise
+        except BaseException as error:  # noqa: BLE001  # whatever it was, the run is over
+            self._fail(failed(self._topology.name, error, rows.sparkSession))
+            # Spark logs what is raised here with all that it came from.
+            raise RunFailed(str(self._error)) from None
         finally:
             # An epoch that was begun before has been split; the next one's session is the user's.
             self._splitting.give_back()
@@ -374,6 +389,12 @@ class Run:
             # batch has to be refused, which Spark logs at length.
             self._stop_sent.wait(10)
             time.sleep(0.05)
+
+    def _fail(self, error: MillraceError) -> None:
+        self._error = error
+        if not self._waiting:
+            headline = str(error).split("\n", 1)[0]
+            _log.error("%s\nrun.wait() says the whole of it.", headline)
 
     def _run_epoch(self, rows: DataFrame, number: int) -> None:
         epochs = self._epochs
@@ -435,7 +456,7 @@ class Run:
     def _wait_until(self, reached: Callable[[], bool], timeout: Duration | None) -> bool:
         """Wait for a condition, or the run's end; return whether the run has ended."""
         deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
-        with self._signals():
+        with self._signals(), self._awaited():
             while self._active() and not reached():
                 if self._interrupted or self._epochs.drained:
                     self.stop()
@@ -469,6 +490,17 @@ class Run:
         return True
 
     @contextmanager
+    def _awaited(self) -> Iterator[None]:
+        """Let a failure be told by who waits for it, and by nobody else."""
+        with self._news:
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._news:
+                self._waiting -= 1
+
+    @contextmanager
     def _signals(self) -> Iterator[None]:
         """Let Ctrl-C and SIGTERM stop the run while the main thread waits for it."""
         if threading.current_thread() is not threading.main_thread():
@@ -500,9 +532,10 @@ class Run:
             raise superseded from cause
         if isinstance(cause, MillraceError):
             raise cause
-        raise RunFailed(explain(self._topology.name, cause)) from cause
+        raise failed(self._topology.name, cause, self._console.spark) from None
 
     def _close(self) -> None:
+        self._console.end(failed=self._error is not None)
         self._housekeeping.close()
         self._splitting.give_back()
         shutil.rmtree(self._scratch, ignore_errors=True)

@@ -5,6 +5,7 @@ Source: design.md, "Errors".
 
 from __future__ import annotations
 
+import textwrap
 import traceback
 from pathlib import Path
 from typing import Any
@@ -82,9 +83,13 @@ class Failures:
             return letter
         kind = TimerLoop if isinstance(error, TimerLoop) else UserCodeError
         raise kind(
-            f"{hook} of {self._computation} raised {letter.reason}\n  {_place(error)}\n"
-            + "".join(f"  {note}\n" for note in getattr(error, "__notes__", ()))
-            + f"  {where}\n"
+            f"{hook} of {self._computation} raised {letter.reason}
+"
+            + "".join(f"  {note}
+" for note in getattr(error, "__notes__", ()))
+            + f"  {where}
+{_place(error)}
+"
             "Nothing of this epoch was applied. Mend the code and start again from the same "
             "checkpoint, or declare a dead-letter stream, p.dead_letter(...), to set such records "
             "aside."
@@ -126,12 +131,20 @@ def _brief(value: Any) -> str:
 
 
 def _place(error: Exception) -> str:
-    """Return the line of user code that raised, or called what raised in Millrace."""
+    """Return the user's part of a traceback: their lines, and what they called of others."""
+    told = traceback.TracebackException.from_exception(error)
+    _leave_ours_out(told)
+    if told.stack:
+        return textwrap.indent("".join(told.format()).rstrip(), "  ")
     frames = traceback.extract_tb(error.__traceback__)
-    users = [frame for frame in frames if not frame.filename.startswith(_OURS)]
-    if not users and any("dataflow" in Path(frame.filename).parts for frame in frames):
-        return "in the grouping, which is Millrace's own, because of what it was given"
-    if not users:
-        return "when what it had changed in place was to be stored"
-    frame = users[-1]
-    return f"at {frame.filename}:{frame.lineno}, in {frame.name}: {frame.line or ''}"
+    if any("dataflow" in Path(frame.filename).parts for frame in frames):
+        return "  in the grouping, which is Millrace's own, because of what it was given"
+    return "  when what it had changed in place was to be stored"
+
+
+def _leave_ours_out(told: traceback.TracebackException) -> None:
+    """Leave Millrace's own frames out of a traceback, and of those of its causes."""
+    told.stack[:] = [frame for frame in told.stack if not frame.filename.startswith(_OURS)]
+    for cause in (told.__cause__, told.__context__):
+        if cause is not None:
+            _leave_ours_out(cause)

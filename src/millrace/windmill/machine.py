@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology
+from millrace.model.computation import lacks_hook
 from millrace.model.errors import (
     CoderError,
     InvariantViolation,
@@ -485,6 +486,7 @@ class Machine:
             self._taking_panes(user.process_record) if self.spec.paned else user.process_record
         )
         self._process_timer: Callable[[Timer], None] = user.process_timer
+        self._has_process_timer = not lacks_hook(user, "process_timer")
         bound: dict[str, Any] = {
             "produce": self._produce,
             "set_timer": self._set_timer,
@@ -580,6 +582,11 @@ class Machine:
     ) -> None:
         at_us = _instant(at, "set_timer")
         hold_us = None if hold is None else _instant(hold, "set_timer, hold")
+        if not self._has_process_timer:
+            raise PipelineError(
+                f"set_timer({tag!r}): {self.spec.name} has no process_timer, so the timer could "
+                "not fire. Define process_timer(self, timer)."
+            )
         if domain is not LOW_WATERMARK and domain not in _DOMAINS:
             raise PipelineError(
                 f"set_timer({tag!r}, domain={domain!r}): expected LOW_WATERMARK or WALL_TIME."

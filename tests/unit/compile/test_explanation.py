@@ -24,6 +24,9 @@ class Alarm(mr.Computation):
     productions = mr.WEAK
     delivery = mr.AT_LEAST_ONCE
 
+    def process_record(self, record: mr.Record) -> None:
+        """Do nothing."""
+
 
 def human(score: Score) -> bool:
     return not score.robot
@@ -175,6 +178,9 @@ def test_why_a_source_needs_python(feed: Any, reason: str | None) -> None:
 
 class Both(mr.Computation):
     inputs = {"scores": mr.by("team"), "counts": mr.by_key()}
+
+    def process_record(self, record: mr.Record) -> None:
+        """Do nothing."""
 
 
 def test_a_pipeline_that_cannot_run_is_refused() -> None:

@@ -7,7 +7,8 @@ from millrace.model.errors import PipelineError
 
 
 def computation(name, inputs, outputs=None):
-    return type(name, (mr.Computation,), {"inputs": inputs, "outputs": outputs or {}})
+    hooks = {"process_record": lambda *_: None}
+    return type(name, (mr.Computation,), {"inputs": inputs, "outputs": outputs or {}, **hooks})
 
 
 def by(*streams):

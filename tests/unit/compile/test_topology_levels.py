@@ -13,6 +13,7 @@ def computation(name, inputs, *outputs):
         {
             "inputs": {stream: mr.by_key() for stream in inputs},
             "outputs": dict.fromkeys(outputs, int),
+            "process_record": lambda *_: None,
         },
     )
 

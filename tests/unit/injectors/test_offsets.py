@@ -117,12 +117,15 @@ def test_a_gate_is_open_until_it_is_closed(tmp_path):
 
 
 def test_streams_that_meet_downstream_share_a_low_watermark():
-    def computation(**streams):
-        return type("C", (mr.Computation,), {"inputs": streams, "outputs": {}})
-
     class Left(mr.Computation):
         inputs = {"a": mr.by_key()}
         outputs = {"left": int}
+
+        def process_record(self, record):
+            pass
+
+    def computation(**streams):
+        return type("C", (Left,), {"inputs": streams, "outputs": {}})
 
     p = mr.Pipeline("meet")
     for stream in ("a", "b", "c"):

@@ -12,9 +12,13 @@ class Upper(mr.Computation):
     inputs = {"one": mr.by_key()}
     outputs = {"upper": int}
 
+    def process_record(self, record):
+        pass
 
-class Lower(mr.Computation):
+
+class Lower(Upper):
     inputs = {"upper": mr.by_key(), "two": mr.by_key()}
+    outputs = {}
 
 
 @pytest.fixture

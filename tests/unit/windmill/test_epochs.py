@@ -17,6 +17,9 @@ class Count(mr.Computation):
     outputs = {"counts": int}
     n = mr.ValueState(int)
 
+    def process_record(self, record):
+        pass
+
 
 def topology(*computations, format=dict):
     p = mr.Pipeline("p")

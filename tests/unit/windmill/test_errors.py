@@ -151,30 +151,3 @@ def test_the_epoch_after_a_failed_one_has_its_own_clock():
     h.inject("events", [(False, 0)])
 
     assert [output.value for output in h.outputs("times")] == [50]
-
-
-def test_a_computation_without_process_record_says_so():
-    class NoRecord(mr.Computation):
-        inputs = {"events": mr.by("key")}
-
-    p = mr.Pipeline("p")
-    p.inject("events")
-    p.add(NoRecord)
-
-    with pytest.raises(UserCodeError, match="NoRecord has inputs but no process_record"):
-        mr.testing.Harness(p).inject("events", [(event(1), 0)])
-
-
-def test_a_computation_without_process_timer_says_so():
-    class NoTimer(mr.Computation):
-        inputs = {"events": mr.by("key")}
-
-        def process_record(self, record):
-            self.set_timer("t", at=0, domain=mr.WALL_TIME)
-
-    p = mr.Pipeline("p")
-    p.inject("events")
-    p.add(NoTimer)
-
-    with pytest.raises(UserCodeError, match="NoTimer sets timers but has no process_timer"):
-        mr.testing.Harness(p).inject("events", [(event(1), 0)])

@@ -12,6 +12,9 @@ from millrace.windmill.journal import completions, latest
 class Pass(mr.Computation):
     inputs = {"events": mr.by_key()}
 
+    def process_record(self, record):
+        pass
+
 
 @pytest.fixture
 def state():

@@ -56,7 +56,7 @@ def test_it_crosses_the_whole_pipeline_in_one_epoch(harness):
 
 
 def test_it_is_the_minimum_over_all_senders(harness):
-    class Both(mr.Computation):
+    class Both(Pass):
         inputs = {"events": mr.by("key"), "others": mr.by("key")}
 
     h = harness(Both, streams=("events", "others"))

@@ -140,6 +140,9 @@ def test_once_all_is_undone_no_row_is_left(machine):
                 self.delete_timer("t")
                 self.hold(None)
 
+        def process_timer(self, timer):
+            raise AssertionError("it was deleted")
+
     p = mr.Pipeline("p")
     p.inject("events")
     p.add(Undo)

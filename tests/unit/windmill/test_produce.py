@@ -80,6 +80,9 @@ def test_a_production_that_no_consumer_can_key_is_refused_where_it_is_made(harne
     class Unkeyable(mr.Computation):
         inputs = {"out": mr.by(lambda _: None)}
 
+        def process_record(self, record):
+            pass
+
     h = harness(producing({"stream": "out", "value": "x"}), Unkeyable)
 
     with pytest.raises(UserCodeError, match="the key is None"):

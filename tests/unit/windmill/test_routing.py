@@ -12,6 +12,9 @@ class Consumer(mr.Computation):
     def __init__(self, extractor):
         self.inputs = {"events": extractor}
 
+    def process_record(self, record):
+        pass
+
 
 def router(*extractors, sink=False, step=None):
     p = mr.Pipeline("p")

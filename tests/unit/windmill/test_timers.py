@@ -311,6 +311,9 @@ def test_what_is_no_time_is_refused_where_the_timer_is_set(harness, at):
         def process_record(self, record):
             self.set_timer("t", at=at)
 
+        def process_timer(self, timer):
+            pass
+
     with pytest.raises(UserCodeError, match="is not a time"):
         harness(Wrong).inject("events", [({"key": "k"}, 0)])
 

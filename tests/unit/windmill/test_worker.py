@@ -34,6 +34,9 @@ class Count(mr.Computation):
         self.set_timer("t", at=100)
         self.produce("out", [self.n.get(), len(self.calls)])
 
+    def process_timer(self, timer):
+        raise AssertionError("no low watermark comes so far")
+
 
 class Attempts:
     """One epoch after the other on one checkpoint, by as many workers as a test wants."""
