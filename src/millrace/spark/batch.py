@@ -78,7 +78,7 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
     except Exception as error:
         raise RunFailed(explain(pipeline.name, error, batch=True)) from error
     epochs.complete(manifest, outcome.results, outcome.observed)
-    progress = Progress()
+    progress = Progress(topology.name)
     progress.add(outcome, time.perf_counter() - started)
     return progress.status(epochs, Publisher({}), state="drained")
 

@@ -236,7 +236,7 @@ class Run:
         self._interrupted = False
         self._error: BaseException | None = None
         self._housekeeping = housekeeping
-        self._progress = Progress(housekeeping)
+        self._progress = Progress(topology.name, housekeeping)
         self._payoff = Payoff()
 
     def launch(self, start_query: Callable[[], Any]) -> None:
