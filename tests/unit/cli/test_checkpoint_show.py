@@ -109,8 +109,17 @@ def test_a_missing_directory_is_no_checkpoint(millrace: Any, tmp_path: Path) -> 
     run = millrace("checkpoint", "show", str(tmp_path / "nowhere"))
 
     assert run.exit_code == 1
-    assert "is no directory" in run.output
+    assert "no checkpoint, there is nothing at that path" in run.output
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_file_is_no_checkpoint(millrace: Any, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("")
+
+    run = millrace("checkpoint", "show", str(tmp_path / "notes"))
+
+    assert run.exit_code == 1
+    assert "no checkpoint, it is a file" in run.output
 
 
 def test_a_directory_of_somebody_else_is_said(
