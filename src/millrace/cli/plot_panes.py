@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from millrace.cli.picture_file import save
 from millrace.cli.summary import open_checkpoint
 from millrace.dataflow.strategy import AccumulationMode
 from millrace.model.errors import PipelineError
@@ -57,9 +58,7 @@ def panes(
         mode=AccumulationMode[mode.upper()],
         title=title,
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=150)
-    click.echo(str(out))
+    save(figure, out)
 
 
 def written(rows: Path) -> Any:
