@@ -28,6 +28,9 @@ _WIDTH = 10_000
 
 _KIB = 1024
 
+#: An epoch that is under way for so many seconds is worth a word.
+_LONG_S = 5.0
+
 #: Columns that are left out where they say nothing of any computation.
 _RARE = ("duplicates", "dead letters", "behind", "oldest work", "next wall timer")
 
@@ -39,22 +42,32 @@ class _Table(NamedTuple):
     rows: list[tuple[str, ...]]
 
 
-def as_line(status: Status) -> str:
-    """Return a status in one line: what is most worth knowing first."""
+def as_line(status: Status, *, under_way: float = 0.0) -> str:
+    """Return a status in one line: what is most worth knowing first.
+
+    Args:
+        status: The status.
+        under_way: For how long the next epoch has been under way, in seconds.
+    """
     records = sum(status.injected.values())
-    parts = [
-        f"epoch {status.epoch}" if status.epoch >= 0 else "no epoch yet",
-        _count(records, "record"),
-    ]
-    if status.state == "running" and status.records_per_second:
-        parts.append(f"{status.records_per_second:,.0f}/s")
-    parts += _progress_of_time(status)
     dead = sum(counters.dead_letters for counters in status.counters.values())
     refused = sum(status.refused.values())
-    parts += [f"{status.late:,} late"] if status.late else []
-    parts += [f"{refused:,} refused"] if refused else []
-    parts += [_count(dead, "dead letter")] if dead else []
-    return f"{status.pipeline}: {status.state}, {', '.join(parts)}"
+    behind = _behind(status, status.low_watermark)
+    running = status.state == "running"
+    parts = [
+        (f"epoch {status.epoch}" if status.epoch >= 0 else "no epoch yet", True),
+        (_count(records, "record"), True),
+        (f"{status.records_per_second:,.0f}/s", running and status.records_per_second),
+        (f"{behind} behind", behind),
+        (f"{status.late:,} late", status.late),
+        (f"{refused:,} refused", refused),
+        (_count(dead, "dead letter"), dead),
+        # Of one that takes its usual time there is nothing to say.
+        (f"epoch {status.epoch + 1} for {under_way:,.0f} s", running and under_way >= _LONG_S),
+        (_time(status.low_watermark), True),
+    ]
+    said = ", ".join(part for part, there in parts if there)
+    return f"{status.pipeline}: {status.state}, {said}"
 
 
 def as_text(status: Status) -> str:
@@ -221,15 +234,13 @@ def _low_watermark(status: Status) -> str:
     return f"{said}, {behind} behind the newest record" if behind else said
 
 
-def _progress_of_time(status: Status) -> list[str]:
+def _time(low_watermark_us: int) -> str:
     """Return where event time is, for a line."""
-    if status.low_watermark >= MAX_TIMESTAMP:
-        return ["low watermark at the end of time"]
-    if status.low_watermark <= MIN_TIMESTAMP:
-        return ["no low watermark yet"]
-    behind = _behind(status, status.low_watermark)
-    said = f"low watermark {format_timestamp(status.low_watermark)}"
-    return [f"{behind} behind", said] if behind else [said]
+    if low_watermark_us >= MAX_TIMESTAMP:
+        return "low watermark at the end of time"
+    if low_watermark_us <= MIN_TIMESTAMP:
+        return "no low watermark yet"
+    return f"low watermark {format_timestamp(low_watermark_us)}"
 
 
 def _behind(status: Status, low_watermark_us: int) -> str:

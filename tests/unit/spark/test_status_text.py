@@ -9,6 +9,7 @@ import pytest
 
 import millrace as mr
 from millrace.spark.status import Status
+from millrace.spark.status_text import as_line
 from millrace.windmill.counters import Counters
 
 NINE = 1_795_165_200 * mr.SECOND  # 2026-11-20T09:00:00Z
@@ -155,7 +156,7 @@ def test_what_is_rare_is_shown_when_it_is_there() -> None:
 def test_repr_is_one_short_line() -> None:
     assert repr(IN_THE_MIDDLE) == (
         "<Status of zeitgeist: running, epoch 41, 1,234,567 records, 12,346/s, 1 h 30 min behind, "
-        "low watermark 2026-11-20T07:30:00Z, 3 late>"
+        "3 late, low watermark 2026-11-20T07:30:00Z>"
     )
     assert repr(BEFORE_ANYTHING) == (
         "<Status of zeitgeist: running, no epoch yet, 0 records, no low watermark yet>"
@@ -165,7 +166,15 @@ def test_repr_is_one_short_line() -> None:
 def test_a_line_says_what_went_wrong() -> None:
     bad = status(refused={"searches": 2}, counters={"Counter": Counters(dead_letters=1)}, epoch=3)
 
-    assert repr(bad).endswith("2 refused, 1 dead letter>")
+    assert "0 records, 2 refused, 1 dead letter, no" in as_line(bad)
+
+
+def test_a_line_says_when_an_epoch_takes_long() -> None:
+    assert ", epoch 42 for 75 s, low" in as_line(IN_THE_MIDDLE, under_way=75.2)
+    assert "epoch 42" not in as_line(IN_THE_MIDDLE, under_way=0.3)
+    stopped = dataclasses.replace(IN_THE_MIDDLE, state="stopped")
+    assert "epoch 42" not in as_line(stopped, under_way=75.2)
+    assert "/s" not in as_line(stopped)
 
 
 def test_a_notebook_gets_tables_and_no_markup_of_a_user() -> None:
