@@ -106,6 +106,7 @@ def test_status_from_start_to_end(
     caplog.clear()
     screen, printed = Terminal(), io.StringIO()
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(sys, "stdout", printed)
     run = tools.start(p)
@@ -115,8 +116,9 @@ def test_status_from_start_to_end(
     assert status.state == "drained"
     assert status.low_watermark == mr.MAX_TIMESTAMP
     assert f"reminders: running, epoch {epoch}, 3 records" in screen.getvalue()
+    # What was drawn before was cut at the edge.
     last = f"reminders: drained, epoch {status.epoch}, 3 records, 1 late, low watermark at the end"
-    assert screen.getvalue().count(last) == 1
+    assert screen.getvalue().count(f"{last} of time\n") == 1
     assert printed.getvalue() == ""
     assert caplog.messages == []
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.file_proxy import FileProxy
 from rich.live import Live
 from rich.spinner import Spinner
@@ -29,12 +29,17 @@ EVERY_S = 30.0
 _REDRAWN_PER_SECOND = 4
 
 
+_SPARKS_BAR = "spark.ui.showConsoleProgress"
+
+
 class Where(Enum):
     """Where progress is shown."""
 
     NOWHERE = "nowhere"
     #: A line that is drawn again while somebody waits for the run.
     TERMINAL = "terminal"
+    #: The same, and the line below it is Spark's, for the bar that it draws there.
+    ABOVE_SPARK = "above Spark's"
     #: Python's logging, or, where nobody has set that up, standard error.
     STDERR = "stderr"
     #: Python's logging alone.
@@ -46,8 +51,8 @@ def where_to_show(progress: bool, spark: Any, console: Console | None = None) ->
 
     Args:
         progress: Whether the user wants any.
-        spark: The session. In Spark's own shells it draws a progress bar on standard error, and two
-            that draw on one line leave nothing that can be read.
+        spark: The session. Where nobody has told it otherwise it draws a bar on standard error for
+            each of its stages, and two that draw on one line leave nothing that can be read.
         console: Of standard error; for tests.
     """
     if not progress:
@@ -56,8 +61,8 @@ def where_to_show(progress: bool, spark: Any, console: Console | None = None) ->
     if console.is_jupyter:
         return Where.LOG  # a thread's lines would turn up in whatever cell runs then
     if console.is_interactive and console.file.isatty():
-        spark_draws = spark.conf.get("spark.ui.showConsoleProgress", "false")
-        return Where.LOG if spark_draws == "true" else Where.TERMINAL
+        spark_draws = spark.conf.get(_SPARKS_BAR, "false") == "true"
+        return Where.ABOVE_SPARK if spark_draws else Where.TERMINAL
     return Where.STDERR
 
 
@@ -92,6 +97,7 @@ class ProgressDisplay:
     ) -> None:
         self._line = line
         self._where = where
+        self._draws = where in (Where.TERMINAL, Where.ABOVE_SPARK)
         self._console = console or stderr_console()
         self._going = going
         self._finishing = threading.Lock()
@@ -113,7 +119,7 @@ class ProgressDisplay:
         rich, that stays alone.
         """
         drawn_on = isinstance(sys.stdout, FileProxy) or isinstance(sys.stderr, FileProxy)
-        if self._where is not Where.TERMINAL or drawn_on or self._over.is_set():
+        if not self._draws or drawn_on or self._over.is_set():
             yield
             return
         with Live(
@@ -140,7 +146,7 @@ class ProgressDisplay:
             if self._over.is_set():
                 return
             self._over.set()
-        if self._where is Where.TERMINAL:
+        if self._draws:
             with suppress(OSError, ValueError):  # it was closed
                 self._console.print(line or self._line())
         elif self._where is not Where.NOWHERE:
@@ -155,8 +161,8 @@ class ProgressDisplay:
             with suppress(OSError, ValueError):
                 print(f"{now:%Y-%m-%dT%H:%M:%SZ} {line}", file=self._console.file, flush=True)
 
-    def _drawn(self) -> Spinner:
+    def _drawn(self) -> RenderableType:
         text = Text(self._line())
         text.truncate(max(1, self._console.width - 3), overflow="crop")
         self._spinner.update(text=text)
-        return self._spinner
+        return Group(self._spinner, "") if self._where is Where.ABOVE_SPARK else self._spinner

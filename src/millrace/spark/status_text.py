@@ -57,7 +57,7 @@ def as_line(status: Status, *, under_way: float = 0.0) -> str:
     parts = [
         (f"epoch {status.epoch}" if status.epoch >= 0 else "no epoch yet", True),
         (_count(records, "record"), True),
-        (f"{status.records_per_second:,.0f}/s", running and status.records_per_second),
+        (f"{_rate(status.records_per_second)}/s", running and status.records_per_second),
         (f"{behind} behind", behind),
         (f"{status.late:,} late", status.late),
         (f"{refused:,} refused", refused),
@@ -126,7 +126,7 @@ def _head(status: Status) -> list[tuple[str, str]]:
         epoch = f"{status.epoch} was the last to complete{took}"
     records = f"{sum(status.injected.values()):,}"
     if status.records_per_second:
-        records += f", {status.records_per_second:,.0f} a second in the last epochs"
+        records += f", {_rate(status.records_per_second)} a second in the last epochs"
     rows = [
         ("pipeline", status.pipeline),
         ("state", status.state),
@@ -255,6 +255,15 @@ def _rough(us: int) -> str:
     """Return a duration without digits that nobody reads."""
     digit_us = 100 * MILLISECOND if us >= SECOND else MILLISECOND if us >= MILLISECOND else 1
     return format_duration(round(us / digit_us) * digit_us)
+
+
+def _rate(per_second: float) -> str:
+    """Return a rate for a person.
+
+    >>> _rate(12_345.6), _rate(3.21), _rate(0.04)
+    ('12,346', '3.2', '0.04')
+    """
+    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
 
 
 def _size(size: int) -> str:

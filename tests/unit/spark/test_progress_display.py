@@ -81,7 +81,7 @@ def pauses(times: int) -> Any:
     ("progress", "screen", "spark_draws", "term", "where"),
     [
         (True, Terminal(), False, "xterm", Where.TERMINAL),
-        (True, Terminal(), True, "xterm", Where.LOG),
+        (True, Terminal(), True, "xterm", Where.ABOVE_SPARK),
         (True, Terminal(), False, "dumb", Where.STDERR),
         (True, io.StringIO(), False, "xterm", Where.STDERR),
         (False, Terminal(), False, "xterm", Where.NOWHERE),
@@ -136,6 +136,16 @@ def test_a_line_on_a_terminal_while_somebody_waits() -> None:
     assert "a warning\n" in drawn
     assert printed == "a sink prints\n"
     assert drawn.endswith(GONE)
+
+
+def test_spark_has_the_line_below_for_its_bar() -> None:
+    with terminal() as screen:
+        display = ProgressDisplay(lambda: "job: running", Where.ABOVE_SPARK)
+        with display.live():
+            pass
+
+    assert "- job: running\n" in screen.getvalue()  # there the cursor stands, and Spark draws
+    assert screen.getvalue().endswith(GONE * 2)
 
 
 def test_it_leaves_one_last_line() -> None:
