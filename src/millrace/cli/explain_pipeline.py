@@ -16,7 +16,7 @@ from millrace.model.errors import MillraceError, PipelineError
 from millrace.model.pipeline import Pipeline
 
 
-@click.command("explain")
+@click.command("explain", short_help="Show how a pipeline runs.")
 @click.argument("pipeline", metavar="MODULE:NAME")
 def explain(pipeline: str) -> None:
     """Print the stages of a pipeline, what is fused into them, its edges, keys and windows.

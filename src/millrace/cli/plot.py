@@ -13,7 +13,7 @@ from millrace.model.record import LateRecord
 from millrace.observe.watermark_plot import plot_watermarks
 
 
-@click.command("plot-watermarks")
+@click.command("plot-watermarks", short_help="Draw low watermarks of a run.")
 @click.argument("path")
 @click.option(
     "--out",

@@ -14,7 +14,7 @@ from millrace.model.errors import PipelineError
 from millrace.observe.pane_plot import plot_panes
 
 
-@click.command("plot-panes")
+@click.command("plot-panes", short_help="Draw panes that a sink wrote.")
 @click.argument("rows", type=click.Path(exists=True, path_type=Path), metavar="DIR")
 @click.option(
     "--out",
