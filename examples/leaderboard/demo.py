@@ -100,7 +100,7 @@ def replay(
     source = spark.readStream.schema(game.SCHEMA).parquet(str(arriving))
     pipeline = build(source, sink=lambda stream: mr.Parquet(out / stream))
     clock = GameClock(game.START)
-    run = pipeline.start(spark, checkpoint=str(out / "checkpoint"), clock=clock)
+    run = pipeline.start(spark, checkpoint=str(out / "checkpoint"), clock=clock, progress=False)
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
         until_us, last_us = game.START, int(scores["arrived"].max())

@@ -76,7 +76,7 @@ def _run(
     # Once this file is there, the run has no more to read; it is drained, or about to be.
     complete = found.directory.parent / "replayed"
     try:
-        run = pipeline.start(spark, checkpoint=str(checkpoint))
+        run = pipeline.start(spark, checkpoint=str(checkpoint), progress=False)
     except mr.MillraceError as refused:
         if not complete.exists():
             raise

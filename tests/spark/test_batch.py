@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -138,11 +139,15 @@ def test_a_batch_gives_what_a_stream_gives(spark: SparkSession, tools: Any) -> N
 SETTINGS = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.shuffle.partitions")
 
 
-def test_empty_input(spark: SparkSession, tools: Any) -> None:
+def test_empty_input(spark: SparkSession, tools: Any, caplog: pytest.LogCaptureFixture) -> None:
     sinks = {name: tools.Kept() for name in STREAMS}
 
-    status = _pipeline(tools.feed(DDL).bounded, sinks).run_batch(spark)
+    with caplog.at_level(logging.INFO, logger="millrace.progress"):
+        status = _pipeline(tools.feed(DDL).bounded, sinks).run_batch(spark)
 
+    assert caplog.messages[-1] == (
+        f"{status.pipeline}: drained, epoch 0, 0 records, low watermark at the end of time"
+    )
     assert all(sink.rows == [] for sink in sinks.values())
     assert (status.state, status.injected.get("rows", 0)) == ("drained", 0)
 

@@ -66,6 +66,8 @@ def test_files(tools: Any, tmp_path: Path) -> None:
     _write(folder, 10)
     with pytest.raises(RunFailed, match=r"InputLost: .*10\.log was truncated: 35 bytes"):
         tools.step(run)
+    # Not in an epoch, but when Spark asked the source for news.
+    assert run.status().state == "failed"
 
 
 class Numbers(mr.Injector):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import sys
 import threading
 import time
 from typing import Any
@@ -35,12 +38,24 @@ def _pipeline(tools: Any, computation: Any = Remind) -> tuple[mr.Pipeline, Any, 
     return p, feed, sink
 
 
-def test_status_from_start_to_end(tools: Any) -> None:
+class Terminal(io.StringIO):
+    """Standard error of somebody who looks."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_status_from_start_to_end(
+    tools: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, logger="millrace.progress")
     p, feed, sink = _pipeline(tools)
     run = tools.start(p)
     assert str(run.explain()) == str(p.explain())
     status = run.status()
     assert (status.state, status.epoch) == ("running", -1)
+    assert (status.pipeline, status.generation) == ("reminders", 1)
+    assert (status.oldest_work, status.wall_timers) == ({}, {})
     assert status.low_watermark == mr.MIN_TIMESTAMP
     assert status.lag is None
     tools.step(run)
@@ -67,6 +82,10 @@ def test_status_from_start_to_end(tools: Any) -> None:
     assert status.records_per_second > 0
     assert status.epoch_seconds > 0
     assert (status.replayed, status.repaired) == (0, 0)
+    assert status.oldest_work == {}
+    assert status.wall_timers == {"Remind": tools.T0 + 3600 * SECOND}
+    assert "low watermark  1970-01-01T00:00:09Z, 1 s behind the newest record\n" in str(status)
+    assert status.behind(status.low_watermarks["Remind"]) == 1.0
 
     # With no data and a timer for the wall clock: it fires when the clock gets there.
     tools.clock.now += 3600 * SECOND - 1
@@ -79,12 +98,29 @@ def test_status_from_start_to_end(tools: Any) -> None:
     epoch = run.status().epoch
     run.stop()
     assert run.status().state == "stopped"
+    # What a run says in a log ends with where it ended; on a terminal too, once.
+    assert caplog.messages[-1] == (
+        f"reminders: stopped, epoch {epoch}, 3 records, 1 s behind, 1 late, low watermark "
+        "1970-01-01T00:00:09Z"
+    )
+    caplog.clear()
+    screen, printed = Terminal(), io.StringIO()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(sys, "stdout", printed)
     run = tools.start(p)
-    assert run.status().epoch == epoch
-    assert run.status().injected == {"words": 3}
+    status = run.status()
+    assert (status.epoch, status.generation, status.injected) == (epoch, 2, {"words": 3})
     status = tools.finish(run)
     assert status.state == "drained"
     assert status.low_watermark == mr.MAX_TIMESTAMP
+    assert f"reminders: running, epoch {epoch}, 3 records" in screen.getvalue()
+    # What was drawn before was cut at the edge.
+    last = f"reminders: drained, epoch {status.epoch}, 3 records, 1 late, low watermark at the end"
+    assert screen.getvalue().count(f"{last} of time\n") == 1
+    assert printed.getvalue() == ""
+    assert caplog.messages == []
 
 
 class Soon(Remind):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from millrace.cli.summary import ComputationSummary, StreamSummary, Summary, read
 from millrace.cli.verify import verify as verify_checkpoint
-from millrace.model.time import SECOND, format_timestamp
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND, format_timestamp
+from millrace.spark.plain_text import PlainTable, in_words, size, text_of
 
-#: Wide enough for every column. Into a pipe or a file, rich would assume 80 columns and cut cells.
-_PIPE_WIDTH = 200
+#: Columns that are left out where they say nothing of any row.
+_RARE = (
+    "refused", "behind", "worst lateness", "dead letters", "duplicates", "next timer",
+    "next wall timer", "held at",
+)  # fmt: skip
 
 
 @click.group()
@@ -23,7 +22,7 @@ def checkpoint() -> None:
     """Look into a checkpoint."""
 
 
-@checkpoint.command()
+@checkpoint.command(short_help="Show where it stands.")
 @click.argument("path")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, times in microseconds.")
 def show(path: str, as_json: bool) -> None:
@@ -35,18 +34,13 @@ def show(path: str, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.format(_as_json(summary), indent=2))
         return
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
-    console.print(_head(summary))
-    if summary.streams:
-        console.print(_streams(summary.streams))
-    if summary.computations:
-        console.print(_computations(summary.computations))
-        console.print(_pending(summary.computations))
-        if any(one.counters.counted for one in summary.computations):
-            console.print(_counted(summary.computations))
+    made_of = (_work, _times, _stored, _counted)
+    tables = [_streams(summary.streams), *(make(summary.computations) for make in made_of)]
+    shown = [table.without_noughts(_RARE) for table in tables]
+    click.echo(text_of(_head(summary), shown))
 
 
-@checkpoint.command()
+@checkpoint.command(short_help="Check every checksum.")
 @click.argument("path")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
@@ -90,90 +84,122 @@ def _as_json(summary: Summary) -> bytes:
     return msgspec.json.encode(plain)
 
 
-def _head(summary: Summary) -> Table:
-    table = Table.grid(padding=(0, 2))
-    if summary.unfinished is not None:
-        unfinished = f"{summary.unfinished} (a run is in it, or the next run finishes it)"
-    else:
-        unfinished = "none"
-    for name, value in (
+def _head(summary: Summary) -> list[tuple[str, str]]:
+    state = {
+        "open": "open: a run can go on from here, or is under way",
+        "drained": "drained: the input has ended, and all results are out",
+    }
+    rows = [
         ("checkpoint", summary.location),
-        ("format", f"{summary.format} (made by millrace {summary.created_by})"),
+        ("format", f"{summary.format}, made by millrace {summary.created_by}"),
         ("pipeline", summary.pipeline),
         ("uuid", summary.uuid),
         ("generation", str(summary.generation)),
-        ("state", summary.state),
+        ("state", state[summary.state]),
         ("last epoch", _epoch(summary)),
-        ("unfinished epoch", unfinished),
-        ("on disk", ", ".join(f"{name} {size:,} bytes" for name, size in summary.sizes.items())),
-    ):
-        # Text, not a str: names of a user's may look like rich's markup.
-        table.add_row(Text(name, style="bold"), Text(value))
-    return table
+    ]
+    if summary.unfinished is not None:
+        unfinished = f"{summary.unfinished}: a run is in it, or the next run finishes it"
+        rows.append(("unfinished epoch", unfinished))
+    sizes = ", ".join(f"{name} {size(n)}" for name, n in summary.sizes.items())
+    return [*rows, ("on disk", sizes)]
 
 
 def _epoch(summary: Summary) -> str:
     if summary.wall_time is None:
-        return "none"
-    return f"{summary.epoch} (at {format_timestamp(summary.wall_time)})"
+        return "none has completed yet"
+    return f"{summary.epoch}, at {format_timestamp(summary.wall_time // SECOND * SECOND)}"
 
 
-def _streams(streams: list[StreamSummary]) -> Table:
-    table = _table("injected stream", "records", "refused", "newest", "low watermark")
-    for one in streams:
-        newest = "-" if one.newest is None else format_timestamp(one.newest)
-        low_watermark = format_timestamp(one.low_watermark)
-        _add(table, one.name, one.injected, one.refused, newest, low_watermark)
-    return table
-
-
-def _computations(computations: list[ComputationSummary]) -> Table:
-    table = _table(
-        "computation", "records", "late", "worst lateness", "timers", "productions",
-        "dead letters", "duplicates", "intervals", "commits", "in log", "snapshots",
+def _streams(streams: list[StreamSummary]) -> PlainTable:
+    return PlainTable(
+        ("injected stream", "records", "refused", "newest record", "low watermark", "behind"),
+        [
+            (
+                one.name, f"{one.injected:,}", f"{one.refused:,}", _instant(one.newest),
+                format_timestamp(one.low_watermark), _behind(one),
+            )
+            for one in streams
+        ],
     )  # fmt: skip
-    for one in computations:
-        counters = one.counters
-        worst = f"{counters.worst_lateness_us / SECOND:,.6g} s" if counters.late else "-"
-        _add(
-            table, one.name, counters.records, counters.late, worst, counters.timers,
-            counters.productions, counters.dead_letters, counters.duplicates_filtered,
-            one.intervals, one.commits, one.commits_in_log, one.snapshots,
-        )  # fmt: skip
-    return table
 
 
-def _pending(computations: list[ComputationSummary]) -> Table:
-    table = _table(
-        "computation", "low watermark", "shown to consumers", "next timer", "next wall-clock timer",
-        "held at",
+def _behind(stream: StreamSummary) -> str:
+    """Return how far an injector's low watermark is behind its newest record."""
+    if stream.newest is None or not MIN_TIMESTAMP < stream.low_watermark < MAX_TIMESTAMP:
+        return "-"
+    return in_words(max(0, stream.newest - stream.low_watermark))
+
+
+def _work(computations: list[ComputationSummary]) -> PlainTable:
+    """Return what computations did since the beginning."""
+    return PlainTable(
+        (
+            "computation", "records", "late", "worst lateness", "timers fired", "productions",
+            "dead letters", "duplicates",
+        ),
+        [
+            (
+                one.name,
+                f"{counters.records:,}",
+                f"{counters.late:,}",
+                in_words(counters.worst_lateness_us) if counters.late else "-",
+                f"{counters.timers:,}",
+                f"{counters.productions:,}",
+                f"{counters.dead_letters:,}",
+                f"{counters.duplicates_filtered:,}",
+            )
+            for one in computations
+            for counters in [one.counters]
+        ],
     )  # fmt: skip
-    for one in computations:
-        pending = [
-            "-" if at_us is None else format_timestamp(at_us)
-            for at_us in (one.next_timer, one.next_wall_timer, one.hold)
-        ]
-        low_watermark = format_timestamp(one.low_watermark)
-        _add(table, one.name, low_watermark, format_timestamp(one.output_low_watermark), *pending)
-    return table
 
 
-def _counted(computations: list[ComputationSummary]) -> Table:
+def _times(computations: list[ComputationSummary]) -> PlainTable:
+    """Return where computations stand in event time, and what they wait for."""
+    return PlainTable(
+        (
+            "computation", "low watermark", "shown to consumers", "next timer", "next wall timer",
+            "held at",
+        ),
+        [
+            (
+                one.name,
+                format_timestamp(one.low_watermark),
+                format_timestamp(one.output_low_watermark),
+                _instant(one.next_timer),
+                _instant(one.next_wall_timer),
+                _instant(one.hold),
+            )
+            for one in computations
+        ],
+    )  # fmt: skip
+
+
+def _stored(computations: list[ComputationSummary]) -> PlainTable:
+    return PlainTable(
+        ("computation", "key intervals", "commits made", "commits kept", "snapshots kept"),
+        [
+            (
+                one.name, f"{one.intervals:,}", f"{one.commits:,}", f"{one.commits_in_log:,}",
+                f"{one.snapshots:,}",
+            )
+            for one in computations
+        ],
+    )  # fmt: skip
+
+
+def _counted(computations: list[ComputationSummary]) -> PlainTable:
     """Return what computations counted themselves, such as elements that came too late."""
-    table = _table("computation", "counter", "count")
-    for one in computations:
-        for name, n in sorted(one.counters.counted.items()):
-            _add(table, one.name, name, n)
-    return table
+    return PlainTable(
+        ("computation", "counted itself", "count"),
+        [
+            (one.name, name, f"{n:,}")
+            for one in computations
+            for name, n in sorted(one.counters.counted.items())
+        ],
+    )
 
 
-def _table(first: str, *rest: str) -> Table:
-    table = Table()
-    table.add_column(first)
-    for name in rest:
-        table.add_column(name, justify="right")
-    return table
-
-
-def _add(table: Table, *cells: str | int) -> None:
-    table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else cell) for cell in cells))
+def _instant(us: int | None) -> str:
+    return "-" if us is None else format_timestamp(us)

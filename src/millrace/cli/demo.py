@@ -59,7 +59,7 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"millrace_examples.{name}")
 
 
-@demo.command()
+@demo.command(short_help="Spikes and dips in a year of flights.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -86,7 +86,7 @@ def zeitgeist(out: Path, live: Path | None, checkpoint: Path | None) -> None:
     _module("zeitgeist.demo").run_demo(out=out, live=live, checkpoint=checkpoint)
 
 
-@demo.command()
+@demo.command(short_help="An evening of a game, as it is reported.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),

@@ -9,7 +9,7 @@ from millrace.cli.summary import open_checkpoint
 from millrace.windmill import explain
 
 
-@click.command("explain-watermark")
+@click.command("explain-watermark", short_help="Say what a low watermark waits for.")
 @click.argument("path")
 @click.argument("computation", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, times in microseconds.")

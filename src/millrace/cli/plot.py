@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 import msgspec
 
+from millrace.cli.picture_file import save
 from millrace.cli.summary import open_checkpoint
 from millrace.model.record import LateRecord
 from millrace.observe.watermark_plot import plot_watermarks
 
 
-@click.command("plot-watermarks")
+@click.command("plot-watermarks", short_help="Draw low watermarks of a run.")
 @click.argument("path")
 @click.option(
     "--out",
@@ -44,9 +45,7 @@ def plot(
         late=None if late is None else _read_late(late),
         title=title,
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=150)
-    click.echo(str(out))
+    save(figure, out)
 
 
 def _read_late(late: Path) -> list[LateRecord]:

@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
+from millrace.cli.picture_file import save
 from millrace.cli.summary import open_checkpoint
 from millrace.dataflow.strategy import AccumulationMode
 from millrace.model.errors import PipelineError
 from millrace.observe.pane_plot import plot_panes
 
 
-@click.command("plot-panes")
+@click.command("plot-panes", short_help="Draw panes that a sink wrote.")
 @click.argument("rows", type=click.Path(exists=True, path_type=Path), metavar="DIR")
 @click.option(
     "--out",
@@ -57,9 +58,7 @@ def panes(
         mode=AccumulationMode[mode.upper()],
         title=title,
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=150)
-    click.echo(str(out))
+    save(figure, out)
 
 
 def written(rows: Path) -> Any:

@@ -119,12 +119,14 @@ def open_checkpoint(location: str) -> tuple[str, LocalHardState | ObjectHardStat
     if is_object_store(location):
         return location, open_location(location)
     path = local_path(location)
-    if not os.access(path, os.R_OK | os.X_OK) and path.exists():
+    if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
         raise StoreError(f"{location}: permission denied. Run as the user that runs the pipeline.")
     if not (path / "FORMAT").is_file():
-        what = "has no FORMAT file" if path.is_dir() else "is no directory"
+        what = "there is nothing at that path"
+        if path.exists():
+            what = "it has no FORMAT file" if path.is_dir() else "it is a file"
         raise CheckpointMismatch(
-            f"{location}: no checkpoint, it {what}. Give the directory that the run got as "
+            f"{location}: no checkpoint, {what}. Give the directory that the run got as "
             'p.start(spark, checkpoint="...").'
         )
     return str(path), open_location(location)

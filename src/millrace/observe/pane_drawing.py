@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millrace.dataflow.strategy import ACCUMULATING, DISCARDING, AccumulationMode
 from millrace.model.pane import EARLY, LATE, ON_TIME, Window
 from millrace.observe.labels import Labels
-from millrace.observe.two_clocks import Scale
+from millrace.observe.two_clocks import Scale, ends_of
 from millrace.testing.output import Output
 
 if TYPE_CHECKING:
@@ -56,14 +56,15 @@ class Drawing:
         walls = [*(point[0] for point in points), *(o.pane.production_time for o in panes)]
         if not events:  # a global window, and no records: all there is to see is the low watermark
             events = [us for _, us in line if abs(us) < 1 << 62] or walls
-        wide, high = max(events) - min(events) or 2, max(walls) - min(walls) or 2
+        (left, right), (bottom, top) = ends_of(events, walls)
+        wide, high = right - left, top - bottom
         # What the low watermark does soon after the last pane belongs to the story.
         soon = [wall for wall, _ in line if wall <= max(walls) + high // 8]
         self._limits = _Box(
-            min(events) - wide // 25 - 1,
-            max(events) + wide // 25 + 1,
-            min(walls) - high // 12 - 1,
-            max([*walls, *soon]) + high // 12 + 1,
+            left - wide // 25 - 1,
+            right + wide // 25 + 1,
+            bottom - high // 12 - 1,
+            max([top, *soon]) + high // 12 + 1,
         )
         limits = self._limits
         self._scale = Scale([(max(limits.bottom, min(walls)), min(events))])

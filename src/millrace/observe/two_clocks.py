@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millrace.model.errors import PipelineError
-from millrace.model.time import DAY, HOUR
+from millrace.model.time import DAY, HOUR, SECOND
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,6 +63,25 @@ class Scale:
             formatter = ConciseDateFormatter(locator, show_offset=self._era)  # type: ignore[no-untyped-call]
             axis.set_major_locator(locator)
             axis.set_major_formatter(formatter)
+
+
+def ends_of(events: Sequence[int], walls: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return from when to when a picture of these instants goes, in event and processing time.
+
+    An axis of one instant has no span of its own, and its ticks would be parts of a microsecond. It
+    gets that of the other axis, or a second, around the instant.
+
+    >>> ends_of([50, 50], [0, 30]), ends_of([SECOND], [2 * SECOND])
+    (((35, 65), (0, 30)), ((500000, 1500000), (1500000, 2500000)))
+    """
+    wide, high = max(events) - min(events), max(walls) - min(walls)
+    return _ends(events, wide or high or SECOND), _ends(walls, high or wide or SECOND)
+
+
+def _ends(instants: Sequence[int], span: int) -> tuple[int, int]:
+    low, high = min(instants), max(instants)
+    missing = span - (high - low)
+    return low - missing // 2, high + missing - missing // 2
 
 
 def new_axes() -> Axes:

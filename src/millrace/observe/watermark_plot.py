@@ -14,7 +14,7 @@ from millrace.compile.topology import INJECTOR
 from millrace.model.errors import PipelineError
 from millrace.model.record import LateRecord
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
-from millrace.observe.two_clocks import Scale, new_axes
+from millrace.observe.two_clocks import Scale, ends_of, new_axes
 from millrace.store import open_location
 from millrace.windmill.history import History, Moment
 from millrace.windmill.journal import completions
@@ -65,8 +65,8 @@ def plot_watermarks(
         A matplotlib Figure: a notebook shows it, ``figure.savefig("lag.svg")`` keeps it.
 
     Raises:
-        PipelineError: No epoch has completed yet, there is no such computation, or matplotlib is
-            not installed (``pip install 'millrace[plots]'``).
+        PipelineError: No epoch has completed yet, no low watermark was at any time, there is no
+            such computation, or matplotlib is not installed (``pip install 'millrace[plots]'``).
     """
     moments = moments_of(source)
     known = list(moments[-1].inputs)
@@ -80,12 +80,15 @@ def plot_watermarks(
     crosses = _late(source, moments, late, shown)
     scale = Scale([*_everything(moments), *points, *crosses])
     injectors = sorted(name for name in moments[-1].outputs if name.startswith(INJECTOR))
+    drawn = [*points, *crosses]
     for name in injectors:
         line = _line(moments, [moment.outputs.get(name) for moment in moments])
+        drawn += line
         label = f"injector of {name.removeprefix(INJECTOR)}"
         _draw(axes, scale, line, label=label, color="0.55", linewidth=1.0, linestyle=":")
     for n, name in enumerate(shown):
         line = _line(moments, [moment.inputs.get(name) for moment in moments])
+        drawn += line
         # Lines that are the same are told apart by their width.
         _draw(axes, scale, line, label=name, linewidth=1.2 + 1.6 * (len(shown) - 1 - n))
         for percentile in percentiles:
@@ -116,7 +119,13 @@ def plot_watermarks(
             zorder=4,
             label="late records",
         )
+    if not drawn:
+        raise PipelineError(
+            f"there is nothing to draw: in {len(moments)} epochs each low watermark was before "
+            "time or at the end of time. A run that goes on, or one with more epochs, has some."
+        )
     _ideal(axes, scale)
+    _widen(axes, scale, drawn)
     scale.finish(axes, title or "Low watermarks")
     axes.legend(loc="best", fontsize="small", framealpha=0.9)
     return axes.figure  # type: ignore[return-value]  # a SubFigure has no axes of its own here
@@ -169,12 +178,23 @@ def _line(moments: Sequence[Moment], values: Sequence[int | None]) -> list[tuple
     ]
 
 
+def _widen(axes: Axes, scale: Scale, drawn: list[tuple[int, int]]) -> None:
+    """Give an axis that shows a single instant a span."""
+    walls, events = [wall for wall, _ in drawn], [event for _, event in drawn]
+    across, upwards = ends_of(events, walls)
+    if min(events) == max(events):
+        axes.set_xlim(*scale.of(across))
+    if min(walls) == max(walls):
+        axes.set_ylim(*scale.of(upwards))
+
+
 def _draw(axes: Axes, scale: Scale, line: list[tuple[int, int]], **style: Any) -> None:
     # A low watermark stands until the epoch that moves it: upwards first, then to the right.
     axes.plot(
         scale.of([event for _, event in line]),
         scale.of([wall for wall, _ in line]),
         drawstyle="steps-pre",
+        marker="o" if len(line) == 1 else None,  # a line of one point would not be seen
         **style,
     )
 

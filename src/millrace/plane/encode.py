@@ -73,7 +73,10 @@ class _Run:
         stream, task = source.stream, self._task
         if stream not in self._injections:
             partition = rows.column("sequence")[0].as_py() >> ROW_BITS
-            self._injections[stream] = Injection(task, stream, partition, self._outbox, self.report)
+            times = task.event_times(stream)
+            self._injections[stream] = Injection(
+                task, stream, partition, self._outbox, self.report, times
+            )
         struct = rows.column(f"s{source.number}")
         values = task.runtime.readers[stream].read(struct)
         for n in values.refused:

@@ -23,13 +23,17 @@ from millrace.spark.failure import failed
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import tasks_for
 from millrace.spark.plan import SETTINGS, BatchPlan
+from millrace.spark.progress_display import ProgressDisplay, where_to_show
 from millrace.spark.source import sources_of
 from millrace.spark.status import Progress, Status
+from millrace.spark.status_text import as_line
 from millrace.store import MemoryHardState
 from millrace.windmill.epochs import Epochs
 
 
-def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = None) -> Status:
+def run_batch(
+    pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = None, progress: bool = True
+) -> Status:
     """Run a pipeline over bounded input, to its end.
 
     A key's records come in order of timestamp, then both clocks go to the end of time and its
@@ -41,6 +45,8 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
         spark: A session.
         tasks: Tasks a level; by default the session's parallelism, as for :func:`start`. More are
             smaller, and less is lost with one that fails.
+        progress: Whether to say on standard error that it is under way: on a terminal in a line,
+            else in one of the logger ``millrace.progress`` every 30 seconds and at the end.
 
     Returns:
         What was done: records, refusals, and counters for each computation.
@@ -73,20 +79,30 @@ def run_batch(pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = No
     rows = plan.rows(epochs.interval_counts())
     quiet = Quiet(spark)
     quiet.begin()
+    state_of_it = "batch under way for"
+
+    def line() -> str:
+        return f"{pipeline.name}: {state_of_it} {time.perf_counter() - started:,.0f} s"
+
+    display = ProgressDisplay(line, where_to_show(progress, spark))
+    display.start()
     try:
-        with _settings(spark):
+        with _settings(spark), display.live():
             outcome = run_job(plan, rows, manifest, topology.sinks)
-    except MillraceError:
+    except BaseException as error:
+        state_of_it = "batch failed after"
+        display.finish()
         quiet.end(failed=True)
-        raise
-    except Exception as error:  # noqa: BLE001  # user code, a sink, or Spark
-        quiet.end(failed=True)
+        if isinstance(error, MillraceError) or not isinstance(error, Exception):
+            raise
         raise failed(pipeline.name, error, spark, batch=True) from None
     quiet.end()
     epochs.complete(manifest, outcome.results, outcome.observed)
-    progress = Progress()
-    progress.add(outcome, time.perf_counter() - started)
-    return progress.status(epochs, Publisher({}), state="drained")
+    seen = Progress(topology.name)
+    seen.add(outcome, time.perf_counter() - started)
+    status = seen.status(epochs, Publisher({}), state="drained")
+    display.finish(as_line(status))
+    return status
 
 
 def _no_injector(stream: str, injector: Injector) -> DataFrame:

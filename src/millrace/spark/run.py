@@ -40,6 +40,7 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import intervals_for, is_local, tasks_for
 from millrace.spark.plan import SETTINGS, StreamPlan
+from millrace.spark.progress_display import ProgressDisplay, Where, where_to_show
 from millrace.spark.progress_files import (
     ProgressFiles,
     has_progress,
@@ -49,6 +50,7 @@ from millrace.spark.progress_files import (
 from millrace.spark.source import sources_of
 from millrace.spark.splitting import Splitting
 from millrace.spark.status import Progress, Status
+from millrace.spark.status_text import as_line
 from millrace.spark.ticks import Alarm, ticks
 from millrace.store import is_object_store, local_path, open_location
 from millrace.windmill.epochs import Epochs
@@ -81,6 +83,7 @@ def start(
     spark_checkpoint: str | None = None,
     trigger: str = _TRIGGER,
     clock: Callable[[], int] | None = None,
+    progress: bool = True,
 ) -> Run:
     """Run a pipeline on Spark until it is stopped, from where its checkpoint stands.
 
@@ -99,6 +102,9 @@ def start(
             checkpoint. Durable too: without it a run cannot go on.
         trigger: Spark's processing-time interval: how often to look for data when there was none.
         clock: Wall-clock microseconds since 1970; by default the machine's.
+        progress: Whether to say on standard error how far it is: on a terminal in a line that is
+            there while ``wait``, ``process_available`` or ``drain`` wait, else in a line of the
+            logger ``millrace.progress`` every 30 seconds and at the end.
 
     Returns:
         The handle.
@@ -132,8 +138,8 @@ def start(
     if intervals < 1 or intervals & (intervals - 1):
         raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")
     plan = StreamPlan(topology, sources, tasks=tasks)
-    progress = progress_location(checkpoint, spark_checkpoint)
-    has_offsets = has_progress(spark, progress)
+    offsets = progress_location(checkpoint, spark_checkpoint)
+    has_offsets = has_progress(spark, offsets)
     home = "" if is_object_store(checkpoint) or not is_local(spark) else str(local_path(checkpoint))
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
@@ -145,7 +151,7 @@ def start(
         state = open_location(checkpoint, pipeline=pipeline.name)
         bind_sinks(topology, state.uuid)
         epochs = Epochs(topology, state, intervals=intervals)
-        _check_progress(checkpoint, epochs, progress, has_offsets=has_offsets)
+        _check_progress(checkpoint, epochs, offsets, has_offsets=has_offsets)
         claim_sinks(topology, epochs)
         plan.attach(state, cache or (f"{home}/cache" if home else ""))
         run = Run(
@@ -154,13 +160,14 @@ def start(
             plan,
             publisher,
             Housekeeping(state),
-            ProgressFiles(progress),
+            ProgressFiles(offsets),
             alarm,
             gates,
             scratch,
             clock or _now_us,
             Splitting(spark),
             console,
+            where_to_show(progress, spark),
         )
         run._hold_back()
         rows = plan.rows(epochs.interval_counts())
@@ -168,12 +175,12 @@ def start(
             rows.unionByName(nothing, allowMissingColumns=True)
             .writeStream.queryName(f"millrace: {pipeline.name}")
             .foreachBatch(run.epoch)
-            .option("checkpointLocation", progress)
+            .option("checkpointLocation", offsets)
             .trigger(processingTime=trigger)
         )
 
         def start_query() -> Any:
-            if "://" in progress:
+            if "://" in offsets:
                 return query.start()
             with local_progress_files(spark):
                 return query.start()
@@ -225,6 +232,7 @@ class Run:
         clock: Callable[[], int],
         splitting: Splitting,
         console: Quiet,
+        shown: Where,
     ) -> None:
         self.query: Any = None
         self._start_query: Callable[[], Any]
@@ -253,8 +261,11 @@ class Run:
         self._interrupted = False
         self._error: MillraceError | None = None
         self._housekeeping = housekeeping
-        self._progress = Progress(housekeeping)
+        self._progress = Progress(topology.name, housekeeping)
         self._payoff = Payoff()
+        self._display = ProgressDisplay(self._line, shown, going=self._goes_on)
+        self._ended = False
+        self._epoch_since: float | None = None
 
     def launch(self, start_query: Callable[[], Any]) -> None:
         """Start the query, and keep how: see :meth:`_active`."""
@@ -266,6 +277,7 @@ class Run:
         except BaseException:
             self._splitting.give_back()
             raise
+        self._display.start()
 
     # -- the user's side ---------------------------------------------------------------------------
 
@@ -324,14 +336,8 @@ class Run:
         self._close()
 
     def status(self) -> Status:
-        """Return where the run stands."""
-        if self._epochs.drained:
-            state = "drained"
-        elif self._active():
-            state = "running"
-        else:
-            state = "stopped" if self._stopping or self._error is None else "failed"
-        return self._progress.status(self._epochs, self._publisher, state=state)
+        """Return where the run stands. Print it; a notebook shows it as tables."""
+        return self._status(active=self._active())
 
     @property
     def history(self) -> History:
@@ -368,6 +374,7 @@ class Run:
             if self._stopping or self._epochs.drained:
                 # To return would tell Spark that the batch is done.
                 raise _Stopped
+            self._epoch_since = time.monotonic()
             self._run_epoch(rows, number)
         except _Stopped:
             raise
@@ -381,6 +388,7 @@ class Run:
         finally:
             # An epoch that was begun before has been split; the next one's session is the user's.
             self._splitting.give_back()
+            self._epoch_since = None
             self._turn.release()
             with self._news:
                 self._news.notify_all()
@@ -456,7 +464,7 @@ class Run:
     def _wait_until(self, reached: Callable[[], bool], timeout: Duration | None) -> bool:
         """Wait for a condition, or the run's end; return whether the run has ended."""
         deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
-        with self._signals(), self._awaited():
+        with self._signals(), self._awaited(), self._display.live():
             while self._active() and not reached():
                 if self._interrupted or self._epochs.drained:
                     self.stop()
@@ -481,8 +489,10 @@ class Run:
         with self._news:
             if self.query.isActive:
                 return True
-            collided = "Multiple streaming" in str(self.query.exception())
+            failure = self.query.exception()
+            collided = "Multiple streaming" in str(failure)
             if not collided or self._collisions == _COLLISIONS_MAX or self._epochs.superseded():
+                self._error = self._error or failure
                 return False
             self._collisions += 1
             self._error = None
@@ -536,9 +546,36 @@ class Run:
 
     def _close(self) -> None:
         self._console.end(failed=self._error is not None)
+        self._ended = True
+        self._display.finish()
         self._housekeeping.close()
         self._splitting.give_back()
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+    # -- progress ----------------------------------------------------------------------------------
+
+    def _status(self, *, active: bool) -> Status:
+        if self._epochs.drained:
+            state = "drained"
+        elif active:
+            state = "running"
+        else:
+            state = "stopped" if self._stopping or self._error is None else "failed"
+        return self._progress.status(self._epochs, self._publisher, state=state)
+
+    def _line(self) -> str:
+        """Return where the run stands in a line. Other threads draw it, so it asks nobody."""
+        since = self._epoch_since
+        under_way = 0.0 if since is None else time.monotonic() - since
+        return as_line(self._status(active=not self._ended), under_way=under_way)
+
+    def _goes_on(self) -> bool:
+        """Return whether the run goes on, for a thread that may outlive Spark."""
+        try:
+            self._ended = not self._active()
+        except Exception:  # noqa: BLE001  Spark was stopped, and with it what would answer
+            self._ended = True
+        return not self._ended
 
 
 class _Stopped(Exception):

@@ -5,23 +5,32 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+import msgspec
+
 from millrace.injectors.publisher import Publisher
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.plane.outcome import Outcome
 from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.status_text import as_html, as_line, as_text
 from millrace.store import Collected, Repair, Written
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Status:
-    """A run at one moment.
+    """A run at one moment. ``print`` it; a notebook shows it as tables.
 
     Attributes:
+        pipeline: Its name.
         state: ``running``, ``stopped``, ``drained`` or ``failed``.
         epoch: The last completed epoch; -1 before the first.
+        generation: How many runs have claimed the checkpoint, this one included.
         low_watermarks: Computation -> low watermark of its input, in microseconds.
+        oldest_work: Computation -> its oldest pending work, the least of low-watermark timers and
+            holds, in microseconds of event time; without those that have none.
+        wall_timers: Computation -> when its next wall-clock timer is due, in microseconds; without
+            those that have none.
         newest: Injected stream -> latest timestamp read.
         injected: Injected stream -> records read since the beginning.
         refused: Injected stream -> records refused since the beginning.
@@ -42,9 +51,13 @@ class Status:
             again.
     """
 
+    pipeline: str
     state: str
     epoch: int
+    generation: int
     low_watermarks: dict[str, int]
+    oldest_work: dict[str, int]
+    wall_timers: dict[str, int]
     newest: dict[str, int]
     injected: dict[str, int]
     refused: dict[str, int]
@@ -71,17 +84,37 @@ class Status:
     @property
     def lag(self) -> float | None:
         """Return how far that is behind the newest record, in seconds of event time."""
+        return self.behind(self.low_watermark)
+
+    def behind(self, low_watermark: int) -> float | None:
+        """Return how far a low watermark is behind the newest record of all streams.
+
+        Args:
+            low_watermark: In microseconds, such as ``status.low_watermarks["Counter"]``.
+
+        Returns:
+            Seconds of event time, 0 at the end of time; None if either is not known yet.
+        """
         newest_us = max(self.newest.values(), default=MIN_TIMESTAMP)
-        if newest_us == MIN_TIMESTAMP or self.low_watermark == MIN_TIMESTAMP:
+        if newest_us == MIN_TIMESTAMP or low_watermark == MIN_TIMESTAMP:
             return None
-        if self.low_watermark >= MAX_TIMESTAMP:
+        if low_watermark >= MAX_TIMESTAMP:
             return 0.0
-        return max(0, newest_us - self.low_watermark) / SECOND
+        return max(0, newest_us - low_watermark) / SECOND
 
     @property
     def late(self) -> int:
         """Return how many records were late, over all computations."""
         return sum(counters.late for counters in self.counters.values())
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def __repr__(self) -> str:
+        return f"<Status of {as_line(self)}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
 
 class Repairs:
@@ -100,9 +133,10 @@ class Repairs:
 
 
 class Progress:
-    """What this process saw of its own epochs."""
+    """What this process saw of its own epochs of a pipeline."""
 
-    def __init__(self, housekeeping: Housekeeping | None = None) -> None:
+    def __init__(self, pipeline: str, housekeeping: Housekeeping | None = None) -> None:
+        self._pipeline = pipeline
         # A rate over the last epochs: long enough to read, short enough to follow.
         self._recent: deque[tuple[int, float]] = deque(maxlen=20)
         self._seconds = 0.0
@@ -125,16 +159,22 @@ class Progress:
     def status(self, epochs: Epochs, publisher: Publisher, *, state: str) -> Status:
         """Return the status of a run."""
         seconds = sum(spent for _, spent in self._recent)
-        counters = {}
-        for name, counted in epochs.counters.items():
-            counters[name] = Counters()
-            counters[name].add(counted)
+        # An epoch may be counted meanwhile: dict() copies at once what a loop would trip over.
+        counters = {
+            name: msgspec.structs.replace(known, counted=dict(known.counted))
+            for name, known in epochs.counters.items()
+        }
+        bulletins = epochs.authority.bulletins
         beside = self._housekeeping
         collected = beside.collected if beside is not None else Collected()
         return Status(
+            pipeline=self._pipeline,
             state=state,
             epoch=epochs.completed,
+            generation=epochs.generation,
             low_watermarks=dict(epochs.authority.low_watermarks.inputs),
+            oldest_work=_there({name: b.oldest_work_us for name, b in bulletins.items()}),
+            wall_timers=_there({name: b.next_wall_timer_us for name, b in bulletins.items()}),
             newest=dict(epochs.observed.newest),
             injected=dict(epochs.observed.injected),
             refused=dict(epochs.observed.refused),
@@ -154,3 +194,8 @@ class Progress:
             housekeeping_failures=self._written.failed
             + (beside.failed if beside is not None else 0),
         )
+
+
+def _there(times: dict[str, int]) -> dict[str, int]:
+    """Return those that are some time; nothing pending is the end of time."""
+    return {name: us for name, us in times.items() if MIN_TIMESTAMP < us < MAX_TIMESTAMP}

@@ -302,12 +302,12 @@ def _pin(
 def _lines(found: Explanation) -> list[str]:
     first = found.path[0]
     lines = [
-        f"{first.computation} shows its consumers {format_timestamp(first.shown)}; "
-        f"its input is at {format_timestamp(first.input)}."
+        f"{first.computation} shows its consumers {_moment(first.shown)}; "
+        f"its input is at {_moment(first.input)}."
     ]
     lines += [
-        f"  Its input is pinned by {hop.computation}, which shows {format_timestamp(hop.shown)}; "
-        f"the input of that is at {format_timestamp(hop.input)}."
+        f"  Its input is pinned by {hop.computation}, which shows {_moment(hop.shown)}; "
+        f"the input of that is at {_moment(hop.input)}."
         for hop in found.path[1:]
     ]
     lines += [f"  {line}" for line in _pin_lines(found)]
@@ -320,6 +320,13 @@ def _lines(found: Explanation) -> list[str]:
     if found.unfinished is not None:
         as_of += f" Epoch {found.unfinished} was begun and is not finished: see the run's log."
     return [*lines, as_of]
+
+
+def _moment(us: int) -> str:
+    """Return an instant within a sentence."""
+    if us >= MAX_TIMESTAMP:
+        return "the end of time"
+    return "no time yet" if us <= MIN_TIMESTAMP else format_timestamp(us)
 
 
 def _pin_lines(found: Explanation) -> list[str]:

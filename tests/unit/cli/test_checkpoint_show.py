@@ -40,6 +40,46 @@ def test_it_shows_the_last_completed_epoch(millrace: Any, checkpoint: Any) -> No
     assert one["counters"]["worst_lateness_us"] == 25  # behind what was published with it
 
 
+def test_it_is_text_for_people(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch("a", "b", "a", at=20 * mr.SECOND, low_watermark=10 * mr.SECOND)
+    checkpoint.epoch("a", at=5 * mr.SECOND, low_watermark=15 * mr.SECOND)
+    commits = _commits(checkpoint.path)
+
+    lines = millrace("checkpoint", "show", str(checkpoint.path)).output.splitlines()
+
+    assert lines[:3] == [
+        f"checkpoint  {checkpoint.path}",
+        f"format      1, made by millrace {_json(millrace, checkpoint)['created_by']}",
+        "pipeline    pages",
+    ]
+    assert lines[4:7] == [
+        "generation  1",
+        "state       open: a run can go on from here, or is under way",
+        "last epoch  1, at 1970-01-01T00:00:01Z",
+    ]
+    assert lines[7].startswith("on disk     epochs ")
+    assert "KiB" in lines[7]
+    assert lines[8:] == [
+        "",
+        "injected stream  records         newest record         low watermark  behind",
+        "clicks                 4  1970-01-01T00:00:20Z  1970-01-01T00:00:15Z     5 s",
+        "",
+        "computation    records  late  worst lateness  timers fired  productions",
+        "Counter[bold]        4     1            10 s             0            0",
+        "",
+        "computation           low watermark    shown to consumers            next timer"
+        "       next wall timer               held at",
+        "Counter[bold]  1970-01-01T00:00:15Z  1970-01-01T00:00:10Z  1970-01-01T00:01:00Z"
+        "  1970-01-01T01:00:00Z  1970-01-01T00:00:05Z",
+        "",
+        "computation    key intervals  commits made  commits kept  snapshots kept",
+        f"Counter[bold]              2             {commits}             {commits}               0",
+        "",
+        "computation    counted itself  count",
+        "Counter[bold]            seen      4",
+    ]
+
+
 def test_it_shows_what_a_computation_counted_itself(millrace: Any, checkpoint: Any) -> None:
     checkpoint.epoch("a", "b", "a", at=20, low_watermark=10)
 
@@ -109,8 +149,17 @@ def test_a_missing_directory_is_no_checkpoint(millrace: Any, tmp_path: Path) -> 
     run = millrace("checkpoint", "show", str(tmp_path / "nowhere"))
 
     assert run.exit_code == 1
-    assert "is no directory" in run.output
+    assert "no checkpoint, there is nothing at that path" in run.output
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_file_is_no_checkpoint(millrace: Any, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("")
+
+    run = millrace("checkpoint", "show", str(tmp_path / "notes"))
+
+    assert run.exit_code == 1
+    assert "no checkpoint, it is a file" in run.output
 
 
 def test_a_directory_of_somebody_else_is_said(

@@ -18,6 +18,16 @@ made = build("made")
 broken = mr.Pipeline("broken")
 broken.sink("nothing", print)
 number = 3
+
+def needs(feed, *, gap, name="words", **more):
+    return build(name)
+
+def fails():
+    return 1 // 0
+
+class Job:
+    def __init__(self, folder):
+        pass
 """
 
 
@@ -25,6 +35,8 @@ number = 3
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "explained_jobs.py").write_text(MODULE)
     (tmp_path / "explained_bad.py").write_text("import no_such_module_at_all")
+    (tmp_path / "explained_torn.py").write_text("\ndef build(:\n")
+    (tmp_path / "explained_script.py").write_text("import sys\nsys.exit(3)")
     monkeypatch.chdir(tmp_path)
     return "explained_jobs"
 
@@ -45,7 +57,10 @@ def test_a_pipeline_or_a_function_that_makes_one(
     [
         ("explained_jobs", "Expected MODULE:NAME"),
         ("explained_nothing:p", "there is no module 'explained_nothing'"),
-        ("explained_jobs:nothing", "module 'explained_jobs' has no 'nothing'"),
+        ("explained_jobs.py:made", "MODULE is not a file: write explained_jobs:made"),
+        ("./sub/explained_jobs.py:made", "MODULE is not a file: write sub.explained_jobs:made"),
+        ("..explained:made", "there is no module '..explained'"),
+        ("explained_jobs:nothing", "module 'explained_jobs' has no 'nothing'. It has made, broken"),
         ("explained_jobs:number", "is int; expected an mr.Pipeline"),
         ("explained_jobs:broken", "which nobody injects"),
     ],
@@ -57,8 +72,47 @@ def test_what_is_no_pipeline_is_said(millrace: Any, module: str, path: str, comp
     assert complaint in shown.output
 
 
-def test_a_module_that_fails_shows_its_own_error(millrace: Any, module: str) -> None:
-    shown = millrace("explain", "explained_bad:p")
+@pytest.mark.parametrize(
+    ("name", "kind", "needed"),
+    [("needs", "function", "feed and gap"), ("Job", "class", "folder")],
+)
+def test_a_function_with_parameters_is_told_what_to_do(
+    millrace: Any, module: str, name: str, kind: str, needed: str
+) -> None:
+    shown = millrace("explain", f"{module}:{name}")
 
-    assert isinstance(shown.exception, ModuleNotFoundError)
-    assert "no_such_module_at_all" in str(shown.exception)
+    assert shown.exit_code == 1
+    assert shown.output.startswith(
+        f"Error: explained_jobs:{name} is a {kind} that needs {needed}, and explain calls it "
+        "without arguments."
+    )
+    assert "Give them defaults" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        (
+            "explained_bad:p",
+            "module 'explained_bad' cannot be imported: ModuleNotFoundError: No module named "
+            "'no_such_module_at_all' (explained_bad.py, line 1).",
+        ),
+        ("explained_torn:p", "SyntaxError: invalid syntax (explained_torn.py, line 2)."),
+        ("explained_script:p", "cannot be imported: SystemExit: 3 (explained_script.py, line 2)."),
+        (
+            "explained_jobs:fails",
+            "explained_jobs:fails() failed: ZeroDivisionError: integer division or modulo by zero "
+            "(explained_jobs.py, line 19).",
+        ),
+    ],
+)
+def test_code_that_fails_is_one_message_and_a_place(
+    millrace: Any, module: str, path: str, complaint: str
+) -> None:
+    shown = millrace("explain", path)
+
+    assert shown.exit_code == 1
+    assert complaint in shown.output
+    assert "millrace --debug explain" in shown.output
+    debugged = millrace("--debug", "explain", path)
+    assert isinstance(debugged.exception.__cause__, Exception | SystemExit)

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import millrace as mr
+
 
 def test_it_names_the_key_that_holds(millrace: Any, checkpoint: Any) -> None:
     checkpoint.epoch("home", at=30, low_watermark=0)
@@ -15,6 +17,16 @@ def test_it_names_the_key_that_holds(millrace: Any, checkpoint: Any) -> None:
         shown.output
     )
     assert "As of epoch 1, at 1970-01-01T00:00:01Z." in shown.output
+
+
+def test_ends_of_time_are_words(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch(low_watermark=mr.MIN_TIMESTAMP)
+    before = millrace("explain-watermark", str(checkpoint.path)).output
+    checkpoint.epoch(low_watermark=mr.MAX_TIMESTAMP, drain=True)
+    after = millrace("explain-watermark", str(checkpoint.path)).output
+
+    assert "shows its consumers no time yet; its input is at no time yet." in before
+    assert "shows its consumers the end of time; its input is at the end of time." in after
 
 
 def test_it_prints_json(millrace: Any, checkpoint: Any) -> None:

@@ -33,6 +33,7 @@ def test_every_command_has_help(millrace: Any, command: list[str]) -> None:
 
     assert run.exit_code == 0
     assert "Usage:" in run.output
+    assert "..." not in run.output.replace("[ARGS]...", "")  # no summary that is cut
 
 
 def test_an_error_is_one_message_without_a_traceback(millrace: Any) -> None:

@@ -47,3 +47,23 @@ def test_it_draws_what_a_sink_wrote(millrace: Any, tmp_path: Path, int96: bool) 
     assert drawn.exit_code == 0, drawn.output
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert drawn.output == f"{picture}\n"
+
+
+@pytest.mark.parametrize(
+    ("out", "complaint"),
+    [
+        ("panes.docx", ".docx is no form of pictures. Expected an ending such as .png"),
+        ("file/panes.png", "the picture cannot be written: "),
+    ],
+)
+def test_a_picture_that_cannot_be_written_is_said(
+    millrace: Any, tmp_path: Path, out: str, complaint: str
+) -> None:
+    write(tmp_path / "totals", 0, 5)
+    (tmp_path / "file").touch()
+
+    drawn = millrace("plot-panes", str(tmp_path / "totals"), "--out", str(tmp_path / out))
+
+    assert drawn.exit_code == 1
+    assert drawn.output.startswith("Error: --out '")
+    assert complaint in drawn.output

@@ -17,6 +17,7 @@ pytest.importorskip("matplotlib")
 
 FIGURES = Path(__file__).parents[2] / "transcripts" / "figures"
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+NINE = 1_795_165_200 * mr.SECOND  # 2026-11-20T09:00:00Z
 
 
 def played(figure: str) -> mr.testing.Harness:
@@ -128,6 +129,42 @@ def test_a_low_watermark_at_the_end_of_time_goes_to_the_edge() -> None:
     ends = [to_days(x) for x in line.get_xdata()]
 
     assert (ends[0], ends[-1]) == pytest.approx(axes.get_xlim(), abs=1e-5)
+
+
+def one_pane(windowing: mr.WindowFn, end: int) -> list[mr.testing.Output]:
+    """Return the only pane of one record at nine, emitted at ten, of a key of 2026."""
+    p = mr.Pipeline("p")
+    p.inject("points", format=int).key_by(lambda _: "k").window(windowing).sum().to("totals")
+    with mr.testing.Harness(p) as h:
+        h.inject("points", [(5, NINE)])
+        h.advance_clock(NINE + mr.HOUR)
+        h.advance_watermark("points", end)
+        return h.outputs("totals")
+
+
+@pytest.mark.parametrize(
+    ("windowing", "records", "wide", "high"),
+    [
+        # One instant of processing time: as much of it is shown as of event time.
+        (mr.Sessions("30 min"), [], 30 * mr.MINUTE, 30 * mr.MINUTE),
+        (mr.Sessions("30 min"), [(NINE + mr.HOUR, NINE, 5)], 30 * mr.MINUTE, 30 * mr.MINUTE),
+        (mr.Sessions("30 min"), [(NINE, NINE, 5)], 30 * mr.MINUTE, mr.HOUR),
+        # One of event time, or of both.
+        (mr.GlobalWindow(), [(NINE, NINE, 5)], mr.HOUR, mr.HOUR),
+        (mr.GlobalWindow(), [], mr.SECOND, mr.SECOND),
+    ],
+    ids=["no records", "a record at once", "a record", "one event time", "one instant"],
+)
+def test_an_axis_of_one_instant_has_a_span_that_can_be_read(
+    windowing: Any, records: list[Any], wide: int, high: int
+) -> None:
+    panes = one_pane(windowing, mr.MAX_TIMESTAMP)
+    axes = mr.plot_panes(panes, records=records).axes[0]
+
+    for (low, top), span in ((axes.get_xlim(), wide), (axes.get_ylim(), high)):
+        assert span <= round((top - low) * mr.DAY) <= 1.5 * span
+    (box,) = (patch.get_xy() for patch in axes.patches)
+    assert axes.get_ylim()[0] < max(y for _, y in box) < axes.get_ylim()[1]
 
 
 def row_of(output: mr.testing.Output) -> dict[str, Any]:

@@ -209,3 +209,23 @@ def test_the_command_draws_a_checkpoint(
     assert shown.exit_code == 0, shown.output
     assert out.read_bytes().startswith(magic)
     assert lines(mr.plot_watermarks(str(checkpoint)))["Hold"][-1][1].second == 3
+
+
+def test_one_epoch_is_a_point_on_axes_that_can_be_read() -> None:
+    with mr.testing.Harness(pipeline()) as h:
+        h.advance_clock(START)
+        h.advance_watermark("events", START - mr.HOUR)
+        axes = mr.plot_watermarks(h, computations=["Hold"]).axes[0]
+
+    (hold,) = (line for line in axes.get_lines() if line.get_label() == "Hold")
+    assert hold.get_marker() == "o"
+    for low, high in (axes.get_xlim(), axes.get_ylim()):
+        assert 1 <= round((high - low) * 86_400, 3) < 2  # dates are days
+
+
+def test_low_watermarks_that_were_at_no_time_are_no_picture() -> None:
+    with mr.testing.Harness(pipeline()) as h:
+        h.advance_clock(START)
+        h.advance_watermark("events", mr.MAX_TIMESTAMP)
+        with pytest.raises(mr.MillraceError, match="before time or at the end of time"):
+            mr.plot_watermarks(h)

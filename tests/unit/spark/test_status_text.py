@@ -1,0 +1,196 @@
+"""What a status looks like: as text, in a line, in a notebook."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+import millrace as mr
+from millrace.spark.status import Status
+from millrace.spark.status_text import as_line
+from millrace.windmill.counters import Counters
+
+NINE = 1_795_165_200 * mr.SECOND  # 2026-11-20T09:00:00Z
+
+BEFORE_ANYTHING = Status(
+    pipeline="zeitgeist",
+    state="running",
+    epoch=-1,
+    generation=1,
+    low_watermarks={"Counter": mr.MIN_TIMESTAMP},
+    oldest_work={},
+    wall_timers={},
+    newest={},
+    injected={},
+    refused={},
+    idle={},
+    missing={},
+    counters={"Counter": Counters()},
+    records_per_second=0.0,
+    epoch_seconds=0.0,
+    replayed=0,
+    repaired=0,
+    rebuilt=0,
+    recovered_bytes=0,
+    damaged=0,
+    snapshots=0,
+    snapshot_bytes=0,
+    collected=0,
+    housekeeping_failures=0,
+)
+
+
+def status(**changed: Any) -> Status:
+    return dataclasses.replace(BEFORE_ANYTHING, **changed)
+
+
+IN_THE_MIDDLE = status(
+    epoch=41,
+    generation=2,
+    low_watermarks={"Counter": NINE, "Alarm[bold]": NINE - 90 * mr.MINUTE},
+    oldest_work={"Counter": NINE + 30 * mr.SECOND},
+    newest={"searches": NINE + 5 * mr.SECOND},
+    injected={"searches": 1_234_567},
+    counters={
+        "Counter": Counters(records=1_234_567, timers=12, productions=12),
+        "Alarm[bold]": Counters(
+            records=12, late=3, worst_lateness_us=61_500_000, counted={"dropped": 2}
+        ),
+    },
+    records_per_second=12_345.6,
+    epoch_seconds=0.3812,
+)
+
+
+def test_text_is_aligned_and_has_times_for_people() -> None:
+    assert str(IN_THE_MIDDLE).splitlines() == [
+        "pipeline       zeitgeist",
+        "state          running",
+        "epoch          41 was the last to complete, in 381 ms",
+        "generation     2",
+        "records        1,234,567, 12,346 a second in the last epochs",
+        "low watermark  2026-11-20T07:30:00Z, 1 h 30 min behind the newest record",
+        "late           3, the worst by 1 min 1.5 s",
+        "",
+        "injected stream    records  refused         newest record",
+        "searches         1,234,567        0  2026-11-20T09:00:05Z",
+        "",
+        "computation    records  late  timers fired  productions         low watermark"
+        "      behind           oldest work",
+        "Counter      1,234,567     0            12           12  2026-11-20T09:00:00Z"
+        "         5 s  2026-11-20T09:00:30Z",
+        "Alarm[bold]         12     3             0            0  2026-11-20T07:30:00Z"
+        "  1 h 30 min                     -",
+        "",
+        "computation  counted itself  count",
+        "Alarm[bold]         dropped      2",
+    ]
+
+
+def test_before_anything_it_says_so() -> None:
+    assert str(BEFORE_ANYTHING).splitlines() == [
+        "pipeline       zeitgeist",
+        "state          running",
+        "epoch          none has completed yet",
+        "generation     1",
+        "records        0",
+        "low watermark  before time",
+        "",
+        "computation  records  late  timers fired  productions  low watermark",
+        "Counter            0     0             0            0    before time",
+    ]
+
+
+def test_the_end_of_time_has_its_name_everywhere() -> None:
+    ended = status(
+        state="drained",
+        epoch=2,
+        low_watermarks={"Counter": mr.MAX_TIMESTAMP},
+        newest={"searches": NINE},
+        injected={"searches": 1},
+    )
+
+    assert str(ended).count("end of time") == 2
+    assert "behind" not in str(ended)
+    for shown in (str(ended), repr(ended), ended._repr_html_()):
+        assert str(mr.MAX_TIMESTAMP) not in shown
+    assert repr(ended) == (
+        "<Status of zeitgeist: drained, epoch 2, 1 record, low watermark at the end of time>"
+    )
+
+
+def test_what_is_rare_is_shown_when_it_is_there() -> None:
+    shown = str(
+        status(
+            refused={"searches": 2},
+            idle={"searches": ["a", "b"]},
+            missing={"searches": ["c"]},
+            wall_timers={"Counter": NINE},
+            counters={"Counter": Counters(dead_letters=1, duplicates_filtered=4)},
+            replayed=1,
+            rebuilt=2,
+            recovered_bytes=5_000_000,
+            damaged=1,
+            snapshots=3,
+            snapshot_bytes=2_048,
+            housekeeping_failures=1,
+        )
+    )
+
+    for line in (
+        "idle            searches: a, b",
+        "never heard of  searches: c",
+        "recovery        1 commit of earlier attempts replayed, 2 caches built again, 4.8 MiB read "
+        "for that, 1 damaged or missing",
+        "housekeeping    3 snapshots of 2.0 KiB, 1 failure, see the log",
+        "searches               0        2              -",
+    ):
+        assert line in shown
+    for column in ("duplicates", "dead letters", "next wall timer"):
+        assert column in shown
+        assert column not in str(BEFORE_ANYTHING)
+
+
+def test_repr_is_one_short_line() -> None:
+    assert repr(IN_THE_MIDDLE) == (
+        "<Status of zeitgeist: running, epoch 41, 1,234,567 records, 12,346/s, 1 h 30 min behind, "
+        "3 late, low watermark 2026-11-20T07:30:00Z>"
+    )
+    assert repr(BEFORE_ANYTHING) == (
+        "<Status of zeitgeist: running, no epoch yet, 0 records, no low watermark yet>"
+    )
+
+
+def test_a_line_says_what_went_wrong() -> None:
+    bad = status(refused={"searches": 2}, counters={"Counter": Counters(dead_letters=1)}, epoch=3)
+
+    assert "0 records, 2 refused, 1 dead letter, no" in as_line(bad)
+
+
+def test_a_line_says_when_an_epoch_takes_long() -> None:
+    assert ", epoch 42 for 75 s, low" in as_line(IN_THE_MIDDLE, under_way=75.2)
+    assert "epoch 42" not in as_line(IN_THE_MIDDLE, under_way=0.3)
+    stopped = dataclasses.replace(IN_THE_MIDDLE, state="stopped")
+    assert "epoch 42" not in as_line(stopped, under_way=75.2)
+    assert "/s" not in as_line(stopped)
+
+
+def test_a_notebook_gets_tables_and_no_markup_of_a_user() -> None:
+    shown = dataclasses.replace(IN_THE_MIDDLE, pipeline="<script>alert(1)</script>")._repr_html_()
+
+    assert shown.count("<table>") == shown.count("</table>") == 4
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "2026-11-20T09:00:30Z</td>" in shown
+
+
+@pytest.mark.parametrize(
+    ("epoch_seconds", "words"),
+    [(0.00049, "0.49 ms"), (0.0123, "12 ms"), (1.2345, "1.2 s"), (75.04, "1 min 15 s")],
+)
+def test_durations_have_no_digits_that_nobody_reads(epoch_seconds: float, words: str) -> None:
+    shown = str(status(epoch=0, epoch_seconds=epoch_seconds))
+
+    assert f"0 was the last to complete, in {words}\n" in shown
