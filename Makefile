@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test chaos chaos-processes lint format types layers demo leaderboard bench bench-windows lock clean
+.PHONY: help setup setup-demo test chaos chaos-processes lint format types layers demo leaderboard bench bench-windows lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,6 +15,9 @@ help: ## list the targets
 
 setup: ## make .venv with the locked dependencies and millrace (does nothing if up to date)
 	@sh scripts/setup.sh
+
+setup-demo: ## make .venv with what the examples need, and no more
+	@sh scripts/setup.sh demo
 
 test: setup ## run every tier of tests
 	$(BIN)/pytest $(ARGS)
@@ -39,10 +42,10 @@ types: setup ## mypy, strict, over src/millrace
 layers: setup ## import-linter: imports go one way
 	$(BIN)/lint-imports --no-cache $(ARGS)
 
-demo: setup ## the zeitgeist example on a local Spark, results in demo-out/
+demo: setup-demo ## the zeitgeist example on a local Spark, results in demo-out/
 	$(BIN)/millrace demo zeitgeist $(ARGS)
 
-leaderboard: setup ## the tutorial's game on a local Spark, results in demo-out/
+leaderboard: setup-demo ## the tutorial's game on a local Spark, results in demo-out/
 	$(BIN)/millrace demo leaderboard $(ARGS)
 
 bench: ## benchmarks of keyed state, in an environment of their own (.venv-bench)

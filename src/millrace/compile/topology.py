@@ -3,7 +3,7 @@
 Levels are longest paths: a computation stands one level below the deepest that feeds it, and the
 computations of a level run side by side in one Spark stage.
 
-Source: MillWheel, "Streams" (4.3), figure 3; design.md, "How a pipeline runs on Spark".
+Source: MillWheel, "Streams" (4.3), figure 3; docs/architecture.md, "One epoch, step by step".
 """
 
 from __future__ import annotations

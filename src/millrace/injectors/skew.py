@@ -3,7 +3,8 @@
 Whatever is read beyond the low watermark has to be kept in state until the low watermark gets
 there. So what is not read keeps state small: its bound is what the allowed span of time holds.
 
-Source: MillWheel, "Low Watermarks" (4.5): state that waits for the low watermark; design.md.
+Source: MillWheel, "Low Watermarks" (4.5): state that waits for the low watermark;
+docs/injectors.md, "Skew".
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ The first three sort as their values do, and Spark SQL can make them without a P
 entries and timer tags use the same encoding. The hash is XXH64 with seed 42, which is what Spark's
 ``xxhash64`` computes over the same bytes.
 
-Source: MillWheel, "Keys" (4.2); design.md, "Keys, intervals, sequencers".
+Source: MillWheel, "Keys" (4.2); docs/architecture.md, "Vocabulary".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pipeline: what a user builds, before anything runs.
 
-Source: design.md, "Contract"; MillWheel, "Core concepts" (4).
+Source: docs/guide.md; MillWheel, "Core concepts" (4).
 """
 
 from __future__ import annotations

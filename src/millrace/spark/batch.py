@@ -1,7 +1,7 @@
 """A batch: the same pipeline over bounded sources, as one Spark job without a checkpoint.
 
 Source: VLDB 2015 Dataflow paper: batch is the case in which the low watermark goes from the
-beginning to the end of time once; design.md, "How a pipeline runs on Spark".
+beginning to the end of time once; docs/architecture.md, "Batch".
 """
 
 from __future__ import annotations

@@ -28,19 +28,29 @@ def run_job(
     """
     seen = Observation()
     frame = plan.frame(rows, manifest, lift=lift).observe(seen, *plan.observed)
-    if len(sinks) == 1 and getattr(sinks[0], "single_pass", False):
-        sinks[0](plan.sink_rows(frame, 0), manifest.epoch)
+    first = next((n for n, sink in enumerate(sinks) if getattr(sink, "single_pass", False)), None)
+    if first is not None and len(sinks) == 1:
+        sinks[first](plan.sink_rows(frame, first), manifest.epoch)
     elif not sinks:
-        frame.write.format("noop").mode("overwrite").save()
+        _run(frame)
     else:
-        # A sink may run any number of jobs on its rows, or none. So the epoch is run once, here,
-        # and the sinks that get something read its result.
+        # A sink may run any number of jobs on its rows, or none. So the epoch's result is kept: the
+        # first sink that is known to run a job runs the epoch with it, and the others that get
+        # something read what is kept.
         frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            frame.write.format("noop").mode("overwrite").save()
+            if first is None:
+                _run(frame)
+            else:
+                sinks[first](plan.sink_rows(frame, first), manifest.epoch)
             for number, sink in enumerate(sinks):
-                if seen.get[f"rows{number}"]:
+                if number != first and seen.get[f"rows{number}"]:
                     sink(plan.sink_rows(frame, number), manifest.epoch)
         finally:
             frame.unpersist()
     return Outcome.of(wire.decode_report(bytes(report)) for report in seen.get["reports"])
+
+
+def _run(frame: DataFrame) -> None:
+    """Run a frame for what it is observed to report."""
+    frame.write.format("noop").mode("overwrite").save()

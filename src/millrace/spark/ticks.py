@@ -107,10 +107,17 @@ def ticks(spark: SparkSession, alarm: Alarm) -> DataFrame:
             f"cluster install Millrace on the workers. Spark said: {str(error).splitlines()[-2:]}"
         ) from error
     except Exception as error:
+        named = os.environ.get("PYSPARK_PYTHON")
+        if "pyspark.daemon" in str(error):
+            raise PipelineError(
+                f"Spark started {named!r} (PYSPARK_PYTHON) on the driver's host, and it ended "
+                "without a word to Spark: it is no Python, or none that has PySpark. Set "
+                f"PYSPARK_PYTHON to this one, {sys.executable}, before the session is made."
+            ) from error
         if "Cannot run program" not in str(error):
             raise
         raise PipelineError(
-            f"Spark cannot start {os.environ.get('PYSPARK_PYTHON')!r} (PYSPARK_PYTHON) on the "
+            f"Spark cannot start {named!r} (PYSPARK_PYTHON) on the "
             "driver's host, where it runs Millrace's clock. Is it in an archive? Unpack that in "
             f"the driver's working directory, {str(Path.cwd())!r}, too, under the same name."
         ) from error

@@ -5,7 +5,7 @@ log and snapshots together are read at most twice, are never more than a small m
 state, and an interval that did not change much is left alone. That is also how snapshots are
 incremental: by interval, of which a computation has many.
 
-Source: design.md, "The commit protocol": snapshots come from LMDB's view while epochs go on.
+Source: docs/architecture.md, "Snapshots and collection".
 """
 
 from __future__ import annotations

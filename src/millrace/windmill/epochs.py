@@ -4,7 +4,8 @@ Between the two it does not matter who runs the workers: the Harness calls them 
 Spark spreads them over a cluster. Like the machine it reads no clock; what time it is, and what the
 injectors publish, it is told.
 
-Source: design.md, "The commit protocol"; MillWheel 7.2 (the authority journals what it knows).
+Source: docs/architecture.md, "The commit protocol"; MillWheel 7.2 (the authority
+journals what it knows).
 """
 
 from __future__ import annotations

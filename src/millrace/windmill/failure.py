@@ -1,6 +1,6 @@
 """Failures of user code: an error that names where it happened, or a dead letter.
 
-Source: design.md, "Errors".
+Source: docs/guide.md, "Errors and dead letters".
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ They are JSON, to be read without us. One totally ordered, numbered list holds a
 entry is put only if its number is free. So the log is also the fence between drivers: a new run
 first puts a claim; a superseded driver's next entry finds its number taken.
 
-Source: MillWheel, "State Manipulation" (6.2): sequencers; design.md, "The commit protocol".
+Source: MillWheel, "State Manipulation" (6.2): sequencers; docs/architecture.md, "The
+commit protocol".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Stateless steps run here, in the stage that feeds them (fusion), and every consu
 extracted here, so that what is checkpointed with the commit is exactly what is sent: a replay needs
 no user code.
 
-Source: MillWheel, "Streams" (4.3), "Strong Productions" (6.1.2); design.md, "Fusion first".
+Source: MillWheel, "Streams" (4.3), "Strong Productions" (6.1.2); docs/architecture.md.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ the odds are 1 in 10**21, and SHA-256 leaves nobody a way to make such a pair. O
 before the value of a record, on edges where somebody wants it; records that were not injected with
 an id carry none, and their origin says so.
 
-Source: MillWheel, 6.1.1 (record ids, "a Bloom filter of known record fingerprints"); design.md,
-"The commit protocol".
+Source: MillWheel, 6.1.1 (record ids, "a Bloom filter of known record fingerprints");
+docs/architecture.md, "Record ids".
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Nothing else touches hard state on behalf of a task, and nothing here knows what
 number.
 
 Source: MillWheel 6.1.1 (exactly-once delivery), 6.1.2 (strong productions), 6.2 (sequencers);
-Streaming Engine, GetWork/GetData/CommitWork; design.md, "The commit protocol".
+Streaming Engine, GetWork/GetData/CommitWork; docs/architecture.md, "The commit protocol".
 """
 
 from __future__ import annotations

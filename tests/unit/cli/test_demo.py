@@ -11,6 +11,8 @@ import pytest
 
 from millrace.cli import demo
 
+REQUIRE_JAVA = demo._require_java
+
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
@@ -86,6 +88,36 @@ def test_a_java_that_only_says_there_is_none_is_missing(
     monkeypatch.delenv("JAVA_HOME", raising=False)
 
     assert "needs a Java runtime" in millrace("demo", "zeitgeist").output
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ('openjdk version "17.0.9" 2023-10-17', None),
+        ('openjdk version "25" 2025-09-16', None),
+        ('Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nopenjdk version "11.0.21" 2023-10-17', "Java 11"),
+        ('java version "1.8.0_392"', "Java 8"),
+    ],
+)
+def test_a_java_that_is_too_old_is_named(
+    millrace: Any,
+    calls: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    said: str,
+    found: str | None,
+) -> None:
+    java = tmp_path / "java"
+    java.write_text(f"#!/bin/sh\ncat >&2 <<'EOF'\n{said}\nEOF\n")
+    java.chmod(0o755)
+    monkeypatch.setattr(demo, "_require_java", REQUIRE_JAVA)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    run = millrace("demo", "zeitgeist")
+
+    assert run.exit_code == (0 if found is None else 1)
+    assert found is None or f"17 or newer, and PATH has {found}." in run.output
 
 
 def test_missing_examples_are_said(millrace: Any, monkeypatch: pytest.MonkeyPatch) -> None:

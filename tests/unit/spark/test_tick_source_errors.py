@@ -41,6 +41,16 @@ def test_a_python_that_is_only_on_the_workers(tmp_path, monkeypatch):
         start(error, tmp_path)
 
 
+def test_a_program_that_is_no_python(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", "/bin/false")
+    error = RuntimeError(
+        "org.apache.spark.SparkException: EOFException occurred while reading the port number from "
+        "pyspark.daemon's stdout and terminated with code: 1."
+    )
+    with pytest.raises(PipelineError, match=r"started '/bin/false' \(PYSPARK_PYTHON\).*no Python"):
+        start(error, tmp_path)
+
+
 def test_any_other_failure_is_its_own(tmp_path):
     with pytest.raises(RuntimeError, match="out of memory"):
         start(RuntimeError("out of memory"), tmp_path)

@@ -4,7 +4,7 @@ A sender folds what it has for a grouping, whole columns at a time, and sends on
 :class:`~millrace.dataflow.partial.Partial` for many records. The panes are the same ones: what
 could change them is sent as it is.
 
-Source: design.md, "The Dataflow layer"; VLDB 2015 Dataflow paper, "partial aggregation".
+Source: docs/design/2026-11-20-lifting.md; VLDB 2015 Dataflow paper, "partial aggregation".
 """
 
 from millrace.dataflow.lifting.lift import Lift, Lifted
