@@ -6,22 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import millrace as mr
-from millrace.testing.play import TranscriptMismatch, play
+from millrace.testing import Transcript, TranscriptMismatch, play, read_transcripts
 from millrace.testing.timetable import Timetable
-from millrace.testing.transcript import Transcript
 
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 
 
 def read(folder: str) -> list[Transcript]:
-    return [
-        Transcript.of(document)
-        for path in sorted((TRANSCRIPTS / folder).glob("*.yaml"))
-        for document in yaml.safe_load_all(path.read_text())
-    ]
+    return read_transcripts(TRANSCRIPTS / folder)
 
 
 def transcript(*steps: dict[str, Any], **settings: Any) -> Transcript:
@@ -140,7 +134,7 @@ def test_a_low_watermark_is_in_the_rows_of_the_epoch_before() -> None:
         for n in range(3)
     ]
 
-    assert read == [[], [("0|a", '"x"', 3, None), ("", "", 0, 10)], []]
+    assert read == [[], [("a", '"x"', 3, None), ("", "", 0, 10)], []]
 
 
 def test_a_crash_is_everybodys() -> None:
