@@ -116,7 +116,13 @@ def test_each_transcript_is_run() -> None:
 
 
 @pytest.mark.parametrize("transcript", WRONG, ids=lambda transcript: transcript.name)
-def test_a_wrong_transcript_is_rejected(transcript: Transcript, streamed: Runs) -> None:
-    for _, changed, executor in streamed[transcript.name]:
-        with pytest.raises(TranscriptMismatch, match=r"(?s)expected panes\n.*found\n"):
-            play(changed, executor)
+def test_a_wrong_transcript_is_rejected_with_the_words_of_the_harness(
+    transcript: Transcript, streamed: Runs
+) -> None:
+    with pytest.raises(TranscriptMismatch, match=r"(?s)expected panes\n.*found\n") as expected:
+        play(transcript)
+    for variant, changed, played in streamed[transcript.name]:
+        with pytest.raises(TranscriptMismatch) as found:
+            play(changed, played)
+        if variant == "as written":
+            assert str(found.value) == str(expected.value)

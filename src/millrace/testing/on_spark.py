@@ -90,6 +90,8 @@ def run_on_spark(
     :func:`play_on_spark`, but nothing is compared yet.
     """
     together = list(transcripts)
+    if not together:
+        raise PipelineError("there are no transcripts to be run.")
     if batch and (unfit := [each.name for each in together if not each.is_batch]):
         raise PipelineError(
             f"transcripts {unfit} cannot be played as a batch, where nothing is late and all panes "
