@@ -227,7 +227,7 @@ def test_panes_on_spark_are_those_of_the_harness(tools: Any) -> None:
     assert len(expected["totals", "red"]) == 8
     assert any(each.pane.retraction for each in expected["outer pairs", "blue"])
     assert status.refused == {"scores": refused} == {"scores": 1}
-    assert status.counters["totals"].counted == {}
+    assert not {"dropped_late", "dropped_after_finish"} & status.counters["totals"].counted.keys()
 
 
 def test_a_batch_gives_what_is_left_of_the_panes(tools: Any, spark: Any) -> None:
