@@ -77,13 +77,13 @@ def parts(scores: Any) -> list[Any]:
 def users(scores: Any) -> list[Any]:
     """Triggers that users write: the short form, and a composite within another."""
     rising = scores.map(_points).window(mr.FixedWindows("1 min"), trigger=OnRise())
-    turns = Alternate(mr.AfterCount(2), mr.AfterDelay("90 s"), mr.AfterCount(1))
-    trigger = mr.SequenceOf(mr.RepeatUntil(turns, mr.AtWatermark()), mr.Repeat(mr.AtWatermark()))
+    second = EveryOther(mr.FirstOf(mr.AfterCount(1), mr.AfterDelay("30 s")))
+    trigger = mr.SequenceOf(mr.RepeatUntil(second, mr.AtWatermark()), mr.Repeat(mr.AtWatermark()))
     how = {"mode": mr.DISCARDING, "allowed_lateness": "1 h"}
     merging = scores.key_by("team").window(mr.Sessions("10 s"), trigger=trigger, **how)
     return [
         rising.key_by(_nothing).sum().to("rises"),
-        merging.sum("points").to("turns"),
+        merging.sum("points").to("second times"),
     ]
 
 
@@ -92,30 +92,26 @@ class OnRise(mr.Trigger):
         return state is not None and element > state, element
 
 
-class Alternate(mr.CompositeTrigger):
-    """Fires as its children in turn, whenever the one whose turn it is does."""
+class EveryOther(mr.CompositeTrigger):
+    """Fires every second time that its child does."""
 
     def on_element(self, ctx: Any) -> None:
-        self._ask(ctx, ctx.get("turn", 0))
+        self._ask(ctx, ctx.get("fired", 0))
 
     def on_merge(self, ctx: Any) -> None:
-        self._ask(ctx, min(source.get("turn", 0) for source in ctx.sources))
+        self._ask(ctx, sum(source.get("fired", 0) for source in ctx.sources))
 
     def on_child_timer(self, ctx: Any) -> None:
-        ctx.invoke_child(ctx.child)
-        self._after(ctx, ctx.get("turn", 0))
+        self._ask(ctx, ctx.get("fired", 0))
 
-    def _ask(self, ctx: Any, turn: int) -> None:
-        ctx.invoke_child(turn)
-        self._after(ctx, turn)
-
-    def _after(self, ctx: Any, turn: int) -> None:
-        (event,) = list(ctx.trigger_history) or [None]
-        if event is not None:
-            ctx.trigger(event.mode)
+    def _ask(self, ctx: Any, fired: int) -> None:
+        ctx.invoke_child(0)
+        for event in ctx.trigger_history:
+            fired += 1
             ctx.reset_child(event.child)
-            turn = (turn + 1) % len(self.children)
-        ctx.set("turn", turn)
+            if fired % 2 == 0:
+                ctx.trigger(event.mode)
+        ctx.set("fired", fired)
 
 
 def moved(scores: Any) -> list[Any]:
@@ -174,7 +170,7 @@ def pipeline(source: Any = None) -> mr.Pipeline:
 
 STREAMS = {
     "totals", "sizes", "inner pairs", "left pairs", "outer pairs", "hashed pairs",
-    "sums of parts", "sessions of parts", "rises", "turns", "sent", "shifted",
+    "sums of parts", "sessions of parts", "rises", "second times", "sent", "shifted",
 }  # fmt: skip
 
 
@@ -226,6 +222,7 @@ def test_panes_on_spark_are_those_of_the_harness(tools: Any) -> None:
     assert {told for told, _ in expected} == STREAMS
     assert len(expected["totals", "red"]) == 8
     assert any(each.pane.retraction for each in expected["outer pairs", "blue"])
+    assert any(each.pane.timing == mr.EARLY for each in expected["second times", "blue"])
     assert status.refused == {"scores": refused} == {"scores": 1}
     assert not {"dropped_late", "dropped_after_finish"} & status.counters["totals"].counted.keys()
 

@@ -13,7 +13,7 @@ TIME = ("watermark", "percentile")
 
 #: Each injected stream costs a branch of the plan, and each low watermark on it an epoch; so a
 #: stream is shared until it has so many.
-_SHARED_MAX = 6
+_SHARED_MAX = 8
 
 
 class Line(msgspec.Struct, frozen=True):
