@@ -180,7 +180,13 @@ class Timetable:
                 grouping, value = msgspec.json.decode(output.value)
                 number, key = alone.get(grouping), output.key
                 if number is None:
-                    mark, _, key = output.key.partition("|")
+                    mark, bar, key = str(output.key).partition("|")
+                    if not bar or not mark.isdigit():
+                        raise PipelineError(
+                            f"a pane has the key {output.key!r}. Transcripts that share a grouping "
+                            "are told apart by their keys, so a function under test must leave the "
+                            "keys as they are. Or play the transcripts one by one."
+                        )
                     number = int(mark)
                 found[number][epoch].append(replace(output, key=key, value=value))
         return [Played(found[lane.number], lane.looks) for lane in self._lanes]

@@ -147,3 +147,18 @@ def test_a_crash_is_everybodys() -> None:
     assert [epoch.crash for epoch in timetable.epochs] == [False, False, True, False]
     first, _ = timetable.played(run(timetable))
     play(timetable.transcripts[0], first)
+
+
+def test_a_function_that_changes_keys_cannot_be_shared() -> None:
+    def swapped(values: Any) -> Any:
+        return values.key_by(str).window(mr.FixedWindows(10)).sum()
+
+    steps = [{"records": {"a": [1, 2]}}, {"watermark": 10}]
+    written = {"name": "t", "grouping": "swapped", "steps": steps}
+    alone = Timetable([Transcript.of(written, names={"swapped": swapped})])
+    twice = Timetable(alone.transcripts * 2)
+
+    (played,) = alone.played(run(alone))
+    assert {output.key for output in played.panes()} == {"1", "2"}
+    with pytest.raises(mr.MillraceError, match="must leave the keys as they are"):
+        twice.played(run(twice))
