@@ -12,7 +12,7 @@ import yaml
 from matplotlib.figure import Figure
 
 import millrace as mr
-from millrace.testing.play import OnHarness, play
+from millrace.testing.player import OnHarness, play
 from millrace.testing.transcript import Transcript
 
 HERE = Path(__file__).parent

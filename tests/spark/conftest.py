@@ -3,7 +3,6 @@
 import datetime as dt
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
-from millrace.testing.output import Output, outputs_of
-from millrace.testing.timetable import COLUMNS, Played, Timetable
-from millrace.windmill.epochs import Epochs
 
 #: Where injected clocks begin: far in the future. The alarm of an idle run looks at the machine's
 #: own clock, so it rings only when a test asks for an epoch (``process_available``, ``drain``).
@@ -238,90 +234,3 @@ def tools(spark: SparkSession, tmp_path: Path) -> Iterator[Tools]:
 def sunk() -> Callable[[], Kept]:
     """Make sinks that keep their rows."""
     return Kept
-
-
-class Panes:
-    """A sink that keeps each epoch's records, and tells of each epoch, empty or not."""
-
-    single_pass = True
-
-    def __init__(self, told: Callable[[int], None]) -> None:
-        self.epochs: dict[int, list[Output]] = {}
-        self._told = told
-
-    def __call__(self, rows: DataFrame, epoch: int) -> None:
-        self.epochs[epoch] = outputs_of(rows)
-        self._told(epoch)
-
-
-class SideBySide:
-    """Runs timetables on Spark: each as one query, or one batch."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self._spark = spark
-        self._folder = folder
-        self._feeds = 0
-
-    def stream(self, timetable: Timetable) -> list[Played]:
-        """Run a timetable as a query; an epoch takes one file of its source."""
-        feed = self._feed(timetable)
-        clock, crashed, over = Clock(), threading.Event(), threading.Event()
-        clock.now = 0
-        last = len(timetable.epochs) - 1
-
-        def told(epoch: int) -> None:
-            clock.now = timetable.epochs[min(epoch + 1, last)].clock_us
-            if timetable.epochs[min(epoch, last)].crash:
-                crashed.set()
-            if epoch >= last:
-                over.set()
-
-        def scripted(epochs: Epochs, _: Any) -> dict[int, dict[str, int]]:
-            return timetable.percentiles(epochs.completed + 1)
-
-        kept = Panes(told)
-        with pytest.MonkeyPatch.context() as patch:
-            # Percentiles are estimated from many records; a script has few, and says them.
-            patch.setattr(Epochs, "estimated", scripted)
-            while not over.is_set():
-                crashed.clear()
-                p = self._pipeline(timetable, feed.stream_one_by_one, kept)
-                checkpoint = str(feed.folder.with_suffix(".checkpoint"))
-                # Some fifty groupings have a commit for each of their intervals.
-                run = p.start(self._spark, checkpoint=checkpoint, clock=clock, intervals=1)
-                try:
-                    while not (over.is_set() or crashed.is_set()):
-                        assert not run.wait("50 ms"), "the run ended"
-                finally:
-                    run.stop()
-        return timetable.played([kept.epochs.get(epoch, []) for epoch in range(last + 1)])
-
-    def batch(self, timetable: Timetable) -> list[Played]:
-        """Run a timetable as a batch: all panes come at the end."""
-        kept = Panes(lambda _: None)
-        self._pipeline(timetable, self._feed(timetable).bounded, kept).run_batch(self._spark)
-        return timetable.played([kept.epochs[0]])
-
-    def _feed(self, timetable: Timetable) -> Feed:
-        self._feeds += 1
-        feed = Feed(self._spark, self._folder / f"feed-{self._feeds}", COLUMNS)
-        names = [column.split()[0] for column in COLUMNS.split(",")]
-        for epoch in range(len(timetable.epochs)):
-            # A file without rows is an epoch, too.
-            feed.add(*([row[name] for name in names] for row in timetable.rows(epoch)))
-        return feed
-
-    def _pipeline(self, timetable: Timetable, rows: DataFrame, sink: Panes) -> mr.Pipeline:
-        sources = {
-            name: rows.filter(rows.stream == number).drop("stream")
-            for number, name in enumerate(timetable.streams)
-        }
-        p = timetable.pipeline(sources)
-        p.sink("panes", sink)
-        return p
-
-
-@pytest.fixture(scope="module")
-def side_by_side(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SideBySide:
-    """Run many transcripts in one query."""
-    return SideBySide(spark, tmp_path_factory.mktemp("timetables"))

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+from pyspark.sql import SparkSession
 
-from millrace.testing.play import Executor, OnHarness, play
+from millrace.testing import Transcript, play, run_on_spark
+from millrace.testing.player import Executor, OnHarness
 from millrace.testing.timetable import Timetable
-from millrace.testing.transcript import Transcript
 
 SEED = 20150831
 GROUPINGS = 30
@@ -108,7 +109,7 @@ def panes(transcript: Transcript, executor: Executor) -> dict[str, list[Any]]:
     return found
 
 
-def test_any_grouping_has_the_panes_of_the_harness(side_by_side: Any) -> None:
+def test_any_grouping_has_the_panes_of_the_harness(spark: SparkSession) -> None:
     draw = random.Random(SEED)
     groupings = [grouping(draw, number) for number in range(GROUPINGS)]
     # What can be lifted is, by default; the Harness lifts nothing.
@@ -116,8 +117,7 @@ def test_any_grouping_has_the_panes_of_the_harness(side_by_side: Any) -> None:
     assert len(lifted) >= 8
     groupings += [replace(each, settings={**each.settings, "lift": False}) for each in lifted]
     expected = [panes(each, OnHarness(each)) for each in groupings]
-    timetable = Timetable(groupings)
-    assert len(timetable.streams) == 1
+    assert len(Timetable(groupings).streams) == 1
     seen = Counter(
         str(pane.timing) if not pane.retraction else "retraction"
         for found in expected
@@ -127,6 +127,6 @@ def test_any_grouping_has_the_panes_of_the_harness(side_by_side: Any) -> None:
     assert min(seen[kind] for kind in ("EARLY", "ON_TIME", "LATE", "retraction")) > 50, seen
 
     for each, wanted, executor in zip(
-        groupings, expected, side_by_side.stream(timetable), strict=True
+        groupings, expected, run_on_spark(spark, groupings), strict=True
     ):
         assert panes(each, executor) == wanted, (each.name, each.settings)

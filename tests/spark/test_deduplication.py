@@ -17,38 +17,43 @@ class Event(msgspec.Struct):
 
 
 class Count(mr.Computation):
-    inputs = {"events": mr.by("key")}
-    outputs = {"counts": list[int]}
     total = mr.ValueState(int)
+
+    def __init__(self, stream: str) -> None:
+        self.inputs = {stream: mr.by("key")}
+        self.counts = f"counts of {stream}"
+        self.outputs = {self.counts: list[int]}
 
     def process_record(self, record: mr.Record) -> None:
         self.total.set(self.total.get(0) + record.value.n)
-        self.produce("counts", [record.value.n, self.total.get(), int(record.late)])
+        self.produce(self.counts, [record.value.n, self.total.get(), int(record.late)])
 
 
-class Relaxed(Count):
-    outputs = {"relaxed": list[int]}
+class Relaxed(mr.Computation):
     delivery = mr.AT_LEAST_ONCE
 
+    def __init__(self, stream: str) -> None:
+        self.inputs = {stream: mr.by("key")}
+
     def process_record(self, record: mr.Record) -> None:
-        self.produce("relaxed", [record.value.n])
+        pass
 
 
-def _pipeline(feed: Any, source: str, counts: Any, **sinks: Any) -> mr.Pipeline:
+def _pipeline(sources: dict[str, Any], sinks: dict[str, Any]) -> mr.Pipeline:
     p = mr.Pipeline("ids")
-    p.inject(
-        "events",
-        getattr(feed, source),
-        timestamp="at",
-        low_watermark=mr.BoundedDelay("1 s"),
-        id="id",
-        slack="1 min",
-        format=Event,
-    )
-    p.add(Count)
-    p.add(Relaxed)
+    for stream, source in sources.items():
+        p.inject(
+            stream,
+            source,
+            timestamp="at",
+            low_watermark=mr.BoundedDelay("1 s"),
+            id="id",
+            slack="1 min",
+            format=Event,
+        )
+        p.add(Count(stream), name=f"Count {stream}")
+        p.add(Relaxed(stream), name=f"Relaxed {stream}")
     p.dead_letter("rejects")
-    p.sink("counts", counts)
     for stream, sink in sinks.items():
         p.sink(stream, sink)
     return p
@@ -58,50 +63,59 @@ def _row(n: int, id: Any, second: int = 0) -> tuple[Any, ...]:
     return f"k{n % 5}", n, id, second * mr.SECOND
 
 
-@pytest.mark.parametrize(("kind", "ids"), [("string", str), ("long", int)])
-def test_ids_across_epochs_restarts_and_lost_caches(
-    tools: Any, tmp_path: Path, kind: str, ids: Any
-) -> None:
-    """The column's ids are a string and Spark alone encodes, or numbers and a Python stage does."""
-    feed = tools.feed(f"key string, n int, id {kind}, at long")
-    counts, relaxed, rejects, events = (tools.Kept() for _ in range(4))
-    others = {"relaxed": relaxed, "rejects": rejects}
-    if kind == "long":
-        others["events"] = events  # a sink on the injected stream needs a Python stage
+#: Stream -> what its ids are: text, and Spark alone encodes; or numbers, and a Python stage does.
+KINDS: dict[str, Any] = {"named": str, "numbered": int}
+
+
+def test_ids_across_epochs_restarts_and_lost_caches(tools: Any, tmp_path: Path) -> None:
+    ddl = {"named": "string", "numbered": "long"}
+    feeds = {each: tools.feed(f"key string, n int, id {ddl[each]}, at long") for each in KINDS}
+    # A sink on the injected stream needs a Python stage.
+    streams = ["numbered", "rejects", *(f"counts of {each}" for each in KINDS)]
+    sinks = {stream: tools.Kept() for stream in streams}
     cache = tmp_path / "cache"
 
-    def start() -> Any:
-        p = _pipeline(feed, "stream_one_by_one", counts, **others)
-        return tools.start(p, cache=str(cache))
+    def add(*rows: tuple[int, Any], again: int | None = None) -> None:
+        """Add rows (number, second) to each feed, the first so many twice; a negative has no id."""
+        for stream, feed in feeds.items():
+            ids = KINDS[stream]
+            made = [_row(abs(n), None if n < 0 else ids(n), second) for n, second in rows]
+            feed.add(*made, *made[: again or 0])
 
-    first = [_row(n, ids(n)) for n in range(40)]
-    feed.add(*first, *first[:10])  # twice in one bundle
-    feed.add(*first[5:15], *(_row(n, ids(n)) for n in range(40, 50)))  # in the next epoch
+    def start() -> Any:
+        sources = {stream: feed.stream_one_by_one for stream, feed in feeds.items()}
+        return tools.start(_pipeline(sources, sinks), cache=str(cache))
+
+    first = [(n, 0) for n in range(40)]
+    add(*first, again=10)  # twice in one bundle
+    add(*first[5:15], *((n, 0) for n in range(40, 50)))  # in the next epoch
     run = start()
     tools.step(run)
     run.stop()
     shutil.rmtree(cache)
-    feed.add(*first[:20], _row(50, ids(50)), _row(51, None))  # after a restart, without a cache
+    add(*first[:20], (50, 0), (-51, 0))  # after a restart, without a cache
     run = start()
     tools.step(run)
-    feed.add(_row(52, ids(52), second=500))  # its id and time collect all that was kept
+    add((52, 500))  # its id and time collect all that was kept
     tools.step(run)
-    feed.add(_row(3, ids(3)))  # after its id was collected: late
+    add((3, 0))  # after its id was collected: late
     status = tools.finish(run)
 
-    rows = sorted(n for n, _, late in counts.values if not late)
-    assert rows == [*range(51), 52]
-    assert [n for n, _, late in counts.values if late] == [3]
-    sums = {key: max(total for _, total, _ in values) for key, values in _by_key(counts).items()}
-    assert sums["k1"] == sum(n for n in range(51) if n % 5 == 1)
-    counted = status.counters["Count"]
-    assert (counted.records, counted.duplicates_filtered) == (53, 10 + 10 + 20)
-    assert status.counters["Relaxed"].records == 53 + 40
-    assert status.counters["Relaxed"].duplicates_filtered == 0
-    assert status.refused == {"events": 1}
-    assert [letter["reason"] for letter in rejects.values] == ["the id, column 'id', is null"]
-    if kind == "long":
-        _check_sunk_ids(events, ids)
+    for stream in KINDS:
+        counts = sinks[f"counts of {stream}"]
+        rows = sorted(n for n, _, late in counts.values if not late)
+        assert rows == [*range(51), 52]
+        assert [n for n, _, late in counts.values if late] == [3]
+        totals = {key: max(total for _, total, _ in all) for key, all in _by_key(counts).items()}
+        assert totals["k1"] == sum(n for n in range(51) if n % 5 == 1)
+        counted = status.counters[f"Count {stream}"]
+        assert (counted.records, counted.duplicates_filtered) == (53, 10 + 10 + 20)
+        assert status.counters[f"Relaxed {stream}"].records == 53 + 40
+        assert status.counters[f"Relaxed {stream}"].duplicates_filtered == 0
+    assert status.refused == {"named": 1, "numbered": 1}
+    reasons = [letter["reason"] for letter in sinks["rejects"].values]
+    assert reasons == 2 * ["the id, column 'id', is null"]
+    _check_sunk_ids(sinks["numbered"], int)
 
 
 def _by_key(kept: Any) -> dict[str, list[Any]]:
@@ -129,11 +143,11 @@ def test_a_batch_drops_what_its_input_has_twice(tools: Any) -> None:
     rows = [_row(n, str(n)) for n in range(30)]
     feed.add(*rows, *rows[:10])
     feed.add(*rows[20:])
-    p = _pipeline(feed, "bounded", counts)
+    p = _pipeline({"events": feed.bounded}, {"counts of events": counts})
     status = p.run_batch(feed._spark)
     assert sorted(n for n, _, _ in counts.values) == list(range(30))
-    assert status.counters["Count"].duplicates_filtered == 20
-    assert status.counters["Relaxed"].records == 50
+    assert status.counters["Count events"].duplicates_filtered == 20
+    assert status.counters["Relaxed events"].records == 50
 
 
 @pytest.mark.parametrize(
@@ -149,6 +163,6 @@ def test_a_column_that_cannot_name_records_is_refused(
     feed = tools.feed("key string, n int, id string, at long, x double")
     p = mr.Pipeline("p")
     p.inject("events", feed.bounded, timestamp="at", id=column, format=Event)
-    p.add(Count)
+    p.add(Count("events"))
     with pytest.raises(mr.MillraceError, match=message):
         p.run_batch(feed._spark)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from typing import Any
 
 import msgspec
-import pytest
 
 import millrace as mr
 
@@ -19,19 +19,31 @@ class Score(msgspec.Struct, frozen=True):
     points: int | None
 
 
-def pipeline(scores: Any) -> mr.Pipeline:
-    """Sum and count by team, twice: lifted, and not."""
+def pipeline(sources: dict[str, Any]) -> mr.Pipeline:
+    """Sum and count by team, twice: lifted, and not. All panes are told on one stream."""
     p = mr.Pipeline("lifting")
-    p.inject("scores", scores, timestamp="at", low_watermark=mr.BoundedDelay("5 s"), format=Score)
     p.dead_letter("letters")
-    by_team = p.stream("scores").key_by("team")
     how = {"mode": mr.ACCUMULATING_AND_RETRACTING, "allowed_lateness": "1 h"}
-    for lift, prefix in ((None, "lifted"), (False, "plain")):
-        by_team.window(mr.FixedWindows("10 s"), lift=lift, **how).sum("points").to(f"{prefix} sums")
-        how_many = by_team.window(mr.FixedWindows("10 s"), lift=lift, **how)
-        how_many.sum(lambda score: len(score.team)).to(f"{prefix} letters")
-        by_team.window(mr.Sessions("400 ms"), lift=lift, **how).count().to(f"{prefix} counts")
+    made = []
+    for stream, source in sources.items():
+        scores = p.inject(
+            stream, source, timestamp="at", low_watermark=mr.BoundedDelay("5 s"), format=Score
+        )
+        by_team = scores.key_by("team")
+        for lift, prefix in ((None, f"{stream} lifted"), (False, f"{stream} plain")):
+            fixed = by_team.window(mr.FixedWindows("10 s"), lift=lift, **how)
+            made.append(fixed.sum("points").to(f"{prefix} sums"))
+            fixed = by_team.window(mr.FixedWindows("10 s"), lift=lift, **how)
+            made.append(fixed.sum(lambda score: len(score.team)).to(f"{prefix} letters"))
+            sessions = by_team.window(mr.Sessions("400 ms"), lift=lift, **how)
+            made.append(sessions.count().to(f"{prefix} counts"))
+    told = [each.map(functools.partial(_told, each.name)) for each in made]
+    told[0].flatten(*told[1:]).to("told", format=str)
     return p
+
+
+def _told(name: str, value: int) -> str:
+    return f"{name}: {value}"
 
 
 def batches() -> list[list[Any]]:
@@ -52,60 +64,55 @@ def batches() -> list[list[Any]]:
 
 
 class Panes:
-    """A sink that keeps the panes of each window, in order."""
+    """A sink that keeps the panes of each grouping and window, in order."""
 
     def __init__(self) -> None:
-        self.by_window: dict[Any, list[Any]] = {}
+        self.found: dict[str, dict[Any, list[Any]]] = {}
 
     def __call__(self, rows: Any, epoch: int) -> None:
         for row in rows.toArrow().to_pylist():
             del row["_id"]
+            name, _, row["value"] = row["value"].partition(": ")
             window = row.pop("_key"), row.get("_window_start"), row.get("_window_end")
-            self.by_window.setdefault(window, []).append(row)
+            self.found.setdefault(name, {}).setdefault(window, []).append(row)
 
 
-def keep(p: mr.Pipeline) -> dict[str, Panes]:
-    kept = {f"{how} {what}": Panes() for how in ("lifted", "plain") for what in WHAT}
-    for stream, sink in kept.items():
-        p.sink(stream, sink)
-    return kept
-
-
-def check(kept: dict[str, Panes], counters: Any, least: int) -> None:
+def check(panes: Panes, counters: Any, stream: str, least: int) -> None:
     for what in WHAT:
-        lifted, plain = counters[f"lifted {what}"], counters[f"plain {what}"]
+        lifted, plain = counters[f"{stream} lifted {what}"], counters[f"{stream} plain {what}"]
         assert lifted.counted.pop("lifted") > least
-        assert len(kept[f"plain {what}"].by_window) > 20
-        assert kept[f"lifted {what}"].by_window == kept[f"plain {what}"].by_window
+        assert len(panes.found[f"{stream} plain {what}"]) > 20
+        assert panes.found[f"{stream} lifted {what}"] == panes.found[f"{stream} plain {what}"]
         assert (lifted.records, lifted.late) == (plain.records, plain.late)
         assert (lifted.dead_letters, lifted.counted) == (plain.dead_letters, plain.counted)
 
 
-@pytest.mark.parametrize("native", [True, False], ids=["rows by Spark", "rows by Python"])
-def test_lifted_panes_on_spark_are_the_unlifted_ones(tools: Any, native: bool) -> None:
+def test_lifted_panes_on_spark_are_the_unlifted_ones(tools: Any) -> None:
     feed = tools.feed("team string, points long, at timestamp")
     for batch in batches():
         feed.add(*batch)
-    p = pipeline(feed.stream_one_by_one)
-    kept = keep(p)
-    if not native:
-        p.sink("scores", Panes())  # which takes the source away from Spark
+    p = pipeline({"native": feed.stream_one_by_one, "python": feed.stream_one_by_one})
+    panes = Panes()
+    p.sink("told", panes)
+    p.sink("python", tools.Kept())  # which takes that source away from Spark
 
     status = tools.run(p)
 
-    check(kept, status.counters, least=1500)
-    assert status.injected["scores"] == 3300
-    assert status.counters["plain sums"].late > 0
-    assert status.counters["plain sums"].dead_letters > 0
+    for stream in ("native", "python"):
+        check(panes, status.counters, stream, least=1500)
+        assert status.injected[stream] == 3300
+        assert status.counters[f"{stream} plain sums"].late > 0
+        assert status.counters[f"{stream} plain sums"].dead_letters > 0
 
 
 def test_a_batch_is_lifted_too(tools: Any, spark: Any) -> None:
     feed = tools.feed("team string, points long, at timestamp")
     for batch in batches():
         feed.add(*batch)
-    p = pipeline(feed.bounded)
-    kept = keep(p)
+    p = pipeline({"scores": feed.bounded})
+    panes = Panes()
+    p.sink("told", panes)
 
     status = p.run_batch(spark)
 
-    check(kept, status.counters, least=2000)
+    check(panes, status.counters, "scores", least=2000)

@@ -1,4 +1,4 @@
-"""Percentile low watermarks on Spark: estimated from the records, and across the levels."""
+"""Percentile low watermarks on Spark: estimated from the records, for timers and for triggers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 import millrace as mr
+from millrace.testing import Output, outputs_of
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -63,9 +64,9 @@ class Sees(mr.Computation):
 
 def test_most_of_a_window_is_counted_before_the_stragglers_are_waited_for(tools: Any) -> None:
     feed = tools.feed("key string, n long, at timestamp")
-    counts, seen = tools.Kept(), tools.Kept()
+    counts, panes = tools.Kept(), list[Output]()
     p = mr.Pipeline("percentiles")
-    p.inject(
+    events = p.inject(
         "events",
         feed.stream,
         timestamp="at",
@@ -74,8 +75,11 @@ def test_most_of_a_window_is_counted_before_the_stragglers_are_waited_for(tools:
     )
     p.add(Early)
     p.add(Sees)
+    trigger = mr.SequenceOf(mr.AtWatermark(90), mr.Repeat(mr.AtWatermark()))
+    windowed = events.key_by("key").window(mr.FixedWindows("1 min"), trigger=trigger)
+    windowed.count().to("panes")
     p.sink("counts", counts)
-    p.sink("seen", seen)
+    p.sink("panes", lambda rows, _: panes.extend(outputs_of(rows)))
     run = tools.start(p, intervals=4)
     # Nineteen records in twenty come in order; the twentieth is five minutes old.
     for epoch in range(5):
@@ -83,7 +87,8 @@ def test_most_of_a_window_is_counted_before_the_stragglers_are_waited_for(tools:
         times[10] = max(0, times[10] - 5 * mr.MINUTE)
         feed.add(*[("k", n, at) for n, at in enumerate(times)])
         tools.step(run)
-    low_watermark = run.status().low_watermarks["Early"]
+    status = run.status()
+    low_watermark = status.low_watermarks["Early"]
     early = [count["window"] for count in counts.values if count["percentile"] == 90]
     sure = [count["window"] for count in counts.values if count["percentile"] == 100]
     explained = str(run.explain_watermark())
@@ -94,5 +99,18 @@ def test_most_of_a_window_is_counted_before_the_stragglers_are_waited_for(tools:
     # A straggler sets its window's early timer again, in the past.
     assert sorted(set(early)) == list(range(max(early) + 1))
     assert max(early) > max(sure) + 4
-    assert seen.values
+    assert status.counters["Sees"].timers > 0
+    # A trigger fires when the timer of a computation does, and counts the same; again only if more
+    # has come since.
+    first: dict[int, dict[int, int]] = {90: {}, 100: {}}
+    for count in counts.values:
+        first[count["percentile"]].setdefault(count["window"], count["count"])
+    again = {window: n for window, n in first[100].items() if n != first[90][window]}
+    fired = [(each.pane.percentile, each.pane.timing) for each in panes]
+    assert set(fired) == {(90, mr.EARLY), (100, mr.ON_TIME)}
+    for percentile, expected in ((90, first[90]), (100, again)):
+        found = [each for each in panes if each.pane.percentile == percentile]
+        assert [(each.pane.window.start // mr.MINUTE, each.value) for each in found] == sorted(
+            expected.items()
+        )
     assert "the injector of stream 'events', which published" in explained

@@ -7,40 +7,40 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from pyspark.sql import SparkSession
 
 import millrace as mr
-from millrace.testing.play import OnHarness, TranscriptMismatch, play
-from millrace.testing.timetable import Played, Timetable
-from millrace.testing.transcript import Transcript
+from millrace.testing import Transcript, TranscriptMismatch, play, read_transcripts, run_on_spark
+from millrace.testing.player import OnHarness
+from millrace.testing.timetable import Played
 
 TRANSCRIPTS = Path(__file__).parents[1] / "transcripts"
-
-
-def written(folder: str) -> list[Transcript]:
-    return [
-        Transcript.of(document)
-        for path in sorted((TRANSCRIPTS / folder).glob("*.yaml"))
-        for document in yaml.safe_load_all(path.read_text())
-    ]
-
-
-RIGHT, WRONG = written(".") + written("figures"), written("wrong")
+RIGHT = read_transcripts(TRANSCRIPTS) + read_transcripts(TRANSCRIPTS / "figures")
+WRONG = read_transcripts(TRANSCRIPTS / "wrong")
 
 #: What Spark made of transcripts, by name: the variant, the transcript, and what plays it back.
 Runs = dict[str, list[tuple[str, Transcript, Played]]]
 
 
-def run(transcripts: list[Transcript], runner: Any, *, restart: bool) -> Runs:
+def run(spark: SparkSession, transcripts: list[Transcript], *, batch: bool) -> Runs:
     variants = [variant for each in transcripts for variant in each.variants()]
     variants += [("unlifted", unlifted(each)) for each in transcripts if each.is_lifted]
-    timetable = Timetable(changed for _, changed in variants)
-    if restart:
-        timetable.epochs[-20].crash = True  # amid the figures
+    if not batch:
+        variants.append(("restarted", restarted(transcripts[-1])))
+    together = [changed for _, changed in variants]
     found: Runs = {}
-    for (variant, changed), executor in zip(variants, runner(timetable), strict=True):
-        found.setdefault(changed.name, []).append((variant, changed, executor))
+    for (variant, changed), played in zip(
+        variants, run_on_spark(spark, together, batch=batch), strict=True
+    ):
+        found.setdefault(changed.name, []).append((variant, changed, played))
     return found
+
+
+def restarted(transcript: Transcript) -> Transcript:
+    """Return it with another run amid its steps, for all that are run with it."""
+    half = len(transcript.steps) // 2
+    steps = (*transcript.steps[:half], ("crash", None), *transcript.steps[half:])
+    return replace(transcript, steps=steps)
 
 
 def unlifted(transcript: Transcript) -> Transcript:
@@ -61,13 +61,13 @@ BATCH = [each for each in RIGHT if each.is_batch]
 
 
 @pytest.fixture(scope="module")
-def streamed(side_by_side: Any) -> Runs:
-    return run(STREAMING + WRONG, side_by_side.stream, restart=True)
+def streamed(spark: SparkSession) -> Runs:
+    return run(spark, WRONG + STREAMING, batch=False)
 
 
 @pytest.fixture(scope="module")
-def in_batch(side_by_side: Any) -> Runs:
-    return run(BATCH, side_by_side.batch, restart=False)
+def in_batch(spark: SparkSession) -> Runs:
+    return run(spark, BATCH, batch=True)
 
 
 @pytest.mark.parametrize("transcript", STREAMING, ids=lambda transcript: transcript.name)
@@ -116,7 +116,13 @@ def test_each_transcript_is_run() -> None:
 
 
 @pytest.mark.parametrize("transcript", WRONG, ids=lambda transcript: transcript.name)
-def test_a_wrong_transcript_is_rejected(transcript: Transcript, streamed: Runs) -> None:
-    for _, changed, executor in streamed[transcript.name]:
-        with pytest.raises(TranscriptMismatch, match=r"(?s)expected panes\n.*found\n"):
-            play(changed, executor)
+def test_a_wrong_transcript_is_rejected_with_the_words_of_the_harness(
+    transcript: Transcript, streamed: Runs
+) -> None:
+    with pytest.raises(TranscriptMismatch, match=r"(?s)expected panes\n.*found\n") as expected:
+        play(transcript)
+    for variant, changed, played in streamed[transcript.name]:
+        with pytest.raises(TranscriptMismatch) as found:
+            play(changed, played)
+        if variant == "as written":
+            assert str(found.value) == str(expected.value)

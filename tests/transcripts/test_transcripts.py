@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from millrace.testing.play import OnHarness, TranscriptMismatch, play
-from millrace.testing.transcript import Transcript
+from millrace.testing import Transcript, TranscriptMismatch, play, read_transcripts
+from millrace.testing.player import OnHarness
 
 HERE = Path(__file__).parent
 
@@ -19,9 +18,9 @@ SEEDS = 10
 def written(folder: Path) -> list[Any]:
     """Return the transcripts of a folder: a file may hold several documents."""
     return [
-        pytest.param(Transcript.of(document), id=f"{path.stem}: {document['name']}")
+        pytest.param(transcript, id=f"{path.stem}: {transcript.name}")
         for path in sorted(folder.glob("*.yaml"))
-        for document in yaml.safe_load_all(path.read_text())
+        for transcript in read_transcripts(path)
     ]
 
 
@@ -47,7 +46,9 @@ def test_windows_may_be_assigned_before_the_grouping(transcript: Transcript) -> 
 
 @pytest.mark.parametrize("transcript", written(HERE / "wrong"))
 def test_a_wrong_transcript_is_rejected(transcript: Transcript) -> None:
-    with pytest.raises(TranscriptMismatch, match=r"(?s)step \d+:.*expected panes\n.*found\n"):
+    with pytest.raises(
+        TranscriptMismatch, match=r"(?s)step.*:\n  expected panes\n.*found\n.*pane \d+ of key"
+    ):
         play(transcript, OnHarness(transcript))
 
 

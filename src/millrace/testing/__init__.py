@@ -1,6 +1,19 @@
-"""Whole pipelines under test, in process, without a JVM."""
+"""Whole pipelines under test, in process, without a JVM; and scenarios as data, also on Spark."""
 
 from millrace.testing.harness import Harness
+from millrace.testing.on_spark import play_on_spark, run_on_spark
 from millrace.testing.output import Output, outputs_of
+from millrace.testing.player import TranscriptMismatch, play
+from millrace.testing.transcript import Transcript, read_transcripts
 
-__all__ = ["Harness", "Output", "outputs_of"]
+__all__ = [
+    "Harness",
+    "Output",
+    "Transcript",
+    "TranscriptMismatch",
+    "outputs_of",
+    "play",
+    "play_on_spark",
+    "read_transcripts",
+    "run_on_spark",
+]

@@ -13,7 +13,7 @@ TIME = ("watermark", "percentile")
 
 #: Each injected stream costs a branch of the plan, and each low watermark on it an epoch; so a
 #: stream is shared until it has so many.
-_SHARED_MAX = 6
+_SHARED_MAX = 8
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -21,7 +21,8 @@ class Line(msgspec.Struct, frozen=True):
 
     Attributes:
         grouping: Number of the grouping.
-        key: ``<number of the transcript>|<key>``: the transcripts of a grouping know their own.
+        key: Of the element; ``<number of the transcript>|<key>`` where transcripts share the
+            grouping.
         value: As JSON, for one column has the values of all.
     """
 
@@ -36,6 +37,7 @@ class Lane:
     Attributes:
         looks: For each ``panes`` step that was passed, and for the end, the epochs before it.
         took: Whether it has taken a step in the epoch that is being made.
+        shares: Whether other transcripts have the same grouping.
     """
 
     def __init__(self, number: int, transcript: Transcript, stream: str, grouping: int) -> None:
@@ -45,6 +47,7 @@ class Lane:
         self.grouping = grouping
         self.looks: list[int] = []
         self.took = False
+        self.shares = False
         self._taken = 0
 
     @property
@@ -77,7 +80,7 @@ class Lane:
                 self.stream,
                 Line(
                     self.grouping,
-                    f"{self.number}|{each.key}",
+                    f"{self.number}|{each.key}" if self.shares else each.key,
                     msgspec.json.encode(each.value).decode(),
                 ),
                 each.timestamp_us,

@@ -11,19 +11,22 @@ Low watermarks move likewise, for those that share an injected stream. Transcrip
 can go on whatever the others do, and sees no more than low watermarks on the way to its own next:
 those without clock steps, a few together, and those with the same low watermarks at the same clock.
 Of these, transcripts with the same settings, such as the variants of one, share a grouping too, and
-have keys of their own.
+have keys of their own. (But not where windows depend on the key.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from millrace.injectors.policy import WatermarkColumn
+from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Pipeline
+from millrace.model.time import MIN_TIMESTAMP
 from millrace.testing.lanes import TIME, Lane, Line, Sharing
 from millrace.testing.output import Output
 from millrace.testing.transcript import Element, Transcript
@@ -91,8 +94,11 @@ class Timetable:
             stream = f"elements-{sharing.stream_of(transcript)}"
             if stream not in self.streams:
                 self.streams.append(stream)
-            grouping = groupings.setdefault((stream, transcript.grouping), len(groupings))
+            grouping = groupings.setdefault((stream, transcript.identity), len(groupings))
             self._lanes.append(Lane(number, transcript, stream, grouping))
+        sizes = Counter(lane.grouping for lane in self._lanes)
+        for lane in self._lanes:
+            lane.shares = sizes[lane.grouping] > 1
         while self._go_on():
             self.epochs.append(self._next())
 
@@ -104,20 +110,29 @@ class Timetable:
                 by default a Harness feeds them.
         """
         p = Pipeline("timetable")
-        how: dict[str, Any] = {}
-        if sources is not None:
-            how = {
-                "timestamp": "at",
-                "low_watermark": WatermarkColumn("low_watermark", punctuation="punctuation"),
-            }
         injected = {
-            name: p.inject(name, None if sources is None else sources[name], format=Line, **how)
+            name: p.inject(
+                name,
+                None if sources is None else sources[name],
+                timestamp=None if sources is None else "at",
+                low_watermark=Scripted(self.percentiles(name)),
+                format=Line,
+            )
             for name in self.streams
         }
         panes = []
         for number, lane in {lane.grouping: lane for lane in self._lanes}.items():
             own = injected[lane.stream].filter(_IsOf(number)).key_by("key").map(_value)
-            panes.append(lane.transcript.grouped(own).to(f"panes-{number}").map(_as_text))
+            taken, steps = {*p.computations, *(step.target for step in p.steps)}, len(p.steps)
+            made = lane.transcript.grouped(own)
+            if twice := sorted(taken & {step.target for step in p.steps[steps:]}):
+                raise PipelineError(
+                    f"transcript {lane.transcript.name!r}: its grouping "
+                    f"{lane.transcript.settings['grouping']!r} names {twice}, and those are named "
+                    "already: it is run several times side by side, with other steps. Leave the "
+                    "names to who calls it, or play the transcripts one by one."
+                )
+            panes.append(made.to(f"panes-{number}").map(_AsText(number)))
         panes[0].flatten(*panes[1:]).to("panes", format=str)
         return p
 
@@ -144,13 +159,13 @@ class Timetable:
             for stream, to_us in each.low_watermarks.items()
         ]  # fmt: skip
 
-    def percentiles(self, epoch: int) -> dict[int, dict[str, int]]:
-        """Return what the percentiles' low watermarks are in an epoch, or one after the last."""
-        found: dict[int, dict[str, int]] = {}
-        for earlier in self.epochs[: epoch + 1]:
-            for percentile, known in earlier.percentiles.items():
-                found[percentile] = found.get(percentile, {}) | known
-        return found
+    def percentiles(self, stream: str) -> list[dict[int, int]]:
+        """Return, for each epoch, where the percentiles' low watermarks of a stream are by then."""
+        found: list[dict[int, int]] = [{}]
+        for epoch in self.epochs:
+            said = {p: of[stream] for p, of in epoch.percentiles.items() if stream in of}
+            found.append(found[-1] | said)
+        return found[1:]
 
     def played(self, outputs: Sequence[Sequence[Output]]) -> list[Played]:
         """Return an executor for each transcript, in order, that has run already.
@@ -159,11 +174,21 @@ class Timetable:
             outputs: For each epoch, the records of stream ``panes``.
         """
         found: list[list[list[Output]]] = [[[] for _ in self.epochs] for _ in self._lanes]
+        alone = {lane.grouping: lane.number for lane in self._lanes if not lane.shares}
         for epoch, of_epoch in enumerate(outputs[: len(self.epochs)]):
             for output in of_epoch:
-                number, _, key = output.key.partition("|")
-                value = msgspec.json.decode(output.value)
-                found[int(number)][epoch].append(replace(output, key=key, value=value))
+                grouping, value = msgspec.json.decode(output.value)
+                number, key = alone.get(grouping), output.key
+                if number is None:
+                    mark, bar, key = str(output.key).partition("|")
+                    if not bar or not mark.isdigit():
+                        raise PipelineError(
+                            f"a pane has the key {output.key!r}. Transcripts that share a grouping "
+                            "are told apart by their keys, so a function under test must leave the "
+                            "keys as they are. Or play the transcripts one by one."
+                        )
+                    number = int(mark)
+                found[number][epoch].append(replace(output, key=key, value=value))
         return [Played(found[lane.number], lane.looks) for lane in self._lanes]
 
     def _go_on(self) -> bool:
@@ -212,6 +237,22 @@ class Timetable:
         for lane in self._lanes:
             lane.took = False
         return epoch
+
+
+class Scripted(WatermarkColumn):
+    """Takes low watermarks from the rows, and those of percentiles from the script.
+
+    Elsewhere they are estimated from many records; a script has few.
+    """
+
+    def __init__(self, percentiles: Sequence[Mapping[int, int]]) -> None:
+        super().__init__("low_watermark", punctuation="punctuation")
+        self._percentiles = percentiles
+
+    def percentile_us(self, percentile: int, epoch: int) -> int:
+        """Return the low watermark of a percentile in an epoch, or in one after the last."""
+        by_then = self._percentiles[min(epoch, len(self._percentiles) - 1)]
+        return by_then.get(percentile, MIN_TIMESTAMP)
 
 
 class Played:
@@ -269,9 +310,14 @@ class _IsOf:
         return line.grouping == self.grouping
 
 
-def _as_text(value: Any) -> str:
-    """Return a pane's value as text, for panes of all share a stream."""
-    return msgspec.json.encode(value).decode()
+class _AsText:
+    """Makes text of a pane's value and the number of its grouping: panes of all share a stream."""
+
+    def __init__(self, grouping: int) -> None:
+        self.grouping = grouping
+
+    def __call__(self, value: Any) -> str:
+        return msgspec.json.encode((self.grouping, value)).decode()
 
 
 def _value(line: Line) -> Any:

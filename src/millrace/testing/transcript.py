@@ -17,12 +17,17 @@ A transcript is plain data, as read from a YAML file::
       - records: {k: [6]}
       - panes: [{window: [1, 22], value: [1, 6, 12], timing: LATE}]
 
-A record is its timestamp, which is its value too, or ``"value@timestamp"``. A time is microseconds,
-or ``"12:05:30"``; ``watermark: {90: 10}`` is of the 90th percentile. ``panes`` lists all panes
-since the last ``panes``, in order of each key, with as many of their properties as matter; after
-the last step there must be none left.
+A key is text. A record is its timestamp, which is its value too, or ``"value@timestamp"``, or
+``{value: ..., at: ...}`` with any plain value. A time is microseconds, or ``"12:05:30"``, or ``end
+of time``; ``watermark: {90: 10}`` is of the 90th percentile. ``panes`` lists all panes since the
+last ``panes``, in order of each key, with as many of their properties as matter; after the last
+step there must be none left.
 
-An executor plays it (:mod:`~millrace.testing.play`). :meth:`Transcript.variants` has it with the
+What is tested may also be a function of one's own, ``grouping: totals``: it takes the stream of the
+values, with their keys, and returns the stream of what comes of them. The names of such functions,
+and of triggers, windows and aggregations of one's own, are given beside the transcript.
+
+An executor plays it (:mod:`~millrace.testing.player`). :meth:`Transcript.variants` has it with the
 records of a step in other orders, unless it says ``permute: false``, and, if it says ``rebatch:
 true``, with those between two other steps in other batches. Many run side by side in a
 :mod:`~millrace.testing.timetable`, where records then come with the clock step before them.
@@ -32,12 +37,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
+from pathlib import Path
 from typing import Any
 
 from millrace.dataflow import aggregations, strategy, triggers, windows
-from millrace.dataflow.windowed import WindowedStream, window
+from millrace.dataflow.windowed import window
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
 from millrace.model.pipeline import Pipeline
@@ -45,12 +51,15 @@ from millrace.model.record import LOW_WATERMARK, WALL_TIME
 from millrace.model.stream import Stream
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 
-#: What a transcript may say, and what it says if it does not.
-_DEFAULTS: dict[str, Any] = {
+#: What a transcript may say of its windows, and what it says if it does not.
+_WINDOWING: dict[str, Any] = {
     "windows": "GlobalWindow()", "trigger": "Repeat(AtWatermark())", "mode": "ACCUMULATING",
     "allowed_lateness": 0, "output_time": "END_OF_WINDOW", "allow_data_loss": False,
-    "aggregate": "sum()", "assign": False, "lift": None, "permute": True, "rebatch": False,
+    "aggregate": "sum()", "assign": False, "lift": None,
 }  # fmt: skip
+
+#: What else it may say.
+_DEFAULTS: dict[str, Any] = {**_WINDOWING, "grouping": None, "permute": True, "rebatch": False}
 
 
 #: What its expressions may name.
@@ -91,27 +100,51 @@ class Transcript:
         steps: (kind, what): ``records`` with Elements, ``watermark`` and ``clock`` with a time,
             ``percentile`` with a percentile of the low watermark and a time, ``panes`` with the
             panes expected, ``crash`` with None.
+        names: What its expressions may name besides the Dataflow layer.
     """
 
     name: str
     settings: Mapping[str, Any]
     steps: tuple[tuple[str, Any], ...]
+    names: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, written: Mapping[str, Any]) -> Transcript:
-        """Return the transcript that was written, or say what is wrong with it."""
+    def of(
+        cls, written: Mapping[str, Any], *, names: Mapping[str, Any] | None = None
+    ) -> Transcript:
+        """Return the transcript that was written.
+
+        Args:
+            written: The document, as read from YAML or JSON.
+            names: What it names that is not Millrace's: name -> trigger, window function,
+                aggregation, or function of a stream.
+
+        Raises:
+            PipelineError: It is not one.
+
+        >>> def longest(words):
+        ...     return words.window(windows.FixedWindows(10)).max(len)
+        >>> written = {"name": "words", "grouping": "longest", "steps": []}
+        >>> Transcript.of(written, names={"longest": longest}).pipeline()
+        Pipeline('transcript')
+        """
         unknown = set(written) - {"name", "about", "steps", *_DEFAULTS}
         if unknown or "name" not in written or "steps" not in written:
             raise PipelineError(
                 f"a transcript has a name, steps, and any of {sorted(_DEFAULTS)}; this one has "
                 f"{sorted(written)}."
             )
+        if "grouping" in written and (said := sorted(set(written) & set(_WINDOWING))):
+            raise PipelineError(
+                f"transcript {written['name']!r}: the function of its grouping, "
+                f"{written['grouping']!r}, says by itself what the windows are. Leave out {said}."
+            )
         settings = {name: written.get(name, default) for name, default in _DEFAULTS.items()}
         steps = []
         for step in written["steps"]:
             ((kind, what),) = step.items()
             if kind == "records":
-                what = tuple(_element(key, each) for key in what for each in what[key])
+                what = tuple(_element(str(key), each) for key in what for each in what[key])
             elif kind == "watermark" and isinstance(what, Mapping):
                 ((percentile, to),) = what.items()
                 kind, what = "percentile", (int(percentile), time_us(to))
@@ -122,7 +155,7 @@ class Transcript:
             elif kind != "crash":
                 raise PipelineError(f"transcript {written['name']!r}: no step is called {kind!r}.")
             steps.append((kind, what))
-        return cls(written["name"], settings, tuple(steps))
+        return cls(written["name"], settings, tuple(steps), dict(names or {}))
 
     def pipeline(self, source: Any = None, **inject: Any) -> Pipeline:
         """Return the pipeline: stream ``elements`` in, of (key, value); stream ``panes`` out."""
@@ -131,34 +164,48 @@ class Transcript:
         self.grouped(elements.key_by(_key).map(_value)).to("panes")
         return p
 
-    def grouped(self, values: Stream) -> WindowedStream:
-        """Return the panes of a stream of values with keys: what the settings say."""
+    def grouped(self, values: Stream) -> Stream:
+        """Return what comes of a stream of values with keys: what the settings say."""
+        if self.settings["grouping"] is not None:
+            own = self._said("grouping")(values)
+            if not isinstance(own, Stream):
+                raise PipelineError(
+                    f"transcript {self.name!r}: its grouping {self.settings['grouping']!r} gave "
+                    f"{own!r}. Expected a function that takes a stream and returns one."
+                )
+            return own
         windowed = window(
             values,
-            evaluate(self.settings["windows"]),
-            trigger=evaluate(self.settings["trigger"]),
-            mode=evaluate(self.settings["mode"]),
+            self._said("windows"),
+            trigger=self._said("trigger"),
+            mode=self._said("mode"),
             allowed_lateness=self.settings["allowed_lateness"],
-            output_time=evaluate(self.settings["output_time"]),
+            output_time=self._said("output_time"),
             allow_data_loss=self.settings["allow_data_loss"],
             lift=self.settings["lift"],
         )
         if self.settings["assign"]:
             windowed = windowed.assign()
-        made: WindowedStream = evaluate(f"windowed.{self.settings['aggregate']}", windowed=windowed)
+        made: Stream = self._evaluate(f"windowed.{self.settings['aggregate']}", windowed=windowed)
         return made
 
     @property
-    def grouping(self) -> tuple[tuple[str, str], ...]:
-        """What its pipeline depends on: those with the same can share one."""
+    def identity(self) -> tuple[Any, ...]:
+        """What its pipeline depends on: those with the same can share one, and tell keys apart."""
         of_steps = ("permute", "rebatch")
-        return tuple((name, str(s)) for name, s in self.settings.items() if name not in of_steps)
+        said = tuple((name, str(s)) for name, s in self.settings.items() if name not in of_steps)
+        # A window that depends on the key must see the key that the transcript has.
+        alone = id(self) if getattr(self._said("windows"), "phase_shift", False) else None
+        return (*said, alone, frozenset((name, id(what)) for name, what in self.names.items()))
 
     @property
     def needs_batch(self) -> bool:
         """Whether nothing fires before the end of the input: refused over a stream."""
-        windows, trigger = evaluate(self.settings["windows"]), evaluate(self.settings["trigger"])
-        return not windows.ends and not trigger.fires_before_end_of_input
+        if self.settings["grouping"] is not None:
+            return False
+        return (
+            not self._said("windows").ends and not self._said("trigger").fires_before_end_of_input
+        )
 
     @property
     def is_lifted(self) -> bool:
@@ -169,6 +216,8 @@ class Transcript:
     @property
     def is_batch(self) -> bool:
         """Whether a batch does the same: nothing is late, and all panes come at the end of time."""
+        if self.settings["grouping"] is not None:
+            return False
         if self.settings["trigger"] != _DEFAULTS["trigger"]:
             return False
         low_watermark_us, looks = MIN_TIMESTAMP, 0
@@ -215,14 +264,45 @@ class Transcript:
             steps += [(kind, what) for what in whats]
         return replace(self, steps=tuple(steps))
 
+    def _said(self, setting: str) -> Any:
+        return self._evaluate(self.settings[setting])
 
-def evaluate(text: str, **names: Any) -> Any:
-    """Return what an expression of a transcript means: names of the Dataflow layer, and lambdas.
+    def _evaluate(self, text: str, **names: Any) -> Any:
+        """Return what an expression means: names of the Dataflow layer and its own, and lambdas."""
+        try:
+            return eval(text, {"__builtins__": {}, **_NAMES, **self.names, **names})
+        except NameError as unknown:
+            raise PipelineError(
+                f"transcript {self.name!r}, {text!r}: {unknown}. Give what is yours beside it: "
+                f"names={{{unknown.name!r}: {unknown.name}}}."
+            ) from None
 
-    >>> evaluate("Repeat(AfterCount(2))")
-    Repeat(AfterCount(2))
+
+def read_transcripts(
+    path: str | Path, *, names: Mapping[str, Any] | None = None
+) -> list[Transcript]:
+    """Return the transcripts of a YAML file, one a document, or of all such files of a folder.
+
+    Args:
+        path: A file, or a folder whose ``*.yaml`` are read in order of their names.
+        names: What they name that is not Millrace's; see :meth:`Transcript.of`.
+
+    Raises:
+        PipelineError: There is none, or one is wrong.
+        ModuleNotFoundError: PyYAML is not installed.
     """
-    return eval(text, {"__builtins__": {}, **_NAMES, **names})
+    import yaml  # not needed by those who write transcripts in Python
+
+    path = Path(path)
+    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    found = [
+        Transcript.of(document, names=names)
+        for file in files
+        for document in yaml.safe_load_all(file.read_text())
+    ]
+    if not found:
+        raise PipelineError(f"{str(path)!r} has no transcripts. Expected a YAML file, or a folder.")
+    return found
 
 
 def time_us(written: Any) -> int:
@@ -240,6 +320,8 @@ def time_us(written: Any) -> int:
 
 
 def _element(key: str, written: Any) -> Element:
+    if isinstance(written, Mapping):
+        return Element(key, written["value"], time_us(written["at"]))
     if isinstance(written, str) and "@" in written:
         value, _, at = written.partition("@")
         return Element(key, _number(value), time_us(at))

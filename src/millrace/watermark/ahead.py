@@ -11,6 +11,7 @@ to which some specific subset of the data has been processed.
 from __future__ import annotations
 
 import math
+from typing import Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -25,6 +26,15 @@ _GROWTH = math.log(1.1)
 #: When so many records are counted, all counts are halved: older ones count less and less, so the
 #: estimate follows a source whose disorder changes.
 _RECORDS_MAX = 1 << 17
+
+
+@runtime_checkable
+class SaysPercentiles(Protocol):
+    """A low-watermark policy that leaves nothing to be estimated: one that plays a script."""
+
+    def percentile_us(self, percentile: int, epoch: int) -> int:
+        """Return the percentile low watermark that an injector publishes with an epoch."""
+        ...
 
 
 class Ahead(msgspec.Struct, array_like=True, frozen=True):

@@ -20,7 +20,7 @@ from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import CheckpointMismatch, DamagedStore, ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
 from millrace.store import Collectable, HardState
-from millrace.watermark.ahead import Ahead
+from millrace.watermark.ahead import Ahead, SaysPercentiles
 from millrace.watermark.authority import Authority
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.process import ONLY, Process
@@ -132,6 +132,12 @@ class Epochs:
         self._numbers: dict[str, dict[int, int]] = {spec.name: {} for spec in topology.computations}
         self._chains: dict[str, dict[int, int]] = {spec.name: {} for spec in topology.computations}
         uniform = [IntervalEntry.of(entry) for entry in IntervalMap.uniform(intervals).intervals]
+        self._scripted = {
+            spec.name: policy
+            for spec in topology.injected()
+            if spec.injection is not None
+            and isinstance(policy := spec.injection.low_watermark, SaysPercentiles)
+        }
         self._intervals: dict[str, list[IntervalEntry]] = {}
         self.authority = Authority(topology)
         self._cover({spec.name: uniform for spec in topology.computations})
@@ -158,7 +164,9 @@ class Epochs:
         return {name: len(entries) for name, entries in self._intervals.items()}
 
     def estimated(self, injectors: Mapping[str, int]) -> dict[int, dict[str, int]]:
-        """Return what to publish for percentiles, by how far ahead records came so far.
+        """Return what to publish for percentiles with the next epoch.
+
+        That goes by how far ahead records came so far, unless a policy says it itself.
 
         Args:
             injectors: Injected stream -> low watermark that it is about to publish.
@@ -174,6 +182,10 @@ class Epochs:
                     stream: us + (known.ahead_us(p) if (known := ahead.get(stream)) else 0)
                     for stream, us in injectors.items()
                     if MIN_TIMESTAMP < us < MAX_TIMESTAMP
+                }
+                | {
+                    stream: policy.percentile_us(p, self.completed + 1)
+                    for stream, policy in self._scripted.items()
                 }
                 for p in self._topology.percentiles
             },

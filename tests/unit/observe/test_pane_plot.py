@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import millrace as mr
-from millrace.testing.play import OnHarness, play
+from millrace.testing.player import OnHarness, play
 from millrace.testing.transcript import Transcript
 
 pytest.importorskip("matplotlib")

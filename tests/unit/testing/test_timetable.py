@@ -6,22 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import millrace as mr
-from millrace.testing.play import TranscriptMismatch, play
+from millrace.testing import Transcript, TranscriptMismatch, play, read_transcripts
 from millrace.testing.timetable import Timetable
-from millrace.testing.transcript import Transcript
 
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 
 
 def read(folder: str) -> list[Transcript]:
-    return [
-        Transcript.of(document)
-        for path in sorted((TRANSCRIPTS / folder).glob("*.yaml"))
-        for document in yaml.safe_load_all(path.read_text())
-    ]
+    return read_transcripts(TRANSCRIPTS / folder)
 
 
 def transcript(*steps: dict[str, Any], **settings: Any) -> Transcript:
@@ -140,7 +134,7 @@ def test_a_low_watermark_is_in_the_rows_of_the_epoch_before() -> None:
         for n in range(3)
     ]
 
-    assert read == [[], [("0|a", '"x"', 3, None), ("", "", 0, 10)], []]
+    assert read == [[], [("a", '"x"', 3, None), ("", "", 0, 10)], []]
 
 
 def test_a_crash_is_everybodys() -> None:
@@ -153,3 +147,18 @@ def test_a_crash_is_everybodys() -> None:
     assert [epoch.crash for epoch in timetable.epochs] == [False, False, True, False]
     first, _ = timetable.played(run(timetable))
     play(timetable.transcripts[0], first)
+
+
+def test_a_function_that_changes_keys_cannot_be_shared() -> None:
+    def swapped(values: Any) -> Any:
+        return values.key_by(str).window(mr.FixedWindows(10)).sum()
+
+    steps = [{"records": {"a": [1, 2]}}, {"watermark": 10}]
+    written = {"name": "t", "grouping": "swapped", "steps": steps}
+    alone = Timetable([Transcript.of(written, names={"swapped": swapped})])
+    twice = Timetable(alone.transcripts * 2)
+
+    (played,) = alone.played(run(alone))
+    assert {output.key for output in played.panes()} == {"1", "2"}
+    with pytest.raises(mr.MillraceError, match="must leave the keys as they are"):
+        twice.played(run(twice))

@@ -303,3 +303,20 @@ def test_user_code_can_ask_where_they_stand(harness):
     put(h)
 
     assert [output.value for output in h.outputs("asked")] == [[10, {90: 50, 99: 50}]] * 2
+
+
+class Says(mr.BoundedDelay):
+    """A policy that knows its percentiles, epoch by epoch."""
+
+    def percentile_us(self, percentile, epoch):
+        return {90: [0, 700, 800], 99: [0, 600, 600]}[percentile][min(epoch, 2)]
+
+
+def test_what_a_policy_says_of_percentiles_is_not_estimated():
+    p = mr.Pipeline("says")
+    p.inject("events", low_watermark=Says(500))
+    p.add(Early)
+    with mr.testing.Harness(p, publish=True) as h:
+        put(h, at=900)
+
+        assert inputs(h, "Early") == [800, 600, 400]

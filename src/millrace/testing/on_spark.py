@@ -1,0 +1,196 @@
+"""Transcripts on Spark: all of them in one query, or in one batch.
+
+It drives the session that it is given, and imports no PySpark. Each transcript is a grouping of one
+pipeline, and a file of the source is an epoch: see :mod:`~millrace.testing.timetable`.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millrace.model.errors import PipelineError
+from millrace.model.pipeline import Pipeline
+from millrace.testing.output import Output, outputs_of
+from millrace.testing.player import TranscriptMismatch, play
+from millrace.testing.timetable import COLUMNS, Played, Timetable
+from millrace.testing.transcript import Transcript
+
+#: Arrow's names of the types in :data:`COLUMNS`.
+_TYPES = {
+    "int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "boolean": pa.bool_(),
+}  # fmt: skip
+
+_SCHEMA = pa.schema(
+    [(name, _TYPES[type]) for name, type in (column.split() for column in COLUMNS.split(", "))]
+)
+
+
+def play_on_spark(
+    spark: Any,
+    transcripts: Transcript | Iterable[Transcript],
+    *,
+    batch: bool = False,
+    folder: str | Path | None = None,
+) -> None:
+    """Run transcripts on Spark, side by side in one query, and compare.
+
+    What :func:`~millrace.testing.play` does with one in the Harness, and with the same errors. A
+    query takes some seconds to start and some tenths of a second an epoch, whatever is in it, so
+    many take little longer than one.
+
+    Args:
+        spark: A session, classic. Workers must be able to import what the transcripts name, as they
+            must for any pipeline.
+        transcripts: One or more. A ``crash`` stops the query and starts it again.
+        batch: Play them with ``run_batch``. All records are there then, and nothing is late, so it
+            is only for those that look once, at the end of time.
+        folder: For source files and the checkpoint, where driver and workers find it; by default a
+            temporary one of this machine, for a local session. What is written is removed.
+
+    Raises:
+        TranscriptMismatch: One or more did not hold; it tells of each of them.
+        PipelineError: One cannot be played so; nothing was run.
+    """
+    together = [transcripts] if isinstance(transcripts, Transcript) else list(transcripts)
+    mismatches = []
+    for each, played in zip(
+        together, run_on_spark(spark, together, batch=batch, folder=folder), strict=True
+    ):
+        try:
+            play(each, played)
+        except TranscriptMismatch as mismatch:
+            mismatches.append(mismatch)
+    if len(mismatches) == 1:
+        raise mismatches[0]
+    if mismatches:
+        told = "\n".join(str(mismatch) for mismatch in mismatches)
+        raise TranscriptMismatch(f"{len(mismatches)} of {len(together)} transcripts:\n{told}")
+
+
+def run_on_spark(
+    spark: Any,
+    transcripts: Iterable[Transcript],
+    *,
+    batch: bool = False,
+    folder: str | Path | None = None,
+) -> list[Played]:
+    """Run transcripts on Spark, and return what each of them made, to be played.
+
+    For a test of its own for each transcript, and one query for all: run them in a fixture, and
+    ``play(transcript, played)`` in the test. Arguments and errors are those of
+    :func:`play_on_spark`, but nothing is compared yet.
+    """
+    together = list(transcripts)
+    if not together:
+        raise PipelineError("there are no transcripts to be run.")
+    if batch and (unfit := [each.name for each in together if not each.is_batch]):
+        raise PipelineError(
+            f"transcripts {unfit} cannot be played as a batch, where nothing is late and all panes "
+            "come at the end: they need the default trigger, no late records, and one look at the "
+            "panes, after `watermark: end of time`. Play them without batch=True."
+        )
+    timetable = Timetable(together)
+    with _below(folder) as place:
+        source = _write(timetable, place / "source")
+        run = _batch if batch else _stream
+        return timetable.played(run(spark, timetable, source, str(place / "checkpoint")))
+
+
+class _Panes:
+    """A sink that keeps each epoch's records, and tells of each epoch, empty or not."""
+
+    single_pass = True
+
+    def __init__(self, told: Callable[[int], None]) -> None:
+        self.epochs: dict[int, list[Output]] = {}
+        self._told = told
+
+    def __call__(self, rows: Any, epoch: int) -> None:
+        self.epochs[epoch] = outputs_of(rows)
+        self._told(epoch)
+
+
+class _Clock:
+    """The wall clock of the epoch that comes next."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+def _stream(spark: Any, timetable: Timetable, source: Path, checkpoint: str) -> list[list[Output]]:
+    """Run a timetable as a query; an epoch takes one file of its source."""
+    clock, crashed, over = _Clock(), threading.Event(), threading.Event()
+    last = len(timetable.epochs) - 1
+
+    def told(epoch: int) -> None:
+        clock.now_us = timetable.epochs[min(epoch + 1, last)].clock_us
+        if timetable.epochs[min(epoch, last)].crash:
+            crashed.set()
+        if epoch >= last:
+            over.set()
+
+    panes = _Panes(told)
+    reader = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
+    while not over.is_set():
+        crashed.clear()
+        p = _pipeline(timetable, reader.parquet(str(source)), panes)
+        # Some fifty groupings have a commit for each of their intervals.
+        run = p.start(spark, checkpoint=checkpoint, clock=clock, intervals=1)
+        try:
+            while not (over.is_set() or crashed.is_set()):
+                if run.wait("50 ms"):
+                    raise PipelineError("the run of the transcripts was stopped from outside.")
+        finally:
+            run.stop()
+    return [panes.epochs.get(epoch, []) for epoch in range(last + 1)]
+
+
+def _batch(spark: Any, timetable: Timetable, source: Path, _: str) -> list[list[Output]]:
+    """Run a timetable as a batch: all panes come at the end."""
+    panes = _Panes(lambda _: None)
+    rows = spark.read.schema(COLUMNS).parquet(str(source))
+    _pipeline(timetable, rows, panes).run_batch(spark)
+    return [panes.epochs[0]]
+
+
+def _pipeline(timetable: Timetable, rows: Any, sink: _Panes) -> Pipeline:
+    sources = {
+        name: rows.filter(rows.stream == number).drop("stream")
+        for number, name in enumerate(timetable.streams)
+    }
+    p = timetable.pipeline(sources)
+    p.sink("panes", sink)
+    return p
+
+
+def _write(timetable: Timetable, folder: Path) -> Path:
+    """Write a file for each epoch; one without rows is an epoch, too."""
+    folder.mkdir()
+    for epoch in range(len(timetable.epochs)):
+        file = folder / f"{epoch:06}.parquet"
+        pq.write_table(pa.Table.from_pylist(timetable.rows(epoch), schema=_SCHEMA), file)
+        # Spark reads files in order of these times, and two could be of one millisecond.
+        written = 1_700_000_000 + epoch
+        os.utime(file, (written, written))
+    return folder
+
+
+@contextmanager
+def _below(folder: str | Path | None) -> Iterator[Path]:
+    """Give a new folder, and remove it."""
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="transcripts-", dir=folder) as place:
+        yield Path(place)
