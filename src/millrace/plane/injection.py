@@ -14,7 +14,7 @@ import numpy as np
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
 from millrace.plane.outbox import Outbox
-from millrace.plane.refusal import refuse
+from millrace.plane.refusal import EventTimes, refuse
 from millrace.plane.task import Task
 from millrace.watermark.ahead import Ahead
 from millrace.windmill.record_ids import injected_origin, place
@@ -31,6 +31,7 @@ class Injection:
         partition: Number of the source partition: part of the records' ids.
         outbox: Takes the rows.
         report: Takes what is seen.
+        times: Which event times are accepted.
     """
 
     def __init__(
@@ -40,13 +41,14 @@ class Injection:
         partition: int,
         outbox: Outbox,
         report: wire.TaskReport,
+        times: EventTimes,
     ) -> None:
         self._task = task
         self._stream = stream
         self._partition = partition
         self._outbox = outbox
         self._report = report
-        self._times = task.event_times(stream)
+        self._times = times
         injected = task.topology.injected()
         number = [spec.name for spec in injected].index(stream)
         self._id = getattr(injected[number].injection, "id", None)
@@ -78,8 +80,7 @@ class Injection:
         for n, value in enumerate(values):
             at_us = timestamps[n]
             fingerprint = None if fingerprints is None else fingerprints[n]
-            # The time first: where it is a field as well, its format can only say that it is null.
-            reason = self._times.refusal(at_us) or known.get(n)
+            reason = known.get(n) or self._times.refusal(at_us)
             cause: Exception | None = None
             if reason is None and fingerprints is not None and fingerprint is None:
                 reason = null_id(str(self._id))

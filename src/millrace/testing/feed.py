@@ -14,6 +14,7 @@ from millrace.plane import wire
 from millrace.plane.injection import Injection
 from millrace.plane.lifting import Lifter
 from millrace.plane.outbox import Outbox
+from millrace.plane.refusal import EventTimes
 from millrace.plane.task import Task
 from millrace.watermark.process import Process
 from millrace.windmill.source_ids import fingerprint
@@ -66,7 +67,7 @@ class Feed:
         if injection is not None and injection.id is not None:
             ids = [None if one.id is None else fingerprint(one.id) for one in self.records]
         # A test's clock stands where the test set it, so it says nothing about timestamps.
-        feeding = Injection(task, self.stream, 0, outbox, report, LATEST_RECORD)
+        feeding = Injection(task, self.stream, 0, outbox, report, EventTimes(LATEST_RECORD))
         values = [record.value for record in self.records]
         processes = report.processes[self.stream] = dict(self.told)
         for n in feeding.send(values, times, ids, refused):
