@@ -73,7 +73,7 @@ def run(rows: int, lateness: int) -> tuple[float, int, int]:
     )
     with tempfile.TemporaryDirectory() as folder:
         p = mr.Pipeline("batch")
-        p.inject("events", events, timestamp="at", low_watermark=mr.BoundedDelay("1 h"))
+        p.inject("events", events, timestamp="at", unit="us", low_watermark=mr.BoundedDelay("1 h"))
         windows = (
             p.stream("events")
             .key_by("key")

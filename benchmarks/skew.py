@@ -167,7 +167,7 @@ def _run(records: int, skew: str | None) -> Case:
         flushed[0] += sum(row["value"] for row in rows.select("value").collect())
 
     p = mr.Pipeline("skew")
-    p.inject("records", TwoSpeeds(records), timestamp="at", skew=skew)
+    p.inject("records", TwoSpeeds(records), timestamp="at", unit="us", skew=skew)
     p.add(Buffer)
     p.sink("counts", count)
     scratch = Path(tempfile.mkdtemp(prefix="millrace-skew-"))

@@ -185,7 +185,8 @@ def pipeline(source: Any = None) -> mr.Pipeline:
 
 
 STREAMS = {
-    "totals", "sizes", "last_digits", "counted", "inner pairs", "left pairs", "outer pairs", "hashed pairs",
+    "totals", "sizes", "last_digits", "counted",
+    "inner pairs", "left pairs", "outer pairs", "hashed pairs",
     "sums of parts", "sessions of parts", "rises", "second times", "sent", "shifted",
 }  # fmt: skip
 

@@ -73,19 +73,22 @@ class _Run:
         stream, task = source.stream, self._task
         if stream not in self._injections:
             partition = rows.column("sequence")[0].as_py() >> ROW_BITS
-            times = task.event_times(stream)
             self._injections[stream] = Injection(
-                task, stream, partition, self._outbox, self.report, times
+                task, stream, partition, self._outbox, self.report, task.event_times(stream)
             )
         struct = rows.column(f"s{source.number}")
         values = task.runtime.readers[stream].read(struct)
-        for n in values.refused:
+        timestamps, times = rows.column("ts").to_pylist(), task.event_times(stream)
+        refused = {}
+        for n, reason in values.refused.items():
             values.values[n] = struct[n].as_py()  # what a dead letter or an error shows
+            # Where the time is a field as well, its format could only say that this is null.
+            refused[n] = times.refusal(timestamps[n]) or reason
         accepted = self._injections[stream].send(
             values.values,
-            rows.column("ts").to_pylist(),
+            timestamps,
             None if source.id is None else rows.column(wire.FINGERPRINT).to_pylist(),
-            values.refused,
+            refused,
         )
         if accepted and source.names_processes:
             told = _told(rows.take(pa.array(accepted)))

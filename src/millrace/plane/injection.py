@@ -80,10 +80,7 @@ class Injection:
         for n, value in enumerate(values):
             at_us = timestamps[n]
             fingerprint = None if fingerprints is None else fingerprints[n]
-            # The time of a column first: where it is a field as well, its format can only say that
-            # it is null. Elsewhere, who read the time knows best what is wrong with it.
-            read = None if self._times.column is not None else known.get(n)
-            reason = read or self._times.refusal(at_us) or known.get(n)
+            reason = known.get(n) or self._times.refusal(at_us)
             cause: Exception | None = None
             if reason is None and fingerprints is not None and fingerprint is None:
                 reason = null_id(str(self._id))

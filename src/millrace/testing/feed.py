@@ -67,8 +67,7 @@ class Feed:
         if injection is not None and injection.id is not None:
             ids = [None if one.id is None else fingerprint(one.id) for one in self.records]
         # A test's clock stands where the test set it, so it says nothing about timestamps.
-        times_accepted = EventTimes(LATEST_RECORD)
-        feeding = Injection(task, self.stream, 0, outbox, report, times_accepted)
+        feeding = Injection(task, self.stream, 0, outbox, report, EventTimes(LATEST_RECORD))
         values = [record.value for record in self.records]
         processes = report.processes[self.stream] = dict(self.told)
         for n in feeding.send(values, times, ids, refused):
