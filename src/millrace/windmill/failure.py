@@ -83,9 +83,7 @@ class Failures:
             return letter
         kind = TimerLoop if isinstance(error, TimerLoop) else UserCodeError
         raise kind(
-            f"{hook} of {self._computation} raised {letter.reason}\n"
-            + "".join(f"  {note}\n" for note in getattr(error, "__notes__", ()))
-            + f"  {where}\n{_place(error)}\n"
+            f"{hook} of {self._computation} raised {letter.reason}\n  {where}\n{_place(error)}\n"
             "Nothing of this epoch was applied. Mend the code and start again from the same "
             "checkpoint, or declare a dead-letter stream, p.dead_letter(...), to set such records "
             "aside."

@@ -49,7 +49,7 @@ def test_it_is_text_for_people(millrace: Any, checkpoint: Any) -> None:
 
     assert lines[:3] == [
         f"checkpoint  {checkpoint.path}",
-        f"format      1, made by millrace {_json(millrace, checkpoint)['created_by']}",
+        f"format      2, made by millrace {_json(millrace, checkpoint)['created_by']}",
         "pipeline    pages",
     ]
     assert lines[4:7] == [

@@ -120,7 +120,8 @@ def test_a_combining_cell_is_known_by_its_fold_and_its_beginning() -> None:
     def pipeline(cell: Any) -> mr.Pipeline:
         p = mr.Pipeline("p")
         p.inject("in")
-        p.add(type("C", (mr.Computation,), {"inputs": {"in": mr.by("k")}, "total": cell}))
+        hooks = {"process_record": lambda self, record: None}
+        p.add(type("C", (mr.Computation,), {"inputs": {"in": mr.by("k")}, "total": cell} | hooks))
         return p
 
     old = pipeline(mr.CombiningState(int, max))
@@ -136,6 +137,9 @@ def test_a_combining_cell_is_known_by_its_fold_and_its_beginning() -> None:
 
 class Watches(mr.Computation):
     inputs = {"sums": mr.by_key()}
+
+    def process_record(self, record):
+        pass
 
 
 class Waits(Watches):

@@ -90,13 +90,13 @@ def drive(
 @pytest.mark.parametrize(
     ("combine", "windows", "told"),
     [
-        (Create(), mr.Sessions(10), ["in create: raise", SESSION, "value 1\n"]),
-        (Add(), mr.Sessions(10), ["in add: return", SESSION, "value 1\n"]),
-        (Add(), mr.GlobalWindow(), ["in add: return", "the global window", "value 1\n"]),
-        (Merge(), mr.Sessions(10), ["in merge: raise", MERGED, "value 3\n"]),
-        (Extract(), mr.Sessions(10), ["in extract: return", MERGED, "Timer(tag=Window(0, 25)"]),
-        (Extract(), mr.FixedWindows(50), ["in extract: return", FIXED, "tag=Window(0, 50)"]),
-        (Uncombine(), mr.FixedWindows(50), ["in uncombine: raise", FIXED, "value 6, a retraction"]),
+        (Create(), mr.Sessions(10), ["in create\n", SESSION, "value 1\n"]),
+        (Add(), mr.Sessions(10), ["in add\n", SESSION, "value 1\n"]),
+        (Add(), mr.GlobalWindow(), ["in add\n", "the global window", "value 1\n"]),
+        (Merge(), mr.Sessions(10), ["in merge\n", MERGED, "value 3\n"]),
+        (Extract(), mr.Sessions(10), ["in extract\n", MERGED, "Timer(tag=Window(0, 25)"]),
+        (Extract(), mr.FixedWindows(50), ["in extract\n", FIXED, "tag=Window(0, 50)"]),
+        (Uncombine(), mr.FixedWindows(50), ["in uncombine\n", FIXED, "value 6, a retraction"]),
         (Text(), mr.Sessions(10), [SESSION, "value 1\n", "'seven' (str)", "accumulator = int"]),
         (Text(), mr.FixedWindows(50), [FIXED, "value 1\n", "'seven' (str)", "accumulator = int"]),
         (Opaque(), mr.FixedWindows(50), [FIXED, "value 1\n", "(object)", "accumulator = Any"]),
@@ -136,7 +136,7 @@ def test_a_dead_letter_names_the_window() -> None:
 
 
 def test_a_part_of_a_hot_key_names_the_window_too() -> None:
-    with pytest.raises(mr.MillraceError, match="in add: return") as refused:
+    with pytest.raises(mr.MillraceError, match="in add\n") as refused:
         drive(Add(), mr.Sessions(10), fanout=2)
     assert SESSION in str(refused.value)
 

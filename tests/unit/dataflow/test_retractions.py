@@ -237,6 +237,9 @@ def test_formats_are_found_once_however_many_ways_lead_to_a_stream() -> None:
             self.inputs = {f"a{n}": mr.by_key(), f"b{n}": mr.by_key()}  # type: ignore[misc]
             self.outputs = {f"a{n + 1}": int, f"b{n + 1}": int}  # type: ignore[misc]
 
+        def process_record(self, record: mr.Record) -> None:
+            pass
+
     p = mr.Pipeline("ladder")
     p.inject("a0", format=int)
     p.inject("b0", format=int)
