@@ -120,7 +120,7 @@ def test_a_combining_cell_is_known_by_its_fold_and_its_beginning() -> None:
     def pipeline(cell: Any) -> mr.Pipeline:
         p = mr.Pipeline("p")
         p.inject("in")
-        hooks = {"process_record": lambda self, record: None}
+        hooks = {"process_record": lambda *_: None}
         p.add(type("C", (mr.Computation,), {"inputs": {"in": mr.by("k")}, "total": cell} | hooks))
         return p
 
