@@ -13,6 +13,7 @@ from millrace.compile.checks import (
     late_bound_us,
     together,
 )
+from millrace.compile.fields import check_fields
 from millrace.compile.formats import formats_of
 from millrace.compile.levels import counting, levels_of
 from millrace.compile.publishers import backwards_of, publishers_of, roots, slacks_of
@@ -37,6 +38,9 @@ def build(pipeline: Pipeline) -> Topology:
         raise PipelineError(together(pipeline, problems))
 
     check_steps(pipeline)
+    check_fields(pipeline, publishers, formats, problems)
+    if problems:
+        raise PipelineError(together(pipeline, problems))
     senders = {
         name: frozenset(
             sender for stream in computation.inputs for sender in roots(stream, publishers)

@@ -376,7 +376,6 @@ def _python_reason(
 
 def _check_key_columns(spec: StreamSpec, frame: DataFrame) -> None:
     """Refuse keys in columns that are not there, up to the first consumer with another key."""
-    fields = fields_of(spec.format)
     for edge in spec.edges:
         if (name := one_field(edge)) is None:
             return
@@ -384,12 +383,6 @@ def _check_key_columns(spec: StreamSpec, frame: DataFrame) -> None:
             raise PipelineError(
                 f"computation {edge.computation!r} takes its key from field {name!r} of stream "
                 f"{spec.name!r}, which its source does not have. The source has {frame.columns}."
-            )
-        if fields is not None and name not in fields:
-            raise PipelineError(
-                f"computation {edge.computation!r} takes its key from field {name!r} of stream "
-                f"{spec.name!r}, which its format {spec.format.__name__} does not have. It has "
-                f"{list(fields)}."
             )
 
 
