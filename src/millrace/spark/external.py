@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
@@ -76,16 +75,6 @@ class InjectorSource(DataSource):
         return injector
 
 
-def version_of(text: str) -> tuple[int, int]:
-    """Return the first two numbers of a version.
-
-    >>> version_of("4.2.0.dev1") >= (4, 2), version_of("4.1.3") >= (4, 2)
-    (True, False)
-    """
-    major, minor = text.split(".")[:2]
-    return int(major), int(minor)
-
-
 def external(spark: SparkSession, stream: str, injector: Injector, gate: Gate) -> DataFrame:
     """Return an injector's rows as a streaming DataFrame.
 
@@ -99,11 +88,6 @@ def external(spark: SparkSession, stream: str, injector: Injector, gate: Gate) -
             f"stream {stream!r}: its injector {injector!r} cannot be sent to Spark's workers: "
             f"{refused}. Open connections where they are used, and leave them out of __getstate__."
         ) from refused
-    if version_of(pyspark.__version__) < (4, 2):
-        raise PipelineError(
-            f"stream {stream!r} has an injector for its source, and that needs Spark 4.2: earlier "
-            f"ones do not let a source say how much of it to read. This is {pyspark.__version__}."
-        )
     spark.dataSource.register(InjectorSource)
     reader = spark.readStream.format(NAME).option("stream", stream)
     reader = reader.option(_INJECTOR, base64.b64encode(pickled).decode())

@@ -30,8 +30,6 @@ _SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 _BY_FILE_SYSTEM = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-#: The first Spark known to have it under this name.
-_SINCE = (4, 2)
 
 
 @contextmanager
@@ -44,8 +42,7 @@ def local_progress_files(spark: SparkSession) -> Iterator[None]:
     Args:
         spark: The session; the query's checkpoint location must be a local path.
     """
-    version = tuple(int(part) for part in spark.version.split(".")[:2])
-    if version < _SINCE or spark.conf.get(_SETTING, None) is not None:
+    if spark.conf.get(_SETTING, None) is not None:
         yield
         return
     spark.conf.set(_SETTING, _BY_FILE_SYSTEM)
