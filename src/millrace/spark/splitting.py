@@ -10,6 +10,7 @@ Source: MillWheel 6.1.1: the id of a record is the same whenever it is delivered
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
@@ -64,7 +65,8 @@ class Splitting:
         """Set the session as the user had it."""
         if self._users is not None:
             users, self._users = self._users, None
-            self._set(users)
+            with contextlib.suppress(Exception):  # a session that was stopped has no settings
+                self._set(users)
 
     def _set(self, wanted: Mapping[str, str]) -> None:
         for name in _SETTINGS:
