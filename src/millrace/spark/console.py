@@ -2,8 +2,8 @@
 
 In a local session Spark's log shares the console with the user's program. There Spark tells of one
 failed task some eight times, with a Java trace each, and what user code raised is lost among
-them. So the loggers that do are silent while a run goes on; what they would say is in the log
-that the failure names (:mod:`millrace.spark.failure`). On a cluster nothing is changed: a driver's
+them. So the loggers that do are silent while a run goes on, and the failure names a log with every
+traceback (:mod:`millrace.spark.failure`). On a cluster nothing is changed: a driver's
 log is read by others there.
 """
 

@@ -34,7 +34,7 @@ def failed(
     message = explain(pipeline, cause, batch=batch)
     log = _write_log(pipeline, message, cause, spark)
     if log is not None:
-        message += f"\nThe whole of it, with Spark's own traces: {log}"
+        message += f"\nThe whole of it, with every traceback: {log}"
     return RunFailed(message, cause=cause, log=log)
 
 
@@ -76,7 +76,7 @@ def _write_log(
 
 
 def _in_full(cause: BaseException, spark: SparkSession) -> str:
-    """Return an exception with Java's side of it."""
+    """Return an exception with the tracebacks of driver and worker, and Java's where it has one."""
     try:
         earlier = spark.conf.get(_JVM_TRACE, None)
         spark.conf.set(_JVM_TRACE, "true")

@@ -22,7 +22,9 @@ def tasks_for(spark: SparkSession) -> int:
         cores = local[1] or "1"
         return os.cpu_count() or 1 if cores == "*" else int(cores)
     # The number of partitions of a range is the default parallelism: the one public way to ask.
-    row = spark.range(0, 1 << 20).agg(F.max(F.spark_partition_id())).first()
+    # The partition is a column first: an aggregate of what is not deterministic is refused.
+    partitions = spark.range(0, 1 << 20).select(F.spark_partition_id().alias("partition"))
+    row = partitions.agg(F.max("partition")).first()
     return int(row[0]) + 1 if row is not None else 1
 
 

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -28,7 +27,8 @@ from millrace.plane.level import LevelStage
 from millrace.plane.lifting import LiftStage
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Stage
-from millrace.spark.pickling import pickle_by_value, pickle_topology
+from millrace.spark.captured import captured
+from millrace.spark.pickling import pickle_topology
 from millrace.spark.process import Blueprint
 from millrace.spark.source import Numbering, Source, native_rows, python_rows
 from millrace.spark.stage import OnSpark
@@ -43,9 +43,6 @@ SETTINGS = {
     # Adaptive execution would plan every stage anew; the plan is known.
     "spark.sql.adaptive.enabled": "false",
 }
-
-
-_UNPICKLABLE = (TypeError, AttributeError, pickle.PicklingError)
 
 
 class Plan:
@@ -71,12 +68,8 @@ class Plan:
         self._tasks = tasks
         try:
             self._pickled = pickle_topology(topology)
-        except _UNPICKLABLE as refused:
-            raise PipelineError(
-                f"{_culprit(topology)} cannot be sent to Spark's workers: {refused}. What a "
-                "computation, a step or a key function holds must be picklable: open files and "
-                "connections where they are used."
-            ) from refused
+        except Exception as refused:  # noqa: BLE001  # what cannot be pickled says so in its own way
+            raise PipelineError(captured(topology, refused)) from None
         self._blueprint: Blueprint
         self._out = ", ".join(
             ["edge int", "report binary"]
@@ -256,16 +249,6 @@ def lifted_rows(native: T.StructType) -> T.StructType:
     columns = [T.StructField(field.name, field.dataType) for field in native.fields]
     partials = [T.StructField("value", T.BinaryType()), T.StructField("origin", T.LongType())]
     return T.StructType([*columns, *partials])
-
-
-def _culprit(topology: Topology) -> str:
-    """Return the name of the part of a pipeline that cannot be pickled."""
-    for spec in topology.computations:
-        try:
-            pickle_by_value(spec.instance)
-        except _UNPICKLABLE:
-            return f"computation {spec.name!r}"
-    return f"pipeline {topology.name!r}"
 
 
 class StreamPlan(Plan):

@@ -89,7 +89,8 @@ def test_a_failure_is_told_once_whole_and_last(mode: str, tmp_path: Path) -> Non
     assert said.count("Touchy raised ValueError: thirteen is unlucky") == 1
     assert MESSAGE.replace("PROGRAM", str(program)) in said
     (log,) = tmp_path.glob("millrace-the-auctions-*.log")
-    assert said.rstrip().endswith(f"Spark's own traces: {log}")
+    assert said.rstrip().endswith(f"with every traceback: {log}")
     rest = log.read_text()
-    assert "at org.apache.spark" in rest
-    assert "price_of" in rest
+    assert "An exception was thrown from the Python worker" in rest
+    assert "in run_job" in rest  # the driver's side
+    assert "in _run_bundles" in rest  # and the worker's
