@@ -29,9 +29,11 @@ class Remind(mr.Computation):
         self.produce("reminders", str(timer.tag), timestamp=timer.at)
 
 
-def _pipeline(tools: Any, computation: Any = Remind) -> tuple[mr.Pipeline, Any, Any]:
+def _pipeline(
+    tools: Any, computation: Any = Remind, name: str = "reminders"
+) -> tuple[mr.Pipeline, Any, Any]:
     feed, sink = tools.feed("word string, at long"), tools.Kept()
-    p = mr.Pipeline("reminders")
+    p = mr.Pipeline(name)
     p.inject("words", feed.stream, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
     p.add(computation)
     p.sink("reminders", sink)
@@ -159,7 +161,7 @@ def test_an_idle_run_on_an_injected_clock(tools: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr(millrace.spark.run, "_IDLE_US", 3 * SECOND)
     found = []
     for now in (0, 2**52):  # behind the machine's, and ahead
-        p, feed, sink = _pipeline(tools, Later)
+        p, feed, sink = _pipeline(tools, Later, f"reminders at {now}")
         clock = tools.Clock()
         clock.now = now
         feed.add(("a", 10 * SECOND))

@@ -130,9 +130,9 @@ def _compare(
     if None in wanted:  # of a transcript with one key, which need not be named
         wanted = {found[0].key if found else None: wanted[None]}
     got: dict[Any, list[dict[str, Any]]] = {}
-    for output in found:
+    for output in sorted(found, key=lambda output: str(output.key)):  # of keys there is no order
         got.setdefault(output.key, []).append(_shown(output))
-    for key in {**wanted, **got}:
+    for key in sorted({**wanted, **got}, key=str):
         differs = _difference(wanted.get(key, []), got.get(key, []), unordered=unordered)
         if differs is None:
             continue
@@ -143,7 +143,8 @@ def _compare(
                 for name, what in pane.items()
                 if name in named or (name == "retraction" and what)
             }
-            for pane in map(_shown, found)
+            for of_key in got.values()
+            for pane in of_key
         ]
         raise TranscriptMismatch(
             f"transcript {transcript.name!r}, {where}:\n"

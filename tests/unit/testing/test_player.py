@@ -155,8 +155,8 @@ def test_what_was_found_is_told_with_what_was_asked_for() -> None:
     assert str(mismatch.value).splitlines()[5:] == [
         "  found",
         "    {'key': 'a', 'window': [0, 10], 'value': 1, 'timing': 'ON_TIME', 'is_last': True}",
-        "    {'key': 'b', 'window': [0, 10], 'value': 3, 'timing': 'ON_TIME', 'is_last': True}",
         "    {'key': 'a', 'window': [10, 20], 'value': 12, 'timing': 'ON_TIME', 'is_last': True}",
+        "    {'key': 'b', 'window': [0, 10], 'value': 3, 'timing': 'ON_TIME', 'is_last': True}",
         "  pane 1 of key 'b': is_last is True, expected False",
     ]
 
