@@ -273,7 +273,8 @@ def _micros(frame: DataFrame, name: str, unit: TimeUnit | None) -> Column:
         return at.cast("long")
     # What would overflow is far out of range, and so is the nearest that does not.
     most = LATEST_RECORD // per + 1
-    return F.least(F.greatest(at.cast("long"), F.lit(-most)), F.lit(most)) * F.lit(per)
+    within = F.least(F.greatest(at.cast("long"), F.lit(-most)), F.lit(most))
+    return F.when(at.isNotNull(), within * F.lit(per))  # these two pass over nulls
 
 
 def _is_timestamp(frame: DataFrame, name: str) -> bool:
