@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.injectors.publisher import Publisher
 from millrace.model.errors import MillraceError, RunFailed, ZombieWriter
 from millrace.spark.console import Quiet
 from millrace.spark.housekeeping import Housekeeping
-from millrace.spark.run import Run
+from millrace.spark.progress_display import Where
+from millrace.spark.run import Parts, Run
+from millrace.spark.splitting import Splitting
 from millrace.store import MemoryHardState
 from millrace.windmill.epochs import Epochs
 
@@ -42,6 +45,19 @@ class Query:
         self.isActive = False
 
 
+class Unsplit(Splitting):
+    """A session without files to split."""
+
+    def __init__(self) -> None:
+        pass
+
+    def repeat(self, wanted: Any) -> None:
+        pass
+
+    def give_back(self) -> None:
+        pass
+
+
 class Drivers:
     def __init__(self, folder: Path) -> None:
         p = mr.Pipeline("p")
@@ -56,19 +72,22 @@ class Drivers:
         epochs = Epochs(self.topology, self.state, intervals=2)
         nothing: Any = None
         beside = Housekeeping(self.state)
-        run = Run(
+        parts = Parts(
             topology=self.topology,
             epochs=epochs,
             plan=nothing,
-            publisher=nothing,
+            publisher=Publisher({}),
             housekeeping=beside,
             progress_files=nothing,
             alarm=nothing,
             gates={},
             scratch=self.folder,
             clock=lambda: 0,
+            splitting=Unsplit(),
             console=Quiet(nothing),
+            shown=Where.NOWHERE,
         )
+        run = Run(parts)
         left = list(queries)
         run.launch(lambda: left.pop(0))
         return run

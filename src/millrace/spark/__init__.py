@@ -21,8 +21,8 @@ __all__ = ["Console", "Memory", "Parquet", "PostgreSQL", "python_reasons", "run_
 
 
 def start(pipeline: Pipeline, spark: Any, *, checkpoint: str, **options: Any) -> Run:
-    """Run a pipeline as a Structured Streaming query; see :func:`millrace.spark.run.start`."""
-    from millrace.spark.run import start
+    """Run a pipeline as a Structured Streaming query; see :func:`millrace.spark.assembly.start`."""
+    from millrace.spark.assembly import start
 
     return start(pipeline, spark, checkpoint=checkpoint, **options)
 

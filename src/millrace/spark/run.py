@@ -4,55 +4,42 @@ from __future__ import annotations
 
 import logging
 import shutil
-import signal
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # the name all of Spark's documentation uses
+from pyspark.sql import DataFrame
 
 from millrace.compile.explanation import Explanation as PipelineExplanation
 from millrace.compile.topology import Topology
 from millrace.injectors.publisher import Publisher
 from millrace.injectors.skew import Gate
 from millrace.model.errors import (
-    CheckpointMismatch,
     MillraceError,
-    PipelineError,
     RunFailed,
     ZombieWriter,
 )
-from millrace.model.pipeline import Pipeline
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.lifting import Payoff
-from millrace.spark.binding import bind_sinks, claim_sinks
 from millrace.spark.console import Quiet
-from millrace.spark.external import external
 from millrace.spark.failure import failed
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.job import run_job
-from millrace.spark.parallelism import intervals_for, is_local, tasks_for
 from millrace.spark.plan import SETTINGS, StreamPlan
-from millrace.spark.progress_display import ProgressDisplay, Where, where_to_show
+from millrace.spark.progress_display import ProgressDisplay, Where
 from millrace.spark.progress_files import (
     ProgressFiles,
-    has_progress,
-    local_progress_files,
-    progress_location,
 )
-from millrace.spark.source import sources_of
+from millrace.spark.signals import interrupted
 from millrace.spark.splitting import Splitting
 from millrace.spark.status import Progress, Status
 from millrace.spark.status_text import as_line
-from millrace.spark.ticks import Alarm, ticks
-from millrace.store import is_object_store, local_path, open_location
+from millrace.spark.ticks import Alarm
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.explain import Explanation, explain_watermark
 from millrace.windmill.history import History
@@ -63,152 +50,44 @@ _log = logging.getLogger("millrace")
 #: seconds; a due timer or a low watermark on the move does not wait for it.
 _IDLE_US = 10 * SECOND
 
-#: How often Spark asks the sources for news when there was none. Its own default, ten times a
-#: tenth of a second, keeps a core a fifth busy with asking.
-_TRIGGER = "50 milliseconds"
-
 #: How often a query is begun again after its offsets collided with another driver's. A superseded
 #: driver gets to write one batch's offsets, so each earlier driver that is alive costs one.
 _COLLISIONS_MAX = 5
 
 
-def start(
-    pipeline: Pipeline,
-    spark: SparkSession,
-    *,
-    checkpoint: str,
-    tasks: int | None = None,
-    intervals: int | None = None,
-    cache: str | None = None,
-    spark_checkpoint: str | None = None,
-    trigger: str = _TRIGGER,
-    clock: Callable[[], int] | None = None,
-    progress: bool = True,
-) -> Run:
-    """Run a pipeline on Spark until it is stopped, from where its checkpoint stands.
+@dataclass(frozen=True)
+class Parts:
+    """What a run is put together from.
 
-    Args:
-        pipeline: With a streaming DataFrame and a low-watermark policy for each injected stream.
-        spark: A session.
-        checkpoint: Directory for hard state and for Spark's own offsets, or ``s3://``, ``gs://``
-            or ``az://`` and a bucket and prefix. It must be durable and reachable from the driver
-            and every worker.
-        tasks: Tasks a level; by default the session's parallelism. It may change between runs.
-        intervals: Key intervals a computation, a power of two; by default eight a task and at least
-            16. The checkpoint remembers it.
-        cache: Directory for caches, on each worker's own disk; ``$NAME`` in it is a variable of
-            the worker's environment.
-        spark_checkpoint: Directory or URL for Spark's own offsets; by default ``spark`` in the
-            checkpoint. Durable too: without it a run cannot go on.
-        trigger: Spark's processing-time interval: how often to look for data when there was none.
-        clock: Wall-clock microseconds since 1970; by default the machine's.
-        progress: Whether to say on standard error how far it is: on a terminal in a line that is
-            there while ``wait``, ``process_available`` or ``drain`` wait, else in a line of the
-            logger ``millrace.progress`` every 30 seconds and at the end.
-
-    Returns:
-        The handle.
-
-    Raises:
-        PipelineError: The pipeline, or a source, cannot run. Nothing was written.
-        CheckpointMismatch: The checkpoint is of another pipeline or topology, or was drained.
-        CheckpointUnwritable: The checkpoint cannot be written.
+    Attributes:
+        topology: The pipeline.
+        epochs: Of the checkpoint that it claimed.
+        plan: Makes the frames of epochs.
+        publisher: What injectors publish.
+        housekeeping: Collects beside the epochs.
+        progress_files: Spark's own, which it does not sync.
+        alarm: Of the tick source.
+        gates: Injected stream -> holds its processes back.
+        scratch: Directory of this run alone, removed with it.
+        clock: Returns wall-clock microseconds since 1970.
+        splitting: The settings by which Spark cuts files.
+        console: Spark's share of it.
+        shown: Where progress is shown.
     """
-    topology = pipeline.build()
-    # Made when there is a run: only then does anybody write there.
-    scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
-    gates = {
-        spec.name: Gate(scratch / f"gate-{number}")
-        for number, spec in enumerate(topology.injected())
-    }
-    sources = sources_of(
-        topology, lambda stream, injector: external(spark, stream, injector, gates[stream])
-    )
-    publisher = Publisher.of(topology)
-    bounded = [source.stream.name for source in sources if not source.frame.isStreaming]
-    if bounded:
-        raise PipelineError(
-            f"streams {bounded} have bounded sources, and start() runs streaming ones. Read them "
-            "with spark.readStream, or run the pipeline with p.run_batch(spark)."
-        )
-    if not sources:
-        raise PipelineError(f"{pipeline!r} injects no stream, so it would never run.")
-    tasks = tasks_for(spark) if tasks is None else tasks
-    intervals = intervals_for(tasks) if intervals is None else intervals
-    if intervals < 1 or intervals & (intervals - 1):
-        raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")
-    plan = StreamPlan(topology, sources, tasks=tasks)
-    offsets = progress_location(checkpoint, spark_checkpoint)
-    has_offsets = has_progress(spark, offsets)
-    home = "" if is_object_store(checkpoint) or not is_local(spark) else str(local_path(checkpoint))
-    scratch.mkdir(mode=0o700)
-    console = Quiet(spark)
-    try:
-        alarm = Alarm(scratch / "alarm")
-        alarm.ring_in(0)
-        # A tick starts an epoch and has done its work: no row of it is read.
-        nothing = ticks(spark, alarm).filter(F.col("tick") < 0).select(F.lit(None).alias("ts"))
-        state = open_location(checkpoint, pipeline=pipeline.name)
-        bind_sinks(topology, state.uuid)
-        epochs = Epochs(topology, state, intervals=intervals)
-        _check_progress(checkpoint, epochs, offsets, has_offsets=has_offsets)
-        claim_sinks(topology, epochs)
-        plan.attach(state, cache or (f"{home}/cache" if home else ""))
-        run = Run(
-            topology,
-            epochs,
-            plan,
-            publisher,
-            Housekeeping(state),
-            ProgressFiles(offsets),
-            alarm,
-            gates,
-            scratch,
-            clock or _now_us,
-            Splitting(spark),
-            console,
-            where_to_show(progress, spark),
-        )
-        run._hold_back()
-        rows = plan.rows(epochs.interval_counts())
-        query = (
-            rows.unionByName(nothing, allowMissingColumns=True)
-            .writeStream.queryName(f"millrace: {pipeline.name}")
-            .foreachBatch(run.epoch)
-            .option("checkpointLocation", offsets)
-            .trigger(processingTime=trigger)
-        )
 
-        def start_query() -> Any:
-            if "://" in offsets:
-                return query.start()
-            with local_progress_files(spark):
-                return query.start()
-
-        console.begin()
-        run.launch(start_query)
-    except BaseException:
-        console.end()
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
-    return run
-
-
-def _check_progress(checkpoint: str, epochs: Epochs, progress: str, *, has_offsets: bool) -> None:
-    """Refuse a checkpoint that has ended, or whose half was lost."""
-    if epochs.drained:
-        raise CheckpointMismatch(
-            f"the run of checkpoint {checkpoint!r} was drained: its input ended, and every low "
-            "watermark is at the end of time. Its outputs are complete. Start with a new "
-            "checkpoint."
-        )
-    if epochs.completed >= 0 and not has_offsets:
-        raise CheckpointMismatch(
-            f"checkpoint {checkpoint!r} has {epochs.completed + 1} completed epochs, but Spark's "
-            f"offsets, {progress!r}, are gone: the sources would be read again from their "
-            "beginning, and what they deliver would be taken for what was processed. Restore the "
-            "directory, or start with a new checkpoint."
-        )
+    topology: Topology
+    epochs: Epochs
+    plan: StreamPlan
+    publisher: Publisher
+    housekeeping: Housekeeping
+    progress_files: ProgressFiles
+    alarm: Alarm
+    gates: Mapping[str, Gate]
+    scratch: Path
+    clock: Callable[[], int]
+    splitting: Splitting
+    console: Quiet
+    shown: Where
 
 
 class Run:
@@ -218,37 +97,22 @@ class Run:
     in the main thread: both stop the run as :meth:`stop` does.
     """
 
-    def __init__(
-        self,
-        topology: Topology,
-        epochs: Epochs,
-        plan: StreamPlan,
-        publisher: Publisher,
-        housekeeping: Housekeeping,
-        progress_files: ProgressFiles,
-        alarm: Alarm,
-        gates: dict[str, Gate],
-        scratch: Path,
-        clock: Callable[[], int],
-        splitting: Splitting,
-        console: Quiet,
-        shown: Where,
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         self.query: Any = None
         self._start_query: Callable[[], Any]
         self._collisions = 0
-        self._topology = topology
-        self._epochs = epochs
-        self._plan = plan
-        self._publisher = publisher
-        self._driver = EpochDriver(topology, epochs, publisher)
-        self._progress_files = progress_files
-        self._alarm = alarm
-        self._gates = gates
-        self._scratch = scratch
-        self._clock = clock
-        self._splitting = splitting
-        self._console = console
+        self._topology = topology = parts.topology
+        self._epochs = parts.epochs
+        self._plan = parts.plan
+        self._publisher = parts.publisher
+        self._driver = EpochDriver(topology, parts.epochs, parts.publisher)
+        self._progress_files = parts.progress_files
+        self._alarm = parts.alarm
+        self._gates = parts.gates
+        self._scratch = parts.scratch
+        self._clock = parts.clock
+        self._splitting = parts.splitting
+        self._console = parts.console
         self._waiting = 0
         self._turn = threading.Lock()
         self._news = threading.Condition()
@@ -260,16 +124,17 @@ class Run:
         self._stop_sent = threading.Event()
         self._interrupted = False
         self._error: MillraceError | None = None
-        self._housekeeping = housekeeping
-        self._progress = Progress(topology.name, housekeeping)
+        self._housekeeping = parts.housekeeping
+        self._progress = Progress(topology.name, parts.housekeeping)
         self._payoff = Payoff()
-        self._display = ProgressDisplay(self._line, shown, going=self._goes_on)
+        self._display = ProgressDisplay(self._line, parts.shown, going=self._goes_on)
         self._ended = False
         self._epoch_since: float | None = None
 
     def launch(self, start_query: Callable[[], Any]) -> None:
         """Start the query, and keep how: see :meth:`_active`."""
         self._start_query = start_query
+        self._hold_back()
         begun = self._epochs.open
         self._splitting.repeat({} if begun is None else begun.splitting)
         try:
@@ -464,7 +329,7 @@ class Run:
     def _wait_until(self, reached: Callable[[], bool], timeout: Duration | None) -> bool:
         """Wait for a condition, or the run's end; return whether the run has ended."""
         deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
-        with self._signals(), self._awaited(), self._display.live():
+        with interrupted(self._interrupt), self._awaited(), self._display.live():
             while self._active() and not reached():
                 if self._interrupted or self._epochs.drained:
                     self.stop()
@@ -510,24 +375,8 @@ class Run:
             with self._news:
                 self._waiting -= 1
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Let Ctrl-C and SIGTERM stop the run while the main thread waits for it."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def interrupt(*_: object) -> None:
-            self._interrupted = True
-
-        earlier = {
-            number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        try:
-            yield
-        finally:
-            for number, handler in earlier.items():
-                signal.signal(number, handler)
+    def _interrupt(self) -> None:
+        self._interrupted = True
 
     def _raise_failure(self) -> None:
         if self._stopping or self._epochs.drained:
@@ -580,10 +429,3 @@ class Run:
 
 class _Stopped(Exception):
     """Tells Spark to give up a batch that a stopped run does not want to begin."""
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
-__all__ = ["Run", "start"]

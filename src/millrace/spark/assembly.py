@@ -1,0 +1,185 @@
+"""Assembly: from a pipeline and a session to a run that goes on where its checkpoint stands."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # the name all of Spark's documentation uses
+
+from millrace.injectors.publisher import Publisher
+from millrace.injectors.skew import Gate
+from millrace.model.errors import CheckpointMismatch, PipelineError
+from millrace.model.pipeline import Pipeline
+from millrace.spark.binding import bind_sinks, claim_sinks
+from millrace.spark.console import Quiet
+from millrace.spark.external import external
+from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.parallelism import intervals_for, is_local, tasks_for
+from millrace.spark.plan import StreamPlan
+from millrace.spark.progress_display import where_to_show
+from millrace.spark.progress_files import (
+    ProgressFiles,
+    has_progress,
+    local_progress_files,
+    progress_location,
+)
+from millrace.spark.run import Parts, Run
+from millrace.spark.source import sources_of
+from millrace.spark.splitting import Splitting
+from millrace.spark.ticks import Alarm, ticks
+from millrace.store import is_object_store, local_path, open_location
+from millrace.windmill.epochs import Epochs
+
+#: How often Spark asks the sources for news when there was none. Its own default, ten times a
+#: tenth of a second, keeps a core a fifth busy with asking.
+_TRIGGER = "50 milliseconds"
+
+
+def start(
+    pipeline: Pipeline,
+    spark: SparkSession,
+    *,
+    checkpoint: str,
+    tasks: int | None = None,
+    intervals: int | None = None,
+    cache: str | None = None,
+    spark_checkpoint: str | None = None,
+    trigger: str = _TRIGGER,
+    clock: Callable[[], int] | None = None,
+    progress: bool = True,
+) -> Run:
+    """Run a pipeline on Spark until it is stopped, from where its checkpoint stands.
+
+    Args:
+        pipeline: With a streaming DataFrame and a low-watermark policy for each injected stream.
+        spark: A session.
+        checkpoint: Directory for hard state and for Spark's own offsets, or ``s3://``, ``gs://``
+            or ``az://`` and a bucket and prefix. It must be durable and reachable from the driver
+            and every worker.
+        tasks: Tasks a level; by default the session's parallelism. It may change between runs.
+        intervals: Key intervals a computation, a power of two; by default eight a task and at least
+            16. The checkpoint remembers it.
+        cache: Directory for caches, on each worker's own disk; ``$NAME`` in it is a variable of
+            the worker's environment.
+        spark_checkpoint: Directory or URL for Spark's own offsets; by default ``spark`` in the
+            checkpoint. Durable too: without it a run cannot go on.
+        trigger: Spark's processing-time interval: how often to look for data when there was none.
+        clock: Wall-clock microseconds since 1970; by default the machine's.
+        progress: Whether to say on standard error how far it is: on a terminal in a line that is
+            there while ``wait``, ``process_available`` or ``drain`` wait, else in a line of the
+            logger ``millrace.progress`` every 30 seconds and at the end.
+
+    Returns:
+        The handle.
+
+    Raises:
+        PipelineError: The pipeline, or a source, cannot run. Nothing was written.
+        CheckpointMismatch: The checkpoint is of another pipeline or topology, or was drained.
+        CheckpointUnwritable: The checkpoint cannot be written.
+    """
+    topology = pipeline.build()
+    # Made when there is a run: only then does anybody write there.
+    scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
+    gates = {
+        spec.name: Gate(scratch / f"gate-{number}")
+        for number, spec in enumerate(topology.injected())
+    }
+    sources = sources_of(
+        topology, lambda stream, injector: external(spark, stream, injector, gates[stream])
+    )
+    publisher = Publisher.of(topology)
+    bounded = [source.stream.name for source in sources if not source.frame.isStreaming]
+    if bounded:
+        raise PipelineError(
+            f"streams {bounded} have bounded sources, and start() runs streaming ones. Read them "
+            "with spark.readStream, or run the pipeline with p.run_batch(spark)."
+        )
+    if not sources:
+        raise PipelineError(f"{pipeline!r} injects no stream, so it would never run.")
+    tasks = tasks_for(spark) if tasks is None else tasks
+    intervals = intervals_for(tasks) if intervals is None else intervals
+    if intervals < 1 or intervals & (intervals - 1):
+        raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")
+    plan = StreamPlan(topology, sources, tasks=tasks)
+    offsets = progress_location(checkpoint, spark_checkpoint)
+    has_offsets = has_progress(spark, offsets)
+    home = "" if is_object_store(checkpoint) or not is_local(spark) else str(local_path(checkpoint))
+    scratch.mkdir(mode=0o700)
+    console = Quiet(spark)
+    try:
+        alarm = Alarm(scratch / "alarm")
+        alarm.ring_in(0)
+        # A tick starts an epoch and has done its work: no row of it is read.
+        nothing = ticks(spark, alarm).filter(F.col("tick") < 0).select(F.lit(None).alias("ts"))
+        state = open_location(checkpoint, pipeline=pipeline.name)
+        bind_sinks(topology, state.uuid)
+        epochs = Epochs(topology, state, intervals=intervals)
+        _check_progress(checkpoint, epochs, offsets, has_offsets=has_offsets)
+        claim_sinks(topology, epochs)
+        plan.attach(state, cache or (f"{home}/cache" if home else ""))
+        parts = Parts(
+            topology,
+            epochs,
+            plan,
+            publisher,
+            Housekeeping(state),
+            ProgressFiles(offsets),
+            alarm,
+            gates,
+            scratch,
+            clock or _now_us,
+            Splitting(spark),
+            console,
+            where_to_show(progress, spark),
+        )
+        run = Run(parts)
+        rows = plan.rows(epochs.interval_counts())
+        query = (
+            rows.unionByName(nothing, allowMissingColumns=True)
+            .writeStream.queryName(f"millrace: {pipeline.name}")
+            .foreachBatch(run.epoch)
+            .option("checkpointLocation", offsets)
+            .trigger(processingTime=trigger)
+        )
+
+        def start_query() -> Any:
+            if "://" in offsets:
+                return query.start()
+            with local_progress_files(spark):
+                return query.start()
+
+        console.begin()
+        run.launch(start_query)
+    except BaseException:
+        console.end()
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    return run
+
+
+def _check_progress(checkpoint: str, epochs: Epochs, progress: str, *, has_offsets: bool) -> None:
+    """Refuse a checkpoint that has ended, or whose half was lost."""
+    if epochs.drained:
+        raise CheckpointMismatch(
+            f"the run of checkpoint {checkpoint!r} was drained: its input ended, and every low "
+            "watermark is at the end of time. Its outputs are complete. Start with a new "
+            "checkpoint."
+        )
+    if epochs.completed >= 0 and not has_offsets:
+        raise CheckpointMismatch(
+            f"checkpoint {checkpoint!r} has {epochs.completed + 1} completed epochs, but Spark's "
+            f"offsets, {progress!r}, are gone: the sources would be read again from their "
+            "beginning, and what they deliver would be taken for what was processed. Restore the "
+            "directory, or start with a new checkpoint."
+        )
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
