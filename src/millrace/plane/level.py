@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec
@@ -48,8 +47,7 @@ class LevelStage:
         """
         received = list(batches)
         started = time.perf_counter()
-        table = pa.Table.from_batches(received) if received else _EMPTY
-        yield from _Run(task, self.level).over(table, started)
+        yield from _Run(task, self.level).over(received, started)
 
 
 class _Run:
@@ -63,13 +61,28 @@ class _Run:
         self._report = wire.TaskReport(level, task.number, [], {}, {}, {}, 0.0)
         self._inbox = Inbox(task, level, self._outbox, self._report)
 
-    def over(self, table: pa.Table, started: float) -> Iterator[pa.RecordBatch]:
+    def over(self, received: list[pa.RecordBatch], started: float) -> Iterator[pa.RecordBatch]:
         """Run the level's computations over what arrived."""
+        told, records = list[bytes](), list[pa.RecordBatch]()
+        for batch in received:
+            if not batch.num_rows:
+                continue
+            edges = batch.column("edge").to_numpy()
+            # Messages mostly come in batches of their own, and then nothing needs to be looked for.
+            if (edges == wire.CONTROL).all():
+                told += batch.column("value").to_pylist()
+            elif (edges == wire.REPORT).all():
+                yield batch.select(wire.COLUMNS)
+            else:
+                records.append(batch)
+        table = pa.Table.from_batches(records) if records else _EMPTY
         edges = table.column("edge").to_numpy()
+        if (of_control := edges == wire.CONTROL).any():
+            told += wire.where(table, of_control).column("value").to_pylist()
         specs = [s for s in self._topology.computations if s.level == self._level]
         names = {spec.name for spec in specs}
         here = np.array([edge.computation in names for edge in self._topology.edges], np.bool_)
-        shown, pending = self._shown(table, edges), dict[str, Pending]()
+        shown, pending = self._shown(told), dict[str, Pending]()
         # Rows of a native source are all for this level, and lack the columns of those that pass.
         on = edges == wire.REPORT
         if not here.all():
@@ -95,18 +108,17 @@ class _Run:
         self._report.seconds = time.perf_counter() - started
         yield wire.report_row(self._report, self._task.number)
 
-    def _shown(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> Shown:
+    def _shown(self, told: list[bytes]) -> Shown:
         """Return the low watermarks that the levels above show, by the messages of all tasks."""
         shown = self._task.manifest.shown()
         if self._level == 1:
             return shown
-        sent = wire.where(table, edges == wire.CONTROL).column("value").to_pylist()
-        if len(sent) != self._task.runtime.tasks:
+        if len(told) != self._task.runtime.tasks:
             raise InvariantViolation(
-                f"level {self._level}, task {self._task.number}: {len(sent)} of "
+                f"level {self._level}, task {self._task.number}: {len(told)} of "
                 f"{self._task.runtime.tasks} tasks of the level before sent their low watermarks"
             )
-        shown.hear(map(wire.decode_message, sent), self._topology)
+        shown.hear(map(wire.decode_message, told), self._topology)
         return shown
 
     def _run(
