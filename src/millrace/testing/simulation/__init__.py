@@ -7,11 +7,11 @@ nothing goes wrong::
     python -m millrace.testing.simulation --seed 17 --trace
     python -m millrace.testing.simulation --schedules 10000
 
-What is real: :class:`~millrace.windmill.worker.Worker` and its machines,
+What is real: the stages and the driver's part of an epoch (:mod:`millrace.plane`),
+:class:`~millrace.windmill.worker.Worker` and its machines,
 :class:`~millrace.windmill.epochs.Epochs`, the injectors' publisher, and all of
 :class:`~millrace.store.LocalHardState` down to its system calls. What is not: the disk under these
-(:mod:`.disk`), the caches (:mod:`.hosts`), and Spark (:mod:`.spark`, :mod:`.level`,
-:mod:`.driver`).
+(:mod:`.disk`), the caches (:mod:`.hosts`), and Spark (:mod:`.spark`, :mod:`.driver`).
 
 After FoundationDB's simulation, TigerBeetle's VOPR and sled's tests. It needs ``greenlet``:
 ``pip install 'millrace[simulation]'``.
