@@ -6,6 +6,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+WORKERS ?= 2
 N ?= 10000
 FIRST ?= 1000
 MINUTES ?=
@@ -19,8 +20,8 @@ setup: ## make .venv with the locked dependencies and millrace (does nothing if 
 setup-demo: ## make .venv with what the examples need, and no more
 	@sh scripts/setup.sh demo
 
-test: setup ## run every tier of tests
-	$(BIN)/pytest $(ARGS)
+test: setup ## run every tier of tests, in WORKERS processes
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 chaos: setup ## N schedules of simulated faults, for MINUTES at most, from seed FIRST on
 	$(BIN)/python -m millrace.testing.simulation --schedules $(N) --first $(FIRST) $(if $(MINUTES),--minutes $(MINUTES))

@@ -162,7 +162,7 @@ def test_a_class_of_coders_is_not_an_instance():
         coder_for(mr.BytesCoder)
 
 
-@pytest.mark.parametrize("format", ["int", 7, None, object()], ids=repr)
+@pytest.mark.parametrize("format", ["int", 7, None, object()], ids=["text", "7", "None", "object"])
 def test_what_is_neither_type_nor_coder_is_refused(format):
     with pytest.raises(CoderError, match="is not a format"):
         coder_for(format)

@@ -91,7 +91,9 @@ def test_an_instance_keeps_its_parameters(p):
     assert p.computations["Parameterised"].threshold == 3
 
 
-@pytest.mark.parametrize("given", [str, "Echo", None, object()], ids=repr)
+@pytest.mark.parametrize(
+    "given", [str, "Echo", None, object()], ids=["str", "Echo", "None", "object"]
+)
 def test_only_a_computation_can_be_added(p, given):
     with pytest.raises(PipelineError, match=r"expected a subclass of mr\.Computation"):
         p.add(given)
