@@ -20,7 +20,9 @@ from millrace.model.errors import ZombieWriter
 from millrace.model.guarantees import WEAK
 from millrace.store import Collector, MemoryCache, bring, collection, durable
 from millrace.store.cache import changes
-from millrace.store.local import LocalCommitLog, LocalEpochLog, LocalSnapshots
+from millrace.store.local_commits import LocalCommitLog
+from millrace.store.local_epochs import LocalEpochLog
+from millrace.store.local_snapshots import LocalSnapshots
 from millrace.store.repair import NOTHING
 from millrace.testing.simulation import Simulation, driver
 from millrace.testing.simulation.hosts import _SharedCache

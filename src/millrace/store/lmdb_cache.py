@@ -8,8 +8,7 @@ Each interval has an environment of its own, as LMDB has one writer an environme
 
 Nothing is fsync'd, because the log is: a killed process leaves an environment whole (LMDB never
 overwrites live pages), a crash of the operating system may not. After one the boot id is another,
-so the old path is never opened again, and is removed. The host's name is in the path since LMDB's
-locks hold on one host, or one container, only.
+so the old path is never opened again, and is removed (:mod:`millrace.store.boots`).
 
 LMDB reads a row in about 1 us and needs no hand-over between processes; SQLite and RocksDB were the
 alternatives (slower reads; one process a database).
@@ -17,29 +16,26 @@ alternatives (slower reads; one process a database).
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import functools
 import os
-import shutil
-import socket
-import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import compress
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
 import lmdb
 import msgspec
 
-from millrace.model.errors import DamagedCache, InvariantViolation, StoreError
-from millrace.store import lmdb_environments
+from millrace.model.errors import StoreError
+from millrace.store import boots, lmdb_environments
 from millrace.store.cache import Standing, View, changes, check_chain, check_owner, gap, moved
 from millrace.store.commit import Commit
 from millrace.store.lmdb_environments import Damaged, Environment
+from millrace.store.lmdb_trouble import Trouble
+from millrace.store.lmdb_view import LmdbView
 from millrace.store.names import file_name
-from millrace.store.snapshot import Rows, parts_of
+from millrace.store.sealed import CRC_BYTES, RESIDUE, sealed
+from millrace.store.snapshot import Rows
 
 FORMAT = 2
 
@@ -49,19 +45,6 @@ MAP_SIZE_BYTES = 1 << 36
 
 # Kernel rows begin with a letter and `changes` refuses a zero byte, so no scan meets this key.
 _META = b"\x00"
-_FIRST_ROW = b"\x01"
-_AFTER_ROWS = b"\xff" * 512
-
-# What is wrong is the host or a setting, not the pages: to build the cache again would not help.
-# EIO is among them as LMDB reports a write cut short by a full disk so.
-_CAPACITY = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOMEM,
-     errno.EMFILE, errno.ENFILE, errno.EBUSY, errno.EAGAIN, errno.EIO}
-)  # fmt: skip
-
-
-# Then nothing tells a torn file from a whole one, and LMDB has to fsync.
-_BOOT_UNKNOWN = "unknown"
 
 
 class _Meta(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -70,13 +53,6 @@ class _Meta(msgspec.Struct, array_like=True, frozen=True, gc=False):
     position: int
     chain: int
     debt: int
-
-
-# A value is stored with the CRC-32 of row and value behind it. Over all of it the CRC is then this
-# constant, whatever the value: one call in C checks a row, and `map` checks a bundle's.
-_RESIDUE = 0x2144DF1C
-_CRC_BYTES = 4
-_ALTERED = "a row was altered after it was written"
 
 
 _encode_meta = msgspec.msgpack.Encoder().encode
@@ -117,8 +93,9 @@ class LmdbCache:
         self._uuid = uuid
         self._map_size_bytes = map_size_bytes
         name = Path(file_name(computation)) / f"{interval:08x}"
-        self._home = _home(directory, uuid)
+        self._home = boots.home(directory, uuid, FORMAT)
         self._path = str(self._home / name)
+        self._trouble = Trouble(self._path, computation, interval, map_size_bytes)
         self.wiped = 0
         """How many times this object found its environment unusable and removed it."""
 
@@ -135,7 +112,7 @@ class LmdbCache:
             with opened.env.begin() as txn:
                 return self._standing(txn)
         except (lmdb.Error, Damaged) as error:
-            self._refuse_capacity(error)
+            self._trouble.refuse_capacity(error)
             self._wipe(opened)
             return Standing()
         finally:
@@ -189,7 +166,7 @@ class LmdbCache:
                     txn.delete(row)
                 if puts:
                     with txn.cursor() as cursor:
-                        cursor.putmulti(_sealed(puts))
+                        cursor.putmulti(sealed(puts))
                 self._put_standing(txn, standing.after(commit))
         except (lmdb.Error, Damaged) as error:
             raise self._damaged(error, opened) from error
@@ -205,7 +182,7 @@ class LmdbCache:
                 txn.drop(rows, delete=False)
                 self._put_standing(txn, Standing())
         except lmdb.Error as error:
-            self._refuse_capacity(error)
+            self._trouble.refuse_capacity(error)
             self._wipe(opened)
         finally:
             lmdb_environments.release(opened)
@@ -216,14 +193,14 @@ class LmdbCache:
         The rows go into an environment aside, page after page, which then takes the place of the
         one that is there: no long write transaction, and never half a cache.
         """
-        _remove_earlier_boots(self._home)
+        boots.remove_earlier(self._home)
         try:
             with lmdb_environments.aside(self._path) as directory:
-                env = lmdb_environments.open_aside(directory, self._map_size_bytes, _sync())
+                env = lmdb_environments.open_aside(directory, self._map_size_bytes, boots.unknown())
                 try:
                     for part in parts:
                         with env.begin(write=True) as txn, txn.cursor() as cursor:
-                            cursor.putmulti(_sealed(part), append=True)
+                            cursor.putmulti(sealed(part), append=True)
                     with env.begin(write=True) as txn:
                         self._put_standing(txn, Standing(position, chain))
                 finally:
@@ -232,8 +209,8 @@ class LmdbCache:
         except (lmdb.Error, OSError) as error:
             if isinstance(error, StoreError):
                 raise
-            self._refuse_capacity(error)
-            raise self._unusable(error, "Choose another cache directory") from error
+            self._trouble.refuse_capacity(error)
+            raise self._trouble.unusable(error, "Choose another cache directory") from error
 
     def settle(self, debt: int) -> None:
         """See :meth:`millrace.store.Cache.settle`."""
@@ -250,11 +227,11 @@ class LmdbCache:
     def __repr__(self) -> str:
         return f"LmdbCache({self._path!r})"
 
-    def _view(self, opened: Environment) -> _LmdbView:
+    def _view(self, opened: Environment) -> LmdbView:
         try:
             txn = opened.env.begin()
             try:
-                return _LmdbView(self, opened, txn, self._standing(txn))
+                return LmdbView(txn, self._standing(txn), partial(self._damaged, opened=opened))
             except BaseException:
                 txn.abort()
                 raise
@@ -263,19 +240,21 @@ class LmdbCache:
 
     def _acquire(self) -> Environment:
         """Return the environment, a new one when the one that is there is of no use."""
-        _remove_earlier_boots(self._home)
+        boots.remove_earlier(self._home)
         try:
             return self._open()
         except (lmdb.Error, Damaged, OSError) as error:
-            self._refuse_capacity(error)
+            self._trouble.refuse_capacity(error)
         self._wipe(None)
         try:
             return self._open()
         except (lmdb.Error, Damaged, OSError) as error:
-            raise self._unusable(error, "Choose another cache directory") from error
+            raise self._trouble.unusable(error, "Choose another cache directory") from error
 
     def _open(self) -> Environment:
-        return lmdb_environments.acquire(self._path, self._map_size_bytes, _sync(), self._check)
+        return lmdb_environments.acquire(
+            self._path, self._map_size_bytes, boots.unknown(), self._check
+        )
 
     def _check(self, env: lmdb.Environment) -> None:
         with env.begin() as txn:
@@ -288,9 +267,9 @@ class LmdbCache:
         if data is None:
             return Standing()
         try:
-            if crc32(data, crc32(_META)) != _RESIDUE:
+            if crc32(data, crc32(_META)) != RESIDUE:
                 raise Damaged(f"{self._path}: position altered")
-            meta = _decode_meta(data[:-_CRC_BYTES])
+            meta = _decode_meta(data[:-CRC_BYTES])
         except msgspec.DecodeError as error:
             raise Damaged(f"{self._path}: position unreadable: {error}") from error
         if (meta.format, meta.uuid) != (FORMAT, self._uuid):
@@ -298,7 +277,7 @@ class LmdbCache:
         return Standing(meta.position, meta.chain, meta.debt)
 
     def _put_standing(self, txn: lmdb.Transaction[bytes], standing: Standing) -> None:
-        [(row, value)] = _sealed([(_META, _encode_meta(_Meta(FORMAT, self._uuid, *standing)))])
+        [(row, value)] = sealed([(_META, _encode_meta(_Meta(FORMAT, self._uuid, *standing)))])
         txn.put(row, value)
 
     def _wipe(self, opened: Environment | None) -> None:
@@ -307,40 +286,9 @@ class LmdbCache:
 
     def _damaged(self, error: Exception, opened: Environment) -> StoreError:
         """Remove the environment and return the error that makes the task start over."""
-        self._refuse_capacity(error)
+        self._trouble.refuse_capacity(error)
         self._wipe(opened)
-        return DamagedCache(
-            f"cache {self._path} of interval {self._interval} of computation "
-            f"{self._computation!r}: {error}. Nothing is lost: it has been removed, and is built "
-            f"again from the commit log when the task is tried again."
-        )
-
-    def _refuse_capacity(self, error: Exception) -> None:
-        """Raise StoreError when the host or a setting is at fault, and not the pages."""
-        if isinstance(error, lmdb.MapFullError | lmdb.MapResizedError):
-            raise self._unusable(
-                error, f"Raise map_size_bytes of LmdbCaches, which is {self._map_size_bytes}"
-            ) from error
-        if isinstance(error, lmdb.ReadersFullError):
-            raise self._unusable(error, "Fewer tasks can read one interval at a time") from error
-        code = _errno(error)
-        if code == errno.ENOMEM:
-            raise self._unusable(
-                error,
-                "There is no address space for it: raise `ulimit -v`, which Spark's "
-                "spark.executor.pyspark.memory sets, or lower map_size_bytes of LmdbCaches",
-            ) from error
-        if code in _CAPACITY:
-            raise self._unusable(
-                error, "Free room for the cache directory and make it writable, or choose another"
-            ) from error
-
-    def _unusable(self, error: Exception, remedy: str) -> StoreError:
-        return StoreError(
-            f"cache {self._path} of interval {self._interval} of computation "
-            f"{self._computation!r}: {error}. What was committed is safe in the log. {remedy}, and "
-            f"start again with the same checkpoint."
-        )
+        return self._trouble.damaged(error)
 
 
 class LmdbCaches:
@@ -396,128 +344,3 @@ class LmdbCaches:
 
 def _again(directory: str, uuid: str, map_size_bytes: int) -> LmdbCaches:
     return LmdbCaches(directory, uuid, map_size_bytes=map_size_bytes)
-
-
-class _LmdbView:
-    """A read transaction; its snapshot is kept by LMDB until it is closed."""
-
-    def __init__(
-        self,
-        cache: LmdbCache,
-        opened: Environment,
-        txn: lmdb.Transaction[bytes],
-        standing: Standing,
-    ) -> None:
-        self.standing = standing
-        self.position = standing.position
-        self._cache = cache
-        self._opened = opened
-        self._txn = txn
-        self._closed = False
-        self.failure: StoreError | None = None
-
-    def get(self, row: bytes) -> bytes | None:
-        try:
-            data = self._txn.get(row)
-            if data is None:
-                return None
-            if crc32(data, crc32(row)) != _RESIDUE:
-                raise Damaged(_ALTERED)
-        except (lmdb.Error, Damaged) as error:
-            raise self._failed(error) from error
-        return data[:-_CRC_BYTES]
-
-    def get_many(self, rows: Sequence[bytes]) -> list[bytes | None]:
-        # Faster than Cursor.getmulti, which copies every key.
-        try:
-            found = list(map(self._txn.get, rows))
-            crcs = set(map(crc32, filter(None, found), map(crc32, compress(rows, found))))
-            if crcs - {_RESIDUE} or b"" in found:
-                raise Damaged(_ALTERED)
-        except (lmdb.Error, Damaged) as error:
-            raise self._failed(error) from error
-        return [None if data is None else data[:-_CRC_BYTES] for data in found]
-
-    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        try:
-            with self._txn.cursor() as cursor:
-                if not cursor.set_range(max(start, _FIRST_ROW)):
-                    return
-                for row, data in cursor.iternext():
-                    if row >= stop:
-                        return
-                    if crc32(data, crc32(row)) != _RESIDUE:
-                        raise Damaged(_ALTERED)
-                    yield row, data[:-_CRC_BYTES]
-        except (lmdb.Error, Damaged) as error:
-            raise self._failed(error) from error
-
-    def everything(self) -> Iterator[Rows]:
-        count = 0
-        try:
-            # The position is an entry as well.
-            expected = max(0, self._txn.stat()["entries"] - 1)
-        except lmdb.Error as error:
-            raise self._failed(error) from error
-        for part in parts_of(self.scan(_FIRST_ROW, _AFTER_ROWS)):
-            count += len(part)
-            yield part
-        if count != expected:
-            raise self._failed(Damaged(f"{count} rows are found where {expected} were written"))
-
-    def close(self) -> None:
-        self._closed = True
-        self._txn.abort()
-
-    def _failed(self, error: lmdb.Error | Damaged) -> Exception:
-        if self._closed:
-            return InvariantViolation("a view of a cache was read after its `with` block ended")
-        if isinstance(error, lmdb.BadValsizeError):
-            return InvariantViolation(f"a row is read with an impossible key: {error}")
-        self.failure = self._cache._damaged(error, self._opened)
-        return self.failure
-
-
-def _sealed(rows: Rows) -> list[tuple[bytes, bytes]]:
-    """Return rows with their CRC behind the value, see ``_RESIDUE``."""
-    return [
-        (row, value + crc32(value, crc32(row)).to_bytes(_CRC_BYTES, "little"))
-        for row, value in rows
-    ]
-
-
-def _sync() -> bool:
-    return _boot_id() == _BOOT_UNKNOWN
-
-
-def _errno(error: Exception) -> int | None:
-    """Return the operating system's code. LMDB's errors carry it in their text only."""
-    if isinstance(error, OSError):
-        return error.errno
-    return next((code for code in _CAPACITY if str(error).endswith(os.strerror(code))), None)
-
-
-def _home(directory: str | os.PathLike[str], uuid: str) -> Path:
-    host = file_name(socket.gethostname())
-    return Path(os.path.abspath(directory)) / file_name(uuid) / f"{FORMAT}-{host}-{_boot_id()}"
-
-
-@functools.cache
-def _boot_id() -> str:
-    """Return what tells one boot of this host from another."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):  # macOS
-        command = ["sysctl", "-n", "kern.bootsessionuuid"]
-        return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()
-    return _BOOT_UNKNOWN
-
-
-@functools.cache
-def _remove_earlier_boots(home: Path) -> None:
-    """Remove what this host cached before it was started again; no process can have it open."""
-    host = home.name[: -len(_boot_id())]
-    with contextlib.suppress(OSError):
-        for name in os.listdir(home.parent):
-            if name.startswith(host) and len(name) == len(home.name) and name != home.name:
-                shutil.rmtree(home.parent / name, ignore_errors=True)

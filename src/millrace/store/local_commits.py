@@ -1,0 +1,94 @@
+"""LocalCommitLog: the commit logs of a checkpoint in a directory.
+
+All the commits of one ``append`` share one segment file, which is linked under the slot of each:
+one fsync of data for many intervals, and put-if-absent for every one of them on its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from millrace.store.commit import Commit, identities
+from millrace.store.disk import Disk, exists, same_file
+from millrace.store.durable import make_directory, put_if_absent, sync_directory, translated
+from millrace.store.local_slots import Slots
+from millrace.store.segment import encode_segment, read_commit
+
+# The links a file may have: 1,023 on NTFS, 65,000 on ext4, more elsewhere. A larger append is
+# written as several segments.
+_SEGMENT_COMMITS_MAX = 1000
+
+
+class LocalCommitLog:
+    """The commit logs of a :class:`LocalHardState`."""
+
+    def __init__(self, path: Path, disk: Disk = os) -> None:
+        self._slots = Slots(path / "commits", disk)
+        self._scratch = path / "tmp"
+        self._disk = disk
+        self._known: set[str] = set()
+
+    def append(self, commits: Sequence[Commit]) -> list[bool]:
+        """See :meth:`millrace.store.CommitLog.append`.
+
+        Cost: one fsync of data for each 1,000 commits, and one fsync a computation.
+        """
+        slots = [self._slots.path(*name) for name in identities(commits)]
+        for computation in {commit.computation for commit in commits} - self._known:
+            make_directory(self._slots.folder(computation), self._disk)
+            self._known.add(computation)
+        won: list[bool] = []
+        for start in range(0, len(commits), _SEGMENT_COMMITS_MAX):
+            part = slice(start, start + _SEGMENT_COMMITS_MAX)
+            won += put_if_absent(
+                encode_segment(commits[part]),
+                slots[part],
+                scratch=self._scratch,
+                disk=self._disk,
+            )
+        return won
+
+    def read(self, computation: str, interval: int, number: int) -> Commit | None:
+        """See :meth:`millrace.store.CommitLog.read`."""
+        slot = self._slots.path(computation, interval, number)
+        try:
+            commit = read_commit(slot, computation, interval, number, disk=self._disk)
+        except FileNotFoundError:
+            return None
+        self._settle(slot, self._slots.path(computation, interval, number + 1))
+        return commit
+
+    def exists(self, computation: str, interval: int, number: int) -> bool:
+        """See :meth:`millrace.store.CommitLog.exists`."""
+        slot = self._slots.path(computation, interval, number)
+        with translated(slot):
+            if not exists(slot, self._disk):
+                return False
+        self._settle(slot, self._slots.path(computation, interval, number + 1))
+        return True
+
+    def numbers(self, computation: str) -> dict[int, list[int]]:
+        """See :meth:`millrace.store.CommitLog.numbers`."""
+        return self._slots.numbers(computation)
+
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+        """See :meth:`millrace.store.CommitLog.remove`."""
+        self._slots.remove(computation, interval, numbers)
+
+    def _settle(self, slot: Path, following: Path) -> None:
+        """Make a name that was found durable before anybody acts on it.
+
+        Its writer may have been killed between ``link`` and fsync; a power cut would then take back
+        a commit whose productions have been sent on. A commit that another append has built on
+        was durable before: only the head of a log costs an fsync (on a busy disk, milliseconds),
+        a repair of a thousand commits costs one.
+        """
+        with translated(slot):
+            try:
+                if not same_file(slot, following, self._disk):
+                    return
+            except FileNotFoundError:
+                pass
+            sync_directory(slot.parent, self._disk)
