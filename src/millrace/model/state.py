@@ -11,7 +11,7 @@ A cell is declared on the class and used on the instance, inside ``process_recor
             self.buckets[second] = self.buckets.get(second, 0) + 1
 
 Each cell takes a type, or a :class:`~millrace.model.coder.Coder` for bytes of the user's own
-making. The kernel gives the declared cells their contents (``windmill/cells.py``); here they only
+making. The kernel gives the declared cells their contents (``windmill/cells/``); here they only
 know their format, and refuse use outside of a hook.
 
 Source: MillWheel, "Persistent State" (4.4), figure 9.

@@ -95,23 +95,23 @@ class ColumnarMachine(Machine):
 
     def _send(self, work: Work, emitted: Emitted) -> None:
         """Send panes, all at once if nothing is wrong with any of them."""
-        length = len(self._productions)
+        length = len(self._calls.productions)
         try:
-            self._router.send_panes(self._productions, emitted)
+            self._router.send_panes(self._calls.productions, emitted)
             return
         except Exception:  # noqa: BLE001  found again below, at its key
-            self._productions.truncate(length)
+            self._calls.productions.truncate(length)
         for encoded, paned, at_us in panes_of(emitted):
             key = decode_key(encoded)
             try:
-                self._router.send(self._productions, emitted.stream, paned, at_us, key)
+                self._router.send(self._calls.productions, emitted.stream, paned, at_us, key)
             except Exception as error:  # noqa: BLE001  steps are the user's
                 timer = Timer(at_us + 1, at_us + 1)
                 self._set_aside(self._failures.of_timer(work, key, error, timer), key)
 
     def _set_aside(self, letter: DeadLetter, key: object) -> None:
         at_us = max(EARLIEST_RECORD, min(letter.timestamp or 0, LATEST_RECORD))
-        self._router.send(self._productions, str(self._dead_letters), letter, at_us, key)
+        self._router.send(self._calls.productions, str(self._dead_letters), letter, at_us, key)
         self._counters.dead_letters += 1
 
 

@@ -21,16 +21,9 @@ from typing import Any
 import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.model.computation import lacks_hook
-from millrace.model.errors import (
-    CoderError,
-    InvariantViolation,
-    LateProduction,
-    PipelineError,
-    TimerLoop,
-)
-from millrace.model.keys import decode_key, encode_key
-from millrace.model.pane import Pane, Paned, PanedCoder, Window, plain
+from millrace.model.errors import CoderError, InvariantViolation, TimerLoop
+from millrace.model.keys import decode_key
+from millrace.model.pane import Paned, plain
 from millrace.model.record import (
     LOW_WATERMARK,
     WALL_TIME,
@@ -40,32 +33,19 @@ from millrace.model.record import (
     TimeDomain,
     Timer,
 )
-from millrace.model.state import BagState, CombiningState, MapState, ValueState
-from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP
 from millrace.store import View
-from millrace.watermark.outstanding import Outstanding
 from millrace.watermark.report import Report
 from millrace.windmill import rows
-from millrace.windmill.cells import (
-    BoundBag,
-    BoundCombining,
-    BoundMap,
-    BoundValue,
-    KeyRows,
-    Scalar,
-    Scalars,
-)
+from millrace.windmill.calls import Calls
+from millrace.windmill.cells import Cells
 from millrace.windmill.counters import Counters, FirstLate
-from millrace.windmill.failure import Failures, late_production, timer_loop
+from millrace.windmill.failure import Failures, timer_loop
+from millrace.windmill.holds import KeyHold
+from millrace.windmill.key_rows import KeyRows
+from millrace.windmill.pending import report_of
 from millrace.windmill.routing import Productions, Router
-from millrace.windmill.timers import (
-    DueTimers,
-    KeyTimers,
-    clock_of,
-    due_timers,
-    earliest_us,
-    pending_us,
-)
+from millrace.windmill.timers import DueTimers, KeyTimers, clock_of, due_timers
 from millrace.windmill.work import Work
 
 #: What one key has to do: its row, its key encoded and as it is, its first record and past its
@@ -105,23 +85,19 @@ class Machine:
         self._dead_letters = topology.dead_letters
         self._late_records = topology.late_records
         self._percentiles = topology.percentiles
-        self._waits_for = spec.percentiles
         self._failures = Failures(spec.name, letters=topology.dead_letters is not None)
-        self._outputs = {stream: _panes(topology, stream) for stream in spec.outputs}
         self._rows = KeyRows()
         self._timers = KeyTimers(self._rows)
-        self._user = copy.copy(spec.instance)
-        self._bind_cells()
-        self._bind_hooks()
-        self._hold: tuple[int | None] | None = None
-        self._at_hand_us = 0
-        self._pane_at_hand: Pane | None = None
-        self._shown_us = MIN_TIMESTAMP
-        self._floor_us = MIN_TIMESTAMP
-        self._earliest_late_us = MAX_TIMESTAMP
+        self._hold = KeyHold(self._rows)
+        self._user = user = copy.copy(spec.instance)
+        self._cells = Cells(spec.cells, self._rows)
+        vars(user).update(self._cells.by_name)
+        self._calls = Calls(topology, spec, user, router, self._timers, self._hold)
+        self._process_record: Callable[[Record], None] = (
+            self._taking_panes(user.process_record) if spec.paned else user.process_record
+        )
+        self._process_timer: Callable[[Timer], None] = user.process_timer
         self._careful = False
-        self._counts: dict[str, int] = {}
-        self._productions = Productions()
         self._counters = Counters()
 
     def run(self, work: Work, view: View) -> Outcome:
@@ -130,12 +106,12 @@ class Machine:
         Raises:
             UserCodeError: User code raised, and the pipeline declares no dead-letter stream.
         """
-        key_rows = self._rows
+        key_rows, calls = self._rows, self._calls
         key_rows.view = view
         key_rows.mutations = {}
         key_rows.timed = []
         key_rows.number = work.number
-        self._productions = Productions()
+        calls.begin(work)
         self._counters = Counters()
         self._user.wall_time = work.wall_time_us
         self._timers.clocks = {
@@ -145,18 +121,17 @@ class Machine:
         }
         # Counted only where some computation of the pipeline waits for a percentile.
         key_rows.delta = {} if self._percentiles else None
-        self._shown_us = work.shown_us
-        self._floor_us = max(MIN_TIMESTAMP, work.shown_us - self.spec.may_produce_late_us)
-
         self._run_bundles(work, view)
         self._counters.records = work.records.count()
-        return Outcome(key_rows.mutations, self._productions, self._report(work), self._counters)
+        return Outcome(
+            key_rows.mutations, calls.productions, report_of(key_rows, work), self._counters
+        )
 
     def _run_bundles(self, work: Work, view: View) -> None:
         """Run what every key has to do."""
         bundles = self._bundles(work, view)
         stored: Iterable[bytes | None] = repeat(None, len(bundles))
-        if self._scalars is not None:
+        if self._cells.scalars is not None:
             stored = view.get_many([rows.VALUES + bundle[0] for bundle in bundles])
         self._run_keys(work, bundles, stored)
         self._counters.keys = len(bundles)
@@ -194,9 +169,11 @@ class Machine:
         key is at hand, and what a computation does not use is not called.
         """
         key_rows, user, timers = self._rows, self._user, self._timers
-        counters, edges = self._counters, self._productions.edges
-        begin = None if self._scalars is None else self._scalars.begin
-        collections, process_record, flush = self._collections, self._process_record, self._flush
+        calls, hold = self._calls, self._hold
+        counters, edges = self._counters, calls.productions.edges
+        begin = None if self._cells.scalars is None else self._cells.scalars.begin
+        collections, flush = self._cells.collections, self._flush
+        process_record = self._process_record
         records = work.records
         values, timestamps = records.values, records.timestamps
         origins, sequences = records.origins, records.sequences
@@ -214,13 +191,13 @@ class Machine:
                 collection.begin()
             if due is not None or timers.touched:
                 timers.begin(due)
-            self._hold = None
-            self._earliest_late_us = MAX_TIMESTAMP
+            hold.changed = None
+            calls.earliest_late_us = MAX_TIMESTAMP
             before = (len(edges), counters.late, counters.timers)
             key = user.key
             try:
                 for n in range(start, stop):
-                    self._at_hand_us = timestamp_us = timestamps[n]
+                    calls.at_hand_us = timestamp_us = timestamps[n]
                     if is_late := timestamp_us < before_us:
                         self._note_late(work, n)
                     process_record(
@@ -257,7 +234,7 @@ class Machine:
         self._careful = True
         try:
             while True:
-                self._productions.truncate(length)
+                self._calls.productions.truncate(length)
                 self._counters.late, self._counters.timers = late, fired
                 self._begin(raw, due)
                 failed = self._attempt(work, start, stop, poisoned)
@@ -272,16 +249,16 @@ class Machine:
         self._counters.dead_letters += len(poisoned)
         for letter in poisoned.values():
             at_us = max(EARLIEST_RECORD, min(letter.timestamp or 0, LATEST_RECORD))
-            self._router.send(self._productions, str(self._dead_letters), letter, at_us, key)
+            self._router.send(self._calls.productions, str(self._dead_letters), letter, at_us, key)
 
     def _attempt(
         self, work: Work, start: int, stop: int, poisoned: dict[Any, DeadLetter]
     ) -> tuple[Any, DeadLetter] | None:
         """Run a key's records and timers, save the poisoned ones; return what fails besides."""
         records, key, before_us = work.records, self._user.key, work.low_watermark_before_us
-        self._earliest_late_us = MAX_TIMESTAMP
+        self._calls.earliest_late_us = MAX_TIMESTAMP
         for n in range(start, stop):
-            self._at_hand_us = timestamp_us = records.timestamps[n]
+            self._calls.at_hand_us = timestamp_us = records.timestamps[n]
             if is_late := timestamp_us < before_us:
                 self._note_late(work, n)
             if n in poisoned:
@@ -298,7 +275,7 @@ class Machine:
                         records.sequences[n],
                     )
                 )
-                self._verify()
+                self._cells.verify()
             except Exception as error:
                 return n, self._failures.of_record(work, key, error, n)
         return self._fire(work, poisoned) if self._timers.heap else None
@@ -307,7 +284,7 @@ class Machine:
         """Count the n-th record of the work, which is late, and tell of it where that is wanted."""
         records, before_us = work.records, work.low_watermark_before_us
         timestamp_us, counters = records.timestamps[n], self._counters
-        self._earliest_late_us = min(self._earliest_late_us, timestamp_us)
+        self._calls.earliest_late_us = min(self._calls.earliest_late_us, timestamp_us)
         counters.late += 1
         counters.worst_lateness_us = max(counters.worst_lateness_us, before_us - timestamp_us)
         if counters.first_late is None:
@@ -330,7 +307,9 @@ class Machine:
             wall_time=work.wall_time_us,
             epoch=work.epoch,
         )
-        self._router.send(self._productions, str(self._late_records), letter, timestamp_us, key)
+        self._router.send(
+            self._calls.productions, str(self._late_records), letter, timestamp_us, key
+        )
 
     def _fire(self, work: Work, poisoned: dict[Any, DeadLetter]) -> tuple[Any, DeadLetter] | None:
         """Fire a key's due timers in order; return what failed, if dead letters take it."""
@@ -347,20 +326,20 @@ class Machine:
         self, work: Work, poisoned: dict[Any, DeadLetter]
     ) -> tuple[Any, DeadLetter] | None:
         timers, fired = self._timers, 0
-        self._pane_at_hand = None
+        self._calls.pane_at_hand = None
         while (popped := timers.pop_due()) is not None:
             due, (_, hold_us, percentile) = popped
             if poisoned and due in poisoned:
                 continue
             at_us, domain, tag = due
-            self._at_hand_us = at_us if hold_us is None else hold_us
+            self._calls.at_hand_us = at_us if hold_us is None else hold_us
             timer = Timer(decode_key(tag), at_us, _DOMAINS[domain], hold_us, percentile)
             try:
                 if timers.rearmed > _REARMED_MAX:
                     raise TimerLoop(timer_loop(work, timer, _REARMED_MAX))
                 self._process_timer(timer)
                 if self._careful:
-                    self._verify()
+                    self._cells.verify()
             except Exception as error:
                 shown = msgspec.structs.replace(timer, tag=self._user.shown_tag(timer.tag))
                 return due, self._failures.of_timer(work, self._user.key, error, shown)
@@ -369,27 +348,24 @@ class Machine:
         return None
 
     def _begin(self, raw: bytes | None, due: DueTimers | None) -> None:
-        if self._scalars is not None:
-            self._scalars.begin(raw)
-        if self._collections:
-            for collection in self._collections:
-                collection.begin()
+        if self._cells.scalars is not None:
+            self._cells.scalars.begin(raw)
+        for collection in self._cells.collections:
+            collection.begin()
         if due is not None or self._timers.touched:
             self._timers.begin(due)
-        self._hold = None
-        if self._counts:
-            self._counts = {}
+        self._hold.changed = None
+        self._calls.counts = {}
 
     def _flush(self, key: bytes) -> bool:
         """Write what the key's bundle changed; False, and nothing, if a cell refuses its value."""
-        mutations = self._rows.mutations
+        mutations, cells = self._rows.mutations, self._cells
         length = len(mutations)
         try:
-            if self._scalars is not None:
-                self._scalars.flush(self._rows)
-            if self._collections:
-                for collection in self._collections:
-                    collection.flush()
+            if cells.scalars is not None:
+                cells.scalars.flush(self._rows)
+            for collection in cells.collections:
+                collection.flush()
         except CoderError:
             # A key's rows are its own, so those written last are all of this attempt.
             while len(mutations) > length:
@@ -397,104 +373,14 @@ class Machine:
             return False
         if self._timers.touched:
             self._timers.flush(key)
-        if self._hold is not None:
-            self._write_hold(key, self._hold[0])
-        if self._counts:
+        if self._hold.changed is not None:
+            self._hold.flush(key)
+        if self._calls.counts:
             counted = self._counters.counted
-            for name, n in self._counts.items():
+            for name, n in self._calls.counts.items():
                 counted[name] = counted.get(name, 0) + n
-            self._counts = {}
+            self._calls.counts = {}
         return True
-
-    def _verify(self) -> None:
-        for cell in self._user_cells:
-            cell.verify()
-
-    def _write_hold(self, key: bytes, at_us: int | None) -> None:
-        mutations, key_row = self._rows.mutations, self._rows.key_row
-        by_key = rows.HOLD_BY_KEY + key_row
-        found, delta = self._rows.view.get(by_key), self._rows.delta
-        if delta is not None:
-            for held_us, count in (
-                (None if found is None else rows.time_of(found), -1),
-                (at_us, 1),
-            ):
-                if held_us is not None:
-                    delta[held_us] = delta.get(held_us, 0) + count
-        if found is not None:
-            mutations[rows.HOLDS + found + key_row] = None
-            mutations[by_key] = None
-        if at_us is not None:
-            mutations[by_key] = rows.time8(at_us)
-            by_time = rows.HOLDS + rows.time8(at_us) + key_row
-            mutations[by_time] = key
-            self._rows.timed.append(by_time)
-
-    def _report(self, work: Work) -> Report:
-        timers_us, wall_us, held_us = (
-            earliest_us(self._rows, prefix)
-            for prefix in (rows.TIMERS + b"\x00", rows.TIMERS + b"\x01", rows.HOLDS)
-        )
-        waiting = {
-            p: earliest_us(self._rows, rows.TIMERS + bytes([clock_of(0, p)]))
-            for p in sorted(work.percentiles)
-        }
-        percentile_timers = tuple((p, us) for p, us in waiting.items() if us < MAX_TIMESTAMP)
-        if self._rows.delta is None:
-            return Report(timers_us, wall_us, held_us, percentile_timers=percentile_timers)
-        before = work.outstanding
-        if before is None:
-            before = Outstanding.of(pending_us(self._rows.view))
-        return Report(
-            timers_us,
-            wall_us,
-            held_us,
-            percentile_timers=percentile_timers,
-            outstanding=before.changed(self._rows.delta),
-        )
-
-    # -- binding the user's instance ---------------------------------------------------------------
-
-    def _bind_cells(self) -> None:
-        scalars: list[BoundValue | BoundCombining] = []
-        self._collections: list[BoundMap | BoundBag] = []
-        self._user_cells: list[BoundValue | BoundCombining | BoundMap] = []
-        # Cells are numbered by name, not by where the class declares them, so that moving a line
-        # does not move a cell's state.
-        for index, (name, cell) in enumerate(sorted(self.spec.cells.items())):
-            bound: BoundValue | BoundCombining | BoundMap | BoundBag
-            if isinstance(cell, CombiningState):
-                scalars.append(bound := BoundCombining(cell))
-            elif isinstance(cell, ValueState):
-                scalars.append(bound := BoundValue(cell))
-            elif isinstance(cell, MapState):
-                self._collections.append(bound := BoundMap(cell, index, self._rows))
-            elif isinstance(cell, BagState):
-                self._collections.append(bound := BoundBag(cell, index, self._rows))
-            else:
-                raise InvariantViolation(f"no binding for state cell {cell!r}")
-            vars(self._user)[name] = bound
-            if not isinstance(bound, BoundBag):
-                self._user_cells.append(bound)
-        self._scalars: Scalar | Scalars | None = None
-        if scalars:
-            self._scalars = Scalar(scalars[0]) if len(scalars) == 1 else Scalars(scalars)
-
-    def _bind_hooks(self) -> None:
-        user = self._user
-        self._process_record: Callable[[Record], None] = (
-            self._taking_panes(user.process_record) if self.spec.paned else user.process_record
-        )
-        self._process_timer: Callable[[Timer], None] = user.process_timer
-        self._has_process_timer = not lacks_hook(user, "process_timer")
-        bound: dict[str, Any] = {
-            "produce": self._produce,
-            "set_timer": self._set_timer,
-            "delete_timer": self._delete_timer,
-            "hold": self._set_hold,
-            "increment": self._increment,
-        }
-        vars(user).update(bound)
 
     def _taking_panes(self, process_record: Callable[[Record], None]) -> Callable[[Record], None]:
         """Return the hook of a computation some of whose input carries panes beside its values."""
@@ -502,139 +388,7 @@ class Machine:
         def process_plain(record: Record) -> None:
             if type(record.value) is Paned:
                 record.pane, record.value = record.value.pane, record.value.value
-            self._pane_at_hand = record.pane
+            self._calls.pane_at_hand = record.pane
             process_record(record)
 
         return process_plain
-
-    def _produce(
-        self,
-        stream: str,
-        value: Any,
-        timestamp: int | None = None,
-        key: Any = None,
-        *,
-        pane: Pane | None = None,
-        retraction: bool | None = None,
-    ) -> None:
-        try:
-            panes = self._outputs[stream]
-        except KeyError:
-            raise PipelineError(
-                f"{self.spec.name} produced to stream {stream!r}, which it does not declare. "
-                f'Declare it, outputs = {{"{stream}": <format>}}, or use one of: '
-                f"{', '.join(sorted(self._outputs)) or 'none declared'}."
-            ) from None
-        if timestamp is None:
-            at_us = self._at_hand_us
-        else:
-            at_us = timestamp
-            if type(at_us) is not int or not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
-                at_us = _record_time(timestamp)
-            # The answer to what was late itself may be as old as that.
-            if at_us < self._floor_us and at_us < min(self._at_hand_us, self._earliest_late_us):
-                raise LateProduction(
-                    late_production(
-                        self.spec.name, stream, at_us, self._shown_us, self.spec.may_produce_late_us
-                    )
-                )
-        if panes is not None or pane is not None or retraction:
-            value = self._paned(stream, panes, value, pane, retraction)
-        self._router.send(
-            self._productions, stream, value, at_us, self._user.key if key is None else key
-        )
-
-    def _paned(
-        self,
-        stream: str,
-        panes: PanedCoder | None,
-        value: Any,
-        pane: Pane | None,
-        retraction: bool | None,
-    ) -> Any:
-        """Return a value with the pane that it is produced as; without, if it is none."""
-        if pane is None:
-            pane = self._pane_at_hand
-            if pane is None and not retraction:
-                return value
-            if pane is None:
-                pane = Pane(Window(), production_time=self._user.wall_time)
-        if retraction is not None and retraction is not pane.retraction:
-            pane = msgspec.structs.replace(pane, retraction=retraction)
-        if panes is None or (pane.retraction and not panes.retracts):
-            what = "a retraction" if pane.retraction else "a pane"
-            raise PipelineError(
-                f"{self.spec.name} produced {what} to stream {stream!r}, and no input of "
-                f"{self.spec.name} has retractions, so that consumers and sinks of {stream!r} do "
-                "not look for any. Say that they may come: "
-                f'outputs = {{"{stream}": mr.PanedCoder(<format>, retracts=True)}}.'
-            )
-        return Paned(value, pane)
-
-    def _set_timer(
-        self,
-        tag: Any,
-        at: int,
-        domain: TimeDomain = LOW_WATERMARK,
-        *,
-        hold: int | None = None,
-        percentile: int = 100,
-    ) -> None:
-        at_us = _instant(at, "set_timer")
-        hold_us = None if hold is None else _instant(hold, "set_timer, hold")
-        if not self._has_process_timer:
-            raise PipelineError(
-                f"set_timer({tag!r}): {self.spec.name} has no process_timer, so the timer could "
-                "not fire. Define process_timer(self, timer)."
-            )
-        if domain is not LOW_WATERMARK and domain not in _DOMAINS:
-            raise PipelineError(
-                f"set_timer({tag!r}, domain={domain!r}): expected LOW_WATERMARK or WALL_TIME."
-            )
-        if percentile != 100 and (domain != LOW_WATERMARK or percentile not in self._waits_for):
-            raise PipelineError(
-                f"set_timer({tag!r}, percentile={percentile!r}): expected one of "
-                f"{[*sorted(self._waits_for), 100]}, of the low watermark. Declare it in "
-                f"{self.spec.name}: percentiles = (95, 99)."
-            )
-        self._timers.set(encode_key(tag), int(domain), (at_us, hold_us, percentile))
-
-    def _delete_timer(self, tag: Any, domain: TimeDomain = LOW_WATERMARK) -> None:
-        self._timers.delete(encode_key(tag), int(domain))
-
-    def _increment(self, counter: str, n: int = 1) -> None:
-        self._counts[counter] = self._counts.get(counter, 0) + n
-
-    def _set_hold(self, at: int | None) -> None:
-        self._hold = (None if at is None else _instant(at, "hold"),)
-
-
-def _panes(topology: Topology, stream: str) -> PanedCoder | None:
-    """Return the coder of a stream whose values carry panes; None if they do not."""
-    coder = topology.streams[stream].coder
-    return coder if isinstance(coder, PanedCoder) else None
-
-
-def _instant(at: Any, call: str) -> int:
-    if type(at) is int and -MAX_TIMESTAMP <= at <= MAX_TIMESTAMP:
-        return at
-    try:
-        at_us = at.__index__() if not isinstance(at, bool) else None
-    except AttributeError:
-        at_us = None
-    if at_us is None or not -MAX_TIMESTAMP <= at_us <= MAX_TIMESTAMP:
-        raise PipelineError(
-            f"{call}: {at!r} is not a time. Expected microseconds since 1970 (UTC) as an int; "
-            "for seconds multiply by mr.SECOND."
-        )
-    return int(at_us)
-
-
-def _record_time(timestamp: Any) -> int:
-    at_us = _instant(timestamp, "produce")
-    if not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
-        raise PipelineError(
-            f"produce: timestamp {at_us} us is before 1970 or after 2262. At the end of the input "
-            "self.low_watermark is MAX_TIMESTAMP: use a time of the data instead."
-        )
-    return at_us

@@ -17,7 +17,7 @@ import msgspec
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import View
 from millrace.windmill import rows
-from millrace.windmill.cells import KeyRows
+from millrace.windmill.key_rows import KeyRows
 
 _encode = msgspec.msgpack.Encoder().encode
 _ONE_BYTE = [bytes([n]) for n in range(256)]
@@ -174,27 +174,6 @@ def pending_us(view: View) -> Iterator[int]:
             yield work_us
     for _, value in view.scan(rows.HOLD_BY_KEY, rows.after(rows.HOLD_BY_KEY)):
         yield rows.time_of(value)
-
-
-def earliest_us(key_rows: KeyRows, prefix: bytes) -> int:
-    """Return the first instant under a prefix of rows ordered by time, as the commit leaves them.
-
-    Returns:
-        Microseconds; MAX_TIMESTAMP if no row is left.
-    """
-    mutations = key_rows.mutations
-    stored = next(
-        (
-            row
-            for row, _ in key_rows.view.scan(prefix, rows.after(prefix))
-            if mutations.get(row, b"") is not None
-        ),
-        None,
-    )
-    made = [row for row in key_rows.timed if row.startswith(prefix) and mutations[row] is not None]
-    first = min([*made, stored] if stored is not None else made, default=None)
-    at = len(prefix)
-    return rows.time_of(first[at : at + 8]) if first is not None else MAX_TIMESTAMP
 
 
 def clock_of(domain: int, percentile: int) -> int:

@@ -1,0 +1,216 @@
+"""What user code calls on itself: ``produce``, ``set_timer``, ``delete_timer``, ``hold``, counters.
+
+Source: MillWheel, figure 3 (the API of a computation), 4.6 (timers), 4.7 (productions).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from millrace.compile.topology import ComputationSpec, Topology
+from millrace.model.computation import Computation, lacks_hook
+from millrace.model.errors import LateProduction, PipelineError
+from millrace.model.keys import encode_key
+from millrace.model.pane import Pane, Paned, PanedCoder, Window
+from millrace.model.record import LOW_WATERMARK, TimeDomain
+from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.windmill.failure import late_production
+from millrace.windmill.holds import KeyHold
+from millrace.windmill.routing import Productions, Router
+from millrace.windmill.timers import KeyTimers
+from millrace.windmill.work import Work
+
+_DOMAINS = tuple(TimeDomain)
+
+
+class Calls:
+    """The calls of one computation's instance, to the key at hand.
+
+    Args:
+        topology: The pipeline.
+        spec: The computation.
+        user: Its instance, which gets the calls as attributes.
+        router: Where productions go.
+        timers: Of the key at hand.
+        hold: Of the key at hand.
+
+    Attributes:
+        productions: Of the bundle.
+        at_hand_us: Timestamp of the record or timer at hand.
+        pane_at_hand: Its pane; None if it has none.
+        earliest_late_us: Timestamp of the oldest late record of the key; MAX_TIMESTAMP if none.
+        counts: What the key has counted.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        spec: ComputationSpec,
+        user: Computation,
+        router: Router,
+        timers: KeyTimers,
+        hold: KeyHold,
+    ) -> None:
+        self._spec = spec
+        self._user = user
+        self._router = router
+        self._timers = timers
+        self._hold = hold
+        self._outputs = {stream: _panes(topology, stream) for stream in spec.outputs}
+        self._waits_for = spec.percentiles
+        self._has_process_timer = not lacks_hook(user, "process_timer")
+        self._shown_us = MIN_TIMESTAMP
+        self._floor_us = MIN_TIMESTAMP
+        self.productions = Productions()
+        self.at_hand_us = 0
+        self.pane_at_hand: Pane | None = None
+        self.earliest_late_us = MAX_TIMESTAMP
+        self.counts: dict[str, int] = {}
+        bound: dict[str, Any] = {
+            "produce": self._produce,
+            "set_timer": self._set_timer,
+            "delete_timer": self._delete_timer,
+            "hold": self._set_hold,
+            "increment": self._increment,
+        }
+        vars(user).update(bound)
+
+    def begin(self, work: Work) -> None:
+        """Start a bundle."""
+        self.productions = Productions()
+        self.pane_at_hand = None
+        self._shown_us = work.shown_us
+        self._floor_us = max(MIN_TIMESTAMP, work.shown_us - self._spec.may_produce_late_us)
+
+    def _produce(
+        self,
+        stream: str,
+        value: Any,
+        timestamp: int | None = None,
+        key: Any = None,
+        *,
+        pane: Pane | None = None,
+        retraction: bool | None = None,
+    ) -> None:
+        try:
+            panes = self._outputs[stream]
+        except KeyError:
+            raise PipelineError(
+                f"{self._spec.name} produced to stream {stream!r}, which it does not declare. "
+                f'Declare it, outputs = {{"{stream}": <format>}}, or use one of: '
+                f"{', '.join(sorted(self._outputs)) or 'none declared'}."
+            ) from None
+        if timestamp is None:
+            at_us = self.at_hand_us
+        else:
+            at_us = timestamp
+            if type(at_us) is not int or not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
+                at_us = _record_time(timestamp)
+            # The answer to what was late itself may be as old as that.
+            if at_us < self._floor_us and at_us < min(self.at_hand_us, self.earliest_late_us):
+                name, allowed_us = self._spec.name, self._spec.may_produce_late_us
+                raise LateProduction(
+                    late_production(name, stream, at_us, self._shown_us, allowed_us)
+                )
+        if panes is not None or pane is not None or retraction:
+            value = self._paned(stream, panes, value, pane, retraction)
+        self._router.send(
+            self.productions, stream, value, at_us, self._user.key if key is None else key
+        )
+
+    def _paned(
+        self,
+        stream: str,
+        panes: PanedCoder | None,
+        value: Any,
+        pane: Pane | None,
+        retraction: bool | None,
+    ) -> Any:
+        """Return a value with the pane that it is produced as; without, if it is none."""
+        if pane is None:
+            pane = self.pane_at_hand
+            if pane is None and not retraction:
+                return value
+            if pane is None:
+                pane = Pane(Window(), production_time=self._user.wall_time)
+        if retraction is not None and retraction is not pane.retraction:
+            pane = msgspec.structs.replace(pane, retraction=retraction)
+        if panes is None or (pane.retraction and not panes.retracts):
+            what = "a retraction" if pane.retraction else "a pane"
+            raise PipelineError(
+                f"{self._spec.name} produced {what} to stream {stream!r}, and no input of "
+                f"{self._spec.name} has retractions, so that consumers and sinks of {stream!r} do "
+                "not look for any. Say that they may come: "
+                f'outputs = {{"{stream}": mr.PanedCoder(<format>, retracts=True)}}.'
+            )
+        return Paned(value, pane)
+
+    def _set_timer(
+        self,
+        tag: Any,
+        at: int,
+        domain: TimeDomain = LOW_WATERMARK,
+        *,
+        hold: int | None = None,
+        percentile: int = 100,
+    ) -> None:
+        at_us = _instant(at, "set_timer")
+        hold_us = None if hold is None else _instant(hold, "set_timer, hold")
+        if not self._has_process_timer:
+            raise PipelineError(
+                f"set_timer({tag!r}): {self._spec.name} has no process_timer, so the timer could "
+                "not fire. Define process_timer(self, timer)."
+            )
+        if domain is not LOW_WATERMARK and domain not in _DOMAINS:
+            raise PipelineError(
+                f"set_timer({tag!r}, domain={domain!r}): expected LOW_WATERMARK or WALL_TIME."
+            )
+        if percentile != 100 and (domain != LOW_WATERMARK or percentile not in self._waits_for):
+            raise PipelineError(
+                f"set_timer({tag!r}, percentile={percentile!r}): expected one of "
+                f"{[*sorted(self._waits_for), 100]}, of the low watermark. Declare it in "
+                f"{self._spec.name}: percentiles = (95, 99)."
+            )
+        self._timers.set(encode_key(tag), int(domain), (at_us, hold_us, percentile))
+
+    def _delete_timer(self, tag: Any, domain: TimeDomain = LOW_WATERMARK) -> None:
+        self._timers.delete(encode_key(tag), int(domain))
+
+    def _increment(self, counter: str, n: int = 1) -> None:
+        self.counts[counter] = self.counts.get(counter, 0) + n
+
+    def _set_hold(self, at: int | None) -> None:
+        self._hold.changed = (None if at is None else _instant(at, "hold"),)
+
+
+def _panes(topology: Topology, stream: str) -> PanedCoder | None:
+    """Return the coder of a stream whose values carry panes; None if they do not."""
+    coder = topology.streams[stream].coder
+    return coder if isinstance(coder, PanedCoder) else None
+
+
+def _instant(at: Any, call: str) -> int:
+    if type(at) is int and -MAX_TIMESTAMP <= at <= MAX_TIMESTAMP:
+        return at
+    try:
+        at_us = at.__index__() if not isinstance(at, bool) else None
+    except AttributeError:
+        at_us = None
+    if at_us is None or not -MAX_TIMESTAMP <= at_us <= MAX_TIMESTAMP:
+        raise PipelineError(
+            f"{call}: {at!r} is not a time. Expected microseconds since 1970 (UTC) as an int; "
+            "for seconds multiply by mr.SECOND."
+        )
+    return int(at_us)
+
+
+def _record_time(timestamp: Any) -> int:
+    at_us = _instant(timestamp, "produce")
+    if not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
+        raise PipelineError(
+            f"produce: timestamp {at_us} us is before 1970 or after 2262. At the end of the input "
+            "self.low_watermark is MAX_TIMESTAMP: use a time of the data instead."
+        )
+    return at_us

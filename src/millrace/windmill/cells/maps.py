@@ -1,0 +1,172 @@
+"""Map cells: a row an entry, read one by one or walked in order."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from millrace.model.errors import CoderError
+from millrace.model.keys import decode_key, encode_key
+from millrace.model.state import MapState, StateCell
+from millrace.windmill import rows
+from millrace.windmill.cells.bound import Bound
+from millrace.windmill.key_rows import KeyRows
+
+_GONE: Any = object()
+_UNREAD: Any = object()
+
+
+class BoundMap(Bound, MapState[Any]):
+    """A MapState with a key under it: entries read so far, and entries changed."""
+
+    def __init__(self, cell: StateCell, index: int, key_rows: KeyRows) -> None:
+        self.__dict__.update(cell.__dict__)
+        self._rows = key_rows
+        self._cell = bytes([index])
+        self._prefix = b""
+        self._entries: dict[bytes, Any] = {}
+        self._changed: set[bytes] = set()
+        self._read: dict[bytes, bytes] = {}
+        self._cleared = False
+
+    def begin(self) -> None:
+        """Forget the last key's entries."""
+        self._prefix = rows.MAP + self._rows.key_row + self._cell
+        if self._entries or self._cleared:
+            self._entries = {}
+            self._changed = set()
+            self._read = {}
+            self._cleared = False
+
+    def get(self, entry: Any, default: Any = None) -> Any:
+        encoded = encode_key(entry)
+        value = self._entries.get(encoded, _UNREAD)
+        if value is _UNREAD:
+            value = self._load(encoded)
+        return default if value is _GONE else value
+
+    def __getitem__(self, entry: Any) -> Any:
+        value = self.get(entry, _GONE)
+        if value is _GONE:
+            raise KeyError(entry)
+        return value
+
+    def __contains__(self, entry: Any) -> bool:
+        return self.get(entry, _GONE) is not _GONE
+
+    def __setitem__(self, entry: Any, value: Any) -> None:
+        encoded = encode_key(entry)
+        if type(value) is not self.shape:
+            self._encoded(value, f"[{entry!r}]")
+        self._entries[encoded] = value
+        self._changed.add(encoded)
+
+    def __delitem__(self, entry: Any) -> None:
+        encoded = encode_key(entry)
+        value = self._entries.get(encoded, _UNREAD)
+        if value is _UNREAD:
+            value = self._load(encoded)
+        if value is _GONE:
+            raise KeyError(entry)
+        self._entries[encoded] = _GONE
+        self._changed.add(encoded)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (decode_key(entry) for entry, _ in self._walk())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._walk())
+
+    def clear(self) -> None:
+        self._entries = {}
+        self._changed = set()
+        self._read = {}
+        self._cleared = True
+
+    def flush(self) -> None:
+        """Write the entries that changed, and those changed in place."""
+        if not self._entries and not self._cleared:
+            return
+        mutations, prefix, changed = self._rows.mutations, self._prefix, self._changed
+        if self._cleared:
+            for row, _ in self._rows.view.scan(prefix, rows.after(prefix)):
+                mutations[row] = None
+        if self._read and not self.immutable:
+            changed.update(self._read)
+        for entry in sorted(changed) if len(changed) > 1 else changed:
+            value = self._entries[entry]
+            part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
+            if value is _GONE:
+                mutations[prefix + part] = None
+                continue
+            try:
+                data = self.coder.encode(value)
+            except CoderError:
+                data = self._encoded(value, f"[{decode_key(entry)!r}]")
+            if data != self._read.get(entry):
+                if rows.is_digested(part):
+                    data = len(entry).to_bytes(4, "big") + entry + data
+                mutations[prefix + part] = data
+
+    def verify(self) -> None:
+        """Raise if an entry cannot be stored."""
+        for entry in self._changed.union(self._read):
+            if self._entries[entry] is not _GONE:
+                self._encoded(self._entries[entry], f"[{decode_key(entry)!r}]")
+
+    def _load(self, entry: bytes) -> Any:
+        """Read an entry that was not read before."""
+        part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
+        found = None if self._cleared else self._rows.view.get(self._prefix + part)
+        if found is None:
+            self._entries[entry] = _GONE
+            return _GONE
+        return self._remember(entry, found[4 + len(entry) :] if rows.is_digested(part) else found)
+
+    def _remember(self, entry: bytes, data: bytes) -> Any:
+        value = self.coder.decode(data)
+        self._entries[entry] = value
+        if not self.immutable:
+            self._read[entry] = data
+        return value
+
+    def _walk(self) -> Iterator[tuple[bytes, Any]]:
+        """Yield present entries in the order of their encoding, merging stored and changed ones.
+
+        Entries that only pass by are not kept, so a map larger than memory can be walked.
+        """
+        changed = ((entry, 0, b"") for entry in sorted(self._entries))
+        last = None
+        for entry, stored, _ in heapq.merge(changed, self._stored()):
+            if entry == last:
+                continue
+            last = entry
+            if (stored and entry not in self._entries) or self._entries.get(
+                entry, _GONE
+            ) is not _GONE:
+                yield entry, None
+
+    def _stored(self) -> Iterator[tuple[bytes, int, bytes]]:
+        """Yield (entry, 1, data) of every stored entry, in the order of the entries.
+
+        Rows are in that order but for long entries, which have a digest behind their head: those
+        with one head are sorted together.
+        """
+        if self._cleared:
+            return
+        prefix = self._prefix
+        scanned = self._rows.view.scan(prefix, rows.after(prefix))
+        for _, group in itertools.groupby(
+            (self._entry(row[len(prefix) :], data) for row, data in scanned),
+            key=lambda found: rows.head(found[0]),
+        ):
+            yield from sorted(group)
+
+    @staticmethod
+    def _entry(part: bytes, data: bytes) -> tuple[bytes, int, bytes]:
+        if not rows.is_digested(part):
+            return part, 1, data
+        length = int.from_bytes(data[:4], "big")
+        return data[4 : 4 + length], 1, data[4 + length :]
