@@ -22,38 +22,39 @@ class Row(msgspec.Struct):
 class Windows(mr.Computation):
     inputs = {"rows": mr.by("name")}
     outputs = {"sums": int, "order": str}
-    totals = mr.MapState(int)
-    last = mr.ValueState(int)
+    # A user's names are the user's: compilers ask an operator, not this class.
+    settings = mr.MapState(int)
+    bound = mr.ValueState(int)
 
     def process_record(self, record: mr.Record) -> None:
         if record.value.size < 0:
             raise ValueError("negative")
         window = record.timestamp // 10 * 10
-        self.totals[window] = self.totals.get(window, 0) + record.value.size
+        self.settings[window] = self.settings.get(window, 0) + record.value.size
         self.set_timer(window, at=window + 10)
         self.set_timer("end", at=self.wall_time, domain=mr.WALL_TIME)
-        if record.timestamp < self.last.get(0) or record.late:
-            self.produce("order", f"{record.timestamp} after {self.last.get()}")
-        self.last.set(record.timestamp)
+        if record.timestamp < self.bound.get(0) or record.late:
+            self.produce("order", f"{record.timestamp} after {self.bound.get()}")
+        self.bound.set(record.timestamp)
 
     def process_timer(self, timer: mr.Timer) -> None:
         if timer.domain == mr.WALL_TIME:
             self.produce("order", "wall", timestamp=1)
         else:
-            self.produce("sums", self.totals.pop(timer.tag), timestamp=timer.at - 1)
+            self.produce("sums", self.settings.pop(timer.tag), timestamp=timer.at - 1)
 
 
 class Tops(mr.Computation):
     inputs = {"sums": mr.by(lambda total: total % 3)}
     outputs = {"tops": int}
-    top = mr.CombiningState(int, max)
+    columnar = mr.CombiningState(int, max)
 
     def process_record(self, record: mr.Record) -> None:
-        self.top.add(record.value)
+        self.columnar.add(record.value)
         self.set_timer("top", at=mr.MAX_TIMESTAMP)
 
     def process_timer(self, timer: mr.Timer) -> None:
-        self.produce("tops", self.top.get(), timestamp=3)
+        self.produce("tops", self.columnar.get(), timestamp=3)
 
 
 DDL = "name string, size long, at long"

@@ -17,8 +17,10 @@ from millrace.compile.fields import check_fields
 from millrace.compile.formats import formats_of
 from millrace.compile.levels import counting, levels_of
 from millrace.compile.publishers import backwards_of, publishers_of, roots, slacks_of
+from millrace.compile.reserved import reserved_problems
 from millrace.compile.sink_columns import hidden_field
 from millrace.compile.topology import INJECTOR, ComputationSpec, Edge, StreamSpec, Topology
+from millrace.dataflow.operators import operator_of
 from millrace.model.computation import state_cells
 from millrace.model.errors import PipelineError
 from millrace.model.guarantees import EXACTLY_ONCE
@@ -29,7 +31,14 @@ from millrace.model.stream import KeyExtractor, Spread
 
 def build(pipeline: Pipeline) -> Topology:
     """Return the topology of a pipeline, or say everything that is wrong with it at once."""
-    problems: list[str] = []
+    problems = [
+        problem
+        for name, computation in pipeline.computations.items()
+        for problem in reserved_problems(name, computation)
+    ]
+    if problems:
+        # Nothing else can be asked of computations whose members are not what they seem.
+        raise PipelineError(together(pipeline, problems))
     pipeline = _without_idle_steps(pipeline)
     publishers = publishers_of(pipeline)
     check_subscriptions(pipeline, publishers, problems)
@@ -60,14 +69,17 @@ def build(pipeline: Pipeline) -> Topology:
     }
     paned = {name for name, (_, coder) in formats.items() if isinstance(coder, PanedCoder)}
     bound = {
-        name: computation.bound(
+        name: operator_of(computation).bound(
             {stream: formats[stream][1] for stream in computation.inputs},
             unbounded=_unbounded(pipeline, name, senders),
         )
         for name, computation in pipeline.computations.items()
     }
+    operators = {name: operator_of(computation) for name, computation in bound.items()}
     columns = {
-        name: computation.columnar({stream: formats[stream][1] for stream in computation.inputs})
+        name: operators[name].columnar(
+            {stream: formats[stream][1] for stream in computation.inputs}
+        )
         for name, computation in bound.items()
     }
     waiting = {name: checked_percentiles(name, computation) for name, computation in bound.items()}
@@ -77,7 +89,7 @@ def build(pipeline: Pipeline) -> Topology:
         for stream, extractor in sorted(pipeline.computations[name].inputs.items()):
             seeing = _seeing(extractor) if stream in paned else extractor
             identified = stream in filtered[name]
-            lift = bound[name].lifting(stream, formats[stream][1])
+            lift = operators[name].lifting(stream, formats[stream][1])
             if identified and not isinstance(lift, str):
                 lift = "duplicates are filtered by id first"
             edges.append(

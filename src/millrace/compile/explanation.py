@@ -14,6 +14,7 @@ from typing import Any
 
 from millrace.compile.native import python_reason
 from millrace.compile.topology import ComputationSpec, Edge, StreamSpec, Topology
+from millrace.dataflow.operators import operator_of
 from millrace.model.coder import MsgpackCoder, type_name
 from millrace.model.guarantees import EXACTLY_ONCE
 from millrace.model.pane import PanedCoder
@@ -132,7 +133,7 @@ class Explanation:
     def _computation(self, spec: ComputationSpec, drawn: set[str]) -> _Node:
         delivery = "exactly once" if spec.guarantees.delivery is EXACTLY_ONCE else "at least once"
         productions = spec.guarantees.productions.value.lower()
-        notes = list(spec.instance.described())
+        notes = list(operator_of(spec.instance).described())
         if spec.columns is not None:
             notes.append(f"kept   as {spec.columns!r}, all keys together")
         if spec.counted_for:
@@ -188,7 +189,8 @@ class Explanation:
             return _Node(
                 text, ("lifted: values of a key and window are combined before the shuffle",)
             )
-        if not self.topology.computation(str(edge.computation)).instance.described():
+        consumer = self.topology.computation(str(edge.computation)).instance
+        if not operator_of(consumer).described():
             return _Node(text)  # no grouping, so nobody would expect it
         return _Node(text, (f"not lifted: {edge.unlifted}",))
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from millrace.compile.evolution import Difference, differences
 from millrace.compile.schemas import Schema, lasting, named, plain, schema_of
 from millrace.compile.topology import ComputationSpec, Topology
+from millrace.dataflow.operators import operator_of
 from millrace.model.state import CombiningState, StateCell
 from millrace.model.stream import Step
 from millrace.model.time import format_duration
@@ -151,7 +152,7 @@ def _computation(topology: Topology, spec: ComputationSpec, routes: _Routes) -> 
         "state": {name: _cell(cell) for name, cell in sorted(spec.cells.items())},
         "settings": {
             name: lasting(said) if isinstance(said, str) else plain(said)
-            for name, said in spec.instance.settings().items()
+            for name, said in operator_of(spec.instance).settings().items()
         },
         "kept as": _COLUMNS if spec.columns is not None else _BY_KEY,
     }

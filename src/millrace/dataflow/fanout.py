@@ -11,12 +11,13 @@ per key.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from millrace.dataflow.aggregations import CombineFn, Group
 from millrace.dataflow.blame import blame
 from millrace.dataflow.formats import field_type, picker, plain_format
+from millrace.dataflow.operator import Operator
 from millrace.dataflow.partial import Partial, PartialCoder
 from millrace.dataflow.strategy import Windowing
 from millrace.dataflow.triggers import AfterBytes, AfterCount
@@ -75,29 +76,12 @@ class CombineByPart(Computation):
         kind = field_type(plain_format(formats[0]), self.value)
         return PartialCoder(self.combine.accumulator_type(kind), kind)
 
-    def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> CombineByPart:
+    def typed(self, coders: Sequence[Coder]) -> CombineByPart:
         """Return the same with a picker for its input's format."""
-        coders = list(formats.values())
-        retracts = any(isinstance(coder, PanedCoder) and coder.retracts for coder in coders)
-        if retracts and not self.combine.inverts:
-            raise PipelineError(
-                f"{self.output!r}: with fanout, a retraction may come to another part of its key "
-                f"than what it takes back, and {self.combine!r} cannot take out what it does not "
-                "have. Leave fanout out here."
-            )
-        bound = copy.copy(self)
-        bound._pick = picker(self.value, plain_format(coders[0]))
-        bound.outputs = {self.output: bound._derive(*coders)}  # type: ignore[misc]
-        return bound
-
-    def described(self) -> list[str]:
-        """Return what is combined."""
-        what = f" of {text(self.value)}" if self.value is not None else ""
-        return [f"what   {self.combine!r}{what}, of each part of a key"]
-
-    def lifting(self, stream: str, coder: Coder) -> str:
-        """Return why senders do not combine for it."""
-        return "the parts of a key combine its values"
+        typed = copy.copy(self)
+        typed._pick = picker(self.value, plain_format(coders[0]))
+        typed.outputs = {self.output: typed._derive(*coders)}  # type: ignore[misc]
+        return typed
 
     def renamed(self, output: str) -> CombineByPart:
         """Return the same with another name for its output."""
@@ -146,6 +130,37 @@ class CombineByPart(Computation):
         for at_us, partial in self.partials.get([]):
             self.produce(self.output, partial, at_us, key)
         self.partials.clear()
+
+
+class PartOperator(Operator):
+    """The operator of :class:`CombineByPart`."""
+
+    def __init__(self, parts: CombineByPart) -> None:
+        super().__init__(parts)
+        self._parts = parts
+        self.windowing = parts.windowing
+
+    def described(self) -> list[str]:
+        """Return what is combined."""
+        parts = self._parts
+        what = f" of {text(parts.value)}" if parts.value is not None else ""
+        return [f"what   {parts.combine!r}{what}, of each part of a key"]
+
+    def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> CombineByPart:
+        """Return the same with a picker for its input's format."""
+        parts, coders = self._parts, list(formats.values())
+        retracts = any(isinstance(coder, PanedCoder) and coder.retracts for coder in coders)
+        if retracts and not parts.combine.inverts:
+            raise PipelineError(
+                f"{parts.output!r}: with fanout, a retraction may come to another part of its key "
+                f"than what it takes back, and {parts.combine!r} cannot take out what it does not "
+                "have. Leave fanout out here."
+            )
+        return parts.typed(coders)
+
+    def lifting(self, stream: str, coder: Coder) -> str:
+        """Return why senders do not combine for it."""
+        return "the parts of a key combine its values"
 
 
 def check(windowing: Windowing, combine: CombineFn, fanout: int) -> None:

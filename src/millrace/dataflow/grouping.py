@@ -12,30 +12,24 @@ from __future__ import annotations
 import copy
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
-from millrace.dataflow.aggregations import CombineFn, Count, Mean, Recomputed, Sum
+from millrace.dataflow.aggregations import CombineFn
 from millrace.dataflow.blame import blame
-from millrace.dataflow.columns import SessionColumns, WindowColumns, foldable
 from millrace.dataflow.formats import field_type, picker, plain_format
-from millrace.dataflow.lifting import lift_of
 from millrace.dataflow.merging import Active, ActiveCoder, Merging
-from millrace.dataflow.partial import Partial, PartialCoder
+from millrace.dataflow.partial import Partial
 from millrace.dataflow.strategy import AccumulationMode, OutputTime, Windowing
 from millrace.dataflow.triggers.context import FireMode
 from millrace.dataflow.triggers.tree import Fire
-from millrace.dataflow.triggers.watermark import AtWatermark
-from millrace.dataflow.triggers.watermark_only import WatermarkOnly, runner
-from millrace.dataflow.values import text
+from millrace.dataflow.triggers.watermark_only import runner
 from millrace.dataflow.window_row import Armed, Emitted, RowCoder, RowTimer, WindowRow
-from millrace.dataflow.windows import FixedWindows, Sessions
 from millrace.dataflow.windows.window_fn import assignment, end_us
 from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation
 from millrace.model.derived import DerivedFormat
-from millrace.model.errors import PipelineError
 from millrace.model.pane import Pane, PanedCoder, Timing, Window
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, Record, TimeDomain, Timer
 from millrace.model.state import MapState, ValueState
@@ -44,7 +38,6 @@ from millrace.model.time import (
     LATEST_RECORD,
     MAX_TIMESTAMP,
     UNBOUNDED_PAST,
-    format_duration,
 )
 
 #: Numbers of clocks in a row: the low watermark, the wall clock, and from 100 on percentiles.
@@ -117,111 +110,35 @@ class GroupByKeyAndWindow(Computation):
 
     # -- building ----------------------------------------------------------------------------------
 
-    def settings(self) -> dict[str, str]:
-        """Return what rows of windows depend on: lateness and output time may change."""
-        how = self.windowing
-        return {
-            "aggregation": repr(self.combine),
-            "of": self._what() or "the element itself",
-            "windows": repr(how.window_fn),
-            "trigger": repr(how.trigger),
-            "mode": repr(how.mode),
-        }
-
-    def described(self) -> list[str]:
-        """Return what, where, when and how."""
-        how, combine = self.windowing, self.combine
-        recomputed = isinstance(combine, Recomputed)
-        what = repr(combine.plain if isinstance(combine, Recomputed) else combine)
-        what += f" of {self._what()}" if self._what() else ""
-        what += ", values kept for retractions" if recomputed else ""
-        late = how.allowed_lateness_us
-        lateness = f", allowed lateness {format_duration(late)}" if late else ""
-        at = "" if self._at_end else f", output time {how.output_time!r}"
-        return [
-            f"what   {what}",
-            f"where  {how.window_fn!r}",
-            f"when   {how.trigger!r}{lateness}{at}",
-            f"how    {how.mode!r}",
-        ]
-
-    def _what(self) -> str:
-        """Return which part of an element is aggregated, as text; empty for all of it."""
-        return "" if self.value is None else text(self.value)
-
-    def _kind(self, formats: Sequence[Any]) -> Any:
+    def kind_of(self, formats: Sequence[Any]) -> Any:
         """Return the type of what is aggregated, for the inputs' formats."""
         return field_type(plain_format(formats[0]), self.value)
 
     def _derive(self, *formats: Any) -> PanedCoder:
         """Return the output's format for the inputs'."""
-        kind = self._kind(formats)
+        kind = self.kind_of(formats)
         result = self.combine.result_type(kind) if self.format is Any else self.format
         return PanedCoder(result, retracts=self._retracting)
 
-    def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> GroupByKeyAndWindow:
-        """Return the grouping with state of the right types for its input."""
-        coders = [formats[stream] for stream in self.inputs]
-        bound = copy.copy(self)
-        trigger = self.windowing.trigger
-        must_end = unbounded and not trigger.fires_before_end_of_input
-        bound._assign = assignment(self._window_fn, ends=must_end)
-        if must_end and not self._window_fn.ends:
-            raise PipelineError(
-                f"the grouping {self.output!r} has {self._window_fn!r}, which has no end, over a "
-                f"stream, which has none either: {trigger!r} would never fire. Choose windows that "
-                "end, such as mr.FixedWindows, or a trigger that does not wait for the end, such "
-                'as mr.Repeat(mr.AtPeriod("1 min")).'
-            )
-        if any(isinstance(coder, PanedCoder) and coder.retracts for coder in coders):
-            if self._discarding and not self.combine.inverts:
-                raise PipelineError(
-                    f"the grouping {self.output!r} gets retractions, and with DISCARDING what they "
-                    f"take back is gone: {self.combine!r} cannot take out what it does not have. "
-                    "Use mr.ACCUMULATING or mr.ACCUMULATING_AND_RETRACTING."
-                )
-            if not self.combine.uncombines:
-                bound.combine = Recomputed(self.combine)
-        kind = self._kind(coders)
-        bound._pick = picker(self.value, plain_format(coders[0]))
-        accumulator = bound.combine.accumulator_type(kind)
+    def typed(self, coders: Sequence[Coder], combine: CombineFn, *, ends: bool) -> Self:
+        """Return the same with state of the right types for its inputs.
+
+        Args:
+            coders: Of the inputs, in order.
+            combine: What to fold by, for what the inputs carry.
+            ends: Whether every window must end.
+        """
+        typed = copy.copy(self)
+        typed.combine = combine
+        typed._assign = assignment(self._window_fn, ends=ends)
+        kind = self.kind_of(coders)
+        typed._pick = picker(self.value, plain_format(coders[0]))
         users = not type(self.combine).__module__.startswith("millrace.")
-        bound.windows = MapState(RowCoder(accumulator, checked=users))
-        output = bound._derive(*coders)
-        bound.outputs = {self.output: output}  # type: ignore[misc]
-        bound._result_coder = output.inner
-        return bound
-
-    def lifting(self, stream: str, coder: Coder) -> Any:
-        """Return how senders combine values, or why they do not."""
-        return lift_of(self, coder)
-
-    def columnar(self, formats: Mapping[str, Coder]) -> WindowColumns | SessionColumns | None:
-        """Return how windows are kept as columns, if each emits one pane and is then over."""
-        how = self.windowing
-        window_fn = how.window_fn
-        plain = (
-            type(self) is GroupByKeyAndWindow
-            and isinstance(self._tree, WatermarkOnly)
-            and not how.allowed_lateness_us
-            and how.output_time is OutputTime.END_OF_WINDOW
-            and foldable(self.combine)
-            and not any(isinstance(c, PanedCoder | PartialCoder) for c in formats.values())
-        )
-        if not plain:
-            return None
-        ((_, coder),) = formats.items()
-        kind = self._kind([coder])
-        # Any number can be summed, and nothing else; the smallest may be of anything.
-        numbers = (int, float, Any) if type(self.combine) in (Sum, Mean) else (int, float)
-        if type(self.combine) is not Count and kind not in numbers:
-            return None
-        name = repr(AtWatermark())
-        if type(window_fn) is FixedWindows:
-            return WindowColumns(self.combine, self._pick, name, self.output, window_fn)
-        if type(window_fn) is Sessions:
-            return SessionColumns(self.combine, self._pick, name, self.output, window_fn)
-        return None
+        typed.windows = MapState(RowCoder(combine.accumulator_type(kind), checked=users))
+        output = typed._derive(*coders)
+        typed.outputs = {self.output: output}  # type: ignore[misc]  # of this instance
+        typed._result_coder = output.inner
+        return typed
 
     # -- elements ----------------------------------------------------------------------------------
 
@@ -415,10 +332,10 @@ class GroupByKeyAndWindow(Computation):
             blame(error, row.window)
             raise
 
-    def shown_tag(self, tag: Any) -> Any:
-        """Return whose timer it is: the window."""
+    def window_of(self, tag: Any) -> Window | None:
+        """Return the window of the current key whose timer has a tag; None if it is gone."""
         row = self.windows.get(_slot(tag))
-        return tag if row is None else row.window
+        return None if row is None else row.window
 
     def _expiry_us(self, row: WindowRow) -> int:
         end = row.window.end

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from millrace.dataflow.aggregations.combine_fn import CombineFn, without
 from millrace.dataflow.formats import plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
+from millrace.dataflow.grouping_operator import GroupingOperator
 from millrace.dataflow.strategy import Windowing
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
@@ -108,21 +109,29 @@ class JoinByKeyAndWindow(GroupByKeyAndWindow):
         super().__init__(dict(sides), windowing, Pairs(how), None, output)
         self._sides = {left: 0, right: 1}
 
-    def _what(self) -> str:
-        left, right = self._sides
-        return f"{left!r} and {right!r}"
-
-    def _kind(self, formats: Sequence[Any]) -> Any:
+    def kind_of(self, formats: Sequence[Any]) -> Any:
+        """Return the types of the values of both sides."""
         return tuple(plain_format(format) for format in formats)
-
-    def lifting(self, stream: str, coder: Coder) -> str:
-        """Return why values are not combined beforehand."""
-        return "a join pairs every value"
 
     def process_record(self, record: Record) -> None:
         """Add an element to its side."""
         record.value = self._sides[record.stream], record.value
         super().process_record(record)
+
+
+class JoinOperator(GroupingOperator):
+    """The operator of :class:`JoinByKeyAndWindow`: every value of a side is kept as it came."""
+
+    def _what(self) -> str:
+        left, right = self._grouping.inputs
+        return f"{left!r} and {right!r}"
+
+    def lifting(self, stream: str, coder: Coder) -> str:
+        """Return why values are not combined beforehand."""
+        return "a join pairs every value"
+
+    def columnar(self, formats: Mapping[str, Coder]) -> None:
+        """Return that pairs are kept key by key."""
 
 
 def pair_format(format: Any) -> Any:

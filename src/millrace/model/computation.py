@@ -5,11 +5,10 @@ Source: MillWheel, "Computation API" (5.1), figures 3, 7 and 8.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn
 
-from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
 from millrace.model.guarantees import EXACTLY_ONCE, STRONG, DeliveryMode, ProductionMode
 from millrace.model.pane import Pane
@@ -125,7 +124,7 @@ class Computation:
         source records". Dataflow patent, incremental mode: "all non-GroupByKey operations on an
         anti-datum produce more anti-data (similar to timestamp propagation)".
         """
-        self._outside("produce")
+        _outside(self, "produce")
 
     def set_timer(
         self,
@@ -151,11 +150,11 @@ class Computation:
             percentile: Fire when the low watermark of this share of the work is at ``at``, without
                 waiting for the stragglers; one of ``percentiles``, or 100.
         """
-        self._outside("set_timer")
+        _outside(self, "set_timer")
 
     def delete_timer(self, tag: Any, domain: TimeDomain = LOW_WATERMARK) -> None:
         """Cancel a pending timer; nothing happens if there is none."""
-        self._outside("delete_timer")
+        _outside(self, "delete_timer")
 
     def hold(self, at: int | None) -> None:
         """Hold this computation's low watermark at ``at`` for the current key; None lets go.
@@ -163,69 +162,21 @@ class Computation:
         What is kept in state counts as pending work from then on, as if it were a record with that
         timestamp. Source: MillWheel 5.2, "persistent state can also be assigned a timestamp".
         """
-        self._outside("hold")
+        _outside(self, "hold")
 
     def increment(self, counter: str, n: int = 1) -> None:
         """Add to a counter of this computation's own, shown in its counters and in the status.
 
         Exactly once, as everything else: what a failed attempt counted is forgotten.
         """
-        self._outside("increment")
+        _outside(self, "increment")
 
-    def settings(self) -> Mapping[str, Any]:
-        """Return what else the meaning of the state depends on, by name; by default nothing.
 
-        Text and numbers. A checkpoint is refused to a pipeline in which one is another.
-        """
-        return {}
-
-    def shown_tag(self, tag: Any) -> Any:
-        """Return what errors and dead letters show for a timer's tag of the current key; itself.
-
-        Built-in computations, whose tags are their own affair, have something better to show.
-        """
-        return tag
-
-    def described(self) -> Sequence[str]:
-        """Return lines that ``p.explain()`` says of this computation; by default none."""
-        return ()
-
-    def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> Computation:
-        """Return this computation as it runs, now that its inputs are known.
-
-        Called whenever its pipeline is built, before anything runs; by default it is itself.
-
-        Args:
-            formats: Input stream -> coder.
-            unbounded: Whether a source that feeds it is known to have no end.
-
-        Raises:
-            PipelineError: It cannot run on such inputs.
-        """
-        return self
-
-    def lifting(self, stream: str, coder: Coder) -> Any:
-        """Return how senders combine records on their way here, or why they do not, as text.
-
-        Called after :meth:`bound`, for every input stream. Only aggregations have anything to say.
-        """
-        return "it is no aggregation"
-
-    def columnar(self, formats: Mapping[str, Coder]) -> Any:
-        """Return how this computation works on whole bundles; None if it works key by key.
-
-        Called after :meth:`bound`. Only built-in computations have anything to say.
-
-        Args:
-            formats: Input stream -> coder.
-        """
-        return None
-
-    def _outside(self, call: str) -> NoReturn:
-        raise PipelineError(
-            f"{type(self).__name__}.{call} was called outside of process_record and process_timer. "
-            "Only there a key is current."
-        )
+def _outside(computation: Computation, call: str) -> NoReturn:
+    raise PipelineError(
+        f"{type(computation).__name__}.{call} was called outside of process_record and "
+        "process_timer. Only there a key is current."
+    )
 
 
 def lacks_hook(computation: Computation, hook: str) -> bool:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from millrace.compile.build import build
 from millrace.compile.topology import Topology, injector_name
+from millrace.dataflow.operators import operator_of
 from millrace.dataflow.strategy import Windowing
 from millrace.injectors.offsets import Offsets
 from millrace.injectors.publisher import Publisher
@@ -257,7 +258,7 @@ class Harness:
     def windowing(self, grouping: str) -> Windowing | None:
         """Return how a computation that groups by windows does so; None if it does not."""
         spec = next((s for s in self._topology.computations if s.name == grouping), None)
-        return None if spec is None else getattr(spec.instance, "windowing", None)
+        return None if spec is None else operator_of(spec.instance).windowing
 
     def low_watermark(self, computation: str, *, percentile: int = 100) -> int:
         """Return the input low watermark of a computation, in microseconds."""

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology
+from millrace.dataflow.operators import operator_of
 from millrace.model.errors import CoderError, InvariantViolation, TimerLoop
 from millrace.model.keys import decode_key
 from millrace.model.pane import Paned, plain
@@ -341,7 +342,9 @@ class Machine:
                 if self._careful:
                     self._cells.verify()
             except Exception as error:
-                shown = msgspec.structs.replace(timer, tag=self._user.shown_tag(timer.tag))
+                shown = msgspec.structs.replace(
+                    timer, tag=operator_of(self._user).shown_tag(timer.tag)
+                )
                 return due, self._failures.of_timer(work, self._user.key, error, shown)
             fired += 1
         self._counters.timers += fired

@@ -1,0 +1,124 @@
+"""The operator of groupings: how they are compiled, explained, and known to a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from millrace.dataflow.aggregations import Count, Mean, Recomputed, Sum
+from millrace.dataflow.columns import SessionColumns, WindowColumns, foldable
+from millrace.dataflow.formats import picker, plain_format
+from millrace.dataflow.grouping import GroupByKeyAndWindow
+from millrace.dataflow.lifting import Lift, lift_of
+from millrace.dataflow.operator import Operator
+from millrace.dataflow.partial import PartialCoder
+from millrace.dataflow.strategy import AccumulationMode, OutputTime
+from millrace.dataflow.triggers.watermark import AtWatermark
+from millrace.dataflow.triggers.watermark_only import WatermarkOnly, runner
+from millrace.dataflow.values import text
+from millrace.dataflow.windows import FixedWindows, Sessions
+from millrace.model.coder import Coder
+from millrace.model.errors import PipelineError
+from millrace.model.pane import PanedCoder
+from millrace.model.time import format_duration
+
+
+class GroupingOperator(Operator):
+    """The operator of :class:`~millrace.dataflow.grouping.GroupByKeyAndWindow`."""
+
+    def __init__(self, grouping: GroupByKeyAndWindow) -> None:
+        super().__init__(grouping)
+        self._grouping = grouping
+        self.windowing = grouping.windowing
+
+    def settings(self) -> dict[str, str]:
+        """Return what rows of windows depend on: lateness and output time may change."""
+        how = self._grouping.windowing
+        return {
+            "aggregation": repr(self._grouping.combine),
+            "of": self._what() or "the element itself",
+            "windows": repr(how.window_fn),
+            "trigger": repr(how.trigger),
+            "mode": repr(how.mode),
+        }
+
+    def described(self) -> list[str]:
+        """Return what, where, when and how."""
+        how, combine = self._grouping.windowing, self._grouping.combine
+        recomputed = isinstance(combine, Recomputed)
+        what = repr(combine.plain if isinstance(combine, Recomputed) else combine)
+        what += f" of {self._what()}" if self._what() else ""
+        what += ", values kept for retractions" if recomputed else ""
+        late = how.allowed_lateness_us
+        lateness = f", allowed lateness {format_duration(late)}" if late else ""
+        at_end = how.output_time is OutputTime.END_OF_WINDOW
+        at = "" if at_end else f", output time {how.output_time!r}"
+        return [
+            f"what   {what}",
+            f"where  {how.window_fn!r}",
+            f"when   {how.trigger!r}{lateness}{at}",
+            f"how    {how.mode!r}",
+        ]
+
+    def _what(self) -> str:
+        """Return which part of an element is aggregated, as text; empty for all of it."""
+        return "" if self._grouping.value is None else text(self._grouping.value)
+
+    def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> GroupByKeyAndWindow:
+        """Return the grouping with state of the right types for its input."""
+        grouping, how = self._grouping, self._grouping.windowing
+        must_end = unbounded and not how.trigger.fires_before_end_of_input
+        if must_end and not how.window_fn.ends:
+            raise PipelineError(
+                f"the grouping {grouping.output!r} has {how.window_fn!r}, which has no end, over a "
+                f"stream, which has none either: {how.trigger!r} would never fire. Choose windows "
+                "that end, such as mr.FixedWindows, or a trigger that does not wait for the end, "
+                'such as mr.Repeat(mr.AtPeriod("1 min")).'
+            )
+        coders = [formats[stream] for stream in grouping.inputs]
+        combine = grouping.combine
+        if any(isinstance(coder, PanedCoder) and coder.retracts for coder in coders):
+            if how.mode is AccumulationMode.DISCARDING and not combine.inverts:
+                raise PipelineError(
+                    f"the grouping {grouping.output!r} gets retractions, and with DISCARDING what "
+                    f"they take back is gone: {combine!r} cannot take out what it does not have. "
+                    "Use mr.ACCUMULATING or mr.ACCUMULATING_AND_RETRACTING."
+                )
+            if not combine.uncombines:
+                combine = Recomputed(combine)
+        return grouping.typed(coders, combine, ends=must_end)
+
+    def lifting(self, stream: str, coder: Coder) -> Lift | str:
+        """Return how senders combine values, or why they do not."""
+        return lift_of(self._grouping, coder)
+
+    def columnar(self, formats: Mapping[str, Coder]) -> WindowColumns | SessionColumns | None:
+        """Return how windows are kept as columns, if each emits one pane and is then over."""
+        grouping, how = self._grouping, self._grouping.windowing
+        plain = (
+            isinstance(runner(how.trigger), WatermarkOnly)
+            and not how.allowed_lateness_us
+            and how.output_time is OutputTime.END_OF_WINDOW
+            and foldable(grouping.combine)
+            and not any(isinstance(c, PanedCoder | PartialCoder) for c in formats.values())
+        )
+        if not plain:
+            return None
+        ((_, coder),) = formats.items()
+        kind = grouping.kind_of([coder])
+        # Any number can be summed, and nothing else; the smallest may be of anything.
+        numbers = (int, float, Any) if type(grouping.combine) in (Sum, Mean) else (int, float)
+        if type(grouping.combine) is not Count and kind not in numbers:
+            return None
+        pick, name = picker(grouping.value, plain_format(coder)), repr(AtWatermark())
+        window_fn = how.window_fn
+        if type(window_fn) is FixedWindows:
+            return WindowColumns(grouping.combine, pick, name, grouping.output, window_fn)
+        if type(window_fn) is Sessions:
+            return SessionColumns(grouping.combine, pick, name, grouping.output, window_fn)
+        return None
+
+    def shown_tag(self, tag: Any) -> Any:
+        """Return whose timer it is: the window, if there still is one."""
+        window = self._grouping.window_of(tag)
+        return tag if window is None else window

@@ -1,0 +1,76 @@
+"""Operator: what is asked of a computation when its pipeline is built, beside what it declares.
+
+None of it is on a user's class, whose names are the user's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from millrace.dataflow.lifting import Lift
+from millrace.dataflow.strategy import Windowing
+from millrace.model.bundle import Columns
+from millrace.model.coder import Coder
+from millrace.model.computation import Computation
+
+
+class Operator:
+    """The operator of a computation that a user wrote: there is little to say.
+
+    Built-in computations have their own; :func:`millrace.dataflow.operators.operator_of` finds it.
+
+    Args:
+        computation: As it was added to its pipeline, or as :meth:`bound` made it.
+    """
+
+    #: How it groups by windows; None if it does not.
+    windowing: Windowing | None = None
+
+    def __init__(self, computation: Computation) -> None:
+        self._computation = computation
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return what else the meaning of the state depends on, by name: text and numbers.
+
+        A checkpoint is refused to a pipeline in which one is another.
+        """
+        return {}
+
+    def described(self) -> Sequence[str]:
+        """Return lines that ``p.explain()`` says of it; none of what is no grouping."""
+        return ()
+
+    def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> Computation:
+        """Return the computation as it runs, now that its inputs are known.
+
+        Called whenever its pipeline is built, before anything runs. The rest is asked of the
+        operator of what it returns.
+
+        Args:
+            formats: Input stream -> coder.
+            unbounded: Whether a source that feeds it is known to have no end.
+
+        Raises:
+            PipelineError: It cannot run on such inputs.
+        """
+        return self._computation
+
+    def lifting(self, stream: str, coder: Coder) -> Lift | str:
+        """Return how senders combine records of an input on their way here, or why they do not."""
+        return "it is no aggregation"
+
+    def columnar(self, formats: Mapping[str, Coder]) -> Columns | None:
+        """Return how it works on whole bundles; None if it works key by key.
+
+        Args:
+            formats: Input stream -> coder.
+        """
+        return None
+
+    def shown_tag(self, tag: Any) -> Any:
+        """Return what errors and dead letters show for a timer's tag of the current key.
+
+        Asked of the computation that runs, while user code may: the one question of the kernel's.
+        """
+        return tag

@@ -1,0 +1,30 @@
+"""Which operator a computation has: built-in ones their own, all others that of users'."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from millrace.dataflow.fanout import CombineByPart, PartOperator
+from millrace.dataflow.grouping import GroupByKeyAndWindow
+from millrace.dataflow.grouping_operator import GroupingOperator
+from millrace.dataflow.join import JoinByKeyAndWindow, JoinOperator
+from millrace.dataflow.operator import Operator
+from millrace.model.computation import Computation
+
+_OPERATORS: Final[dict[type[Computation], Any]] = {
+    Computation: Operator,
+    CombineByPart: PartOperator,
+    GroupByKeyAndWindow: GroupingOperator,
+    JoinByKeyAndWindow: JoinOperator,
+}
+
+
+def operator_of(computation: Computation) -> Operator:
+    """Return the operator of a computation, by its class or the nearest one above.
+
+    >>> operator_of(Computation()).described()
+    ()
+    """
+    kind = next(kind for kind in type(computation).__mro__ if kind in _OPERATORS)
+    made: Operator = _OPERATORS[kind](computation)
+    return made
