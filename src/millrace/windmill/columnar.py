@@ -24,7 +24,6 @@ from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router, panes_of
-from millrace.windmill.timers import due_timers
 from millrace.windmill.work import Work
 
 #: Stands for all keys of an interval.
@@ -72,7 +71,8 @@ class ColumnarMachine(Machine):
     def _wait(self, work: Work, view: View, instants: list[int]) -> int:
         """Set timers for chunks; return how many timers were due."""
         due = {
-            timer: setting for _, _, timer, setting in due_timers(view, 0, work.low_watermark_us)
+            timer: setting
+            for _, _, timer, setting in rows.due_timers(view, 0, work.low_watermark_us)
         }
         if min(instants, default=MAX_TIMESTAMP + 1) <= work.low_watermark_us:
             raise InvariantViolation(f"{self.spec.name}: a chunk that is due was not used")
@@ -118,7 +118,7 @@ class ColumnarMachine(Machine):
 def _stored(view: View, until_us: int) -> Iterator[Stored]:
     stop = rows.after(rows.CHUNKS) if until_us >= MAX_TIMESTAMP else rows.chunks(until_us + 1)
     for row, chunk in view.scan(rows.CHUNKS, stop):
-        yield Stored(row, rows.time_of(row[1:9]), chunk)
+        yield Stored(row, rows.chunk_instant(row), chunk)
 
 
 def _keyed(records: KeyedRecords) -> Keyed:
@@ -127,7 +127,7 @@ def _keyed(records: KeyedRecords) -> Keyed:
     first, last = records.cuts[0], records.cuts[-1]
     return Keyed(
         records.encoded,
-        np.frombuffer(b"".join(row[:8] for row in records.key_rows), ">u8").astype(np.uint64),
+        np.frombuffer(rows.hashes_in(records.key_rows), ">u8").astype(np.uint64),
         np.repeat(np.arange(len(records.encoded)), np.diff(cuts)),
         list(itertools.islice(records.values, first, last)),
         records.timestamps[first:last],

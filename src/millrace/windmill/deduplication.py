@@ -30,9 +30,6 @@ from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.bloom import RotatingFilter
 
-#: Bytes of a key's hash, of a source id, and of both.
-_HASH, _ID, _ENTRY = 8, 16, 24
-
 #: Memory of the Bloom filters of one computation in one process: room for 10 to 30 million live ids
 #: before look-ups in the store become more frequent.
 FILTER_BYTES_MAX = 64 << 20
@@ -162,13 +159,10 @@ class _Bundle:
         self._ids = records.ids.take(slice(first, last))
         self.present = self._ids.present()
         #: Rows without their letter: hash and id of every record, side by side.
-        self.entries = np.empty((last - first, _ENTRY), dtype=np.uint8)
-        hashes = b"".join([row[:_HASH] for row in records.key_rows])
-        by_key = np.frombuffer(hashes, np.uint8).reshape(-1, _HASH)
-        self.entries[:, :_HASH] = np.repeat(by_key, np.diff(records.cuts), axis=0)
-        big = self._ids.halves.astype(">u8")
-        self.entries[:, _HASH:] = big.view(np.uint8).reshape(-1, _ID)
-        self.rows = _rows(self.entries.tobytes())
+        self.entries = rows.id_entries(
+            rows.hashes_in(records.key_rows), np.diff(records.cuts), self._ids.halves
+        )
+        self.rows = rows.id_rows(self.entries.tobytes())
 
     def probes(self) -> npt.NDArray[np.uint64]:
         """Return what the Bloom filters are asked for."""
@@ -205,8 +199,8 @@ class _Bundle:
             made.mutations.update(dict.fromkeys([names[n] for n in positions.tolist()], b""))
         for expires_us in np.unique(expiries[kept]).tolist():
             lot = self.entries[kept & (expiries == expires_us)]
-            made.mutations[_by_commit(number, expires_us)] = lot.tobytes()
-            made.mutations[_by_expiry(expires_us, number)] = b""
+            made.mutations[rows.lot_by_commit(number, expires_us)] = lot.tobytes()
+            made.mutations[rows.lot_by_expiry(expires_us, number)] = b""
             made.expires_us = min(made.expires_us, expires_us)
 
 
@@ -223,53 +217,37 @@ class _IntervalFilter:
         """Add the ids of commits that these filters have not seen: all that is kept, at first."""
         if self.position >= view.position:
             return
-        start = rows.IDS_BY_COMMIT + rows.time8(self.position + 1)
+        start = rows.lots_since(self.position + 1)
         number = 0
         lots: list[bytes] = []
         expiries: list[int] = []
-        for row, lot in view.scan(start, rows.after(rows.IDS_BY_COMMIT)):
-            made_by = rows.time_of(row[1:9])
-            if made_by != number:
+        for found in view.scan(start, rows.after(rows.IDS_BY_COMMIT)):
+            lot = rows.LotRow.unpack(*found)
+            if lot.number != number:
                 self._add(lots, expiries)
-                number, lots, expiries = made_by, [], []
-            lots.append(lot)
-            expiries.append(rows.time_of(row[9:17]))
+                number, lots, expiries = lot.number, [], []
+            lots.append(lot.entries)
+            expiries.append(lot.expires_us)
         self._add(lots, expiries)
         self.position = view.position
 
     def _add(self, lots: list[bytes], expiries: list[int]) -> None:
         if lots:
-            entries = np.frombuffer(b"".join(lots), np.uint8).reshape(-1, _ENTRY)
-            self.ids.add(_probes(entries), min(expiries), max(expiries))
+            self.ids.add(_probes(rows.entries_of(b"".join(lots))), min(expiries), max(expiries))
 
 
 def _collect(made: Filtered, view: View, low_watermark_us: int) -> None:
     """Delete the ids that have expired: what it costs depends on how many those are."""
-    beyond = rows.after(rows.IDS_BY_EXPIRY)
-    for row, _ in view.scan(rows.IDS_BY_EXPIRY, beyond):
-        expires_us = rows.time_of(row[1:9])
+    for row, value in rows.scan(view, rows.IDS_BY_EXPIRY):
+        expires_us, number = rows.ExpiryRow.unpack(row, value)
         if expires_us > low_watermark_us:
             made.expires_us = min(made.expires_us, expires_us)
             break
-        by_commit = _by_commit(rows.time_of(row[9:17]), expires_us)
+        by_commit = rows.lot_by_commit(number, expires_us)
         lot = view.get(by_commit)
         assert lot is not None, "a lot of ids is named by expiry and by commit, in one commit"
-        made.mutations.update(dict.fromkeys(_rows(lot)))
+        made.mutations.update(dict.fromkeys(rows.id_rows(lot)))
         made.mutations[by_commit] = made.mutations[row] = None
-
-
-def _by_commit(number: int, expires_us: int) -> bytes:
-    return rows.IDS_BY_COMMIT + rows.time8(number) + rows.time8(expires_us)
-
-
-def _by_expiry(expires_us: int, number: int) -> bytes:
-    return rows.IDS_BY_EXPIRY + rows.time8(expires_us) + rows.time8(number)
-
-
-def _rows(entries: bytes) -> list[bytes]:
-    """Return the rows of packed entries."""
-    letter = rows.IDS
-    return [letter + entries[n : n + _ENTRY] for n in range(0, len(entries), _ENTRY)]
 
 
 def _probes(entries: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:

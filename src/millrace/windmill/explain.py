@@ -17,6 +17,7 @@ import msgspec
 from millrace.compile.topology import INJECTOR
 from millrace.model.errors import PipelineError
 from millrace.model.keys import decode_key
+from millrace.model.record import LOW_WATERMARK, TimeDomain
 from millrace.model.time import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
@@ -28,7 +29,6 @@ from millrace.watermark.process import ONLY, Process
 from millrace.windmill import rows
 from millrace.windmill.journal import latest
 from millrace.windmill.manifest import Claim, Completion, InjectorEntry
-from millrace.windmill.timers import decode_timer_row
 
 INJECTED = "injector"
 HOLD = "hold"
@@ -194,7 +194,7 @@ def _own_pin(state: HardState, completion: Completion, hop: Hop) -> Pin | None:
     if reports[interval].hold_us == timestamp_us:
         prefix = rows.HOLDS + rows.time8(timestamp_us)
     else:
-        prefix = rows.TIMERS + b"\0" + rows.time8(timestamp_us)
+        prefix = rows.timers(LOW_WATERMARK) + rows.time8(timestamp_us)
     return _pending(state, name, interval, number, prefix, timestamp_us)
 
 
@@ -254,8 +254,8 @@ def _pending(
     cache = MemoryCache(name, interval)
     bring(cache, state, name, interval, number)
     with cache.view() as view:
-        row = next(view.scan(prefix, rows.after(prefix)))[0]
-        held: dict[bytes, bytes | None] = dict(view.scan(b"A", b"["))
+        row = next(rows.scan(view, prefix))[0]
+        held: dict[bytes, bytes | None] = dict(rows.everything(view))
         return _pin(held, name, interval, row, timestamp_us, None)
 
 
@@ -268,32 +268,32 @@ def _pin(
     epoch: int | None,
 ) -> Pin:
     """Return what a row of a hold or a timer says, with the help of the rows around it."""
-    held = row.startswith(rows.HOLDS)
-    timer, at_us, domain = None, None, None
-    if held:
-        key = stored[row] or b""
-        key_row = rows.key_row(row[9:17], key)
-        tag = row[9 + len(key_row) + 1 :]
-        # A timer's hold is put, and kept, together with the timer; a key's hold ends with the key.
-        if tag:
-            domain = row[9 + len(key_row)]
-            at_us = rows.time_of((stored[rows.TIMER_BY_TAG + row[9:]] or b"")[:8])
-            by_time = rows.TIMERS + bytes([domain]) + rows.time8(at_us) + key_row + tag
-            timer = decode_timer_row(stored[by_time] or b"")
-    else:
-        timer = decode_timer_row(stored[row] or b"")
-        key, at_us, domain = timer.key, timestamp_us, row[1]
+    found = rows.unpack(row, stored[row] or b"")
+    assert isinstance(found, rows.HoldRow | rows.TimerRow), "only these pin a low watermark"
+    timer = found if isinstance(found, rows.TimerRow) else _timer_of(found, stored)
     return Pin(
-        kind=HOLD if held else TIMER,
+        kind=HOLD if isinstance(found, rows.HoldRow) else TIMER,
         where=name,
         timestamp=timestamp_us,
         interval=interval,
-        key=decode_key(key),
+        key=decode_key(found.key),
         tag=None if timer is None else decode_key(timer.tag),
-        at=at_us,
-        domain=None if domain is None else ("WALL_TIME" if domain else "LOW_WATERMARK"),
+        at=None if timer is None else timer.at_us,
+        domain=None if timer is None else TimeDomain(timer.domain).name,
         epoch=epoch,
     )
+
+
+def _timer_of(hold: rows.HoldRow, stored: dict[bytes, bytes | None]) -> rows.TimerRow | None:
+    """Return the timer that holds; None if its key does.
+
+    A timer's hold is put, and kept, together with the timer; a key's hold ends with the key.
+    """
+    named = hold.tag_row()
+    if named is None:
+        return None
+    by_time = rows.TagRow.unpack(named, stored[named] or b"").timer_row()
+    return rows.TimerRow.unpack(by_time, stored[by_time] or b"")
 
 
 # -- in words --------------------------------------------------------------------------------------

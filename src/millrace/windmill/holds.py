@@ -34,10 +34,10 @@ class KeyHold:
                 if held_us is not None:
                     delta[held_us] = delta.get(held_us, 0) + count
         if found is not None:
-            mutations[rows.HOLDS + found + key_row] = None
+            mutations[rows.key_hold(rows.time_of(found), key_row)] = None
             mutations[by_key] = None
         if at_us is not None:
             mutations[by_key] = rows.time8(at_us)
-            by_time = rows.HOLDS + rows.time8(at_us) + key_row
+            by_time = rows.key_hold(at_us, key_row)
             mutations[by_time] = key
             self._rows.timed.append(by_time)

@@ -46,7 +46,7 @@ from millrace.windmill.holds import KeyHold
 from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.pending import report_of
 from millrace.windmill.routing import Productions, Router
-from millrace.windmill.timers import DueTimers, KeyTimers, clock_of, due_timers
+from millrace.windmill.timers import DueTimers, KeyTimers
 from millrace.windmill.work import Work
 
 #: What one key has to do: its row, its key encoded and as it is, its first record and past its
@@ -118,7 +118,7 @@ class Machine:
         self._timers.clocks = {
             LOW_WATERMARK: work.low_watermark_us,
             WALL_TIME: work.wall_timers_us,
-            **{clock_of(0, p): us for p, us in work.percentiles.items()},
+            **{rows.clock_of(0, p): us for p, us in work.percentiles.items()},
         }
         # Counted only where some computation of the pipeline waits for a percentile.
         key_rows.delta = {} if self._percentiles else None
@@ -141,7 +141,7 @@ class Machine:
         """Return what each key has to do, sorted by row."""
         due: dict[bytes, tuple[bytes, DueTimers]] = {}
         for clock, clock_us in self._timers.clocks.items():
-            for key_row, key, timer, setting in due_timers(view, clock, clock_us):
+            for key_row, key, timer, setting in rows.due_timers(view, clock, clock_us):
                 due.setdefault(key_row, (key, {}))[1][timer] = setting
         records = work.records
         cuts = records.cuts

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from millrace.model.state import BagState, StateCell
 from millrace.windmill import rows
 from millrace.windmill.cells.bound import Bound
 from millrace.windmill.key_rows import KeyRows
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode_items = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class BoundBag(Bound, BagState[Any]):
@@ -22,7 +17,7 @@ class BoundBag(Bound, BagState[Any]):
     def __init__(self, cell: StateCell, index: int, key_rows: KeyRows) -> None:
         self.__dict__.update(cell.__dict__)
         self._rows = key_rows
-        self._cell = bytes([index])
+        self._cell = rows.BYTE[index]
         self._added: list[bytes] = []
         self._cleared = False
 
@@ -38,8 +33,8 @@ class BoundBag(Bound, BagState[Any]):
         decode = self.coder.decode
         if not self._cleared:
             prefix = self._prefix()
-            for _, block in self._rows.view.scan(prefix, rows.after(prefix)):
-                yield from map(decode, _decode_items(block))
+            for _, block in rows.scan(self._rows.view, prefix):
+                yield from map(decode, rows.unpack_items(block))
         yield from map(decode, list(self._added))
 
     def clear(self) -> None:
@@ -50,11 +45,11 @@ class BoundBag(Bound, BagState[Any]):
         """Write the block of this commit."""
         prefix = self._prefix()
         if self._cleared:
-            for row, _ in self._rows.view.scan(prefix, rows.after(prefix)):
+            for row, _ in rows.scan(self._rows.view, prefix):
                 self._rows.mutations[row] = None
         if self._added:
-            block = prefix + self._rows.number.to_bytes(8, "big")
-            self._rows.mutations[block] = _encode(self._added)
+            block = rows.block(prefix, self._rows.number)
+            self._rows.mutations[block] = rows.pack_items(self._added)
 
     def _prefix(self) -> bytes:
-        return rows.BAG + self._rows.key_row + self._cell
+        return rows.bag_prefix(self._rows.key_row, self._cell)

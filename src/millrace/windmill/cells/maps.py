@@ -13,6 +13,7 @@ from millrace.model.state import MapState, StateCell
 from millrace.windmill import rows
 from millrace.windmill.cells.bound import Bound
 from millrace.windmill.key_rows import KeyRows
+from millrace.windmill.rows import map_prefix, pack_entry
 
 _GONE: Any = object()
 _UNREAD: Any = object()
@@ -24,7 +25,7 @@ class BoundMap(Bound, MapState[Any]):
     def __init__(self, cell: StateCell, index: int, key_rows: KeyRows) -> None:
         self.__dict__.update(cell.__dict__)
         self._rows = key_rows
-        self._cell = bytes([index])
+        self._cell = rows.BYTE[index]
         self._prefix = b""
         self._entries: dict[bytes, Any] = {}
         self._changed: set[bytes] = set()
@@ -33,7 +34,7 @@ class BoundMap(Bound, MapState[Any]):
 
     def begin(self) -> None:
         """Forget the last key's entries."""
-        self._prefix = rows.MAP + self._rows.key_row + self._cell
+        self._prefix = map_prefix(self._rows.key_row, self._cell)
         if self._entries or self._cleared:
             self._entries = {}
             self._changed = set()
@@ -91,7 +92,7 @@ class BoundMap(Bound, MapState[Any]):
             return
         mutations, prefix, changed = self._rows.mutations, self._prefix, self._changed
         if self._cleared:
-            for row, _ in self._rows.view.scan(prefix, rows.after(prefix)):
+            for row, _ in rows.scan(self._rows.view, prefix):
                 mutations[row] = None
         if self._read and not self.immutable:
             changed.update(self._read)
@@ -106,9 +107,7 @@ class BoundMap(Bound, MapState[Any]):
             except CoderError:
                 data = self._encoded(value, f"[{decode_key(entry)!r}]")
             if data != self._read.get(entry):
-                if rows.is_digested(part):
-                    data = len(entry).to_bytes(4, "big") + entry + data
-                mutations[prefix + part] = data
+                mutations[prefix + part] = data if part is entry else pack_entry(entry, data)
 
     def verify(self) -> None:
         """Raise if an entry cannot be stored."""
@@ -123,7 +122,7 @@ class BoundMap(Bound, MapState[Any]):
         if found is None:
             self._entries[entry] = _GONE
             return _GONE
-        return self._remember(entry, found[4 + len(entry) :] if rows.is_digested(part) else found)
+        return self._remember(entry, rows.unpack_entry(part, found)[1])
 
     def _remember(self, entry: bytes, data: bytes) -> Any:
         value = self.coder.decode(data)
@@ -157,7 +156,7 @@ class BoundMap(Bound, MapState[Any]):
         if self._cleared:
             return
         prefix = self._prefix
-        scanned = self._rows.view.scan(prefix, rows.after(prefix))
+        scanned = rows.scan(self._rows.view, prefix)
         for _, group in itertools.groupby(
             (self._entry(row[len(prefix) :], data) for row, data in scanned),
             key=lambda found: rows.head(found[0]),
@@ -165,8 +164,6 @@ class BoundMap(Bound, MapState[Any]):
             yield from sorted(group)
 
     @staticmethod
-    def _entry(part: bytes, data: bytes) -> tuple[bytes, int, bytes]:
-        if not rows.is_digested(part):
-            return part, 1, data
-        length = int.from_bytes(data[:4], "big")
-        return data[4 : 4 + length], 1, data[4 + length :]
+    def _entry(part: bytes, value: bytes) -> tuple[bytes, int, bytes]:
+        entry, data = rows.unpack_entry(part, value)
+        return entry, 1, data

@@ -14,9 +14,6 @@ from millrace.windmill import rows
 from millrace.windmill.cells.bound import Bound
 from millrace.windmill.key_rows import KeyRows
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode_values = msgspec.msgpack.Decoder(list[bytes | None]).decode
-
 
 class _BoundScalar(Bound):
     """What value and combining cells share: one value in the key's row of values."""
@@ -136,7 +133,7 @@ class Scalar:
 class Scalars:
     """The value and combining cells of a computation: they share one row a key.
 
-    The row is a msgpack array of the cells' bytes, of which each is decoded on its own.
+    Each is decoded on its own, when it is asked for.
     """
 
     def __init__(self, cells: list[BoundValue | BoundCombining]) -> None:
@@ -144,15 +141,13 @@ class Scalars:
 
     def begin(self, row: bytes | None) -> None:
         """Hand the cells their parts of a key's row."""
-        parts = _decode_values(row) if row is not None else []
-        for n, cell in enumerate(self._cells):
-            cell.begin(parts[n] if n < len(parts) else None)
+        parts = rows.unpack_values(row, len(self._cells))
+        for cell, part in zip(self._cells, parts, strict=True):
+            cell.begin(part)
 
     def flush(self, key_rows: KeyRows) -> None:
         """Write the row if a cell changed."""
         if any(cell.dirty for cell in self._cells):
             parts = [cell.stored() for cell in self._cells]
             if parts != [cell.old for cell in self._cells]:
-                key_rows.mutations[rows.VALUES + key_rows.key_row] = (
-                    None if all(part is None for part in parts) else _encode(parts)
-                )
+                key_rows.mutations[rows.VALUES + key_rows.key_row] = rows.pack_values(parts)

@@ -1,23 +1,8 @@
-"""Row keys: how the cells, timers and holds of an interval lie in one sorted keyspace.
-
-::
-
-    V hash key                          all value and combining cells of a key
-    M hash key cell entry               one map entry
-    B hash key cell commit-number       the items added to a bag by one commit
-    T clock time hash key tag           a pending timer, in the order in which timers fire
-    U hash key domain tag               the same timer, found by its tag: time, hold, percentile
-    H time hash key                     a key's hold, oldest first
-    H time hash key domain tag          a timer's hold, among the keys'
-    G hash key                          a key's hold, found by its key
-    I hash source-id                    the id of a record that was delivered
-    J commit-number expiry              the ids that one commit added, and that expire together
-    X expiry commit-number              the same lot, the one that expires first in front
-    C time commit-number n              a chunk of all keys, wanted at that time
+"""What rows are put together from: keys, instants, and last parts that may be long.
 
 A key in the middle of a row is length-prefixed, so no row of one key is inside the range of
 another. Rows stay below LMDB's limit of 511 bytes: of a key, tag or entry that is too long, the row
-holds a 256-bit digest, and the value holds the whole.
+holds a 256-bit digest.
 """
 
 from __future__ import annotations
@@ -27,24 +12,19 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-VALUES: Final = b"V"
-MAP: Final = b"M"
-BAG: Final = b"B"
-TIMERS: Final = b"T"
-TIMER_BY_TAG: Final = b"U"
-HOLDS: Final = b"H"
-HOLD_BY_KEY: Final = b"G"
-IDS: Final = b"I"
-IDS_BY_COMMIT: Final = b"J"
-IDS_BY_EXPIRY: Final = b"X"
-CHUNKS: Final = b"C"
-
 #: Longest key, entry or tag that stands in a row as it is. Two of them and the fixed parts make a
 #: row of at most 1 + 1 + 8 + 8 + 2 + 160 + 160 bytes.
 WHOLE: Final = 159
+#: Bytes of a key's hash.
+HASH_BYTES: Final = 8
 _DIGESTED: Final = 160
-_SIGN: Final = 1 << 63
+_DIGEST_BYTES: Final = 32
+#: Added to an instant, it makes it sort as bytes.
+SIGN: Final = 1 << 63
 _LENGTHS: Final = [length.to_bytes(2, "big") for length in range(WHOLE + 1)]
+_TOO_LONG: Final = b"\xff\xff"
+#: All numbers of one byte, as bytes.
+BYTE: Final = [bytes([n]) for n in range(256)]
 
 
 def key_row(hash8: bytes, key: bytes) -> bytes:
@@ -55,7 +35,7 @@ def key_row(hash8: bytes, key: bytes) -> bytes:
     """
     if len(key) <= WHOLE:
         return hash8 + _LENGTHS[len(key)] + key
-    return hash8 + b"\xff\xff" + _digest(key)
+    return hash8 + _TOO_LONG + _digest(key)
 
 
 def key_rows(hash8s: bytes, keys: Sequence[bytes]) -> list[bytes]:
@@ -72,26 +52,40 @@ def key_rows(hash8s: bytes, keys: Sequence[bytes]) -> list[bytes]:
     ]
 
 
-def chunks(at_us: int) -> bytes:
-    """Return what the rows of chunks for an instant begin with."""
-    return CHUNKS + time8(at_us)
+def key_row_end(row: bytes, start: int) -> int:
+    """Return where the part of a row ends that names a key and begins at ``start``.
+
+    >>> key_row_end(b"V" + key_row(bytes(8), b"sJFK") + b"more", 1)
+    15
+    """
+    length = int.from_bytes(row[start + 8 : start + 10], "big")
+    return start + 10 + (length if length <= WHOLE else _DIGEST_BYTES)
 
 
-def chunk(at_us: int, number: int, n: int) -> bytes:
-    """Return the row of the n-th chunk that a commit leaves for an instant."""
-    return chunks(at_us) + number.to_bytes(8, "big") + n.to_bytes(2, "big")
+def key_in(key_row: bytes) -> bytes | None:
+    """Return the encoded key that a row names; None if it is too long to stand in one.
+
+    >>> key_in(key_row(bytes(8), b"sJFK")), key_in(key_row(bytes(8), b"s" * 160))
+    (b'sJFK', None)
+    """
+    return None if key_row[8:10] == _TOO_LONG else key_row[10:]
+
+
+def hashes_in(key_rows: Sequence[bytes]) -> bytes:
+    """Return the hashes of the keys that rows name, 8 bytes each, one after another."""
+    return b"".join([named[:HASH_BYTES] for named in key_rows])
 
 
 def last_part(data: bytes) -> bytes:
     """Return an entry or a tag as the last part of a row; see :func:`is_digested`."""
     if len(data) <= WHOLE:
         return data
-    return data[: _DIGESTED - 32] + _digest(data)
+    return data[: _DIGESTED - _DIGEST_BYTES] + _digest(data)
 
 
 def head(entry: bytes) -> bytes:
     """Return what rows of entries keep of them in order; entries with one head may be out of it."""
-    return entry[: _DIGESTED - 32]
+    return entry[: _DIGESTED - _DIGEST_BYTES]
 
 
 def is_digested(part: bytes) -> bool:
@@ -101,12 +95,18 @@ def is_digested(part: bytes) -> bool:
 
 def time8(at_us: int) -> bytes:
     """Return an instant as 8 bytes that sort as instants do."""
-    return (at_us + _SIGN).to_bytes(8, "big")
+    return (at_us + SIGN).to_bytes(8)
 
 
 def time_of(data: bytes) -> int:
     """Return the instant that :func:`time8` made the bytes from."""
-    return int.from_bytes(data, "big") - _SIGN
+    return int.from_bytes(data) - SIGN
+
+
+def instant_behind(prefix: bytes, row: bytes) -> int:
+    """Return the instant that stands in a row right behind a prefix of it."""
+    at = len(prefix)
+    return time_of(row[at : at + 8])
 
 
 def after(prefix: bytes) -> bytes:
@@ -120,4 +120,4 @@ def after(prefix: bytes) -> bytes:
 
 
 def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=32).digest()
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
