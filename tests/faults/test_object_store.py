@@ -184,14 +184,14 @@ def test_a_store_without_conditional_puts_is_refused(s3: str, faulty: FaultyProx
 
 def test_a_large_snapshot(s3: str, faulty: FaultyProxy) -> None:
     state = opened(s3)
-    chunks = [bytes([n]) * 1_000_000 for n in range(20)]
+    pieces = [bytes([n]) * 1_000_000 for n in range(20)]
     faulty.once("503", path="partNumber=2")
-    assert state.snapshots.put("count", 0, 7, iter(chunks))
+    assert state.snapshots.put("count", 0, 7, iter(pieces))
     assert not state.snapshots.put("count", 0, 7, iter([b"other"]))
     assert state.snapshots.put("count", 0, 8, iter([b"small"]))
     found = state.snapshots.read("count", 0, 7)
     assert found is not None
-    assert b"".join(found) == b"".join(chunks)
+    assert b"".join(found) == b"".join(pieces)
     assert state.snapshots.numbers("count") == {0: [7, 8]}
     state.snapshots.remove("count", 0, [6, 7])
     assert state.snapshots.read("count", 0, 7) is None
@@ -204,7 +204,7 @@ def test_a_large_snapshot(s3: str, faulty: FaultyProxy) -> None:
         state.snapshots.put("count", 0, 9, broken())
     faulty.fault = lambda _method, path: "403" if "partNumber" in path else None
     with pytest.raises(CheckpointUnwritable, match="403"):
-        state.snapshots.put("count", 0, 9, iter(chunks))
+        state.snapshots.put("count", 0, 9, iter(pieces))
     assert state.snapshots.numbers("count") == {0: [8]}
 
 

@@ -19,7 +19,7 @@ from millrace.compile.evolution import Difference, differences
 from millrace.compile.schemas import Schema, lasting, named, plain, schema_of
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.operators import operator_of
-from millrace.model.state import CombiningState, StateCell
+from millrace.model.state import CombiningState, StateDescriptor
 from millrace.model.stream import Step
 from millrace.model.time import format_duration
 
@@ -158,7 +158,7 @@ def _computation(topology: Topology, spec: ComputationSpec, routes: _Routes) -> 
     }
 
 
-def _cell(cell: StateCell) -> Schema:
+def _cell(cell: StateDescriptor) -> Schema:
     found: Schema = {"cell": type(cell).__name__, "format": schema_of(cell.coder)}
     if isinstance(cell, CombiningState):
         found |= {"add": named(cell.function), "initial": plain(cell.initial)}

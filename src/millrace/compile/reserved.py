@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from millrace.model.computation import Computation
-from millrace.model.state import StateCell
+from millrace.model.state import StateDescriptor
 
 #: What a subclass declares, and what that is.
 _DECLARED: Final[Mapping[str, str]] = {
@@ -88,7 +88,7 @@ def _members(computation: Computation) -> dict[str, tuple[str, Any]]:
 
 def _misuse(name: str, value: Any) -> str:
     """Return what a value is that does not go with its name; empty if it does."""
-    if isinstance(value, StateCell):
+    if isinstance(value, StateDescriptor):
         return "a state cell"
     if name in _GIVEN:
         return "a method" if inspect.isroutine(value) else _shown(value)

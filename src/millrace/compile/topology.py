@@ -17,7 +17,7 @@ from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 from millrace.model.guarantees import Guarantees
 from millrace.model.pipeline import Injection
-from millrace.model.state import StateCell
+from millrace.model.state import StateDescriptor
 from millrace.model.stream import KeyExtractor, Step
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -107,7 +107,7 @@ class ComputationSpec:
     inputs: Mapping[str, KeyExtractor]
     outputs: tuple[str, ...]
     senders: frozenset[str]
-    cells: Mapping[str, StateCell]
+    cells: Mapping[str, StateDescriptor]
     guarantees: Guarantees
     slacks: Mapping[str, Mapping[int, int]]
     may_produce_late_us: int = 0

@@ -13,7 +13,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.guarantees import EXACTLY_ONCE, STRONG, DeliveryMode, ProductionMode
 from millrace.model.pane import Pane
 from millrace.model.record import LOW_WATERMARK, Record, TimeDomain, Timer
-from millrace.model.state import StateCell
+from millrace.model.state import StateDescriptor
 from millrace.model.stream import KeyExtractor
 from millrace.model.time import MIN_TIMESTAMP, Duration
 
@@ -189,7 +189,7 @@ def lacks_hook(computation: Computation, hook: str) -> bool:
     return getattr(getattr(computation, hook), "__func__", None) is getattr(Computation, hook)
 
 
-def state_cells(computation: Computation) -> dict[str, StateCell]:
+def state_cells(computation: Computation) -> dict[str, StateDescriptor]:
     """Return a computation's declared state cells by name, base classes' first.
 
     A cell whose format depends on the computation's parameters is made in ``__init__``.
@@ -200,15 +200,15 @@ def state_cells(computation: Computation) -> dict[str, StateCell]:
     >>> state_cells(C())
     {'count': ValueState(MsgpackCoder(int))}
     """
-    cells: dict[str, StateCell] = {}
+    cells: dict[str, StateDescriptor] = {}
     for base in reversed(type(computation).__mro__):
         for name, value in vars(base).items():
-            if isinstance(value, StateCell):
+            if isinstance(value, StateDescriptor):
                 cells[name] = value
             else:
                 cells.pop(name, None)
     for name, value in vars(computation).items():
-        if isinstance(value, StateCell):
+        if isinstance(value, StateDescriptor):
             value.name, value.owner = name, type(computation).__name__
             cells[name] = value
     return cells

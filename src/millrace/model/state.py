@@ -29,7 +29,7 @@ from millrace.model.errors import PipelineError
 T = TypeVar("T")
 
 
-class StateCell:
+class StateDescriptor:
     """A declared cell: its name, its owner and its coder."""
 
     def __init__(self, format: Any) -> None:
@@ -52,7 +52,7 @@ class StateCell:
         )
 
 
-class ValueState(StateCell, Generic[T]):
+class ValueState(StateDescriptor, Generic[T]):
     """One value a key. ``None`` means empty.
 
     A value changed in place (a list, a dict, a Struct) is noticed and persisted.
@@ -71,14 +71,14 @@ class ValueState(StateCell, Generic[T]):
         self._outside()
 
 
-class MapState(StateCell, MutableMapping[Any, T], Generic[T]):
+class MapState(StateDescriptor, MutableMapping[Any, T], Generic[T]):
     """A map a key. An entry is read and written without touching the others.
 
     Entry keys are what record keys are: str, int, bytes, or tuples of scalars. Iteration is in the
     order of their encoding: ints and strs ascending.
     """
 
-    __hash__ = StateCell.__hash__
+    __hash__ = StateDescriptor.__hash__
 
     def __getitem__(self, entry: Any) -> T:
         self._outside()
@@ -100,7 +100,7 @@ class MapState(StateCell, MutableMapping[Any, T], Generic[T]):
         return self is other
 
 
-class BagState(StateCell, Generic[T]):
+class BagState(StateDescriptor, Generic[T]):
     """A multiset a key. Adding is a blind write: it reads nothing."""
 
     def add(self, item: T) -> None:
@@ -116,7 +116,7 @@ class BagState(StateCell, Generic[T]):
         self._outside()
 
 
-class CombiningState(StateCell, Generic[T]):
+class CombiningState(StateDescriptor, Generic[T]):
     """An accumulator a key, into which items are folded.
 
     Args:

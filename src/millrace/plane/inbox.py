@@ -61,7 +61,7 @@ class Inbox:
                 )
             if (rows := _on(wire.lifted(edge.number), table, edges)) is not None:
                 parts.append(self._read_partials(_ordered(rows, one_origin=False), edge))
-        return Arrivals.together(parts)
+        return Arrivals.concat(parts)
 
     def _read_partials(self, rows: pa.Table, edge: Edge) -> Arrivals:
         decode = edge.lift.coder.decode

@@ -41,7 +41,7 @@ _PAUSE_MAX_S = 5.0
 
 # Larger uploads go in parts, so that not all of them need be in memory.
 _UPLOAD_WHOLE_BYTES = 8 << 20
-_DOWNLOAD_CHUNK_BYTES = 1 << 20
+_DOWNLOAD_PIECE_BYTES = 1 << 20
 
 # What the stores answer at a time.
 _LIST_NAMES = 1000
@@ -181,18 +181,18 @@ class Bucket:
         for name in names:
             self._tried("delete", name, lambda: self._delete(name), CheckpointUnwritable)  # noqa: B023
 
-    def upload(self, name: str, chunks: Iterable[bytes]) -> None:
+    def upload(self, name: str, pieces: Iterable[bytes]) -> None:
         """Put an object of any size, in place of one that is there; it is there whole or not.
 
         Raises:
             CheckpointUnwritable: Nothing was put.
         """
-        chunks = iter(chunks)
+        pieces = iter(pieces)
         head: list[bytes] = []
         size = 0
-        while size < _UPLOAD_WHOLE_BYTES and (chunk := next(chunks, None)) is not None:
-            head.append(chunk)
-            size += len(chunk)
+        while size < _UPLOAD_WHOLE_BYTES and (piece := next(pieces, None)) is not None:
+            head.append(piece)
+            size += len(piece)
         if size < _UPLOAD_WHOLE_BYTES:
             data = b"".join(head)
             self._tried(
@@ -204,7 +204,7 @@ class Bucket:
             return
         try:
             obstore.put(
-                self._transfers, name, itertools.chain(head, chunks),
+                self._transfers, name, itertools.chain(head, pieces),
                 use_multipart=True, chunk_size=_UPLOAD_WHOLE_BYTES, max_concurrency=2,
             )  # fmt: skip
         except exceptions.BaseError as error:
@@ -214,7 +214,7 @@ class Bucket:
         raise self._error("put", name, trouble, CheckpointUnwritable)
 
     def download(self, name: str) -> Iterator[bytes] | None:
-        """Return an object's content in chunks, or None when there is none.
+        """Return an object's content in pieces, or None when there is none.
 
         Raises:
             StoreError: Also while iterating.
@@ -226,21 +226,21 @@ class Bucket:
             except FileNotFoundError as error:
                 refuse_missing_bucket(error)
                 return None
-            return iter(answer.stream(min_chunk_size=_DOWNLOAD_CHUNK_BYTES))
+            return iter(answer.stream(min_chunk_size=_DOWNLOAD_PIECE_BYTES))
 
-        chunks = self._tried("get", name, attempt)
-        return None if chunks is None else self._drawn(name, chunks)
+        pieces = self._tried("get", name, attempt)
+        return None if pieces is None else self._drawn(name, pieces)
 
-    def _drawn(self, name: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    def _drawn(self, name: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
         while True:
             try:
-                chunk = bytes(next(chunks))
+                piece = bytes(next(pieces))
             except StopIteration:
                 return
             except _REFUSALS as error:
                 trouble = diagnose(error, self.url)
             else:
-                yield chunk
+                yield piece
                 continue
             raise self._error("get", name, trouble, StoreError)
 

@@ -11,7 +11,7 @@ from millrace.store.durable import make_directory, put_if_absent, unreadable
 from millrace.store.local_slots import Slots
 
 # Large enough that calls do not count, small beside the memory of a worker.
-_CHUNK_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 20
 
 
 class LocalSnapshots:
@@ -22,13 +22,13 @@ class LocalSnapshots:
         self._scratch = path / "tmp"
         self._disk = disk
 
-    def put(self, computation: str, interval: int, number: int, chunks: Iterable[bytes]) -> bool:
+    def put(self, computation: str, interval: int, number: int, pieces: Iterable[bytes]) -> bool:
         """See :meth:`millrace.store.Snapshots.put`. Cost: one fsync of data and two of names."""
         slot = self._slots.path(computation, interval, number)
         make_directory(slot.parent, self._disk)
         if exists(slot, self._disk):
             return False
-        return put_if_absent(chunks, [slot], scratch=self._scratch, disk=self._disk)[0]
+        return put_if_absent(pieces, [slot], scratch=self._scratch, disk=self._disk)[0]
 
     def read(self, computation: str, interval: int, number: int) -> Iterator[bytes] | None:
         """See :meth:`millrace.store.Snapshots.read`."""
@@ -39,7 +39,7 @@ class LocalSnapshots:
             return None
         except OSError as error:
             raise unreadable(slot, error) from error
-        return _chunks(slot, fd, self._disk)
+        return _pieces(slot, fd, self._disk)
 
     def numbers(self, computation: str) -> dict[int, list[int]]:
         """See :meth:`millrace.store.Snapshots.numbers`."""
@@ -50,12 +50,12 @@ class LocalSnapshots:
         self._slots.remove(computation, interval, numbers)
 
 
-def _chunks(slot: Path, fd: int, disk: Disk) -> Iterator[bytes]:
+def _pieces(slot: Path, fd: int, disk: Disk) -> Iterator[bytes]:
     offset = 0
     try:
-        while chunk := disk.pread(fd, _CHUNK_BYTES, offset):
-            yield chunk
-            offset += len(chunk)
+        while piece := disk.pread(fd, _PIECE_BYTES, offset):
+            yield piece
+            offset += len(piece)
     except OSError as error:
         raise unreadable(slot, error) from error
     finally:

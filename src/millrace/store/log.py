@@ -128,14 +128,14 @@ class Snapshots(Protocol):
     only copy before the commits that it stands for are collected.
     """
 
-    def put(self, computation: str, interval: int, number: int, chunks: Iterable[bytes]) -> bool:
+    def put(self, computation: str, interval: int, number: int, pieces: Iterable[bytes]) -> bool:
         """Write a snapshot unless there is one; True when this call put it. Durable, or absent.
 
         Args:
             computation: Name of the computation.
             interval: Id of the key interval.
             number: Of the last commit that it covers.
-            chunks: Its bytes in order; taken one by one, so that all need not fit into memory. An
+            pieces: Its bytes in order; taken one by one, so that all need not fit into memory. An
                 exception that they raise leaves nothing behind.
 
         Raises:
@@ -144,7 +144,7 @@ class Snapshots(Protocol):
         ...
 
     def read(self, computation: str, interval: int, number: int) -> Iterator[bytes] | None:
-        """Return a snapshot's bytes in chunks of any size, or None when there is none.
+        """Return a snapshot's bytes in pieces of any size, or None when there is none.
 
         Raises:
             StoreError: also while iterating; a collected snapshot may vanish in mid-read.

@@ -64,9 +64,9 @@ class MemorySnapshots:
     def __init__(self) -> None:
         self._slots: dict[Identity, bytes] = {}
 
-    def put(self, computation: str, interval: int, number: int, chunks: Iterable[bytes]) -> bool:
+    def put(self, computation: str, interval: int, number: int, pieces: Iterable[bytes]) -> bool:
         """See :meth:`millrace.store.Snapshots.put`."""
-        mine = b"".join(chunks)
+        mine = b"".join(pieces)
         return self._slots.setdefault((computation, interval, number), mine) is mine
 
     def read(self, computation: str, interval: int, number: int) -> Iterator[bytes] | None:

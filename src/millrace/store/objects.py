@@ -82,7 +82,7 @@ class ObjectSnapshots:
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
 
-    def put(self, computation: str, interval: int, number: int, chunks: Iterable[bytes]) -> bool:
+    def put(self, computation: str, interval: int, number: int, pieces: Iterable[bytes]) -> bool:
         """See :meth:`millrace.store.Snapshots.put`. Cost: a HEAD, and a PUT for each 8 MiB.
 
         Of two that put one snapshot at the same time both may be told that they did: the later one
@@ -91,7 +91,7 @@ class ObjectSnapshots:
         name = _slot("snapshots", computation, interval, number)
         if self._bucket.exists(name):
             return False
-        self._bucket.upload(name, chunks)
+        self._bucket.upload(name, pieces)
         return True
 
     def read(self, computation: str, interval: int, number: int) -> Iterator[bytes] | None:

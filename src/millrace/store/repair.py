@@ -155,11 +155,11 @@ class _Repairing:
         return 0
 
     def _load(self, number: int) -> int:
-        chunks = self._state.snapshots.read(*self._name, number)
+        pieces = self._state.snapshots.read(*self._name, number)
         where = f"{number} of {self.where}"
-        if chunks is None:
+        if pieces is None:
             raise DamagedStore(f"snapshot {where} has gone")
-        head, parts = decode_snapshot(chunks, where)
+        head, parts = decode_snapshot(pieces, where)
         if (head.computation, head.interval, head.number) != (*self._name, number):
             raise DamagedStore(f"snapshot {where} is in fact {head}")
         counted = 0

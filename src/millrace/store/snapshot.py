@@ -75,8 +75,8 @@ def encode_snapshot(head: SnapshotHead, rows: Iterable[Rows]) -> Iterator[bytes]
         head: What it is of.
         rows: All rows, ascending, in parts of about :data:`FRAME_BYTES`; a part becomes a frame.
 
-    >>> chunks = encode_snapshot(SnapshotHead("count", 0, 7, 99), [[(b"Va", b"1")], [(b"Vb", b"")]])
-    >>> head, rows = decode_snapshot(chunks, "snapshot 7")
+    >>> pieces = encode_snapshot(SnapshotHead("count", 0, 7, 99), [[(b"Va", b"1")], [(b"Vb", b"")]])
+    >>> head, rows = decode_snapshot(pieces, "snapshot 7")
     >>> head.number, [row for part in rows for row in part]
     (7, [(b'Va', b'1'), (b'Vb', b'')])
     """
@@ -108,19 +108,19 @@ def parts_of(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[Rows]:
 
 
 def decode_snapshot(
-    chunks: Iterable[bytes], where: str
+    pieces: Iterable[bytes], where: str
 ) -> tuple[SnapshotHead, Iterator[list[tuple[bytes, bytes]]]]:
     """Return what a snapshot is of, and its rows in parts; nothing is whole before the last part.
 
     Args:
-        chunks: Its bytes, in order, cut anywhere.
+        pieces: Its bytes, in order, cut anywhere.
         where: Its name, for messages.
 
     Raises:
         DamagedStore: It is truncated or altered; also while the rows are iterated.
         CheckpointMismatch: It is whole but of a newer format.
     """
-    source = _Source(chunks, where)
+    source = _Source(pieces, where)
     magic, version, complement = _HEADER.unpack(source.take(_HEADER.size, "header"))
     if magic != MAGIC or version ^ _COMPLEMENT != complement:
         raise source.damaged("header", f"{MAGIC!r} and a format")
@@ -165,18 +165,18 @@ def _frame(kind: bytes, index: int, payload: bytes) -> bytes:
 class _Source:
     """Chunks, taken by the number of bytes needed."""
 
-    def __init__(self, chunks: Iterable[bytes], where: str) -> None:
-        self._chunks = iter(chunks)
+    def __init__(self, pieces: Iterable[bytes], where: str) -> None:
+        self._pieces = iter(pieces)
         self._where = where
         self._buffer = bytearray()
         self._offset = 0
 
     def take(self, size: int, what: str) -> bytes:
         while len(self._buffer) < size:
-            chunk = next(self._chunks, None)
-            if chunk is None:
+            piece = next(self._pieces, None)
+            if piece is None:
                 raise self.damaged(what, f"{size} bytes", f"{len(self._buffer)}, and no more")
-            self._buffer += chunk
+            self._buffer += piece
         taken = bytes(self._buffer[:size])
         del self._buffer[:size]
         self._offset += size
@@ -196,7 +196,7 @@ class _Source:
             raise self.damaged("frame", "msgpack of its kind", str(error)) from error
 
     def exhausted(self) -> bool:
-        return not self._buffer and not any(self._chunks)
+        return not self._buffer and not any(self._pieces)
 
     def damaged(self, what: str, expected: str, found: str = "something else") -> DamagedStore:
         return DamagedStore(

@@ -112,8 +112,8 @@ def write_if_due(
         if not standing.position:
             return written
         head = SnapshotHead(computation, interval, standing.position, standing.chain)
-        chunks = _counted(encode_snapshot(head, _paced(view.everything(), pause)), written)
-        if snapshots.put(computation, interval, standing.position, chunks):
+        pieces = _counted(encode_snapshot(head, _paced(view.everything(), pause)), written)
+        if snapshots.put(computation, interval, standing.position, pieces):
             written.snapshots = 1
     cache.settle(standing.debt)
     return written
@@ -125,7 +125,7 @@ def _paced(parts: Iterator[Rows], pause: Callable[[], None]) -> Iterator[Rows]:
         yield part
 
 
-def _counted(chunks: Iterator[bytes], written: Written) -> Iterator[bytes]:
-    for chunk in chunks:
-        written.bytes += len(chunk)
-        yield chunk
+def _counted(pieces: Iterator[bytes], written: Written) -> Iterator[bytes]:
+    for piece in pieces:
+        written.bytes += len(piece)
+        yield piece

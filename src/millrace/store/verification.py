@@ -120,10 +120,10 @@ def verify_interval(
 
 def _read_snapshot(state: HardState, computation: str, interval: int, number: int) -> int:
     """Read all of a snapshot and return its chain."""
-    chunks = state.snapshots.read(computation, interval, number)
-    if chunks is None:
+    pieces = state.snapshots.read(computation, interval, number)
+    if pieces is None:
         raise StoreError("it has gone")
-    head, parts = decode_snapshot(chunks, str(number))
+    head, parts = decode_snapshot(pieces, str(number))
     for _ in parts:
         pass
     if (head.computation, head.interval, head.number) != (computation, interval, number):

@@ -69,7 +69,7 @@ class Arrivals:
         return len(self.keys)
 
     @classmethod
-    def together(cls, parts: Sequence[Arrivals]) -> Arrivals:
+    def concat(cls, parts: Sequence[Arrivals]) -> Arrivals:
         """Return several lots as one."""
         if len(parts) == 1:
             return parts[0]
@@ -82,7 +82,7 @@ class Arrivals:
             [name for part in parts for name in part.stream_names()],
             np.concatenate([part.origins for part in parts] or [empty]),
             np.concatenate([part.sequences for part in parts] or [empty]),
-            SourceIds.together([part.ids or SourceIds.none(len(part)) for part in parts])
+            SourceIds.concat([part.ids or SourceIds.none(len(part)) for part in parts])
             if any(part.ids is not None for part in parts)
             else None,
             np.concatenate(

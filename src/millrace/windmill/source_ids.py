@@ -109,7 +109,7 @@ class SourceIds:
         return cls(np.zeros((count, 2), dtype=np.uint64), np.full(count, -1, dtype=np.int64))
 
     @classmethod
-    def together(cls, parts: Sequence[SourceIds]) -> SourceIds:
+    def concat(cls, parts: Sequence[SourceIds]) -> SourceIds:
         """Return several lots as one."""
         return cls(
             np.concatenate([part.halves for part in parts]),

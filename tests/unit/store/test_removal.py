@@ -95,12 +95,12 @@ def test_snapshots_are_put_once_read_listed_and_removed(state: HardState) -> Non
 
 
 def test_a_snapshot_that_cannot_be_made_leaves_nothing(state: HardState) -> None:
-    def chunks():
+    def pieces():
         yield b"half"
         raise CheckpointUnwritable("no room")
 
     with pytest.raises(CheckpointUnwritable):
-        state.snapshots.put("count", 0, 3, chunks())
+        state.snapshots.put("count", 0, 3, pieces())
     assert state.snapshots.numbers("count") == {}
     assert state.snapshots.read("count", 0, 3) is None
 
@@ -108,8 +108,8 @@ def test_a_snapshot_that_cannot_be_made_leaves_nothing(state: HardState) -> None
 def test_a_snapshot_removed_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
     state = LocalHardState.create_or_open(tmp_path / "c", pipeline="p")
     state.snapshots.put("count", 0, 1, [b"x" * 3_000_000])
-    chunks = state.snapshots.read("count", 0, 1)
-    assert chunks is not None
-    begun = next(chunks)
+    pieces = state.snapshots.read("count", 0, 1)
+    assert pieces is not None
+    begun = next(pieces)
     state.snapshots.remove("count", 0, [1])
-    assert begun + b"".join(chunks) == b"x" * 3_000_000
+    assert begun + b"".join(pieces) == b"x" * 3_000_000

@@ -9,8 +9,8 @@ HEAD = SnapshotHead("count", 5, 7, 2**53 - 1)
 PARTS = [[(b"Va", b"1"), (b"Vb", b"")], [(b"Vc", b"x" * 100)]]
 
 
-def whole(chunks=None) -> tuple[SnapshotHead, list[tuple[bytes, bytes]]]:
-    head, parts = decode_snapshot(encode_snapshot(HEAD, PARTS) if chunks is None else chunks, "s")
+def whole(pieces=None) -> tuple[SnapshotHead, list[tuple[bytes, bytes]]]:
+    head, parts = decode_snapshot(encode_snapshot(HEAD, PARTS) if pieces is None else pieces, "s")
     return head, [row for part in parts for row in part]
 
 
@@ -20,8 +20,8 @@ DATA = b"".join(encode_snapshot(HEAD, PARTS))
 def test_rows_come_back_however_the_bytes_are_cut() -> None:
     rows = [row for part in PARTS for row in part]
     for size in (1, 7, len(DATA)):
-        chunks = [DATA[start : start + size] for start in range(0, len(DATA), size)]
-        assert whole(chunks) == (HEAD, rows)
+        pieces = [DATA[start : start + size] for start in range(0, len(DATA), size)]
+        assert whole(pieces) == (HEAD, rows)
 
 
 def test_a_snapshot_of_nothing() -> None:

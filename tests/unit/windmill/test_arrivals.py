@@ -106,10 +106,8 @@ def test_intervals_without_records_do_not_appear():
 
 
 def test_several_lots_are_one():
-    together = Arrivals.together(
-        [arrivals((5, b"sk", 2, 0)), arrivals(), arrivals((5, b"sk", 1, 0))]
-    )
+    together = Arrivals.concat([arrivals((5, b"sk", 2, 0)), arrivals(), arrivals((5, b"sk", 1, 0))])
 
     assert len(together) == 2
     assert cut(together)[0] == [(b"sk", [0, 0])]
-    assert len(Arrivals.together([])) == 0
+    assert len(Arrivals.concat([])) == 0

@@ -53,7 +53,7 @@ class Lifted:
         return Lifted(taken, positions[self.first], self.partials)
 
     @classmethod
-    def together(cls, parts: list[Lifted]) -> Lifted:
+    def concat(cls, parts: list[Lifted]) -> Lifted:
         """Return several that took different ones of the same records as one."""
         return cls(
             np.logical_or.reduce([part.taken for part in parts]),
@@ -204,7 +204,7 @@ class Lift:
             )
             if lifted is not None:
                 made.append(lifted.at(np.flatnonzero(there), len(picked)))
-        return Lifted.together(made) if made else None
+        return Lifted.concat(made) if made else None
 
     def _folded(
         self, values: Column, starts: npt.NDArray[np.intp], names: list[bytes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from millrace.model.state import BagState, StateCell
+from millrace.model.state import BagState, StateDescriptor
 from millrace.windmill import rows
 from millrace.windmill.cells.bound import Bound
 from millrace.windmill.key_rows import KeyRows
@@ -14,7 +14,7 @@ from millrace.windmill.key_rows import KeyRows
 class BoundBag(Bound, BagState[Any]):
     """A BagState with a key under it: each commit adds one block of items, reading none."""
 
-    def __init__(self, cell: StateCell, index: int, key_rows: KeyRows) -> None:
+    def __init__(self, cell: StateDescriptor, index: int, key_rows: KeyRows) -> None:
         self.__dict__.update(cell.__dict__)
         self._rows = key_rows
         self._cell = rows.BYTE[index]

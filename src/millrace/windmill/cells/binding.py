@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace.model.errors import InvariantViolation
-from millrace.model.state import BagState, CombiningState, MapState, StateCell, ValueState
+from millrace.model.state import BagState, CombiningState, MapState, StateDescriptor, ValueState
 from millrace.windmill.cells.bags import BoundBag
 from millrace.windmill.cells.maps import BoundMap
 from millrace.windmill.cells.scalars import BoundCombining, BoundValue, Scalar, Scalars
@@ -26,7 +26,7 @@ class Cells:
         collections: The others.
     """
 
-    def __init__(self, declared: Mapping[str, StateCell], key_rows: KeyRows) -> None:
+    def __init__(self, declared: Mapping[str, StateDescriptor], key_rows: KeyRows) -> None:
         self.by_name: dict[str, Any] = {}
         self.scalars: Scalar | Scalars | None = None
         self.collections: list[BoundMap | BoundBag] = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from millrace.model.errors import AccumulatorRefused, CoderError
-from millrace.model.state import StateCell
+from millrace.model.state import StateDescriptor
 
 
-class Bound(StateCell):
+class Bound(StateDescriptor):
     """A cell bound to a machine: a copy of its declaration."""
 
     def _encoded(self, value: Any, where: str = "") -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, encode_key
-from millrace.model.state import MapState, StateCell
+from millrace.model.state import MapState, StateDescriptor
 from millrace.windmill import rows
 from millrace.windmill.cells.bound import Bound
 from millrace.windmill.key_rows import KeyRows
@@ -22,7 +22,7 @@ _UNREAD: Any = object()
 class BoundMap(Bound, MapState[Any]):
     """A MapState with a key under it: entries read so far, and entries changed."""
 
-    def __init__(self, cell: StateCell, index: int, key_rows: KeyRows) -> None:
+    def __init__(self, cell: StateDescriptor, index: int, key_rows: KeyRows) -> None:
         self.__dict__.update(cell.__dict__)
         self._rows = key_rows
         self._cell = rows.BYTE[index]

@@ -9,7 +9,7 @@ import msgspec
 
 from millrace.model.coder import MsgpackCoder
 from millrace.model.errors import CoderError
-from millrace.model.state import CombiningState, StateCell, ValueState
+from millrace.model.state import CombiningState, StateDescriptor, ValueState
 from millrace.windmill import rows
 from millrace.windmill.cells.bound import Bound
 from millrace.windmill.key_rows import KeyRows
@@ -18,7 +18,7 @@ from millrace.windmill.key_rows import KeyRows
 class _BoundScalar(Bound):
     """What value and combining cells share: one value in the key's row of values."""
 
-    def _bind(self, cell: StateCell) -> None:
+    def _bind(self, cell: StateDescriptor) -> None:
         self.__dict__.update(cell.__dict__)
         self._encode: Callable[[Any], bytes] = cell.coder.encode
         self._decode: Callable[[bytes], Any] = cell.coder.decode
@@ -69,7 +69,7 @@ class _BoundScalar(Bound):
 class BoundValue(_BoundScalar, ValueState[Any]):
     """A ValueState with a key under it."""
 
-    def __init__(self, cell: StateCell) -> None:
+    def __init__(self, cell: StateDescriptor) -> None:
         self._bind(cell)
 
     def get(self, default: Any = None) -> Any:
@@ -94,7 +94,7 @@ class BoundValue(_BoundScalar, ValueState[Any]):
 class BoundCombining(_BoundScalar, CombiningState[Any]):
     """A CombiningState with a key under it."""
 
-    def __init__(self, cell: StateCell) -> None:
+    def __init__(self, cell: StateDescriptor) -> None:
         self._bind(cell)
 
     def add(self, item: Any) -> None:
