@@ -1,7 +1,7 @@
 """Millrace: MillWheel's programming model on Apache Spark."""
 
 from millrace import testing
-from millrace.dataflow.aggregations import CombineFn
+from millrace.dataflow.aggregations import CombineFn, VectorFold
 from millrace.dataflow.strategy import (
     ACCUMULATING,
     ACCUMULATING_AND_RETRACTING,
@@ -132,6 +132,7 @@ __all__ = [
     "Timer",
     "Trigger",
     "ValueState",
+    "VectorFold",
     "WatermarkColumn",
     "Window",
     "WindowFn",

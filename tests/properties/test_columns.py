@@ -11,13 +11,15 @@ import millrace as mr
 from millrace.dataflow.aggregations import Count, Max, Mean, Min, Sum
 from millrace.dataflow.columns import sessions as columns_of_sessions
 from millrace.dataflow.columns import windows as columns_of_windows
-from millrace.dataflow.grouping import GroupByKeyAndWindow
+from millrace.dataflow.grouping_operator import GroupingOperator
 
 windows = st.sampled_from(
     [
         mr.FixedWindows(20),
         mr.FixedWindows(20, offset=7),
         mr.FixedWindows(15, phase_shift=True),
+        mr.SlidingWindows(20, 5),
+        mr.SlidingWindows(25, 10, offset=3),
         mr.Sessions(4),
         mr.Sessions(9),
         mr.Sessions(15),
@@ -96,6 +98,10 @@ def run(
     [("watermark", 30), ("records", [("a", 1, 5), ("a", None, 5), ("a", 1, 25), ("a", 1, 31)])],
     mr.FixedWindows(20), Sum(), mr.AtWatermark(), mr.DISCARDING, Any,
 )  # fmt: skip
+@example(  # late in some of its windows only, and refused
+    [("watermark", 30), ("records", [("a", n, at) for n in (1, None) for at in (5, 18, 24, 33)])],
+    mr.SlidingWindows(20, 5), Sum(), mr.AtWatermark(), mr.DISCARDING, Any,
+)  # fmt: skip
 def test_panes_and_counts_are_the_same(
     lift: bool, script: Any, window_fn: Any, combine: Any, trigger: Any, mode: Any, format: Any
 ) -> None:
@@ -145,7 +151,7 @@ def compare(
         columns = run(script, window_fn, combine, how, format, lift)
     event(f"{bool(columns[0])} panes")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GroupByKeyAndWindow, "columnar", lambda *_: None)
+        patch.setattr(GroupingOperator, "columnar", lambda *_: None)
         by_key = run(script, window_fn, combine, how, format, lift=False)
 
     assert columns == by_key

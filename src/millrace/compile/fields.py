@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from millrace.compile.publishers import Publisher
-from millrace.dataflow.aggregations import Top
 from millrace.dataflow.fanout import CombineByPart
 from millrace.dataflow.formats import plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
@@ -83,10 +82,9 @@ def _choices(pipeline: Pipeline) -> Iterator[_Choice]:
         if not isinstance(computation, GroupByKeyAndWindow | CombineByPart):
             continue
         value, combine = computation.value, computation.combine
-        chosen = combine.key if value is None and isinstance(combine, Top) else value
-        if isinstance(chosen, str):
-            who = f"the aggregation {name!r} takes its values from"
-            yield from (_Choice(who, stream, chosen) for stream in computation.inputs)
+        fields = combine.reads if value is None else (value,) if isinstance(value, str) else ()
+        who = f"the aggregation {name!r} takes its values from"
+        yield from (_Choice(who, stream, f) for stream in computation.inputs for f in fields)
     whats = {"key_by": "keys", "with_timestamps": "event times"}
     for step in pipeline.steps:
         if step.kind in whats and isinstance(step.function, ByFields):

@@ -23,7 +23,7 @@ from millrace.model.state import CombiningState, StateDescriptor
 from millrace.model.stream import Step
 from millrace.model.time import format_duration
 
-_COLUMNS: Final = "columns, all keys together"
+_COLUMNS: Final = "columns of accumulators, all keys together"
 _BY_KEY: Final = "rows, key by key"
 
 

@@ -14,7 +14,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from millrace.dataflow.aggregations import CombineFn, Group
+from millrace.dataflow.aggregations import CombineFn
 from millrace.dataflow.blame import blame
 from millrace.dataflow.formats import field_type, picker, plain_format
 from millrace.dataflow.operator import Operator
@@ -174,11 +174,8 @@ def check(windowing: Windowing, combine: CombineFn, fanout: int) -> None:
             f"fanout={fanout!r}: expected into how many parts to split each key, an int from 2 to "
             f"{LARGEST}."
         )
-    if isinstance(combine, Group):
-        raise PipelineError(
-            "group(fanout=...): a list of all values is no shorter in parts, and the order of "
-            "arrival would be lost. Leave fanout out."
-        )
+    if combine.whole is not None:
+        raise PipelineError(f"{combine!r} with fanout: {combine.whole}. Leave fanout out.")
     _check_trigger(windowing.trigger)
 
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from millrace.dataflow.aggregations import Count, Mean, Recomputed, Sum
-from millrace.dataflow.columns import SessionColumns, WindowColumns, foldable
-from millrace.dataflow.formats import picker, plain_format
+from millrace.dataflow.aggregations import Recomputed
+from millrace.dataflow.columns import columns_of
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.dataflow.lifting import Lift, lift_of
 from millrace.dataflow.operator import Operator
-from millrace.dataflow.partial import PartialCoder
 from millrace.dataflow.strategy import AccumulationMode, OutputTime
-from millrace.dataflow.triggers.watermark import AtWatermark
-from millrace.dataflow.triggers.watermark_only import WatermarkOnly, runner
 from millrace.dataflow.values import text
-from millrace.dataflow.windows import FixedWindows, Sessions
+from millrace.model.bundle import Columns
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
@@ -92,31 +88,9 @@ class GroupingOperator(Operator):
         """Return how senders combine values, or why they do not."""
         return lift_of(self._grouping, coder)
 
-    def columnar(self, formats: Mapping[str, Coder]) -> WindowColumns | SessionColumns | None:
+    def columnar(self, formats: Mapping[str, Coder]) -> Columns | None:
         """Return how windows are kept as columns, if each emits one pane and is then over."""
-        grouping, how = self._grouping, self._grouping.windowing
-        plain = (
-            isinstance(runner(how.trigger), WatermarkOnly)
-            and not how.allowed_lateness_us
-            and how.output_time is OutputTime.END_OF_WINDOW
-            and foldable(grouping.combine)
-            and not any(isinstance(c, PanedCoder | PartialCoder) for c in formats.values())
-        )
-        if not plain:
-            return None
-        ((_, coder),) = formats.items()
-        kind = grouping.kind_of([coder])
-        # Any number can be summed, and nothing else; the smallest may be of anything.
-        numbers = (int, float, Any) if type(grouping.combine) in (Sum, Mean) else (int, float)
-        if type(grouping.combine) is not Count and kind not in numbers:
-            return None
-        pick, name = picker(grouping.value, plain_format(coder)), repr(AtWatermark())
-        window_fn = how.window_fn
-        if type(window_fn) is FixedWindows:
-            return WindowColumns(grouping.combine, pick, name, grouping.output, window_fn)
-        if type(window_fn) is Sessions:
-            return SessionColumns(grouping.combine, pick, name, grouping.output, window_fn)
-        return None
+        return columns_of(self._grouping, list(formats.values()))
 
     def shown_tag(self, tag: Any) -> Any:
         """Return whose timer it is: the window, if there still is one."""

@@ -8,8 +8,12 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from millrace.dataflow.windows.sessions import Sessions
-from millrace.dataflow.windows.window_fn import WindowFn, checked_merge, end_us
+from millrace.dataflow.windows.window_fn import (
+    WindowFn,
+    checked_merge,
+    end_us,
+    joins_overlapping,
+)
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
 
@@ -42,8 +46,8 @@ class Merging:
     def __init__(self, window_fn: WindowFn) -> None:
         self._window_fn = window_fn
         earlier = getattr(window_fn, "earlier", window_fn)
-        # Sessions merge where they overlap, so only the neighbours of a new one need be looked at.
-        self._overlapping = type(earlier) is Sessions
+        # Then only the neighbours of a new one need be looked at.
+        self._overlapping = joins_overlapping(earlier)
 
     def with_window(self, active: list[Active], window: Window) -> list[Merge]:
         """Return the merges that a new window makes; that of the window itself comes last.

@@ -35,3 +35,24 @@ def text(value: Any) -> str:
     if callable(value) and hasattr(value, "__qualname__"):
         return str(value.__qualname__)
     return _ADDRESS.sub("", repr(value))
+
+
+def last_word(kind: type, one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Return whether a class defines ``one`` of its methods no further up than the ``other``.
+
+    A class that defines how it does a thing one by one anew inherits the way to do many at once of
+    something else.
+
+    >>> class A:
+    ...     def many(self): ...
+    >>> class B(A):
+    ...     def one(self): ...
+    >>> last_word(A, ("many",), ("one",)), last_word(B, ("many",), ("one",))
+    (True, False)
+    """
+    for base in kind.__mro__:
+        if any(name in vars(base) for name in one):
+            return True
+        if any(name in vars(base) for name in other):
+            return False
+    return False

@@ -106,8 +106,8 @@ def grouped(**how: Any) -> mr.Pipeline:
         ({"mode": mr.ACCUMULATING}, "'mode': was DISCARDING, is ACCUMULATING now"),
         (
             {"allowed_lateness": 5},
-            "its windows are kept as columns, all keys together, and would be as rows, key by key "
-            "now, by its windows, trigger, lateness, output time and values",
+            "its windows are kept as columns of accumulators, all keys together, and would be as "
+            "rows, key by key now, by its windows, trigger, lateness, output time and values",
         ),
     ],
 )
@@ -163,8 +163,8 @@ def test_a_percentile_changes_only_how_groupings_before_it_are_kept() -> None:
 
     assert said(without, sums(Watches, Waits)) == []
     assert said(without, sums(Waits, Watches)) == [
-        "computation 'sums': its windows are kept as columns, all keys together, and would be as "
-        "rows, key by key now: 'A' waits for percentiles of its work"
+        "computation 'sums': its windows are kept as columns of accumulators, all keys together, "
+        "and would be as rows, key by key now: 'A' waits for percentiles of its work"
     ]
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 import millrace as mr
-from millrace.dataflow.columns import WindowColumns, windows
+from millrace.dataflow.columns import windows
+from millrace.dataflow.columns.windows import WindowColumns
 from millrace.model.bundle import Bundle, Done, Keyed, Stored
 from millrace.windmill import rows
 

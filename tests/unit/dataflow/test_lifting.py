@@ -71,3 +71,22 @@ def test_lifting_that_cannot_be_is_refused_when_asked_for() -> None:
     keyed.window(mr.FixedWindows(10), lift=True).group("value").to("lists")
     with pytest.raises(PipelineError, match=r"window\(lift=True\), and cannot be lifted: Group"):
         p.build()
+
+
+@pytest.mark.parametrize("values", [range(60), [str(n % 7) * 40 for n in range(60)]], ids=repr)
+def test_a_count_of_bytes_goes_with_different_values(values: Any) -> None:
+    def run(lift: bool) -> tuple[list[Any], dict[str, int]]:
+        p = mr.Pipeline("bytes")
+        keyed = p.inject("elements", format=dict).key_by("key")
+        trigger = mr.Repeat(mr.AfterBytes(1_000_000))
+        windowed = keyed.window(mr.FixedWindows(100), trigger=trigger, lift=True)
+        windowed.distinct("value").to("n")
+        with mr.testing.Harness(p, lift=lift) as h:
+            h.inject("elements", [({"key": "a", "value": value}, 5) for value in values])
+            h.advance_watermark("elements", 100)
+            return [out.value for out in h.outputs("n")], h.counters("n").counted
+
+    single, lifted = run(lift=False), run(lift=True)
+
+    assert lifted[0] == single[0] == [len(set(values))]
+    assert lifted[1] == {"lifted": 60}

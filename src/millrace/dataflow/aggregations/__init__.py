@@ -6,6 +6,7 @@ from millrace.dataflow.aggregations.extremes import Max, Min, Top
 from millrace.dataflow.aggregations.group import Group
 from millrace.dataflow.aggregations.numeric import Count, Mean, Sum
 from millrace.dataflow.aggregations.sketches import ApproximateDistinct, ApproximateQuantiles
+from millrace.dataflow.aggregations.vector import VectorFold
 
 __all__ = [
     "ApproximateDistinct",
@@ -21,5 +22,6 @@ __all__ = [
     "Recomputed",
     "Sum",
     "Top",
+    "VectorFold",
     "combine",
 ]

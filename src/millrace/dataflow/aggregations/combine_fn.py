@@ -5,10 +5,13 @@ Source: Dataflow patent, "Aggregation API 200" and "uncombine"; MillWheel 4.4, c
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from millrace.dataflow.values import Value
 from millrace.model.errors import PipelineError
+
+if TYPE_CHECKING:
+    from millrace.dataflow.aggregations.vector import Vector
 
 
 class CombineFn(Value):
@@ -47,6 +50,9 @@ class CombineFn(Value):
     #: Whether ``uncombine`` works on an accumulator that the value is not in, as a difference does.
     inverts: ClassVar[bool] = False
 
+    #: Why the values of a key must not be combined in parts, by ``fanout``; None if they may be.
+    whole: ClassVar[str | None] = None
+
     def create(self) -> Any:
         """Return the accumulator of no values."""
         raise NotImplementedError(f"{type(self).__name__} has no create")
@@ -71,6 +77,18 @@ class CombineFn(Value):
     def uncombines(self) -> bool:
         """Whether a value can be taken out again."""
         return type(self).uncombine is not CombineFn.uncombine
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns of a value that it goes by, by name."""
+        return ()
+
+    def vector(self, values: Any) -> Vector | str:
+        """Return how whole columns of values of a type are folded, or why they are not.
+
+        See :class:`~millrace.dataflow.aggregations.VectorFold`.
+        """
+        return f"{self!r} folds values one by one: it is no mr.VectorFold"
 
     def accumulator_type(self, value: Any) -> Any:
         """Return the type of the accumulator for values of a type; Any if that is not known."""

@@ -8,9 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from millrace.dataflow.aggregations.combine_fn import CombineFn, without
 from millrace.dataflow.aggregations.numeric import number
+from millrace.dataflow.aggregations.ordered import Ordered
+from millrace.dataflow.aggregations.vector import Mask, Starts, Vector, for_numbers
 from millrace.model.errors import PipelineError
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -50,6 +55,10 @@ class Distinct(CombineFn):
         """Return how many values are there."""
         return sum(n > 0 for n in accumulator.values())
 
+    def vector(self, values: Any) -> Vector:
+        """Return how integers, text and bytes are counted."""
+        return _Counted()
+
     def result_type(self, value: Any) -> Any:
         """Return int."""
         return int
@@ -62,6 +71,32 @@ class Distinct(CombineFn):
         else:
             del accumulator[encoded]
         return accumulator
+
+
+class _Counted:
+    """The vector form of Distinct."""
+
+    needs_values = True
+
+    def usable(self, values: pa.Array) -> Mask | None:
+        """Return which values can be told apart as Arrow does: floats cannot, 0.0 is -0.0."""
+        kind = values.type
+        if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind):
+            return values.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+        return None
+
+    def accumulators(self, values: pa.Array, starts: Starts) -> list[dict[bytes, int]]:
+        """Return the encoded values of each segment, and how often each is there."""
+        coded = pc.dictionary_encode(values)
+        codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        names = [_encode(name) for name in coded.dictionary.to_pylist()]
+        segments = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(codes)))
+        pairs, counts = np.unique(segments * len(names) + codes, return_counts=True)
+        made: list[dict[bytes, int]] = [{} for _ in range(len(starts))]
+        of, what = np.divmod(pairs, len(names))
+        for segment, code, count in zip(of.tolist(), what.tolist(), counts.tolist(), strict=True):
+            made[segment][names[code]] = count
+        return made
 
 
 class Quantiles(CombineFn):
@@ -105,6 +140,10 @@ class Quantiles(CombineFn):
             return [None for _ in self.at]
         last = len(accumulator) - 1
         return [accumulator[min(last, max(0, math.ceil(q * (last + 1)) - 1))] for q in self.at]
+
+    def vector(self, values: Any) -> Vector | str:
+        """Return how the numbers of segments are sorted."""
+        return for_numbers(self, Ordered(), values)
 
     def result_type(self, value: Any) -> Any:
         """Return the type of a list of the numbers' own type."""

@@ -6,12 +6,21 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from millrace.dataflow.aggregations.combine_fn import CombineFn
+from millrace.dataflow.aggregations.ordered import Ordered
+from millrace.dataflow.aggregations.vector import (
+    Column,
+    Vector,
+    VectorFold,
+    for_numbers,
+)
 from millrace.dataflow.formats import picker
 from millrace.model.errors import PipelineError
 
 
-class _Extreme(CombineFn):
+class _Extreme(VectorFold):
     """What Min and Max share: the accumulator is the value, or None before the first."""
 
     _what = ""
@@ -42,6 +51,10 @@ class _Extreme(CombineFn):
         """Return the value; None if there was none."""
         return accumulator
 
+    def of(self, values: Column) -> tuple[Column]:
+        """Return the values."""
+        return (values,)
+
     def accumulator_type(self, value: Any) -> Any:
         """Return the values' type, or None."""
         return Any if value is Any else value | None
@@ -59,6 +72,7 @@ class Min(_Extreme):
     """
 
     _what = "min"
+    folds = (np.minimum,)
 
     def _better(self, value: Any, than: Any) -> bool:
         return bool(value < than)
@@ -72,6 +86,7 @@ class Max(_Extreme):
     """
 
     _what = "max"
+    folds = (np.maximum,)
 
     def _better(self, value: Any, than: Any) -> bool:
         return bool(value > than)
@@ -111,6 +126,17 @@ class Top(CombineFn):
     def extract(self, accumulator: list[Any]) -> list[Any]:
         """Return the values, the largest first; of equal ones the one that came first."""
         return list(accumulator)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The column to compare, if it is one."""
+        return (self.key,) if isinstance(self.key, str) else ()
+
+    def vector(self, values: Any) -> Vector | str:
+        """Return how the largest numbers of segments are found; not where a key is compared."""
+        if self.key is not None:
+            return f"{self!r} compares by a key"
+        return for_numbers(self, Ordered(self.n), values)
 
     def accumulator_type(self, value: Any) -> Any:
         """Return the type of the list."""

@@ -14,6 +14,8 @@ class Group(CombineFn):
     ['a', 'b']
     """
 
+    whole = "a list of all values is no shorter in parts, and the order of arrival would be lost"
+
     def create(self) -> list[Any]:
         """Return no values."""
         return []
@@ -35,6 +37,10 @@ class Group(CombineFn):
     def extract(self, accumulator: list[Any]) -> list[Any]:
         """Return the list."""
         return list(accumulator)
+
+    def vector(self, values: Any) -> str:
+        """Return why values are not combined beforehand."""
+        return f"{self!r} keeps every value, in order of arrival"
 
     def accumulator_type(self, value: Any) -> Any:
         """Return the type of the list."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.dataflow.aggregations.combine_fn import CombineFn
+import numpy as np
+
+from millrace.dataflow.aggregations.vector import Column, VectorFold
 from millrace.model.errors import PipelineError
 
 
-class Sum(CombineFn):
+class Sum(VectorFold):
     """The sum of numbers; 0 for none.
 
     >>> Sum().uncombine(Sum().add(5, 3), 5)
@@ -17,6 +19,8 @@ class Sum(CombineFn):
 
     accumulator = int | float
     inverts = True
+    folds = (np.add,)
+    numbers_only = True
 
     def create(self) -> int:
         """Return 0."""
@@ -40,12 +44,16 @@ class Sum(CombineFn):
         """Return the sum."""
         return accumulator
 
+    def of(self, values: Column) -> tuple[Column]:
+        """Return the values."""
+        return (values,)
+
     def result_type(self, value: Any) -> Any:
         """Return the numbers' own type."""
         return value if value in (int, float) else Any
 
 
-class Count(CombineFn):
+class Count(VectorFold):
     """How many values there are.
 
     >>> Count().add(0, "anything")
@@ -54,6 +62,8 @@ class Count(CombineFn):
 
     accumulator = int
     inverts = True
+    folds = (np.add,)
+    needs_values = False
 
     def create(self) -> int:
         """Return 0."""
@@ -75,12 +85,16 @@ class Count(CombineFn):
         """Return the count."""
         return accumulator
 
+    def of(self, values: Column) -> tuple[Column]:
+        """Return 1 for each."""
+        return (np.ones(len(values), np.int64),)
+
     def result_type(self, value: Any) -> Any:
         """Return int."""
         return int
 
 
-class Mean(CombineFn):
+class Mean(VectorFold):
     """The arithmetic mean of numbers, a float; None for none.
 
     >>> Mean().extract(Mean().add(Mean().add(Mean().create(), 1), 2))
@@ -89,6 +103,8 @@ class Mean(CombineFn):
 
     accumulator = tuple[int | float, int]
     inverts = True
+    folds = (np.add, np.add)
+    numbers_only = True
 
     def create(self) -> tuple[int, int]:
         """Return sum and count of nothing."""
@@ -112,6 +128,10 @@ class Mean(CombineFn):
         """Return the quotient."""
         total, count = accumulator
         return total / count if count else None
+
+    def of(self, values: Column) -> tuple[Column, Column]:
+        """Return the values, and 1 for each."""
+        return values, np.ones(len(values), np.int64)
 
     def result_type(self, value: Any) -> Any:
         """Return float, or None for no values."""

@@ -24,6 +24,8 @@ _HLL_LG_K = 12
 #: About 4 kB; ranks are within some 0.5% in the middle, and much closer at both ends.
 _TDIGEST_K = 200
 
+_BY_MERGES = "the estimate of {!r} depends on what was merged with what"
+
 
 class ApproximateDistinct(CombineFn):
     """About how many different values there are, by HyperLogLog, in 2 kB.
@@ -57,6 +59,10 @@ class ApproximateDistinct(CombineFn):
     def accumulator_type(self, value: Any) -> Any:
         """Return the sketch's coder."""
         return SketchCoder("hll_sketch")
+
+    def vector(self, values: Any) -> str:
+        """Return why values are not combined beforehand."""
+        return _BY_MERGES.format(self)
 
     def result_type(self, value: Any) -> Any:
         """Return int."""
@@ -100,6 +106,10 @@ class ApproximateQuantiles(CombineFn):
     def accumulator_type(self, value: Any) -> Any:
         """Return the digest's coder."""
         return SketchCoder("tdigest_double")
+
+    def vector(self, values: Any) -> str:
+        """Return why values are not combined beforehand."""
+        return _BY_MERGES.format(self)
 
     def result_type(self, value: Any) -> Any:
         """Return the type of the list."""

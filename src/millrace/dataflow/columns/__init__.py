@@ -6,12 +6,11 @@ by key when others come: each bundle leaves chunks, all keys together, and the p
 chunks. That costs a few rows for each bundle, where a row and a timer for each key cost ten times
 as much and more when keys are many and elements of one few.
 
-The panes are those of :class:`~millrace.dataflow.grouping.GroupByKeyAndWindow`, which says when a
-grouping is that plain.
+The panes are those of :class:`~millrace.dataflow.grouping.GroupByKeyAndWindow`. When a grouping is
+that plain says :mod:`millrace.dataflow.columns.plan`; what its aggregation and its windows do to
+columns they say themselves.
 """
 
-from millrace.dataflow.columns.numbers import foldable
-from millrace.dataflow.columns.sessions import SessionColumns
-from millrace.dataflow.columns.windows import WindowColumns
+from millrace.dataflow.columns.plan import columns_of
 
-__all__ = ["SessionColumns", "WindowColumns", "foldable"]
+__all__ = ["columns_of"]

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.dataflow.aggregations import CombineFn
-from millrace.dataflow.columns.numbers import Ints, Mask
+from millrace.dataflow.aggregations import VectorFold
+from millrace.dataflow.windows.vector import Ints
+from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.bundle import Done
 from millrace.model.pane import Pane, Window
 
@@ -17,23 +18,25 @@ class PlainGrouping:
     """What is computed, and how its panes are called.
 
     Attributes:
-        combine: Of the grouping; :func:`~millrace.dataflow.columns.foldable`.
+        fold: Of the grouping.
         pick: Chooses the value to aggregate of an element.
         trigger: The trigger that fires, as text.
         output: Output stream.
+        window_fn: Of the grouping; one that assigns columns.
     """
 
-    combine: CombineFn
+    fold: VectorFold
     pick: Callable[[Any], Any]
     trigger: str
     output: str
+    window_fn: WindowFn
 
     def __repr__(self) -> str:
         return "columns"
 
-    def _count(self, done: Done, elements: Ints, kept: Mask, partials: list[int]) -> None:
-        """Count the elements that are dropped, and those that came combined."""
-        counts = {"dropped_late": elements[~kept].sum(), "lifted": elements[partials].sum()}
+    def _count(self, done: Done, dropped: Ints, lifted: Ints) -> None:
+        """Count elements that are dropped, and those that came combined."""
+        counts = {"dropped_late": dropped.sum(), "lifted": lifted.sum()}
         done.counted.update({name: int(count) for name, count in counts.items() if count})
 
     def _pane(self, window: Window, wall_time_us: int) -> Pane:

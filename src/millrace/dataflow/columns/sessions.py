@@ -20,20 +20,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from millrace.dataflow.columns.numbers import (
-    DTYPES,
-    Ints,
-    Mask,
-    fits,
-    fold_of,
-    folded,
-    numbers_of,
-    results,
-    too_large,
-    weights,
-)
+from millrace.dataflow.aggregations.vector import Mask, joined
+from millrace.dataflow.columns.accumulators import Accumulators, too_large
+from millrace.dataflow.columns.elements import brought, weights
 from millrace.dataflow.columns.plain import PlainGrouping
-from millrace.dataflow.windows import Sessions
+from millrace.dataflow.windows.vector import Ints, overlaps
+from millrace.dataflow.windows.window_fn import assigned_columns
 from millrace.model.bundle import Bundle, Done, Emitted, Keyed, Stored
 from millrace.model.pane import Window
 from millrace.model.time import MAX_TIMESTAMP
@@ -51,33 +43,30 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True):
     """Stretches of activity, as columns of equal length, by hash.
 
     Attributes:
-        kind: ``i`` if the numbers are integers, ``f`` if floats.
+        kinds: Of the columns of the accumulators.
         hashes: Of the keys, 8 bytes each, little-endian as are the next.
         keys: Encoded.
         starts: When each begins, microseconds.
-        ends: When each ends: a gap after its last element.
-        numbers: What the values were folded to.
-        counts: How many values.
+        ends: When each ends: for sessions, a gap after the last element.
+        columns: The accumulators.
     """
 
-    kind: str
+    kinds: str
     hashes: bytes
     keys: list[bytes]
     starts: bytes
     ends: bytes
-    numbers: bytes
-    counts: bytes
+    columns: list[bytes]
 
 
 class _Stretches(NamedTuple):
-    """Stretches in memory; the numbers are Python's where integers and floats meet."""
+    """Stretches in memory."""
 
     keys: list[bytes]
     hashes: npt.NDArray[np.uint64]
     starts: Ints
     ends: Ints
-    numbers: npt.NDArray[Any]
-    counts: Ints
+    accumulators: Accumulators
 
     def take(self, chosen: npt.NDArray[np.intp]) -> _Stretches:
         return _Stretches(
@@ -85,20 +74,13 @@ class _Stretches(NamedTuple):
             self.hashes[chosen],
             self.starts[chosen],
             self.ends[chosen],
-            self.numbers[chosen],
-            self.counts[chosen],
+            self.accumulators.take(chosen),
         )
 
 
 @dataclass(frozen=True, repr=False)
 class SessionColumns(PlainGrouping):
-    """Folds bundles and chunks into sessions.
-
-    Attributes:
-        window_fn: Of the grouping.
-    """
-
-    window_fn: Sessions
+    """Folds bundles and chunks into sessions."""
 
     def run(self, bundle: Bundle) -> Done:
         """Return the sessions that are over, and chunks of the others."""
@@ -118,36 +100,38 @@ class SessionColumns(PlainGrouping):
 
     def _absorb(self, records: Keyed, bundle: Bundle, done: Done) -> list[_Stretches]:
         """Return the stretches of a bundle's records."""
-        starts = np.array(records.timestamps, dtype=np.int64)
-        ends = starts + self.window_fn.gap_us
+        at_us = np.array(records.timestamps, dtype=np.int64)
+        hashes = records.hashes[records.key_of]
+        _, starts, ends = assigned_columns(self.window_fn, at_us, hashes)
         elements, partials = weights(records.values)
+        if partials:
+            starts, ends = starts.copy(), ends.copy()
         for n in partials:
             window = records.values[n].window
             starts[n], ends[n] = window.start, window.end
         kept = ends > bundle.low_watermark_before_us
-        pick, values = self.pick, records.values
-        numbers, done.refused = numbers_of(self.combine, pick, values, np.ones_like(kept))
+        fold, pick, values = self.fold, self.pick, records.values
+        parts, done.refused = brought(fold, pick, values, np.ones_like(kept))
         if not kept.all():
             stored = list(bundle.stored(MAX_TIMESTAMP))
             self._rescue(records, stored, starts, ends, kept, done.refused)
             if done.refused:  # but not what is dropped
-                numbers, done.refused = numbers_of(self.combine, pick, values, kept)
-        self._count(done, elements, kept, partials)
-        kept[list(done.refused)] = False
-        floats = np.array([type(number) is float for number in numbers], dtype=bool)
+                parts, done.refused = brought(fold, pick, values, kept)
+        taken = np.ones(len(kept), dtype=bool)
+        taken[list(done.refused)] = False
+        self._count(done, elements[~kept & taken], elements[partials])
         made = []
-        for kind, chosen in (("i", kept & ~floats), ("f", kept & floats)):
-            positions = np.flatnonzero(chosen)
-            if not len(positions):
+        for part in parts:
+            chosen = np.flatnonzero(kept[part.positions] & taken[part.positions])
+            if not len(chosen):
                 continue
-            key_of = records.key_of[positions]
+            positions = part.positions[chosen]
             some = _Stretches(
-                [records.keys[key] for key in key_of.tolist()],
-                records.hashes[key_of],
+                [records.keys[key] for key in records.key_of[positions].tolist()],
+                hashes[positions],
                 starts[positions],
                 ends[positions],
-                np.array([numbers[n] for n in positions.tolist()], DTYPES[kind]),
-                elements[positions],
+                part.accumulators.take(chosen),
             )
             made.append(some)
         return made
@@ -185,30 +169,24 @@ class SessionColumns(PlainGrouping):
     def _merged(self, parts: list[_Stretches]) -> _Stretches:
         """Return stretches with those of one key that overlap as one."""
         keys = [key for part in parts for key in part.keys]
-        if len({part.numbers.dtype for part in parts}) > 1:
-            parts = [
-                part._replace(numbers=np.array(part.numbers.tolist(), dtype=object))
-                for part in parts
-            ]
-        columns = (np.concatenate([part[n] for part in parts]) for n in range(1, 6))
-        hashes, starts, ends, numbers, counts = columns
+        hashes = np.concatenate([part.hashes for part in parts])
+        starts = np.concatenate([part.starts for part in parts])
+        ends = np.concatenate([part.ends for part in parts])
+        accumulators = Accumulators.together([part.accumulators for part in parts])
         index: dict[bytes, int] = {}
         codes = np.fromiter(
             (index.setdefault(key, len(index)) for key in keys), np.int64, len(keys)
         )
         order = np.lexsort((starts, codes))
         codes, starts, ends = codes[order], starts[order], ends[order]
-        tops = _latest_ends(codes, ends)
-        apart = (codes[1:] != codes[:-1]) | (starts[1:] >= tops[:-1])
-        begins = np.concatenate(([0], np.flatnonzero(apart) + 1))
+        begins = overlaps(codes, starts, ends)
         first = order[begins]
         return _Stretches(
             [keys[n] for n in first.tolist()],
             hashes[first],
             starts[begins],
             np.maximum.reduceat(ends, begins),
-            folded(fold_of(self.combine), numbers[order], begins),
-            np.add.reduceat(counts[order], begins),
+            accumulators.take(order).reduced(self.fold, begins),
         )
 
     def _finish(self, sessions: _Stretches, bundle: Bundle, done: Done) -> None:
@@ -261,20 +239,11 @@ class SessionColumns(PlainGrouping):
             self.output,
             sessions.keys,
             sessions.hashes.tolist(),
-            results(self.combine, sessions.numbers.tolist(), sessions.counts.tolist()),
+            list(map(self.fold.extract, joined(sessions.accumulators.columns))),
             pane,
             list(zip(sessions.starts.tolist(), ends, strict=True)),
             [end_us - 1 for end_us in ends],
         )
-
-
-def _latest_ends(codes: Ints, ends: Ints) -> Ints:
-    """Return, for each stretch, the latest end of its key so far; codes ascend."""
-    # All keys in one run: each key's ends are lifted above those of the key before.
-    values, ranks = np.unique(ends, return_inverse=True)
-    lifted = ranks + codes * len(values)
-    latest: Ints = values[np.maximum.accumulate(lifted) - codes * len(values)]
-    return latest
 
 
 def _of_key(chunk: bytes, hashed: Any, key: bytes) -> list[tuple[int, int]]:
@@ -293,33 +262,24 @@ def _stretches(chunk: Chunk) -> _Stretches:
         np.frombuffer(chunk.hashes, "<u8"),
         np.frombuffer(chunk.starts, "<i8"),
         np.frombuffer(chunk.ends, "<i8"),
-        np.frombuffer(chunk.numbers, DTYPES[chunk.kind]),
-        np.frombuffer(chunk.counts, "<i8"),
+        Accumulators.decoded(chunk.kinds, chunk.columns),
     )
 
 
 def _put(stretches: _Stretches, done: Done, at_us: int | None = None) -> None:
     """Add stretches as chunks, wanted when the first may be over, or at an instant."""
-    if stretches.numbers.dtype == object:
-        good = np.array([fits(number) for number in stretches.numbers], dtype=bool)
-        for n in np.flatnonzero(~good).tolist():
-            done.failed.append((stretches.keys[n], int(stretches.ends[n]), too_large()))
-        floats = np.array([type(number) is float for number in stretches.numbers], dtype=bool)
-        kinds = {"i": np.flatnonzero(good & ~floats), "f": np.flatnonzero(good & floats)}
-    else:
-        kinds = {stretches.numbers.dtype.kind: np.arange(len(stretches.keys))}
-    for kind, chosen in kinds.items():
-        if not len(chosen):
-            continue
+    found, beyond = stretches.accumulators.by_kinds()
+    for n in beyond.tolist():
+        done.failed.append((stretches.keys[n], int(stretches.ends[n]), too_large()))
+    for kinds, chosen in found.items():
         some = stretches.take(chosen[np.argsort(stretches.hashes[chosen], kind="stable")])
         chunk = Chunk(
-            kind,
+            kinds,
             some.hashes.tobytes(),
             some.keys,
             some.starts.tobytes(),
             some.ends.tobytes(),
-            some.numbers.astype(DTYPES[kind]).tobytes(),
-            some.counts.tobytes(),
+            some.accumulators.encoded(kinds),
         )
         wanted_us = int(some.ends.min()) if at_us is None else at_us
         done.added.setdefault(wanted_us, []).append(_encode(chunk))

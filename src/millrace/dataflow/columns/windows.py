@@ -1,29 +1,23 @@
-"""WindowColumns: fixed windows as columns, a chunk for each bundle and window."""
+"""WindowColumns: windows that do not merge as columns, a chunk for each bundle and window."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from millrace.dataflow.columns.numbers import (
-    DTYPES,
-    Ints,
-    Positions,
-    fits,
-    fold_of,
-    folded,
-    numbers_of,
-    results,
-    too_large,
-    weights,
-)
+from millrace.dataflow.aggregations.vector import joined
+from millrace.dataflow.columns.accumulators import Accumulators, too_large
+from millrace.dataflow.columns.elements import Positions, brought, weights
 from millrace.dataflow.columns.plain import PlainGrouping
-from millrace.dataflow.windows import FixedWindows
+from millrace.dataflow.lifting.segments import alike_segments
+from millrace.dataflow.windows.vector import Ints
+from millrace.dataflow.windows.window_fn import assigned_columns, is_ours
 from millrace.model.bundle import Bundle, Done, Emitted, Keyed, Stored
 from millrace.model.pane import Window
 from millrace.model.time import MAX_TIMESTAMP
@@ -36,47 +30,62 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True):
     """What a bundle has of one window: columns of equal length, by key.
 
     Attributes:
-        kind: ``i`` if the numbers are integers, ``f`` if floats.
-        hashes: Of the keys, 8 bytes each, little-endian as are the next.
+        kinds: Of the columns of the accumulators.
+        start: When the window begins; it ends at the instant when the chunk is wanted.
+        hashes: Of the keys, 8 bytes each, little-endian as are the columns.
         keys: Encoded.
-        numbers: What the values were folded to.
-        counts: How many values.
+        columns: The accumulators.
     """
 
-    kind: str
+    kinds: str
+    start: int
     hashes: bytes
     keys: list[bytes]
-    numbers: bytes
-    counts: bytes
+    columns: list[bytes]
 
 
-#: Keys, hashes, numbers and counts of a window, each key once.
-_Folded = tuple[list[bytes], list[int], list[Any], list[int]]
+class _Folded(NamedTuple):
+    """Accumulators of a window, each key once."""
+
+    keys: list[bytes]
+    hashes: npt.NDArray[np.uint64]
+    accumulators: Accumulators
+
+    def chunks(self, start: int) -> Iterator[bytes]:
+        """Yield them as chunks, one of each kind."""
+        for kinds, chosen in self.accumulators.by_kinds()[0].items():
+            yield _encode(
+                Chunk(
+                    kinds,
+                    start,
+                    self.hashes[chosen].tobytes(),
+                    [self.keys[n] for n in chosen.tolist()],
+                    self.accumulators.take(chosen).encoded(kinds),
+                )
+            )
+
+
+#: End and start of a window: in the order in which they are complete.
+_Ends = tuple[int, int]
 
 
 @dataclass(frozen=True, repr=False)
 class WindowColumns(PlainGrouping):
-    """Folds bundles into chunks, and chunks into panes.
-
-    Attributes:
-        window_fn: Of the grouping.
-    """
-
-    window_fn: FixedWindows
+    """Folds bundles into chunks, and chunks into panes."""
 
     def run(self, bundle: Bundle) -> Done:
         """Return the panes of the windows that are complete, and chunks of the others."""
         done = Done()
         if bundle.records is not None:
             self._absorb(bundle.records, bundle.low_watermark_before_us, done)
-        due: dict[int, list[bytes]] = {}
+        due: dict[_Ends, list[Chunk]] = {}
         for stored in bundle.stored(bundle.low_watermark_us):
-            due.setdefault(stored.at_us, []).append(stored.chunk)
+            _by_window(due, stored.at_us, [stored.chunk])
             done.removed.append(stored.row)
         for end_us in [end_us for end_us in done.added if end_us <= bundle.low_watermark_us]:
-            due.setdefault(end_us, []).extend(done.added.pop(end_us))
-        for end_us in sorted(due):
-            done.emitted.append(self._panes(end_us, due[end_us], bundle.wall_time_us))
+            _by_window(due, end_us, done.added.pop(end_us))
+        for (end_us, start_us), chunks in sorted(due.items()):
+            done.emitted.append(self._panes(start_us, end_us, chunks, bundle.wall_time_us))
         if bundle.number % MERGE_EVERY == 0:
             self._merge(bundle, done)
         return done
@@ -85,79 +94,103 @@ class WindowColumns(PlainGrouping):
 
     def _absorb(self, records: Keyed, low_watermark_us: int, done: Done) -> None:
         """Add the chunks of a bundle's records."""
-        ends = self._ends(records)
-        elements, partials = weights(records.values)
-        kept = ends > low_watermark_us
-        self._count(done, elements, kept, partials)
-        numbers, done.refused = numbers_of(self.combine, self.pick, records.values, kept)
-        kept[list(done.refused)] = False
-        floats = np.array([type(number) is float for number in numbers], dtype=bool)
-        for kind, chosen in (("i", kept & ~floats), ("f", kept & floats)):
-            positions = np.flatnonzero(chosen)
-            if len(positions):
-                self._fold(kind, positions, records, ends, numbers, elements, done)
-
-    def _ends(self, records: Keyed) -> Ints:
         at_us = np.array(records.timestamps, dtype=np.int64)
-        size = self.window_fn.size_us
-        shifted = at_us - self.window_fn.offset_us
-        if self.window_fn.phase_shift:
-            shifted = shifted - (records.hashes % np.uint64(size)).astype(np.int64)[records.key_of]
-        ends: Ints = at_us - shifted % size + size
-        return ends
+        hashes = records.hashes[records.key_of]
+        elements, partials = weights(records.values)
+        kept = np.ones(len(at_us), dtype=bool)
+        # Of Millrace's windows, only those of late elements can have expired.
+        late = np.flatnonzero((at_us < low_watermark_us) | (not is_ours(self.window_fn)))
+        rows, _, ends = assigned_columns(self.window_fn, at_us[late], hashes[late])
+        kept[late] = False
+        kept[late[rows[ends > low_watermark_us]]] = True
+        parts, done.refused = brought(self.fold, self.pick, records.values, kept)
+        expired = late[rows[ends <= low_watermark_us]]
+        taken = np.ones(len(at_us), dtype=bool)
+        taken[list(done.refused)] = False
+        self._count(done, elements[expired[taken[expired]]], elements[partials])
+        for part in parts:
+            chosen = np.flatnonzero(kept[part.positions] & taken[part.positions])
+            positions, accumulators = part.positions[chosen], part.accumulators.take(chosen)
+            while len(positions):
+                bad = self._fold(positions, accumulators, records, at_us, low_watermark_us, done)
+                done.refused.update(dict.fromkeys(positions[bad].tolist(), too_large()))
+                if not bad.any():
+                    break
+                positions, accumulators = positions[~bad], accumulators.take(np.flatnonzero(~bad))
 
     def _fold(
         self,
-        kind: str,
         positions: Positions,
+        accumulators: Accumulators,
         records: Keyed,
-        ends: Ints,
-        numbers: list[Any],
-        elements: Ints,
+        at_us: Ints,
+        low_watermark_us: int,
         done: Done,
-    ) -> None:
-        """Add the chunks of elements of one kind."""
-        keys = records.key_of[positions]
-        windows, which = np.unique(ends[positions], return_inverse=True)
-        order = np.argsort(which * len(records.keys) + keys, kind="stable")
-        keys, which = keys[order], which[order]
-        changed = (keys[1:] != keys[:-1]) | (which[1:] != which[:-1])
-        starts = np.concatenate(([0], np.flatnonzero(changed) + 1))
-        column = np.array([numbers[n] for n in positions[order].tolist()], DTYPES[kind])
-        totals = folded(fold_of(self.combine), column, starts)
-        counts = np.add.reduceat(elements[positions][order], starts)
-        keys, which = keys[starts], which[starts]
-        if totals.dtype == object:
-            good = np.array([fits(total) for total in totals], dtype=bool)
-            of_element = np.repeat(good, np.diff(starts, append=len(order)))
-            refused = positions[order][~of_element].tolist()
-            done.refused.update(dict.fromkeys(refused, too_large()))
-            totals = totals[good].astype(np.int64)
-            counts, keys, which = counts[good], keys[good], which[good]
-        bounds = np.searchsorted(which, np.arange(len(windows) + 1)).tolist()
-        for n, end_us in enumerate(windows.tolist()):
-            mine = slice(bounds[n], bounds[n + 1])
-            if mine.start == mine.stop:
-                continue
-            chunk = Chunk(
-                kind,
-                records.hashes[keys[mine]].tobytes(),
-                [records.keys[key] for key in keys[mine].tolist()],
-                totals[mine].tobytes(),
-                counts[mine].tobytes(),
+    ) -> npt.NDArray[np.bool_]:
+        """Add the chunks of elements; or add nothing, and return which are beyond a column."""
+        # Those of one key that are in the same windows are put together first, so that an element
+        # in many windows costs little more than one in a single.
+        keys, at_us = records.key_of[positions], at_us[positions]
+        hashes = records.hashes[keys]
+        found = alike_segments(keys, self.window_fn.alike(at_us, hashes))
+        of_segment = accumulators.take(found.order).reduced(self.fold, found.starts)
+        first = found.order[found.starts]
+        rows, starts, ends = assigned_columns(self.window_fn, at_us[first], hashes[first])
+        if low_watermark_us >= ends.min(initial=MAX_TIMESTAMP):
+            live = ends > low_watermark_us
+            rows, starts, ends = rows[live], starts[live], ends[live]
+        if not len(rows):
+            return np.zeros(len(positions), dtype=bool)
+        # By window, and by key in each.
+        order = np.lexsort((rows, starts, ends))
+        rows, starts, ends = rows[order], starts[order], ends[order]
+        keys = keys[first[rows]]
+        other = (ends[1:] != ends[:-1]) | (starts[1:] != starts[:-1])
+        begins = np.concatenate(([0], np.flatnonzero(other | (keys[1:] != keys[:-1])) + 1))
+        made = of_segment.take(rows)
+        if len(begins) < len(rows):
+            made = made.reduced(self.fold, begins)
+        _, beyond = made.by_kinds()
+        if len(beyond):
+            window = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(rows)))
+            bad_segments = np.unique(rows[np.isin(window, beyond)])
+            bad = np.zeros(len(positions), dtype=bool)
+            segment = np.repeat(
+                np.arange(len(found)), np.diff(found.starts, append=len(found.order))
             )
-            done.added.setdefault(end_us, []).append(_encode(chunk))
+            bad[found.order] = np.isin(segment, bad_segments)
+            return bad
+        keys = keys[begins]
+        cuts = np.flatnonzero(np.concatenate(([True], other[begins[1:] - 1], [True]))).tolist()
+        for first_key, stop in itertools.pairwise(cuts):
+            mine = np.arange(first_key, stop)
+            folded = _Folded(
+                [records.keys[key] for key in keys[mine].tolist()],
+                records.hashes[keys[mine]],
+                made.take(mine),
+            )
+            start_us, end_us = int(starts[begins[first_key]]), int(ends[begins[first_key]])
+            done.added.setdefault(end_us, []).extend(folded.chunks(start_us))
+        return np.zeros(len(positions), dtype=bool)
 
     # -- panes -------------------------------------------------------------------------------------
 
-    def _panes(self, end_us: int, chunks: Sequence[bytes], wall_time_us: int) -> Emitted:
+    def _panes(
+        self, start_us: int, end_us: int, chunks: Sequence[Chunk], wall_time_us: int
+    ) -> Emitted:
         """Return the panes of a window, by key."""
-        window = Window(end_us - self.window_fn.size_us, end_us)
-        pane = self._pane(window, wall_time_us)
-        keys, hashes, numbers, counts = self._together([_decode(chunk) for chunk in chunks])
-        values = results(self.combine, numbers, counts)
+        pane = self._pane(Window(start_us, end_us), wall_time_us)
+        keys, hashes, accumulators = self._together(chunks)
         at_us = min(end_us, MAX_TIMESTAMP) - 1
-        return Emitted(self.output, keys, hashes, values, pane, None, [at_us] * len(keys))
+        return Emitted(
+            self.output,
+            keys,
+            hashes.tolist(),
+            list(map(self.fold.extract, joined(accumulators.columns))),
+            pane,
+            None,
+            [at_us] * len(keys),
+        )
 
     def _merge(self, bundle: Bundle, done: Done) -> None:
         """Put the chunks of each window that is not complete together."""
@@ -168,65 +201,53 @@ class WindowColumns(PlainGrouping):
         for end_us, those in waiting.items():
             mine = done.added.get(end_us, [])
             if len(those) + len(mine) > 2:  # one for integers, one for floats
-                merged = self._merged([*(stored.chunk for stored in those), *mine])
+                merged = self._merged(end_us, [*(stored.chunk for stored in those), *mine])
                 if merged is not None:
                     done.added[end_us] = merged
                     done.removed += [stored.row for stored in those]
 
-    def _merged(self, chunks: Sequence[bytes]) -> list[bytes] | None:
+    def _merged(self, end_us: int, chunks: Sequence[bytes]) -> list[bytes] | None:
         """Return fewer chunks that say the same; None if one would be beyond a column."""
-        parts = [_decode(chunk) for chunk in chunks]
-        merged = []
-        for kind in sorted({part.kind for part in parts}):
-            keys, hashes, numbers, counts = self._together([p for p in parts if p.kind == kind])
-            if not all(map(fits, numbers)):
-                return None
-            columns = (
-                np.array(column, dtype).tobytes()
-                for column, dtype in ((hashes, "<u8"), (numbers, DTYPES[kind]), (counts, "<i8"))
-            )
-            hashed, totals, counted = columns
-            merged.append(_encode(Chunk(kind, hashed, keys, totals, counted)))
+        by_window: dict[_Ends, list[Chunk]] = {}
+        _by_window(by_window, end_us, chunks)
+        merged: list[bytes] = []
+        for (_, start_us), parts in by_window.items():
+            for kinds in sorted({part.kinds for part in parts}):
+                folded = self._together([part for part in parts if part.kinds == kinds])
+                if len(folded.accumulators.by_kinds()[1]):
+                    return None
+                merged += folded.chunks(start_us)
         return merged
 
     def _together(self, parts: Sequence[Chunk]) -> _Folded:
-        """Return what several chunks say, each key once."""
+        """Return what several chunks of a window say, each key once."""
         hashes = np.concatenate([np.frombuffer(part.hashes, "<u8") for part in parts])
         keys = [key for part in parts for key in part.keys]
-        counts = np.concatenate([np.frombuffer(part.counts, "<i8") for part in parts])
-        columns = [np.frombuffer(part.numbers, DTYPES[part.kind]) for part in parts]
+        accumulators = Accumulators.together(
+            [Accumulators.decoded(part.kinds, part.columns) for part in parts]
+        )
         order = np.argsort(hashes, kind="stable")
-        hashes, counts = hashes[order], counts[order]
-        keys = [keys[n] for n in order.tolist()]
-        same = np.flatnonzero(hashes[1:] == hashes[:-1]).tolist()
-        fold = fold_of(self.combine)
-        if len({part.kind for part in parts}) > 1 or any(keys[n] != keys[n + 1] for n in same):
-            numbers = [number for column in columns for number in column.tolist()]
-            return _one_by_one(
-                fold, keys, hashes.tolist(), [numbers[n] for n in order.tolist()], counts.tolist()
-            )
-        starts = np.concatenate(([0], np.flatnonzero(hashes[1:] != hashes[:-1]) + 1))
-        return (
-            [keys[n] for n in starts.tolist()],
-            hashes[starts].tolist(),
-            folded(fold, np.concatenate(columns)[order], starts).tolist(),
-            np.add.reduceat(counts, starts).tolist(),
+        ordered = hashes[order]
+        same = ordered[1:] == ordered[:-1]
+        if any(keys[order[n]] != keys[order[n + 1]] for n in np.flatnonzero(same).tolist()):
+            index: dict[bytes, int] = {}
+            codes = np.array([index.setdefault(key, len(index)) for key in keys])
+            order = np.lexsort((codes, hashes))
+            codes = codes[order]
+            same = codes[1:] == codes[:-1]
+        starts = np.concatenate(([0], np.flatnonzero(~same) + 1))
+        first = order[starts]
+        return _Folded(
+            [keys[n] for n in first.tolist()],
+            hashes[first],
+            accumulators.take(order).reduced(self.fold, starts),
         )
 
 
-def _one_by_one(
-    fold: Any, keys: list[bytes], hashes: list[int], numbers: list[Any], counts: list[int]
-) -> _Folded:
-    """Return what :meth:`WindowColumns._together` does, with Python's numbers."""
-    merge: Any = {np.add: operator.add, np.minimum: min, np.maximum: max}[fold]
-    found: dict[bytes, tuple[int, Any, int]] = {}
-    for key, hashed, number, count in zip(keys, hashes, numbers, counts, strict=True):
-        known = found.get(key)
-        if known is not None:
-            number, count = merge(known[1], number), known[2] + count
-        found[key] = hashed, number, count
-    columns = list(zip(*found.values(), strict=True))
-    return list(found), *(list(column) for column in columns)  # type: ignore[return-value]
+def _by_window(windows: dict[_Ends, list[Chunk]], end_us: int, chunks: Sequence[bytes]) -> None:
+    """Add chunks that are wanted at an instant to those of their windows."""
+    for chunk in map(_decode, chunks):
+        windows.setdefault((end_us, chunk.start), []).append(chunk)
 
 
 _encode = msgspec.msgpack.Encoder().encode

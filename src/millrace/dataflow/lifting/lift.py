@@ -6,17 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.dataflow.aggregations import CombineFn, Distinct
-from millrace.dataflow.lifting.folds import Column, distinct_counts, fold_of, needs_values
+from millrace.dataflow.aggregations.vector import Vector, numbers
 from millrace.dataflow.lifting.segments import Segments, segments
 from millrace.dataflow.partial import Partial, PartialCoder
-from millrace.dataflow.windows import Sessions
 from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.coder import Coder
 from millrace.model.pane import Window
@@ -68,7 +65,7 @@ class Lift:
 
     Attributes:
         window_fn: Of the grouping.
-        combine: Of the grouping; one that :func:`fold_of` knows.
+        vector: The vector form of its aggregation.
         column: Name of the column to aggregate, if it is one.
         pick: Chooses the value to aggregate of an element.
         coder: Of the partials.
@@ -76,7 +73,7 @@ class Lift:
     """
 
     window_fn: WindowFn
-    combine: CombineFn
+    vector: Vector
     column: str | None
     pick: Callable[[Any], Any]
     coder: PartialCoder
@@ -85,7 +82,7 @@ class Lift:
     @property
     def needs_values(self) -> bool:
         """Whether the values matter, and not only how many there are."""
-        return needs_values(self.combine) or self.sized
+        return self.vector.needs_values or self.sized
 
     def apply(
         self,
@@ -108,41 +105,48 @@ class Lift:
             values: What is aggregated; None if :attr:`needs_values` is false.
             by_time: The grouping takes a key's records in order of time, and not of arrival.
         """
-        names: list[bytes] = []
-        if isinstance(self.combine, Distinct) and not self.sized:
-            usable, column, names = _coded(values)
-        else:
-            usable, column = _column(values, len(timestamps))
-        if column is None:
+        count = len(timestamps)
+        taken = values if values is not None else pa.nulls(count)
+        usable = self.vector.usable(taken)
+        if usable is None:
             return None
+        sizes = None
+        if self.sized:
+            sizes = encoded_sizes(taken)
+            if sizes is None:
+                return None
+            usable &= taken.is_valid().to_numpy(zero_copy_only=False)
         positions = np.flatnonzero(usable)
         if len(positions) < WORTHWHILE:
             return None
         codes = pc.dictionary_encode(keys).indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        codes, hashes, times = codes[positions], hashes[positions], timestamps[positions]
+        if len(positions) < count:
+            codes, hashes, timestamps = codes[positions], hashes[positions], timestamps[positions]
         # Every key has a window at least: what is not worth it mostly shows here already.
-        if (int(codes.max()) + 1) * WORTHWHILE > len(timestamps):
+        if (int(codes.max()) + 1) * WORTHWHILE > count:
             return None
-        found = segments(self.window_fn, codes, hashes, times)
+        found = segments(self.window_fn, codes, hashes, timestamps)
         if len(found) * WORTHWHILE > len(positions):
             return None
-        column = column[positions][found.order]
-        accumulators = self._folded(column, found.starts, names)
+        chosen = positions[found.order]
+        accumulators = self.vector.accumulators(taken.take(pa.array(chosen)), found.starts)
         if accumulators is None:
             return None
-        earliest = np.minimum.reduceat(times[found.order], found.starts)
-        latest = np.maximum.reduceat(times[found.order], found.starts)
-        counts = np.diff(found.starts, append=len(positions))
+        ordered = timestamps[found.order]
         first = (
-            _first_by(found, times) if by_time else np.minimum.reduceat(found.order, found.starts)
+            _first_by(found, timestamps)
+            if by_time
+            else np.minimum.reduceat(found.order, found.starts)
         )
         made = zip(
-            self._windows(earliest, latest),
+            _windows(found),
             accumulators,
-            counts.tolist(),
-            self._sizes(column, found.starts),
-            earliest.tolist(),
-            latest.tolist(),
+            np.diff(found.starts, append=len(positions)).tolist(),
+            [0] * len(found)
+            if sizes is None
+            else np.add.reduceat(sizes[chosen], found.starts).tolist(),
+            np.minimum.reduceat(ordered, found.starts).tolist(),
+            np.maximum.reduceat(ordered, found.starts).tolist(),
             strict=True,
         )
         return Lifted(usable, positions[first], [Partial(*parts) for parts in made])
@@ -206,25 +210,13 @@ class Lift:
                 made.append(lifted.at(np.flatnonzero(there), len(picked)))
         return Lifted.concat(made) if made else None
 
-    def _folded(
-        self, values: Column, starts: npt.NDArray[np.intp], names: list[bytes]
-    ) -> list[Any] | None:
-        if names:
-            return list(distinct_counts(values, starts, names))
-        fold = fold_of(self.combine)
-        assert fold is not None, "a Lift is made for those only"
-        return fold(values, starts)
 
-    def _windows(self, earliest: Column, latest: Column) -> list[Window | None]:
-        if not isinstance(self.window_fn, Sessions):
-            return [None] * len(earliest)
-        ends = latest + self.window_fn.gap_us
-        return list(map(Window, earliest.tolist(), ends.tolist()))
-
-    def _sizes(self, values: Column, starts: npt.NDArray[np.intp]) -> list[int]:
-        if not self.sized:
-            return [0] * len(starts)
-        return np.add.reduceat(encoded_sizes(values), starts).tolist()  # type: ignore[no-any-return]
+def _windows(found: Segments) -> list[Window | None]:
+    """Return the window of each segment where windows merge; else it is that of its timestamp."""
+    if found.windows is None:
+        return [None] * len(found)
+    starts, ends = found.windows
+    return list(map(Window, starts.tolist(), ends.tolist()))
 
 
 def _first_by(found: Segments, times: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
@@ -234,53 +226,29 @@ def _first_by(found: Segments, times: npt.NDArray[np.int64]) -> npt.NDArray[np.i
     return order[found.starts]
 
 
-def _column(values: pa.Array | None, count: int) -> tuple[npt.NDArray[np.bool_], Column | None]:
-    """Return which records can be folded, and a column of all values; None if none can."""
-    everything = np.ones(count, dtype=bool)
-    if values is None:
-        return everything, np.zeros(count, np.int8)
-    usable = everything
-    if values.null_count:
-        usable = values.is_valid().to_numpy(zero_copy_only=False)
-    if pa.types.is_integer(values.type):
-        try:
-            return usable, pc.fill_null(values.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-        except pa.ArrowInvalid:  # beyond 64 bits
-            return usable, None
-    if pa.types.is_floating(values.type):
-        column = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
-        return usable & ~np.isnan(column), column
-    return usable, None
+def encoded_sizes(values: pa.Array) -> npt.NDArray[np.int64] | None:
+    """Return how many bytes msgpack takes for each value; None if they are of another kind.
 
-
-def _coded(
-    values: pa.Array | None,
-) -> tuple[npt.NDArray[np.bool_], Column | None, list[bytes]]:
-    """Return which values can be told apart, their numbers, and each number's encoded value."""
-    assert values is not None, "distinct needs values"
-    usable = values.is_valid().to_numpy(zero_copy_only=False)
-    kind = values.type
-    if not usable.any() or not (
-        pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind)
-    ):
-        return usable, None, []
-    coded = pc.dictionary_encode(values)
-    codes = pc.fill_null(coded.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return usable, codes, [_encode(name) for name in coded.dictionary.to_pylist()]
-
-
-_encode = msgspec.msgpack.Encoder().encode
-
-
-def encoded_sizes(values: Column) -> npt.NDArray[np.int64]:
-    """Return how many bytes msgpack takes for each number.
-
-    >>> encoded_sizes(np.array([5, 200, -33, 70000])).tolist()
+    >>> encoded_sizes(pa.array([5, 200, -33, 70000])).tolist()
     [1, 2, 2, 5]
+    >>> encoded_sizes(pa.array(["a", "b" * 40])).tolist()
+    [2, 42]
     """
-    sizes = np.full(len(values), 9, dtype=np.int64)
-    if values.dtype == np.int64:
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        found = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+        lengths = found.astype(np.int64)
+        headers = np.searchsorted(
+            [0 if pa.types.is_binary(kind) else 32, 256, 65536], lengths, "right"
+        )
+        encoded: npt.NDArray[np.int64] = lengths + np.array([1, 2, 3, 5])[headers]
+        return encoded
+    column = numbers(values)
+    if column is None:
+        return None
+    sizes: npt.NDArray[np.int64] = np.full(len(column), 9, np.int64)
+    if column.dtype == np.int64:
         for bits, size in ((32, 5), (16, 3), (8, 2)):
-            sizes[(values >= -(1 << (bits - 1))) & (values < 1 << bits)] = size
-        sizes[(values >= -32) & (values < 128)] = 1
+            sizes[(column >= -(1 << (bits - 1))) & (column < 1 << bits)] = size
+        sizes[(column >= -32) & (column < 128)] = 1
     return sizes

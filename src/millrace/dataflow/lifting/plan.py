@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from millrace.dataflow.aggregations import (
-    ApproximateDistinct,
-    ApproximateQuantiles,
-    Count,
-    Distinct,
-    Group,
-    Top,
-)
+from millrace.dataflow.aggregations.vector import Vector, vector_of
 from millrace.dataflow.formats import field_type, picker, plain_format
-from millrace.dataflow.lifting.folds import fold_of
 from millrace.dataflow.lifting.lift import Lift
 from millrace.dataflow.partial import PartialCoder
+from millrace.dataflow.strategy import Windowing
 from millrace.dataflow.triggers import AfterBytes, AfterCount
 from millrace.dataflow.triggers.trigger import Trigger
-from millrace.dataflow.windows import FixedWindows, GlobalWindow, Sessions, SlidingWindows
+from millrace.dataflow.windows.window_fn import has_columns
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
@@ -28,9 +20,6 @@ from millrace.model.record import LOW_WATERMARK, WALL_TIME
 
 if TYPE_CHECKING:
     from millrace.dataflow.grouping import GroupByKeyAndWindow
-
-_WINDOWS = (FixedWindows, SlidingWindows, Sessions, GlobalWindow)
-_NUMBERS = {int, float, type(None), Any}
 
 
 def lift_of(grouping: GroupByKeyAndWindow, coder: Coder) -> Lift | str:
@@ -46,40 +35,41 @@ def lift_of(grouping: GroupByKeyAndWindow, coder: Coder) -> Lift | str:
     wanted = grouping.windowing.lift
     if wanted is False:
         return "window(lift=False)"
-    reason = _hindrance(grouping, coder)
-    if reason is None:
-        combine = grouping.combine
-        kind = field_type(plain_format(coder), grouping.value)
+    kind = field_type(plain_format(coder), grouping.value)
+    found = _vector(grouping, coder, kind)
+    if not isinstance(found, str):
         value = grouping.value
         return Lift(
             grouping.windowing.window_fn,
-            combine,
+            found,
             value if isinstance(value, str) else None,
             picker(value, plain_format(coder)),
-            PartialCoder(combine.accumulator_type(kind)),
+            PartialCoder(grouping.combine.accumulator_type(kind)),
             grouping.windowing.trigger.needs_bytes,
         )
     if wanted:
         raise PipelineError(
             f"the grouping {grouping.output!r} was given window(lift=True), and cannot be lifted: "
-            f"{reason}. Leave lift out, and it is lifted where that changes nothing."
+            f"{found}. Leave lift out, and it is lifted where that changes nothing."
         )
-    return reason
+    return found
 
 
-def _hindrance(grouping: GroupByKeyAndWindow, coder: Coder) -> str | None:
-    combine, windowing = grouping.combine, grouping.windowing
+def _vector(grouping: GroupByKeyAndWindow, coder: Coder, kind: Any) -> Vector | str:
+    """Return the vector form by which values are combined, or why they are not."""
+    windowing = grouping.windowing
     if isinstance(coder, PartialCoder):
         return "it gets partials already"
     if isinstance(coder, PanedCoder):
         return "its input is of panes, or has windows already"
-    if type(windowing.window_fn) not in _WINDOWS:
+    if not has_columns(windowing.window_fn):
         return f"{windowing.window_fn!r} assigns windows to one element at a time"
-    if fold_of(combine) is None and not isinstance(combine, Distinct):
-        return _unfolded(combine)
-    kind = field_type(plain_format(coder), grouping.value)
-    if not isinstance(combine, Count | Distinct) and not {kind, *typing.get_args(kind)} & _NUMBERS:
-        return f"{combine!r} is lifted for numbers, and the values are {kind!r}"
+    found = vector_of(grouping.combine, kind)
+    return found if isinstance(found, str) else _hindrance(windowing) or found
+
+
+def _hindrance(windowing: Windowing) -> str | None:
+    """Return which trigger would fire otherwise."""
     for trigger in _leaves(windowing.trigger):
         if windowing.window_fn.merges and getattr(trigger, "domain", WALL_TIME) == LOW_WATERMARK:
             # Until there is a low watermark, it goes by the element that began a session; which one
@@ -92,16 +82,6 @@ def _hindrance(grouping: GroupByKeyAndWindow, coder: Coder) -> str | None:
         if not windowing.lift:
             return f"{trigger!r} counts elements one by one, but for window(lift=True)"
     return None
-
-
-def _unfolded(combine: Any) -> str:
-    if isinstance(combine, Group):
-        return f"{combine!r} keeps every value, in order of arrival"
-    if isinstance(combine, ApproximateDistinct | ApproximateQuantiles):
-        return f"the estimate of {combine!r} depends on what was merged with what"
-    if isinstance(combine, Top):
-        return f"{combine!r} compares by a key"
-    return f"{combine!r} is not one of Millrace's own aggregations"
 
 
 def _leaves(trigger: Trigger) -> Iterator[Trigger]:

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from millrace.dataflow.windows import FixedWindows, Sessions, SlidingWindows
-from millrace.dataflow.windows.window_fn import WindowFn
-
-_Ints = npt.NDArray[np.int64]
+from millrace.dataflow.windows.vector import Hashes, Ints, overlaps
+from millrace.dataflow.windows.window_fn import WindowFn, assigned_columns
 
 
 @dataclass(frozen=True)
@@ -24,63 +22,47 @@ class Segments:
         order: Positions of the elements, those of a segment side by side and in order of arrival,
             or by time where windows merge.
         starts: Where in ``order`` each segment begins.
+        windows: Where windows merge, start and end of each segment's.
     """
 
     order: npt.NDArray[np.intp]
     starts: npt.NDArray[np.intp]
+    windows: tuple[Ints, Ints] | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
 
 
-def segments(
-    window_fn: WindowFn, codes: _Ints, hashes: npt.NDArray[np.uint64], timestamps: _Ints
-) -> Segments:
+def segments(window_fn: WindowFn, codes: Ints, hashes: Hashes, timestamps: Ints) -> Segments:
     """Return the elements by key and window.
 
-    Elements of one segment are in the same windows: of sliding ones, in the same several; of
-    sessions, in one that holds the windows of all.
+    Elements of one segment are in the same windows: of sliding ones, in the same several; where
+    those that overlap merge, in one that holds the windows of all.
 
     Args:
-        window_fn: Fixed, sliding or global windows, or sessions.
+        window_fn: One that assigns columns; see :func:`has_columns`.
         codes: The number of each element's key.
         hashes: The keys' hashes.
         timestamps: Microseconds.
     """
-    if isinstance(window_fn, Sessions):
-        order = _sorted(codes, timestamps)
-        apart = np.diff(timestamps[order]) >= window_fn.gap_us
-    else:
-        minor = _window_numbers(window_fn, hashes, timestamps)
-        order = _sorted(codes, minor)
-        apart = np.diff(minor[order]) != 0
-    by_key = codes[order]
-    begins = np.flatnonzero(apart | (by_key[1:] != by_key[:-1])) + 1
-    return Segments(order, np.concatenate(([0], begins)))
+    if window_fn.merges:
+        _, starts, ends = assigned_columns(window_fn, timestamps, hashes)
+        order = by_code(codes, starts)
+        starts, ends = starts[order], ends[order]
+        begins = overlaps(codes[order], starts, ends)
+        return Segments(order, begins, (starts[begins], np.maximum.reduceat(ends, begins)))
+    return alike_segments(codes, window_fn.alike(timestamps, hashes))
 
 
-def _window_numbers(
-    window_fn: WindowFn, hashes: npt.NDArray[np.uint64], timestamps: _Ints
-) -> _Ints:
-    """Return a number for each element that is the same for two if all their windows are."""
-    if isinstance(window_fn, FixedWindows):
-        size, shifted = window_fn.size_us, timestamps - window_fn.offset_us
-        if window_fn.phase_shift:
-            # As phase_us: the hash of a key is that of its encoding.
-            shifted = shifted - (hashes % np.uint64(size)).astype(np.int64)
-        numbers: _Ints = shifted // size
-        return numbers
-    if isinstance(window_fn, SlidingWindows):
-        size, period = window_fn.size_us, window_fn.period_us
-        last, into = np.divmod(timestamps - window_fn.offset_us, period)
-        # Two elements have the same last window, and the same first, if as many windows hold them.
-        count = (size - into - 1) // period
-        numbers = last * 2 + (count - size // period)
-        return numbers.astype(np.int64)
-    return np.zeros(len(timestamps), np.int64)
+def alike_segments(codes: Ints, minor: Ints) -> Segments:
+    """Return elements by two numbers."""
+    order = by_code(codes, minor)
+    codes, minor = codes[order], minor[order]
+    apart = (codes[1:] != codes[:-1]) | (minor[1:] != minor[:-1])
+    return Segments(order, np.concatenate(([0], np.flatnonzero(apart) + 1)))
 
 
-def _sorted(codes: _Ints, minor: _Ints) -> npt.NDArray[np.intp]:
+def by_code(codes: Ints, minor: Ints) -> npt.NDArray[np.intp]:
     """Return the order by code and then by minor, stable."""
     least = int(minor.min())
     width = int(minor.max()) - least + 1

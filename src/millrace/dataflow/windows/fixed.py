@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from millrace.dataflow.durations import positive_us, shown
+from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, one_each
 from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.errors import PipelineError
 from millrace.model.keys import encode_key, hash_key
@@ -50,6 +53,23 @@ class FixedWindows(WindowFn):
             offset += phase_us(record.key, size)
         start = at - (at - offset) % size
         return (Window(start, start + size),)
+
+    def assign_column(self, timestamps: Ints, hashes: Hashes) -> Assigned:
+        """Return the windows that the timestamps lie in."""
+        starts = timestamps - self._shifted(timestamps, hashes) % self.size_us
+        return one_each(starts, starts + self.size_us)
+
+    def alike(self, timestamps: Ints, hashes: Hashes) -> Ints:
+        """Return the windows' numbers."""
+        return self._shifted(timestamps, hashes) // self.size_us
+
+    def _shifted(self, timestamps: Ints, hashes: Hashes) -> Ints:
+        """Return timestamps as they are where the windows begin at 0."""
+        shifted = timestamps - self.offset_us
+        if self.phase_shift:
+            # As phase_us: the hash of a key is that of its encoding.
+            shifted -= (hashes % np.uint64(self.size_us)).astype(np.int64)
+        return shifted
 
     def __repr__(self) -> str:
         more = f", offset={shown(self.offset_us)}" if self.offset_us else ""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, one_each
 from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.pane import Window
 from millrace.model.record import Record
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 _EVERYTHING = Window()
 
@@ -27,3 +31,12 @@ class GlobalWindow(WindowFn):
     def assign(self, record: Record) -> tuple[Window]:
         """Return the one window."""
         return (_EVERYTHING,)
+
+    def assign_column(self, timestamps: Ints, hashes: Hashes) -> Assigned:
+        """Return the one window, of each."""
+        count = len(timestamps)
+        return one_each(np.full(count, MIN_TIMESTAMP), np.full(count, MAX_TIMESTAMP))
+
+    def alike(self, timestamps: Ints, hashes: Hashes) -> Ints:
+        """Return one number for all."""
+        return np.zeros(len(timestamps), np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace.dataflow.durations import positive_us, shown
+from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, one_each
 from millrace.dataflow.windows.window_fn import WindowFn, end_us
 from millrace.model.pane import Window
 from millrace.model.record import Record
@@ -27,6 +28,7 @@ class Sessions(WindowFn):
     """
 
     merges = True
+    joins_overlapping = True
 
     def __init__(self, gap: Duration) -> None:
         self.gap_us = positive_us(gap, "Sessions(gap)")
@@ -34,6 +36,10 @@ class Sessions(WindowFn):
     def assign(self, record: Record) -> tuple[Window]:
         """Return the element's own window."""
         return (Window(record.timestamp, record.timestamp + self.gap_us),)
+
+    def assign_column(self, timestamps: Ints, hashes: Hashes) -> Assigned:
+        """Return the elements' own windows."""
+        return one_each(timestamps, timestamps + self.gap_us)
 
     def merge(self, windows: Sequence[Window]) -> list[Window]:
         """Return the windows with those that overlap as one."""

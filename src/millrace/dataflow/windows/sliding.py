@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from millrace.dataflow.durations import positive_us, shown
+from millrace.dataflow.windows.vector import Assigned, Hashes, Ints
 from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
@@ -50,6 +53,26 @@ class SlidingWindows(WindowFn):
         last = at - (at - self.offset_us) % period
         first = last - (size - (at - last) - 1) // period * period
         return [Window(start, start + size) for start in range(first, last + 1, period)]
+
+    def assign_column(self, timestamps: Ints, hashes: Hashes) -> Assigned:
+        """Return the windows that the timestamps lie in, the earliest of each first."""
+        last, counts = self._last(timestamps)
+        rows = np.repeat(np.arange(len(timestamps)), counts)
+        before = np.repeat(np.cumsum(counts), counts) - 1 - np.arange(len(rows))
+        starts = last[rows] - before * self.period_us
+        return Assigned(rows, starts, starts + self.size_us)
+
+    def alike(self, timestamps: Ints, hashes: Hashes) -> Ints:
+        """Return a number that says which window is the last, and how many there are."""
+        last, counts = self._last(timestamps)
+        most = -(-self.size_us // self.period_us)  # or one fewer
+        numbers: Ints = (last - self.offset_us) // self.period_us * 2 + (most - counts)
+        return numbers
+
+    def _last(self, timestamps: Ints) -> tuple[Ints, Ints]:
+        """Return when the last window of each begins, and how many windows each is in."""
+        into = (timestamps - self.offset_us) % self.period_us
+        return timestamps - into, (self.size_us - into - 1) // self.period_us + 1
 
     def __repr__(self) -> str:
         more = f", offset={shown(self.offset_us)}" if self.offset_us else ""

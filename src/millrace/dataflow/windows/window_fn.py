@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from millrace.dataflow.values import Value, text
+from millrace.dataflow.values import Value, last_word, text
+from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, alike, checked
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
 from millrace.model.record import Record
@@ -38,6 +39,8 @@ class WindowFn(Value):
     merges = False
     #: Whether windows end, so that the low watermark can pass them.
     ends = True
+    #: Whether ``merge`` makes one of the windows that overlap, and of no others.
+    joins_overlapping = False
 
     def __init__(
         self,
@@ -69,6 +72,26 @@ class WindowFn(Value):
         record: its timestamp, value and key.
         """
         return self._assign(record)
+
+    def assign_column(self, timestamps: Ints, hashes: Hashes) -> Assigned:
+        """Return the windows of many elements at once: those that ``assign`` returns of each.
+
+        Optional. With it, elements are combined before the shuffle and windows are kept as columns,
+        as those of ``FixedWindows`` are. It goes by timestamps, and keys' hashes, alone.
+
+        Args:
+            timestamps: Microseconds.
+            hashes: Of the elements' keys.
+
+        Returns:
+            Three columns of equal length, one entry for each window: the position of its element,
+            ascending; its start; its end. Where windows merge, each element must have one.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no assign_column")
+
+    def alike(self, timestamps: Ints, hashes: Hashes) -> Ints:
+        """Return a number for each element, the same for two of a key if all their windows are."""
+        return alike(assigned_columns(self, timestamps, hashes), len(timestamps))
 
     def merge(self, windows: Sequence[Window]) -> Iterable[Window]:
         """Return the windows that these become: the same, or some of them as one.
@@ -102,8 +125,39 @@ def assignment(window_fn: WindowFn, *, ends: bool = False) -> Callable[[Record],
         window_fn: The WindowFn.
         ends: Whether each window must have an end, as nothing would come of one without.
     """
-    ours = type(window_fn).__module__.startswith("millrace.") and type(window_fn) is not WindowFn
-    return window_fn.assign if ours else partial(_checked_assignment, window_fn, ends)
+    if is_ours(window_fn):
+        return window_fn.assign
+    return partial(_checked_assignment, window_fn, ends)
+
+
+def is_ours(window_fn: WindowFn) -> bool:
+    """Return whether a WindowFn is one of Millrace's own, which need no check."""
+    return type(window_fn).__module__.startswith("millrace.") and type(window_fn) is not WindowFn
+
+
+def has_columns(window_fn: WindowFn) -> bool:
+    """Return whether windows of many elements can be assigned, and merged, at once."""
+    kind = type(window_fn)
+    if not last_word(kind, ("assign_column",), ("assign",)) or kind.assign_column is _NONE:
+        return False
+    return not window_fn.merges or joins_overlapping(window_fn)
+
+
+def joins_overlapping(window_fn: WindowFn) -> bool:
+    """Return whether windows merge where they overlap, and nowhere else."""
+    kind = type(window_fn)
+    return window_fn.joins_overlapping and last_word(kind, ("joins_overlapping",), ("merge",))
+
+
+def assigned_columns(window_fn: WindowFn, timestamps: Ints, hashes: Hashes) -> Assigned:
+    """Return the windows of elements, checked if they are of a user's WindowFn."""
+    assigned = window_fn.assign_column(timestamps, hashes)
+    if is_ours(window_fn):
+        return assigned
+    return checked(assigned, len(timestamps), f"{window_fn!r}.assign_column", one=window_fn.merges)
+
+
+_NONE = WindowFn.assign_column
 
 
 def _checked_assignment(window_fn: WindowFn, ends: bool, record: Record) -> list[Window]:

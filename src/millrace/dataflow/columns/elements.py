@@ -1,0 +1,159 @@
+"""What elements bring to a grouping that is kept as columns: the accumulator of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.dataflow.aggregations import VectorFold
+from millrace.dataflow.aggregations.vector import Mask, fits, split
+from millrace.dataflow.columns.accumulators import DTYPES, Accumulators, too_large
+from millrace.dataflow.formats import itself
+from millrace.dataflow.partial import Partial
+
+Positions = npt.NDArray[np.intp]
+
+#: Python's types of plain numbers, and their columns. A bool, or a class of a user's, is none.
+_PLAIN = ((int, DTYPES["i"]), (float, DTYPES["f"]))
+
+
+class Brought(NamedTuple):
+    """Elements of one kind.
+
+    Attributes:
+        positions: Where they lie among all.
+        accumulators: What each brings.
+    """
+
+    positions: Positions
+    accumulators: Accumulators
+
+
+def weights(values: Sequence[Any]) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """Return how many elements each value stands for, and the positions of the partials."""
+    found = np.ones(len(values), np.int64)
+    partials = [n for n, value in enumerate(values) if type(value) is Partial]
+    for n in partials:
+        found[n] = values[n].elements
+    return found, partials
+
+
+def brought(
+    fold: VectorFold, pick: Callable[[Any], Any], values: Sequence[Any], judged: Mask
+) -> tuple[list[Brought], dict[int, Exception]]:
+    """Return what elements bring, by kinds, and why some bring nothing.
+
+    Args:
+        fold: Of the grouping.
+        pick: Chooses the value to aggregate of an element.
+        values: Elements and partials.
+        judged: Of each, whether it is not dropped: of what is, the value does not matter.
+    """
+    picked, refused = _picked(pick, values)
+    parts: dict[str, list[Brought]] = {}
+    kinds = np.array([type(value) for value in picked], dtype=object)
+    alone = np.ones(len(picked), dtype=bool)
+    if fold.needs_values:
+        for kind, dtype in _PLAIN:
+            positions = np.flatnonzero(kinds == kind)
+            if len(positions):
+                _plain(fold, picked, positions, dtype, alone, parts)
+    else:
+        positions = np.flatnonzero(kinds != Partial)
+        alone[positions] = False
+        _add(parts, positions, Accumulators(fold.of(np.zeros(len(positions), np.int64))))
+    _one_by_one(fold, picked, np.flatnonzero(alone & judged).tolist(), parts, refused)
+    found = [
+        Brought(
+            np.concatenate([part.positions for part in those]),
+            Accumulators.together([part.accumulators for part in those]),
+        )
+        for _, those in sorted(parts.items())
+    ]
+    return found, refused
+
+
+def _picked(
+    pick: Callable[[Any], Any], values: Sequence[Any]
+) -> tuple[Sequence[Any], dict[int, Exception]]:
+    refused: dict[int, Exception] = {}
+    if pick is itself:
+        return values, refused
+    try:
+        return [v if type(v) is Partial else pick(v) for v in values], refused
+    except Exception:  # noqa: BLE001  found again below, at its record
+        picked = list(values)
+    for n, value in enumerate(values):
+        try:
+            picked[n] = value if type(value) is Partial else pick(value)
+        except Exception as error:  # noqa: BLE001  a user's function may raise anything
+            picked[n], refused[n] = None, error
+    return picked, refused
+
+
+def _plain(
+    fold: VectorFold,
+    picked: Sequence[Any],
+    positions: Positions,
+    dtype: np.dtype[Any],
+    alone: Mask,
+    parts: dict[str, list[Brought]],
+) -> None:
+    """Add what plain numbers of one type bring, of those that the vector form takes."""
+    numbers = picked if len(positions) == len(picked) else [picked[n] for n in positions.tolist()]
+    try:
+        column = np.array(numbers, dtype)
+    except OverflowError:
+        positions = positions[np.fromiter(map(fits, numbers), bool, len(numbers))]
+        if not len(positions):
+            return
+        column = np.array([picked[n] for n in positions.tolist()], dtype)
+    usable = fold.takes(column) & ~np.isnan(column)
+    if not usable.all():
+        positions, column = positions[usable], column[usable]
+    alone[positions] = False
+    _add(parts, positions, Accumulators(fold.of(column)))
+
+
+def _one_by_one(
+    fold: VectorFold,
+    picked: Sequence[Any],
+    positions: list[int],
+    parts: dict[str, list[Brought]],
+    refused: dict[int, Exception],
+) -> None:
+    """Add what partials bring, and values that the scalar form has to judge."""
+    several: list[int] = []
+    rows: list[tuple[Any, ...]] = []
+    for n in positions:
+        value = picked[n]
+        if n in refused:
+            continue
+        try:
+            accumulator = (
+                value.accumulator if type(value) is Partial else fold.add(fold.create(), value)
+            )
+            row = split(accumulator)
+            if not all(map(fits, row)):
+                raise too_large()
+        except Exception as error:  # noqa: BLE001  whatever the value is
+            refused[n] = error
+            continue
+        several.append(n)
+        rows.append(row)
+    if not rows:
+        return
+    columns = tuple(np.array(column, dtype=object) for column in zip(*rows, strict=True))
+    made, where = Accumulators(columns), np.array(several)
+    for kinds, chosen in made.by_kinds()[0].items():
+        encoded = made.take(chosen).encoded(kinds)
+        _add(parts, where[chosen], Accumulators.decoded(kinds, encoded))
+
+
+def _add(parts: dict[str, list[Brought]], positions: Positions, made: Accumulators) -> None:
+    if len(positions):
+        kinds = "".join(column.dtype.kind for column in made.columns)
+        parts.setdefault(kinds, []).append(Brought(positions, made))
