@@ -57,7 +57,8 @@ def build(pipeline: Pipeline) -> Topology:
         for name, computation in pipeline.computations.items()
     }
     levels = levels_of(pipeline, senders)
-    # Numbers are part of the ids of records, so they must not depend on the order of lines.
+    # Numbers are part of the ids of records, so they must not depend on the order of lines. A new
+    # checkpoint gives them likewise (``compile/registry.py``).
     order = sorted(pipeline.computations, key=lambda name: (levels[name], name))
 
     slacks = {name: slacks_of(pipeline, name, publishers) for name in publishers}
@@ -105,9 +106,12 @@ def build(pipeline: Pipeline) -> Topology:
         identified = bool(slacks[declaration.stream])
         edges.append(Edge(len(edges), declaration.stream, None, number, None, identified))
 
+    injected = sorted(pipeline.injections)
+    stream_order = [*injected, *sorted(publishers.keys() - set(injected))]
     streams = {
         name: StreamSpec(
             name=name,
+            number=stream_order.index(name),
             format=formats[name][0],
             coder=formats[name][1],
             injection=pipeline.injections.get(name),
@@ -122,6 +126,7 @@ def build(pipeline: Pipeline) -> Topology:
         )
         for name, whos in publishers.items()
     }
+    cells = {name: state_cells(computation) for name, computation in bound.items()}
     computations = tuple(
         ComputationSpec(
             name=name,
@@ -131,7 +136,8 @@ def build(pipeline: Pipeline) -> Topology:
             inputs=dict(pipeline.computations[name].inputs),
             outputs=tuple(pipeline.computations[name].outputs),
             senders=senders[name],
-            cells=state_cells(bound[name]),
+            cells=cells[name],
+            cell_numbers={cell: n for n, cell in enumerate(sorted(cells[name]))},
             guarantees=pipeline.guarantees[name],
             slacks=filtered[name],
             may_produce_late_us=late_bound_us(name, bound[name]),

@@ -5,23 +5,20 @@ unfinished epoch; and numbers. So identity is the computations, the steps and st
 records reach them, their keys, formats and cells. Steps and streams that only sinks read are no
 part of it: nothing of theirs is kept.
 
-Streams of steps have made-up names, which count the steps of a source. They are told by what they
-are made of: ``bids > filter``.
+Streams are told by their routes (``compile/routes.py``).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from millrace.compile.evolution import Difference, differences
+from millrace.compile.routes import Routes
 from millrace.compile.schemas import Schema, lasting, named, plain, schema_of
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.operators import operator_of
 from millrace.model.state import CombiningState, StateDescriptor
-from millrace.model.stream import Step
-from millrace.model.time import format_duration
 
 _COLUMNS: Final = "columns of accumulators, all keys together"
 _BY_KEY: Final = "rows, key by key"
@@ -40,7 +37,7 @@ def identity(topology: Topology) -> Schema:
     >>> found["injected"], found["computations"]["totals"]["inputs"]["scores > filter"]["key"]
     (['scores'], "by('team')")
     """
-    routes = _Routes(topology)
+    routes = Routes(topology)
     return {
         "computations": {
             spec.name: _computation(topology, spec, routes) for spec in topology.computations
@@ -75,79 +72,32 @@ def sunk(topology: Topology) -> Schema:
     return {name: schema_of(topology.streams[name].coder) for name in sorted(streams)}
 
 
-def sink_changes(stored: Schema, topology: Topology) -> list[Difference]:
-    """Return what differs between the sinks' streams in a checkpoint and a pipeline's."""
-    return list(_members(stored, sunk(topology), "sink of stream", differences))
+def sink_changes(
+    stored: Schema, topology: Topology, only: Container[str] | None = None
+) -> list[Difference]:
+    """Return what differs between the sinks' streams in a checkpoint and a pipeline's.
+
+    Args:
+        stored: In the checkpoint.
+        topology: The pipeline.
+        only: Streams to look at; None: all.
+    """
+    given = sunk(topology)
+    if only is not None:
+        stored = {name: stored[name] for name in stored if name in only}
+        given = {name: given[name] for name in given if name in only}
+    return list(_members(stored, given, "sink of stream", differences))
 
 
-class _Routes:
-    """By which steps records reach a stream."""
-
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._steps: dict[str, list[Step]] = {}
-        for spec in topology.streams.values():
-            for step in spec.steps:
-                self._steps.setdefault(step.target, []).append(step)
-
-    def made_up(self, stream: str) -> bool:
-        """Return whether nobody but the pipeline has named a stream."""
-        steps = self._steps.get(stream, ())
-        return any(re.fullmatch(_made_up_name(step), stream) for step in steps)
-
-    def text(self, stream: str) -> str:
-        """Return a stream's name, or what it is made of."""
-        return " + ".join(self._fed_by_steps(stream)) if self.made_up(stream) else stream
-
-    def feeders(self, stream: str) -> list[str]:
-        """Return who feeds a stream."""
-        spec = self._topology.streams[stream]
-        return sorted(
-            [
-                *(["an injector"] if spec.injection is not None else []),
-                *(f"computation {name!r}" for name in spec.publishers),
-                *self._fed_by_steps(stream),
-            ]
-        )
-
-    def before_computations(self) -> set[str]:
-        """Return the streams that records pass on their way to a computation."""
-        found: set[str] = set()
-        pending = [stream for spec in self._topology.computations for stream in spec.inputs]
-        while pending:
-            stream = pending.pop()
-            if stream not in found:
-                found.add(stream)
-                pending += [step.source for step in self._steps.get(stream, ())]
-        return found
-
-    def _fed_by_steps(self, stream: str) -> list[str]:
-        return sorted(self.text(step.source) + _step(step) for step in self._steps.get(stream, ()))
-
-
-def _made_up_name(step: Step) -> str:
-    kind = "flatten" if step.kind == "to" else step.kind
-    return rf".*\.{kind}-\d+"
-
-
-def _step(step: Step) -> str:
-    if step.kind == "to":
-        return ""
-    if step.backwards_us:
-        return f" > {step.kind}(backwards={format_duration(step.backwards_us)!r})"
-    return f" > {step.kind}"
-
-
-def _computation(topology: Topology, spec: ComputationSpec, routes: _Routes) -> Schema:
-    inputs: Schema = {}
-    for stream, extractor in sorted(spec.inputs.items()):
-        route, n = routes.text(stream), 2
-        while route in inputs:  # two filters of one stream, say
-            route, n = f"{routes.text(stream)} ({n})", n + 1
-        key = named(extractor)
-        inputs[route] = {"key": key, "format": schema_of(topology.streams[stream].coder)}
+def _computation(topology: Topology, spec: ComputationSpec, routes: Routes) -> Schema:
     return {
-        "inputs": inputs,
+        "inputs": {
+            route: {
+                "key": named(spec.inputs[stream]),
+                "format": schema_of(topology.streams[stream].coder),
+            }
+            for stream, route in routes.texts(sorted(spec.inputs)).items()
+        },
         "outputs": {name: schema_of(topology.streams[name].coder) for name in sorted(spec.outputs)},
         "state": {name: _cell(cell) for name, cell in sorted(spec.cells.items())},
         "settings": {

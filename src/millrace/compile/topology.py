@@ -1,5 +1,8 @@
 """Topology: a pipeline checked, numbered and levelled, as every executor uses it.
 
+Numbers are positions until the claim of a checkpoint binds the topology to its registry
+(``compile/registry.py``).
+
 Levels are longest paths: a computation stands one level below the deepest that feeds it, and the
 computations of a level run side by side in one Spark stage.
 
@@ -8,10 +11,13 @@ Source: MillWheel, "Streams" (4.3), figure 3; docs/architecture.md, "One epoch, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
@@ -38,7 +44,7 @@ class Edge:
     """One subscription: the wire tags each record with the number of the edge it travels.
 
     Attributes:
-        number: Position in ``Topology.edges``.
+        number: What the wire and commits know it by; not its place among the edges.
         stream: The stream subscribed to.
         computation: The subscriber, or None if it is a sink.
         sink: Number of the sink, or None.
@@ -65,11 +71,14 @@ class StreamSpec:
     """One stream: its format, who feeds it and who reads it.
 
     Attributes:
-        slacks: Number of an injector with ids whose records it carries, straight or by stateless
-            steps -> for how long past a record's timestamp its id is kept, in microseconds.
+        number: Part of the ids of the records that are injected into it.
+        slacks: Number of an injected stream with ids whose records it carries, straight or by
+            stateless steps -> for how long past a record's timestamp its id is kept, in
+            microseconds.
     """
 
     name: str
+    number: int
     format: Any
     coder: Coder
     injection: Injection | None
@@ -84,9 +93,10 @@ class ComputationSpec:
     """One computation: its number, level, senders and state.
 
     Attributes:
-        number: Position in ``Topology.computations``; part of the ids of its productions.
+        number: Part of the ids of its productions.
         level: 1 for computations fed by injectors only.
         senders: Names of computations, and of injected streams, that feed it, steps included.
+        cell_numbers: State cell -> its number, which its rows carry.
         guarantees: Of its productions and deliveries. They are no part of what a checkpoint depends
             on: every commit says whether it holds productions.
         slacks: Input stream -> its slacks, of the streams whose duplicates it filters.
@@ -108,6 +118,7 @@ class ComputationSpec:
     outputs: tuple[str, ...]
     senders: frozenset[str]
     cells: Mapping[str, StateDescriptor]
+    cell_numbers: Mapping[str, int]
     guarantees: Guarantees
     slacks: Mapping[str, Mapping[int, int]]
     may_produce_late_us: int = 0
@@ -162,14 +173,21 @@ class Topology:
         return tuple(sorted({p for spec in self.computations for p in spec.percentiles}))
 
     def injected(self) -> tuple[StreamSpec, ...]:
-        """Return the injected streams, by name: their numbers and Spark's offsets go by it."""
+        """Return the injected streams, by name: Spark's offsets go by it."""
         found = [spec for spec in self.streams.values() if spec.injection is not None]
         return tuple(sorted(found, key=lambda spec: spec.name))
 
-    def edge_names(self) -> list[str]:
-        """Return the subscriptions by number, as text."""
-        return [
-            f"{edge.stream} -> "
-            + (edge.computation if edge.computation is not None else f"sink {edge.sink}")
-            for edge in self.edges
-        ]
+    def edge(self, number: int) -> Edge:
+        """Return a subscription by its number."""
+        return self._edges[number]
+
+    @cached_property
+    def _edges(self) -> dict[int, Edge]:
+        return {edge.number: edge for edge in self.edges}
+
+    def edge_mask(self, computations: Container[str]) -> npt.NDArray[np.bool_]:
+        """Return for every edge number up to the highest whether it leads to one of these."""
+        mask = np.zeros(1 + max(self._edges, default=-1), dtype=np.bool_)
+        for edge in self.edges:
+            mask[edge.number] = edge.computation in computations
+        return mask

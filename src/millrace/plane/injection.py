@@ -49,10 +49,9 @@ class Injection:
         self._outbox = outbox
         self._report = report
         self._times = times
-        injected = task.topology.injected()
-        number = [spec.name for spec in injected].index(stream)
-        self._id = getattr(injected[number].injection, "id", None)
-        self._origin = injected_origin(number, task.manifest.epoch)
+        spec = task.topology.streams[stream]
+        self._id = getattr(spec.injection, "id", None)
+        self._origin = injected_origin(spec.number, task.manifest.epoch)
         self._sent = 0
 
     def send(

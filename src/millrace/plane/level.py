@@ -81,7 +81,7 @@ class _Run:
             told += wire.where(table, of_control).column("value").to_pylist()
         specs = [s for s in self._topology.computations if s.level == self._level]
         names = {spec.name for spec in specs}
-        here = np.array([edge.computation in names for edge in self._topology.edges], np.bool_)
+        here = self._topology.edge_mask(names)
         shown, pending = self._shown(told), dict[str, Pending]()
         # Rows of a native source are all for this level, and lack the columns of those that pass.
         on = edges == wire.REPORT

@@ -19,7 +19,8 @@ class Outbox:
 
     Args:
         task: Its manifest's interval maps say which task owns a key. Rows for a sink go on with the
-            task's own number: whoever has them passes them on.
+            task's own number: whoever has them passes them on. For a sink that the epoch does not
+            know, none do: those of other attempts' commits would be missing.
     """
 
     def __init__(self, task: Task) -> None:
@@ -31,6 +32,12 @@ class Outbox:
         self._origins: list[npt.NDArray[np.int64]] = []
         self._sequences: list[npt.NDArray[np.int64]] = []
         self._maps: dict[str, IntervalMap] = {}
+        begun = task.manifest.edges
+        self._later = [
+            edge.number
+            for edge in self._topology.edges
+            if begun is not None and edge.number not in begun
+        ]
 
     def add(self, productions: Productions, origin: int, sequences: npt.NDArray[np.int64]) -> None:
         """Take rows of one origin."""
@@ -54,7 +61,7 @@ class Outbox:
         self._all, self._origins, self._sequences = Productions(), [], []
         edges = np.array(mine.edges, dtype=np.int32)
         hashes = np.array(mine.hashes, dtype=np.uint64)
-        yield pa.RecordBatch.from_arrays(
+        batch = pa.RecordBatch.from_arrays(
             [
                 pa.array(self._tasks_of(edges, hashes)),
                 pa.array(edges),
@@ -67,13 +74,17 @@ class Outbox:
             ],
             schema=wire.SCHEMA,
         )
+        if self._later:
+            batch = wire.where(batch, ~np.isin(edges, self._later))
+        if batch.num_rows:
+            yield batch
 
     def _tasks_of(
         self, edges: npt.NDArray[np.int32], hashes: npt.NDArray[np.uint64]
     ) -> npt.NDArray[np.int32]:
         pids = np.full(len(edges), self._own, dtype=np.int32)
         for number in np.unique(edges).tolist():
-            computation = self._topology.edges[number].computation
+            computation = self._topology.edge(number).computation
             if computation is None:
                 continue
             if computation not in self._maps:

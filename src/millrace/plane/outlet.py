@@ -68,8 +68,8 @@ def values_and_ids(
     values = rows.column("value").to_pylist()
     origins = rows.column("origin").to_numpy()
     sequences = rows.column("sequence").to_numpy()
-    if topology.edges[edge].identified:
-        stream = topology.edges[edge].stream
+    if topology.edge(edge).identified:
+        stream = topology.edge(edge).stream
         values, ids = unseal(stream, values, origins, topology.streams[stream].slacks)
         origins, sequences = ids.halves_over(origins, sequences)
     return values, origins, sequences

@@ -107,7 +107,8 @@ def start(
     intervals = intervals_for(tasks) if intervals is None else intervals
     if intervals < 1 or intervals & (intervals - 1):
         raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")
-    plan = StreamPlan(topology, sources, tasks=tasks)
+    # What cannot be sent to workers is found before the checkpoint is touched.
+    StreamPlan(topology, sources, tasks=tasks)
     offsets = progress_location(checkpoint, spark_checkpoint)
     has_offsets = has_progress(spark, offsets)
     home = "" if is_object_store(checkpoint) or not is_local(spark) else str(local_path(checkpoint))
@@ -122,7 +123,10 @@ def start(
         bind_sinks(topology, state.uuid)
         epochs = Epochs(topology, state, intervals=intervals)
         _check_progress(checkpoint, epochs, offsets, has_offsets=has_offsets)
+        topology = epochs.topology
         claim_sinks(topology, epochs)
+        sources = [source.of(topology) for source in sources]
+        plan = StreamPlan(topology, sources, tasks=tasks)
         plan.attach(state, cache or (f"{home}/cache" if home else ""))
         parts = Parts(
             topology,

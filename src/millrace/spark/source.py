@@ -47,7 +47,6 @@ class Source:
     """One injected stream's source.
 
     Attributes:
-        number: Position among the injected streams; part of its records' ids.
         stream: The stream.
         frame: Its DataFrame.
         columns: The columns that make a value.
@@ -60,7 +59,6 @@ class Source:
         process: Column that names the process that a row came by; None if it has but one.
     """
 
-    number: int
     stream: StreamSpec
     frame: DataFrame
     columns: tuple[str, ...]
@@ -70,6 +68,15 @@ class Source:
     process: str | None = None
     bare: bool = False
     reason: str | None = None
+
+    def of(self, topology: Topology) -> Source:
+        """Return it as the source of the same stream of a topology with other numbers."""
+        return dataclasses.replace(self, stream=topology.streams[self.stream.name])
+
+    @property
+    def number(self) -> int:
+        """Return the stream's number, which its records' ids carry."""
+        return self.stream.number
 
     @property
     def names_processes(self) -> bool:
@@ -99,11 +106,11 @@ def sources_of(topology: Topology, read: Callable[[str, Injector], DataFrame]) -
         PipelineError: A stream has no source, or one that cannot make its records.
     """
     found = []
-    for number, spec in enumerate(topology.injected()):
+    for spec in topology.injected():
         frame = spec.injection.source if spec.injection is not None else None
         if isinstance(frame, Injector):
             frame = read(spec.name, frame)
-        found.append(_source(topology, number, spec, frame))
+        found.append(_source(topology, spec, frame))
     # One pass over the input serves all sources, so one that needs Python takes the others along.
     native = all(source.native for source in found)
     return [dataclasses.replace(source, native=native) for source in found]
@@ -119,15 +126,15 @@ def python_reasons(topology: Topology) -> dict[str, str | None]:
         PipelineError: A source cannot make its stream's records.
     """
     return {
-        spec.name: _source(topology, number, spec, spec.injection.source).reason
-        for number, spec in enumerate(topology.injected())
+        spec.name: _source(topology, spec, spec.injection.source).reason
+        for spec in topology.injected()
         if spec.injection is not None
         and spec.injection.source is not None
         and not isinstance(spec.injection.source, Injector)
     }
 
 
-def _source(topology: Topology, number: int, spec: StreamSpec, frame: Any) -> Source:
+def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
     """Return a checked source, given its DataFrame."""
     injection = spec.injection
     assert injection is not None, "injected() returns injected streams"
@@ -171,7 +178,7 @@ def _source(topology: Topology, number: int, spec: StreamSpec, frame: Any) -> So
     reason = _python_reason(topology, spec, frame, columns)
     native = reason is None
     bare = injection.unit is None and not _is_timestamp(frame, str(injection.timestamp))
-    return Source(number, spec, frame, columns, native, claims, punctuation, process, bare, reason)
+    return Source(spec, frame, columns, native, claims, punctuation, process, bare, reason)
 
 
 def python_rows(source: Source) -> DataFrame:

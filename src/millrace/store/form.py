@@ -16,11 +16,14 @@ import xxhash
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore
 
-FORMAT = 2
+FORMAT = 3
 """The version of everything in a checkpoint; docs/checkpoint-format.md describes it.
 
-In format 1 record formats and state were known by the names of their classes alone.
+In format 1 record formats and state were known by the names of their classes alone. In format 2
+there was no registry; such a checkpoint is gone on with, and keeps its ``FORMAT``.
 """
+
+_OLDEST = 2
 
 _CHECKSUM = "xxh3_64"
 
@@ -64,7 +67,7 @@ def decode_form(data: bytes, where: str) -> Form:
         where: The checkpoint, for messages.
 
     Raises:
-        CheckpointMismatch: It was written in another format.
+        CheckpointMismatch: It was written in a format that this version does not read.
         DamagedStore: It is not what was written.
     """
     try:
@@ -79,20 +82,21 @@ def decode_form(data: bytes, where: str) -> Form:
             f"{plain.get('created_by', 'of a later version')}; this version reads format {FORMAT}. "
             f"Nothing was written. Start the run with that version or a later one."
         )
-    if isinstance(found, int) and 1 <= found < FORMAT:
+    if isinstance(found, int) and 1 <= found < _OLDEST:
         raise CheckpointMismatch(
             f"checkpoint {where}: format {found}, written by Millrace "
             f"{plain.get('created_by', 'of an earlier version')}, which knew record formats and "
-            f"state by the names of their classes alone; this version reads format {FORMAT}, and "
-            "cannot tell whether yours are still what they were. Nothing was written. Drain the "
-            "run with the version that wrote it, and begin a new checkpoint with this one."
+            f"state by the names of their classes alone; this version reads formats {_OLDEST} to "
+            f"{FORMAT}, and cannot tell whether yours are still what they were. Nothing was "
+            "written. Drain the run with the version that wrote it, and begin a new checkpoint "
+            "with this one."
         )
     checksum = plain.pop(_CHECKSUM, None)
     try:
         form = msgspec.convert(plain, Form)
     except msgspec.ValidationError:
         form = None
-    if form is None or form.format != FORMAT or checksum != _checksum(plain):
+    if form is None or not _OLDEST <= form.format <= FORMAT or checksum != _checksum(plain):
         raise DamagedStore(
             f"checkpoint {where}: FORMAT is damaged: expected JSON with format, uuid and pipeline "
             f"and their checksum, found {data[:80]!r}. Restore the file from a copy of the "

@@ -395,6 +395,7 @@ class Harness:
         self._state = CrashingState(self._durable)
         self._caches = MemoryCaches()
         self._epochs = Epochs(self._topology, self._state, intervals=self._intervals)
+        self._topology = self._epochs.topology
         self._epochs.history = self.history
         publisher = Publisher.of(self._topology) if self._publish else Publisher({})
         self._driver = EpochDriver(

@@ -19,9 +19,9 @@ def tapped(
 ) -> Iterator[tuple[str, Output]]:
     """Yield (stream, output) of the rows on edges to sinks, in their order."""
     for n, number in enumerate(batch.column("edge").to_pylist()):
-        if number < 0 or topology.edges[number].sink is None:
+        if number < 0 or topology.edge(number).sink is None:
             continue
-        stream, row = topology.streams[topology.edges[number].stream], batch.slice(n, 1)
+        stream, row = topology.streams[topology.edge(number).stream], batch.slice(n, 1)
         (encoded,), (origin,), (sequence,) = values_and_ids(topology, number, row)
         value, pane = stream.coder.decode(encoded), None
         if type(value) is Paned:

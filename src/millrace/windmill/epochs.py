@@ -14,8 +14,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from millrace.compile.evolution import Difference
-from millrace.compile.identity import changes, identity, sink_changes, sunk
+from msgspec.structs import replace
+
 from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import CheckpointMismatch, DamagedStore, ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
@@ -25,13 +25,13 @@ from millrace.watermark.authority import Authority
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.process import ONLY, Process
 from millrace.watermark.report import NOTHING_PENDING, Report
+from millrace.windmill.claims import check, check_sinks, claim_of, registry_after
 from millrace.windmill.counters import Counters, FirstLate
 from millrace.windmill.history import History, Moment
 from millrace.windmill.manifest import (
     Claim,
     Completion,
     Entry,
-    InjectorEntry,
     IntervalEntry,
     Manifest,
     decode_entry,
@@ -101,6 +101,7 @@ class Epochs:
 
     Attributes:
         state: The checkpoint.
+        topology: The pipeline, under the numbers that this checkpoint knows it by.
         completed: Number of the last completed epoch; -1 before the first.
         open: The manifest of an epoch that was begun and not completed, to be retried.
         drained: Whether the input has ended for good.
@@ -119,8 +120,8 @@ class Epochs:
         claim_entries: int | None = None,
     ) -> None:
         self.state = state
-        self._topology = topology
-        self._identity, self._sunk = identity(topology), sunk(topology)
+        self.topology = topology
+        self._registry = registry_after(None, topology)
         self._log = state.epochs
         self.completed = -1
         self.drained = False
@@ -187,7 +188,7 @@ class Epochs:
                     stream: policy.percentile_us(p, self.completed + 1)
                     for stream, policy in self._scripted.items()
                 }
-                for p in self._topology.percentiles
+                for p in self.topology.percentiles
             },
         )
 
@@ -246,7 +247,7 @@ class Epochs:
             spec.name: MAX_TIMESTAMP
             if draining
             else max(injectors.get(spec.name, MIN_TIMESTAMP), outputs[injector_name(spec.name)])
-            for spec in self._topology.injected()
+            for spec in self.topology.injected()
         }
         self.open = Manifest(
             epoch=epoch,
@@ -255,13 +256,14 @@ class Epochs:
             injectors=published,
             percentiles=self._percentiles(published, percentiles or {}),
             draining=draining,
-            before=self.authority.low_watermarks.copy(self._topology.percentiles),
+            before=self.authority.low_watermarks.copy(self.topology.percentiles),
             intervals=self._intervals,
             numbers={name: dict(known) for name, known in self._numbers.items()},
             chains={name: dict(known) for name, known in self._chains.items()},
             entry=self._last + 1,
             reports={name: dict(known) for name, known in self.authority.reports.items()},
             splitting=dict(splitting or {}),
+            edges=[edge.number for edge in self.topology.edges],
         )
         self._append(self.open)
         return self.open
@@ -334,24 +336,7 @@ class Epochs:
 
     def _claim(self) -> None:
         """Claim the checkpoint, or say again that it is claimed, so that older claims can go."""
-        self._append(
-            Claim(
-                generation=self.generation,
-                topology=self._identity,
-                edges=self._topology.edge_names(),
-                sinks=self._sunk,
-                senders={spec.name: sorted(spec.senders) for spec in self._topology.computations},
-                injectors={
-                    spec.name: InjectorEntry(
-                        "" if injection.low_watermark is None else repr(injection.low_watermark),
-                        injection.expected,
-                        injection.idle_us,
-                    )
-                    for spec in self._topology.injected()
-                    if (injection := spec.injection) is not None
-                },
-            )
-        )
+        self._append(claim_of(self.topology, self._registry, self.generation))
         self._claim_entry = self._last
 
     def _append(self, entry: Entry) -> None:
@@ -394,8 +379,7 @@ class Epochs:
             if claim is not None and completion is not None:
                 break
         if claim is not None:
-            _check(self._topology.name, changes(claim.topology, self._topology))
-            self._check_sinks(claim, manifest)
+            manifest = self._go_on(claim, manifest)
         if completion is not None:
             self._take_up(completion)
         if manifest is not None:
@@ -403,28 +387,22 @@ class Epochs:
             self._cover(manifest.intervals)
         return claim
 
-    def _check_sinks(self, claim: Claim, unfinished: Manifest | None) -> None:
-        """Refuse other sinks for an epoch that is unfinished; between epochs they may change."""
-        found = sink_changes(claim.sinks, self._topology)
-        if unfinished is None:
-            for difference in found:
-                _log.info("pipeline %r: %s", self._topology.name, difference)
-        elif claim.edges != self._topology.edge_names():
-            raise CheckpointMismatch(
-                f"epoch {unfinished.epoch} of this checkpoint is unfinished, and the subscribers "
-                f"of its streams were {claim.edges}; those of the pipeline are "
-                f"{self._topology.edge_names()}. Nothing was written. Finish the epoch with "
-                "the sinks as they were; between epochs sinks may change."
-            )
-        else:
-            _check(self._topology.name, found)
+    def _go_on(self, claim: Claim, unfinished: Manifest | None) -> Manifest | None:
+        """Take up the registry, if the pipeline may; return the manifest as it is under it."""
+        check(claim, self.topology)
+        if unfinished is not None and unfinished.edges is None:
+            unfinished = replace(unfinished, edges=list(range(len(claim.edges))))
+        self._registry = registry_after(claim, self.topology)
+        self.topology = self._registry.bind(self.topology)
+        check_sinks(claim, self._registry, self.topology, unfinished)
+        return unfinished
 
     def _percentiles(
         self, injectors: Mapping[str, int], percentiles: Mapping[int, Mapping[str, int]]
     ) -> dict[int, dict[str, int]]:
         """Return what injectors publish for percentiles: none below a higher one, none falling."""
         above, found = injectors, dict[int, dict[str, int]]()
-        for percentile in reversed(self._topology.percentiles):
+        for percentile in reversed(self.topology.percentiles):
             given = percentiles.get(percentile, {})
             known = self.authority.low_watermarks.percentiles[percentile].outputs
             above = found[percentile] = {
@@ -478,18 +456,3 @@ def _log_first_late(computation: str, late: FirstLate) -> None:
         format_timestamp(late.low_watermark_us),
         late.epoch,
     )
-
-
-def _check(name: str, found: Iterable[Difference]) -> None:
-    """Refuse a pipeline whose checkpoint cannot be followed, naming what differs; say the rest."""
-    differences = list(found)
-    refused = [difference for difference in differences if difference.refused]
-    if refused:
-        listed = "\n".join(f"  {difference}" for difference in refused)
-        raise CheckpointMismatch(
-            f"pipeline {name!r} is not the one that wrote this checkpoint:\n{listed}\n"
-            "Nothing was written. Start the changed pipeline with a new checkpoint, or run the "
-            "pipeline as it was."
-        )
-    for difference in differences:
-        _log.info("pipeline %r has changed, and nothing is lost: %s", name, difference)

@@ -91,7 +91,7 @@ class Machine:
         self._timers = KeyTimers(self._rows)
         self._hold = KeyHold(self._rows)
         self._user = user = copy.copy(spec.instance)
-        self._cells = Cells(spec.cells, self._rows)
+        self._cells = Cells(spec.cells, spec.cell_numbers, self._rows)
         vars(user).update(self._cells.by_name)
         self._calls = Calls(topology, spec, user, router, self._timers, self._hold)
         self._process_record: Callable[[Record], None] = (

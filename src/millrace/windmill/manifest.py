@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from millrace.compile.registry import Registry
 from millrace.compile.topology import INJECTOR, ComputationSpec
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.intervals import IntervalMap, KeyInterval
@@ -60,16 +61,18 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
     Attributes:
         generation: 1 for the first run, one more for each that follows.
         topology: What the checkpoint depends on, as ``compile/identity.py`` says it.
-        edges: The subscriptions in the order of their numbers, which productions in commits carry;
-            an unfinished epoch depends on them, sinks included.
-        sinks: Stream that sinks read -> schema of its format; so does it on these.
+        registry: The numbers that the checkpoint knows the pipeline by; None of a claim from before
+            there was one. Then numbers were positions.
+        edges: Of such a claim, the subscriptions in order; else empty.
+        sinks: Stream that sinks read -> schema of its format; an unfinished epoch depends on it.
         senders: Computation -> who feeds it.
         injectors: Injected stream -> how it publishes.
     """
 
     generation: int
     topology: dict[str, Any]
-    edges: list[str]
+    registry: Registry | None = None
+    edges: list[str] = []
     sinks: dict[str, Any] = {}
     senders: dict[str, list[str]] = {}
     injectors: dict[str, InjectorEntry] = {}
@@ -96,6 +99,8 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
         reports: Computation -> interval id -> its last report.
         splitting: Settings by which the input is cut into partitions, which are part of the ids of
             injected records. Whoever runs the epoch knows what they mean.
+        edges: Numbers of the subscriptions; a sink that came later gets nothing of the epoch. None:
+            all that there are.
     """
 
     epoch: int
@@ -111,6 +116,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
     entry: int
     reports: dict[str, dict[int, Report]]
     splitting: dict[str, str] = {}
+    edges: list[int] | None = None
 
     def delivery_low_watermark_us(self, spec: ComputationSpec) -> int:
         """Return a computation's low watermark while the epoch's records are on their way to it.

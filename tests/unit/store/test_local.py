@@ -46,7 +46,7 @@ def test_layout(root: Path, commit: Make) -> None:
     ]
     form = json.loads((root / "FORMAT").read_text())
     assert form == {
-        "format": 2,
+        "format": 3,
         "uuid": state.uuid,
         "pipeline": "zeitgeist",
         "created_by": form["created_by"],
@@ -137,9 +137,9 @@ def test_what_a_crash_before_format_left_is_taken(root: Path) -> None:
 
 def test_a_newer_format_is_refused(root: Path) -> None:
     LocalHardState.create_or_open(root, pipeline="p")
-    newer = {"format": 3, "created_by": "7.0", "surprise": []}
+    newer = {"format": 4, "created_by": "7.0", "surprise": []}
     (root / "FORMAT").write_text(json.dumps(newer))
-    refused(root, CheckpointMismatch, "format 3, written by Millrace 7.0; this version reads")
+    refused(root, CheckpointMismatch, "format 4, written by Millrace 7.0; this version reads")
     with pytest.raises(CheckpointMismatch):
         LocalHardState.open(root)
 

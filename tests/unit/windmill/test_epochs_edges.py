@@ -25,15 +25,34 @@ def pipeline(*sunk):
     return p.build()
 
 
-def test_an_open_epoch_is_not_finished_with_other_sinks():
+@pytest.mark.parametrize(
+    ("sunk", "words"),
+    [
+        (["bad"], r"lacks \['good -> sink print'\]"),
+        (["bad", "good", "bad"], r"\['bad -> sink print \(2\)'\] may be one that was there"),
+    ],
+)
+def test_an_open_epoch_is_not_finished_without_a_sink_or_with_its_twin(sunk, words):
     state = MemoryHardState()
     first = Epochs(pipeline("good", "bad"), state, intervals=1)
     first.begin(0, wall_time_us=0, injectors={})
     written = state.epochs.last()
 
-    with pytest.raises(CheckpointMismatch, match="epoch 0 of this checkpoint is unfinished"):
-        Epochs(pipeline("bad", "good"), state, intervals=1)
+    with pytest.raises(CheckpointMismatch, match=f"epoch 0 .* is unfinished.*{words}"):
+        Epochs(pipeline(*sunk), state, intervals=1)
     assert state.epochs.last() == written
+
+
+def test_an_open_epoch_goes_on_with_its_sinks_in_another_order():
+    state = MemoryHardState()
+    first = Epochs(pipeline("good", "bad"), state, intervals=1)
+    begun = first.begin(0, wall_time_us=0, injectors={})
+    again = Epochs(pipeline("bad", "good"), state, intervals=1)
+
+    assert again.open == begun
+    assert {(e.stream, e.number) for e in again.topology.edges} == {
+        (e.stream, e.number) for e in first.topology.edges
+    }
 
 
 def test_between_epochs_sinks_may_change():

@@ -217,7 +217,7 @@ def _drawn(run: Judged) -> dict[tuple[str, int], int]:
     coder = run.topology.streams["enriched"].coder
     drawn: dict[tuple[str, int], int] = {}
     for row in run.sunk:
-        if run.topology.edges[row.edge].stream == "enriched":
+        if run.topology.edge(row.edge).stream == "enriched":
             key, nth, number, *_ = coder.decode(row.value)
             _check(
                 drawn.setdefault((key, nth), number) == number,
@@ -238,7 +238,7 @@ def _same_rows(run: Judged, expected: dict[Row, int]) -> None:
 
 
 def _told(run: Judged, row: Row) -> tuple[Any, ...]:
-    stream = run.topology.edges[row.edge].stream
+    stream = run.topology.edge(row.edge).stream
     return stream, run.topology.streams[stream].coder.decode(row.value), row.timestamp, row.sequence
 
 

@@ -18,6 +18,7 @@ class Cells:
 
     Args:
         declared: Name -> cell.
+        numbers: Name -> number, which rows of the cell carry.
         key_rows: Where the key at hand is read and written.
 
     Attributes:
@@ -26,24 +27,29 @@ class Cells:
         collections: The others.
     """
 
-    def __init__(self, declared: Mapping[str, StateDescriptor], key_rows: KeyRows) -> None:
+    def __init__(
+        self,
+        declared: Mapping[str, StateDescriptor],
+        numbers: Mapping[str, int],
+        key_rows: KeyRows,
+    ) -> None:
         self.by_name: dict[str, Any] = {}
         self.scalars: Scalar | Scalars | None = None
         self.collections: list[BoundMap | BoundBag] = []
         self._verified: list[BoundValue | BoundCombining | BoundMap] = []
         scalars: list[BoundValue | BoundCombining] = []
-        # Cells are numbered by name, not by where the class declares them, so that moving a line
-        # does not move a cell's state.
-        for index, (name, cell) in enumerate(sorted(declared.items())):
+        # By number, not by where the class declares them, so that moving a line does not move a
+        # cell's state.
+        for name, cell in sorted(declared.items(), key=lambda one: numbers[one[0]]):
             bound: BoundValue | BoundCombining | BoundMap | BoundBag
             if isinstance(cell, CombiningState):
                 scalars.append(bound := BoundCombining(cell))
             elif isinstance(cell, ValueState):
                 scalars.append(bound := BoundValue(cell))
             elif isinstance(cell, MapState):
-                self.collections.append(bound := BoundMap(cell, index, key_rows))
+                self.collections.append(bound := BoundMap(cell, numbers[name], key_rows))
             elif isinstance(cell, BagState):
-                self.collections.append(bound := BoundBag(cell, index, key_rows))
+                self.collections.append(bound := BoundBag(cell, numbers[name], key_rows))
             else:
                 raise InvariantViolation(f"no binding for state cell {cell!r}")
             self.by_name[name] = bound

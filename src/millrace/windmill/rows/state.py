@@ -1,7 +1,7 @@
 """Rows of state cells: values (V), map entries (M), blocks of bags (B).
 
-Cells are numbered by their names in order, so a row says the number, and the checkpoint's schema
-says which cell that is.
+A row says the number of its cell, and the checkpoint's registry says which cell that is. Value and
+combining cells stand in the order of their numbers.
 """
 
 from __future__ import annotations

@@ -1,0 +1,201 @@
+"""Registry: the numbers by which a checkpoint knows the parts of a pipeline.
+
+Commits, packets and record ids carry numbers in the place of names. The first claim of a checkpoint
+gives them out, in the order of the topology; later ones keep them, and give what is new the next
+ones. A number is never given twice: who is gone keeps his, and has it again if he comes back. So
+what was written before a change means the same after it.
+
+Source: MillWheel 6.1.1 (ids that are unique for all time); docs/design, "Numbers that last".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from millrace.compile.routes import Routes, told_apart
+from millrace.compile.schemas import named
+from millrace.compile.topology import Topology
+from millrace.model.errors import CheckpointMismatch, PipelineError
+
+FORMAT: Final = 1
+"""The version of the registry in a claim. A member that is added, and may be missing, leaves it."""
+
+#: How many numbers there are: of the 15 bits in a record's id, one tells streams from computations;
+#: a cell's is a byte of its rows; an edge's stands below the bit of partials.
+_MOST: Final = {"computation": 1 << 14, "stream": 1 << 14, "cell": 1 << 8, "edge": 1 << 24}
+
+
+class Registry(msgspec.Struct, frozen=True, kw_only=True):
+    """Names to numbers, for ever.
+
+    Attributes:
+        format: Version of the registry itself.
+        computations: By name.
+        cells: Computation -> its state cells, by name.
+        streams: By route (``compile/routes.py``); an injector has its stream's.
+        edges: Subscriptions, as :func:`edge_names` says them.
+
+    >>> import millrace as mr
+    >>> p = mr.Pipeline("game")
+    >>> p.inject("scores", format=dict).filter(bool).key_by("team").window(mr.Sessions(10)).sum(
+    ...     "points"
+    ... ).to("totals")
+    WindowedStream('totals')
+    >>> p.sink("totals", print)
+    >>> Registry().assign(p.build()).edges
+    {'scores > filter -> totals': 0, 'totals -> sink print': 1}
+    """
+
+    format: int = FORMAT
+    computations: dict[str, int] = {}
+    cells: dict[str, dict[str, int]] = {}
+    streams: dict[str, int] = {}
+    edges: dict[str, int] = {}
+
+    def checked(self) -> Registry:
+        """Return it if this version can read it.
+
+        Raises:
+            CheckpointMismatch: A later version wrote it.
+        """
+        if self.format > FORMAT:
+            raise CheckpointMismatch(
+                f"the registry of this checkpoint has format {self.format}, this version of "
+                f"Millrace reads format {FORMAT}. Nothing was written. Start the run with the "
+                "version that wrote it, or a later one."
+            )
+        return self
+
+    def assign(self, topology: Topology) -> Registry:
+        """Return the registry with a number for all of a topology; old ones stay.
+
+        Raises:
+            PipelineError: There are no numbers left.
+        """
+        cells = {
+            spec.name: _grown("cell", self.cells.get(spec.name, {}), sorted(spec.cells))
+            for spec in topology.computations
+        }
+        names = [spec.name for spec in topology.computations]
+        return Registry(
+            computations=_grown("computation", self.computations, names),
+            cells={**self.cells, **cells},
+            streams=_grown("stream", self.streams, _stream_names(topology).values()),
+            edges=_grown("edge", self.edges, edge_names(topology)),
+        )
+
+    def bind(self, topology: Topology) -> Topology:
+        """Return a topology under these numbers; every part of it has one."""
+        stream_names = _stream_names(topology)
+        streams = {name: self.streams[stream_names[name]] for name in topology.streams}
+        now = {spec.number: streams[spec.name] for spec in topology.streams.values()}
+        edges = tuple(
+            dataclasses.replace(edge, number=self.edges[name])
+            for edge, name in zip(topology.edges, edge_names(topology), strict=True)
+        )
+        return dataclasses.replace(
+            topology,
+            streams={
+                name: dataclasses.replace(
+                    spec,
+                    number=streams[name],
+                    edges=tuple(edge for edge in edges if edge.stream == name),
+                    slacks=_renumbered(spec.slacks, now),
+                )
+                for name, spec in topology.streams.items()
+            },
+            computations=tuple(
+                dataclasses.replace(
+                    spec,
+                    number=self.computations[spec.name],
+                    cell_numbers=dict(self.cells[spec.name]),
+                    slacks={name: _renumbered(of, now) for name, of in spec.slacks.items()},
+                )
+                for spec in topology.computations
+            ),
+            edges=edges,
+        )
+
+    @classmethod
+    def of_positions(
+        cls, stored: Mapping[str, Any], edges: Sequence[str], topology: Topology
+    ) -> Registry:
+        """Return the registry of a checkpoint that was claimed before there was one.
+
+        Its numbers were positions in the topology of that claim.
+
+        Args:
+            stored: The claim's identity, whose members are in the order of the topology.
+            edges: The claim's subscriptions, in order.
+            topology: That of now. It has the same computations. Sinks are told by where they stand,
+                so they are known only if they are as they were; else their numbers are used up.
+        """
+        before: dict[str, Any] = stored["computations"]
+        known = [f"{route} -> {name}" for name, was in before.items() for route in was["inputs"]]
+        unchanged = list(edges) == _by_position(topology)
+        sinks = edge_names(topology) if unchanged else list(edges)
+        return cls(
+            computations=_numbered(before),
+            cells={name: _numbered(sorted(was["state"])) for name, was in before.items()},
+            streams=_numbered(sorted(stored["injected"])),
+            edges=_numbered([*known, *sinks[len(known) :]]),
+        )
+
+
+def edge_names(topology: Topology) -> list[str]:
+    """Return the subscriptions, in the topology's order, as text that outlives other changes.
+
+    A sink is told by its stream and by what it is: the name of a function, else its ``repr``. Of
+    several that are told the same, the later ones are numbered.
+    """
+    routes = Routes(topology)
+    inputs = {spec.name: routes.texts(sorted(spec.inputs)) for spec in topology.computations}
+    return told_apart(
+        f"{routes.text(edge.stream)} -> sink {named(topology.sinks[edge.sink])}"
+        if edge.sink is not None
+        else f"{inputs[str(edge.computation)][edge.stream]} -> {edge.computation}"
+        for edge in topology.edges
+    )
+
+
+def _stream_names(topology: Topology) -> dict[str, str]:
+    """Return stream -> its name in the registry; in the order in which they are numbered."""
+    injected = [spec.name for spec in topology.injected()]
+    return Routes(topology).texts([*injected, *sorted(topology.streams.keys() - set(injected))])
+
+
+def _by_position(topology: Topology) -> list[str]:
+    """Return the subscriptions as claims without a registry said them."""
+    return [
+        f"{edge.stream} -> "
+        + (edge.computation if edge.computation is not None else f"sink {edge.sink}")
+        for edge in topology.edges
+    ]
+
+
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names)}
+
+
+def _grown(what: str, known: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
+    """Return numbers for all names; new ones come after all that were ever given."""
+    found = dict(known)
+    following = max(found.values(), default=-1) + 1
+    for name in names:
+        if name not in found:
+            found[name] = following
+            following += 1
+    if following > _MOST[what]:
+        raise PipelineError(
+            f"this checkpoint has given out {following:,} numbers of {what}s, those that are gone "
+            f"included; there are {_MOST[what]:,}. Begin a new checkpoint."
+        )
+    return found
+
+
+def _renumbered(slacks: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
+    return {now[number]: us for number, us in slacks.items()}
