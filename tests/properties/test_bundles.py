@@ -15,7 +15,7 @@ from millrace.store import MemoryCaches, MemoryHardState
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
 from millrace.windmill.arrivals import NO_RECORDS, Arrivals
-from millrace.windmill.bundle import Bundle, Moment, Position
+from millrace.windmill.bundle import Attempt, Bundle, Position
 from millrace.windmill.worker import Worker
 
 #: The low watermark before the records, and after them.
@@ -97,9 +97,9 @@ def run(records, cuts):
     for start, stop in itertools.pairwise(edges):
         # Low watermarks come after what was sent before them: with the last bundle.
         clocks = {100: AFTER if stop == len(records) else BEFORE}
-        moment = Moment(0, 1, 0, BEFORE, clocks)
+        attempt = Attempt(0, 1, 0, BEFORE, clocks)
         bundle = Bundle(INTERVAL, position, arrived(records[start:stop]))
-        (result,) = worker.run(SPEC, [bundle], moment, Open())
+        (result,) = worker.run(SPEC, [bundle], attempt, Open())
         position = Position(result.number, result.chain, result.report)
         made = result.productions
         told += zip(

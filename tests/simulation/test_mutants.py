@@ -84,9 +84,9 @@ def productions_leave_before_the_commit(patch):
 def the_loser_sends_its_own_productions(patch):
     commit = Worker._commit
 
-    def mine(self, spec, commits, moment, fence, results):
+    def mine(self, spec, commits, attempt, fence, results):
         own = {number: result.productions for number, result in results.items()}
-        commit(self, spec, commits, moment, fence, results)
+        commit(self, spec, commits, attempt, fence, results)
         for one in commits:
             results[one.interval].productions = own[one.interval]
 
@@ -97,8 +97,8 @@ def the_loser_sends_its_own_productions(patch):
 def a_replay_runs_user_code_again(patch):
     replay = worker.replay
 
-    def again(commit, moment, mine):
-        result = replay(commit, moment, mine)
+    def again(commit, attempt, mine):
+        result = replay(commit, attempt, mine)
         result.productions = mine
         return result
 
@@ -110,7 +110,7 @@ def a_replay_runs_user_code_again(patch):
 def a_retry_commits_once_more_at_the_next_free_number(patch):
     run = Worker.run
 
-    def next_free(self, spec, bundles, moment, fence):
+    def next_free(self, spec, bundles, attempt, fence):
         moved = []
         for bundle in bundles:
             number = bundle.position.number
@@ -118,7 +118,7 @@ def a_retry_commits_once_more_at_the_next_free_number(patch):
                 number += 1
             position = dataclasses.replace(bundle.position, number=number)
             moved.append(dataclasses.replace(bundle, position=position))
-        return run(self, spec, moved, moment, fence)
+        return run(self, spec, moved, attempt, fence)
 
     patch.setattr(Worker, "run", next_free)
 

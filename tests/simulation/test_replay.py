@@ -58,8 +58,8 @@ def test_a_calm_run_has_one_driver_and_one_more_that_finds_nothing_to_do():
 def test_a_failure_is_shrunk_to_the_faults_it_needs_and_told_with_its_seed(monkeypatch):
     replay = worker.replay
 
-    def forget(commit, moment, mine):
-        result = replay(commit, moment, mine)
+    def forget(commit, attempt, mine):
+        result = replay(commit, attempt, mine)
         result.productions.truncate(0)
         return result
 

@@ -18,9 +18,9 @@ Offsets = dict[str, list[Any]]
 #: Columns that follow those of the injector's schema: by which process a row came, what that
 #: promises, and whether the row is no record.
 PROCESS = "_process"
-CLAIM = "_low_watermark"
+PROMISE = "_low_watermark"
 PUNCTUATION = "_punctuation"
-COLUMNS_DDL = f"{PROCESS} string, {CLAIM} long, {PUNCTUATION} boolean"
+COLUMNS_DDL = f"{PROCESS} string, {PROMISE} long, {PUNCTUATION} boolean"
 
 
 class Piece(NamedTuple):

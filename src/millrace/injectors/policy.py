@@ -152,7 +152,7 @@ class WatermarkColumn:
         punctuation: A boolean column: rows in which it is true are punctuation, they carry a low
             watermark and are no records.
 
-    >>> WatermarkColumn("complete_until").published_us(Process(newest_us=9, claimed_us=7), 0)
+    >>> WatermarkColumn("complete_until").published_us(Process(newest_us=9, promised_us=7), 0)
     7
     """
 
@@ -166,8 +166,8 @@ class WatermarkColumn:
         self.unit = time_unit(unit, "WatermarkColumn(unit)")
 
     def published_us(self, process: Process, read_until_us: int) -> int:
-        """Return what the process claimed last."""
-        return process.claimed_us
+        """Return what the process promised last."""
+        return process.promised_us
 
     def changes_us(self, process: Process, read_until_us: int) -> int:
         """Return the end of time: the clock is not asked."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
-from millrace.injectors.offsets import CLAIM, PUNCTUATION
+from millrace.injectors.offsets import PROMISE, PUNCTUATION
 from millrace.injectors.policy import LowWatermarkPolicy, WatermarkColumn
 from millrace.injectors.skew import together, too_far
 from millrace.model.errors import PipelineError
@@ -89,7 +89,7 @@ class Aggregate:
         idle, missing = [], []
         for name in {*self.expected, *processes}:
             process = processes.get(name, Process())
-            if process.newest_us == process.claimed_us == MIN_TIMESTAMP:
+            if process.newest_us == process.promised_us == MIN_TIMESTAMP:
                 missing.append(name)
             if self.idle_us is not None and process.heard_us != MIN_TIMESTAMP:
                 leaves_us = process.heard_us + self.idle_us
@@ -139,7 +139,7 @@ class Publisher:
             policy = injection.low_watermark if injection is not None else None
             injector = injection.source if injection is not None else None
             if isinstance(injector, Injector) and policy is None:
-                policy = WatermarkColumn(CLAIM, punctuation=PUNCTUATION)
+                policy = WatermarkColumn(PROMISE, punctuation=PUNCTUATION)
             if injection is None or not isinstance(policy, LowWatermarkPolicy):
                 raise PipelineError(
                     f"stream {spec.name!r} has no low-watermark policy (it has {policy!r}). Say "

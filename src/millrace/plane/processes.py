@@ -1,7 +1,7 @@
-"""What rows tell of the processes of their injector: who sent them, and what it claims of itself.
+"""What rows tell of the processes of their injector: who sent them, and what it promises.
 
 Rows of a source that names its processes, or publishes its own low watermark, carry it in the
-columns ``process`` and ``claimed``; others have nulls there, or no such columns.
+columns ``process`` and ``promised``; others have nulls there, or no such columns.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from millrace.plane import wire
 from millrace.watermark.process import ONLY, Process
 
 #: The columns, besides those of the record.
-COLUMNS: Final = ("process", "claimed")
+COLUMNS: Final = ("process", "promised")
 
 
 def note(report: wire.TaskReport, stream: str, rows: pa.Table, latest_us: int) -> None:
     """Add to a task's report what accepted records, or punctuation, tell of their processes.
 
-    A claim after ``latest_us``, and not at the end of time, is refused and counted: a broken clock
-    would make everything late that follows.
+    A promise after ``latest_us``, and not at the end of time, is refused and counted: a broken
+    clock would make everything late that follows.
 
     Args:
         report: Of the task.
         stream: The injected stream.
-        rows: With the columns ``ts``, null in punctuation, ``process`` and ``claimed``.
+        rows: With the columns ``ts``, null in punctuation, ``process`` and ``promised``.
         latest_us: Of the stream.
     """
     if not rows.num_rows:
         return
-    claimed = rows.column("claimed")
+    promised = rows.column("promised")
     valid = pc.fill_null(
-        pc.or_(pc.less_equal(claimed, latest_us), pc.greater_equal(claimed, MAX_TIMESTAMP)), True
+        pc.or_(pc.less_equal(promised, latest_us), pc.greater_equal(promised, MAX_TIMESTAMP)), True
     )
     wrong = rows.num_rows - int(np.count_nonzero(valid.to_numpy()))
     if wrong:
-        claimed = pc.if_else(valid, claimed, pa.scalar(None, pa.int64()))
+        promised = pc.if_else(valid, promised, pa.scalar(None, pa.int64()))
         report.refused[stream] = report.refused.get(stream, 0) + wrong
     table = pa.table(
         {
             "process": pc.fill_null(rows.column("process"), ONLY),
             "ts": rows.column("ts"),
-            "claimed": claimed,
+            "promised": promised,
         }
     )
-    grouped = table.group_by("process").aggregate([("ts", "max"), ("claimed", "max")])
+    grouped = table.group_by("process").aggregate([("ts", "max"), ("promised", "max")])
     known = report.processes.setdefault(stream, {})
     for row in grouped.to_pylist():
-        newest_us, claimed_us = (
-            MIN_TIMESTAMP if us is None else us for us in (row["ts_max"], row["claimed_max"])
+        newest_us, promised_us = (
+            MIN_TIMESTAMP if us is None else us for us in (row["ts_max"], row["promised_max"])
         )
-        process = Process(newest_us, min(claimed_us, MAX_TIMESTAMP))
+        process = Process(newest_us, min(promised_us, MAX_TIMESTAMP))
         known[row["process"]] = known.get(row["process"], Process()).merged(process)

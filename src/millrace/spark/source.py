@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from millrace.compile.native import one_field, python_reason
 from millrace.compile.topology import Edge, StreamSpec, Topology
 from millrace.injectors.injector import Injector
-from millrace.injectors.offsets import CLAIM, PROCESS, PUNCTUATION
+from millrace.injectors.offsets import PROCESS, PROMISE, PUNCTUATION
 from millrace.injectors.policy import WatermarkColumn
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Injection
@@ -54,8 +54,8 @@ class Source:
         native: Whether Spark encodes its keys; otherwise Python does. The same for all sources.
         bare: Whether its event times are integers, and nobody said of what unit.
         reason: Why it needs Python, if it does; others may be read by Python with it.
-        claims: Column in which its processes publish their own low watermark; None if they do not.
-        punctuation: Boolean column: whether a row is no record but only carries such a claim.
+        promises: Column in which its processes promise a low watermark; None if they do not.
+        punctuation: Boolean column: whether a row is no record but only carries such a promise.
         process: Column that names the process that a row came by; None if it has but one.
     """
 
@@ -63,7 +63,7 @@ class Source:
     frame: DataFrame
     columns: tuple[str, ...]
     native: bool
-    claims: str | None = None
+    promises: str | None = None
     punctuation: str | None = None
     process: str | None = None
     bare: bool = False
@@ -81,7 +81,7 @@ class Source:
     @property
     def names_processes(self) -> bool:
         """Return whether its rows tell more of their processes than the time of a record."""
-        return self.claims is not None or self.process is not None
+        return self.promises is not None or self.process is not None
 
     @property
     def injection(self) -> Injection:
@@ -158,13 +158,15 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
     _check_timestamp(spec.name, str(injection.timestamp), frame, injection.unit)
     check_format(spec.name, spec.coder, spec.format)
     process, policy = injection.process, injection.low_watermark
-    claims, punctuation = None, None
+    promises, punctuation = None, None
     if injector is not None:
-        process, claims, punctuation = PROCESS, CLAIM, PUNCTUATION
+        process, promises, punctuation = PROCESS, PROMISE, PUNCTUATION
     elif isinstance(policy, WatermarkColumn):
-        claims, punctuation = policy.column, policy.punctuation
-    claims_unit = policy.unit if injector is None and isinstance(policy, WatermarkColumn) else None
-    _check_processes(spec.name, frame, process, claims, punctuation, claims_unit)
+        promises, punctuation = policy.column, policy.punctuation
+    promises_unit = (
+        policy.unit if injector is None and isinstance(policy, WatermarkColumn) else None
+    )
+    _check_processes(spec.name, frame, process, promises, punctuation, promises_unit)
     _check_id(spec.name, injection.id, frame)
     # Without a format, a value is all there is to know of a record; its id is data.
     apart = None if spec.format is Any else injection.id
@@ -173,12 +175,12 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
         spec.format,
         frame.columns,
         str(injection.timestamp),
-        (process, claims, punctuation, apart),
+        (process, promises, punctuation, apart),
     )
     reason = _python_reason(topology, spec, frame, columns)
     native = reason is None
     bare = injection.unit is None and not _is_timestamp(frame, str(injection.timestamp))
-    return Source(spec, frame, columns, native, claims, punctuation, process, bare, reason)
+    return Source(spec, frame, columns, native, promises, punctuation, process, bare, reason)
 
 
 def python_rows(source: Source) -> DataFrame:
@@ -292,13 +294,13 @@ def _process(source: Source) -> list[Column]:
     """Return the columns that tell of the process a row came by, if the source has them."""
     if not source.names_processes:
         return []
-    name, claims = source.process, source.claims
+    name, promises = source.process, source.promises
     process = F.lit(None) if name is None else F.col(f"`{name}`")
     policy = source.injection.low_watermark
     # An injector's own promises are arguments, and so microseconds.
-    unit = policy.unit if isinstance(policy, WatermarkColumn) and claims != CLAIM else None
-    claimed = F.lit(None) if claims is None else _micros(source.frame, claims, unit)
-    return [process.cast("string").alias("process"), claimed.cast("long").alias("claimed")]
+    unit = policy.unit if isinstance(policy, WatermarkColumn) and promises != PROMISE else None
+    promised = F.lit(None) if promises is None else _micros(source.frame, promises, unit)
+    return [process.cast("string").alias("process"), promised.cast("long").alias("promised")]
 
 
 def _is_punctuation(source: Source) -> Column:
@@ -414,13 +416,13 @@ def _check_processes(
     stream: str,
     frame: DataFrame,
     process: str | None,
-    claims: str | None,
+    promises: str | None,
     punctuation: str | None,
     unit: TimeUnit | None,
 ) -> None:
     for name, what in (
         (process, "inject(process=)"),
-        (claims, "WatermarkColumn(column)"),
+        (promises, "WatermarkColumn(column)"),
         (punctuation, "WatermarkColumn(punctuation=)"),
     ):
         if name is not None and name not in frame.columns:
@@ -428,8 +430,8 @@ def _check_processes(
                 f"stream {stream!r}: its source has no column {name!r}, which {what} names. It has "
                 f"{frame.columns}."
             )
-    if claims is not None:
-        _check_timestamp(stream, claims, frame, unit)
+    if promises is not None:
+        _check_timestamp(stream, promises, frame, unit)
     if punctuation is not None:
         kind = frame.schema[punctuation].dataType
         if not isinstance(kind, T.BooleanType):

@@ -145,7 +145,7 @@ class Harness:
         """
         told = {}
         if low_watermark is not None:
-            told[process] = Process(claimed_us=timestamp_us(low_watermark))
+            told[process] = Process(promised_us=timestamp_us(low_watermark))
         self._deliver(stream, ((value, at, process, *id) for value, at, *id in records), told)
 
     def poll(self, stream: str) -> int:

@@ -55,8 +55,8 @@ def poll(spec: StreamSpec, start: Offsets, waiting: Collection[str]) -> Delivery
     for piece in pieces(injector, start, end):
         for *row, process, claim_us, punctuation in rows(injector, piece):
             if punctuation:
-                claimed_us = MIN_TIMESTAMP if claim_us is None else claim_us
-                processes[process] = Process(claimed_us=claimed_us)
+                promised_us = MIN_TIMESTAMP if claim_us is None else claim_us
+                processes[process] = Process(promised_us=promised_us)
                 continue
             columns = dict(zip(names, row, strict=True))
             at = columns.pop(str(injection.timestamp), None)

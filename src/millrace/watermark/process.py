@@ -16,23 +16,23 @@ class Process(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         newest_us: Latest record timestamp read from it; MIN_TIMESTAMP if none was.
-        claimed_us: Latest low watermark that it published itself; MIN_TIMESTAMP if it does not.
+        promised_us: Latest low watermark that it published itself; MIN_TIMESTAMP if it does not.
         heard_us: Wall clock when it last delivered anything, or else was first expected.
     """
 
     newest_us: int = MIN_TIMESTAMP
-    claimed_us: int = MIN_TIMESTAMP
+    promised_us: int = MIN_TIMESTAMP
     heard_us: int = MIN_TIMESTAMP
 
     def merged(self, other: Process) -> Process:
         """Return what is known from two observations; the order does not matter.
 
-        >>> Process(newest_us=5, heard_us=1).merged(Process(newest_us=3, claimed_us=2, heard_us=4))
-        Process(newest_us=5, claimed_us=2, heard_us=4)
+        >>> Process(newest_us=5, heard_us=1).merged(Process(newest_us=3, promised_us=2, heard_us=4))
+        Process(newest_us=5, promised_us=2, heard_us=4)
         """
         return Process(
             max(self.newest_us, other.newest_us),
-            max(self.claimed_us, other.claimed_us),
+            max(self.promised_us, other.promised_us),
             max(self.heard_us, other.heard_us),
         )
 

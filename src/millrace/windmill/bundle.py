@@ -1,4 +1,4 @@
-"""What a worker is given: bundles of work for key intervals, and the moment that they share.
+"""What a worker is given: bundles of work for key intervals, and the attempt that they share.
 
 Nothing here knows how long an epoch is. An epoch on Spark is one bundle for each interval that has
 something to do; any other cut of the same input leads to the same state and productions, for code
@@ -49,8 +49,8 @@ class Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What time it is for bundles of one computation, and in whose name they commit.
+class Attempt:
+    """One attempt at bundles of a computation: in whose name they commit, and what time it is.
 
     Attributes:
         epoch: That the commits belong to.

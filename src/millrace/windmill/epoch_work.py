@@ -11,7 +11,7 @@ from millrace.compile.topology import ComputationSpec
 from millrace.watermark.intervals import KeyInterval
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.arrivals import NO_RECORDS, Arrivals
-from millrace.windmill.bundle import Bundle, Moment, Position
+from millrace.windmill.bundle import Attempt, Bundle, Position
 from millrace.windmill.counters import Counters
 from millrace.windmill.fence import EpochFence
 from millrace.windmill.manifest import Manifest
@@ -63,14 +63,14 @@ def run_epoch(
             bundles.append(Bundle(interval, Position(number, chains.get(id, 0), report), records))
     if bundles:
         fence = EpochFence(worker.state.epochs, manifest)
-        ran = worker.run(spec, bundles, moment(spec, manifest, clocks), fence)
+        ran = worker.run(spec, bundles, attempt(spec, manifest, clocks), fence)
         results.update({result.interval: result for result in ran})
     return [results[interval.id] for interval in owned]
 
 
-def moment(spec: ComputationSpec, manifest: Manifest, clocks: Mapping[int, int]) -> Moment:
-    """Return the moment of a computation's bundles in an epoch."""
-    return Moment(
+def attempt(spec: ComputationSpec, manifest: Manifest, clocks: Mapping[int, int]) -> Attempt:
+    """Return the attempt of a computation's bundles in an epoch."""
+    return Attempt(
         manifest.epoch,
         manifest.generation,
         manifest.wall_time_us,

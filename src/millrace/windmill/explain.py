@@ -229,7 +229,7 @@ def _slowest(entry: InjectorEntry, completion: Completion, stream: str) -> tuple
     return min(
         active.items(),
         key=lambda one: (
-            one[1].newest_us if one[1].claimed_us == MIN_TIMESTAMP else one[1].claimed_us,
+            one[1].newest_us if one[1].promised_us == MIN_TIMESTAMP else one[1].promised_us,
             one[0],
         ),
     )

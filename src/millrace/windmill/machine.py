@@ -1,4 +1,4 @@
-"""The machine: one bundle of one key interval in, one outcome out.
+"""The machine: one bundle of one key interval in, its effects out.
 
 It is pure: it reads rows through the view it is given, calls user code, and returns what would be
 committed. It opens nothing, waits for nothing, and knows no clock but those in the work.
@@ -62,7 +62,7 @@ _NONE_POISONED: dict[Any, DeadLetter] = {}
 
 
 @dataclass(slots=True)
-class Outcome:
+class Effects:
     """What a bundle changes: nothing has been written yet."""
 
     mutations: dict[bytes, bytes | None]
@@ -101,7 +101,7 @@ class Machine:
         self._careful = False
         self._counters = Counters()
 
-    def run(self, work: Work, view: View) -> Outcome:
+    def run(self, work: Work, view: View) -> Effects:
         """Return what the bundle changes.
 
         Raises:
@@ -124,7 +124,7 @@ class Machine:
         key_rows.delta = {} if self._percentiles else None
         self._run_bundles(work, view)
         self._counters.records = work.records.count()
-        return Outcome(
+        return Effects(
             key_rows.mutations, calls.productions, report_of(key_rows, work), self._counters
         )
 

@@ -13,7 +13,7 @@ import msgspec
 from millrace.model.errors import ZombieWriter
 from millrace.store import NOTHING, Commit, CommitLog, Repair
 from millrace.watermark.report import Report
-from millrace.windmill.bundle import Moment
+from millrace.windmill.bundle import Attempt
 from millrace.windmill.counters import Counters
 from millrace.windmill.routing import Productions
 
@@ -67,20 +67,20 @@ class Result:
     repair: Repair = NOTHING
 
 
-def holds_productions(log: CommitLog, commit: Commit, moment: Moment) -> bool:
+def holds_productions(log: CommitLog, commit: Commit, attempt: Attempt) -> bool:
     """Return whether a commit can be replayed from what is in it.
 
     Raises:
         ZombieWriter: The commit is another epoch's; or its productions would have to be made again,
             and its epoch is over: the cache is not rebuilt for an attempt that was left behind.
     """
-    _refuse_zombie(commit, moment)
+    _refuse_zombie(commit, attempt)
     if not _decode(commit.report).weak:
         return True
     following = commit.number + 1
     if log.exists(commit.computation, commit.interval, following):
         raise ZombieWriter(
-            f"zombie writer: epoch {moment.epoch} (generation {moment.generation}) wants "
+            f"zombie writer: epoch {attempt.epoch} (generation {attempt.generation}) wants "
             f"the weak productions of commit {commit.number} of {commit.computation!r}, "
             f"interval {commit.interval}, but commit {following} has been made since, so that "
             "epoch is over. This attempt was left behind, and must stop. Nothing was lost."
@@ -88,18 +88,18 @@ def holds_productions(log: CommitLog, commit: Commit, moment: Moment) -> bool:
     return False
 
 
-def replay(commit: Commit, moment: Moment, weak: Productions) -> Result:
+def replay(commit: Commit, attempt: Attempt, weak: Productions) -> Result:
     """Return what an earlier attempt committed.
 
     Args:
         commit: The earlier attempt's.
-        moment: Of this attempt.
+        attempt: This one.
         weak: What this attempt made; sent on if the commit holds no productions.
 
     Raises:
         ZombieWriter: The commit is another epoch's.
     """
-    _refuse_zombie(commit, moment)
+    _refuse_zombie(commit, attempt)
     found = _decode(commit.report)
     return Result(
         commit.computation,
@@ -113,11 +113,11 @@ def replay(commit: Commit, moment: Moment, weak: Productions) -> Result:
     )
 
 
-def _refuse_zombie(commit: Commit, moment: Moment) -> None:
+def _refuse_zombie(commit: Commit, attempt: Attempt) -> None:
     """Raise ZombieWriter if a slot was taken by another epoch."""
-    if commit.epoch != moment.epoch:
+    if commit.epoch != attempt.epoch:
         raise ZombieWriter(
-            f"zombie writer: epoch {moment.epoch} (generation {moment.generation}) wants "
+            f"zombie writer: epoch {attempt.epoch} (generation {attempt.generation}) wants "
             f"to write commit {commit.number} of {commit.computation!r}, interval "
             f"{commit.interval}, but epoch {commit.epoch} (generation {commit.generation}) "
             "has written it. A newer run has taken this checkpoint over; this one must stop. "

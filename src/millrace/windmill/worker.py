@@ -29,11 +29,11 @@ from millrace.store import (
     bring,
     chain_of,
 )
-from millrace.windmill.bundle import Bundle, Moment
+from millrace.windmill.bundle import Attempt, Bundle
 from millrace.windmill.columnar import machine_for
 from millrace.windmill.deduplication import Deduplicator
 from millrace.windmill.fence import Fence
-from millrace.windmill.machine import Outcome
+from millrace.windmill.machine import Effects
 from millrace.windmill.replay import Result, footing, holds_productions, replay
 from millrace.windmill.routing import Productions, Router
 from millrace.windmill.work import Work
@@ -68,14 +68,14 @@ class Worker:
         self._pending: dict[tuple[str, int], Commit] = {}
 
     def run(
-        self, spec: ComputationSpec, bundles: Sequence[Bundle], moment: Moment, fence: Fence
+        self, spec: ComputationSpec, bundles: Sequence[Bundle], attempt: Attempt, fence: Fence
     ) -> list[Result]:
         """Run bundles of one computation, one for an interval; commit them together.
 
         Args:
             spec: The computation.
             bundles: For different intervals.
-            moment: What time it is.
+            attempt: In whose name, and what time it is.
             fence: Asked after the commits are durable, before anything of them leaves.
 
         Returns:
@@ -92,20 +92,20 @@ class Worker:
             interval, position = bundle.interval.id, bundle.position
             number = position.number + 1
             committed = self._committed(name, interval, number)
-            if committed is not None and holds_productions(log, committed, moment):
-                results[interval] = replay(committed, moment, Productions())
+            if committed is not None and holds_productions(log, committed, attempt):
+                results[interval] = replay(committed, attempt, Productions())
                 continue
-            outcome, repair = self._execute(spec, bundle, moment, fence)
+            effects, repair = self._execute(spec, bundle, attempt, fence)
             if committed is not None:
-                results[interval] = replay(committed, moment, outcome.productions)
+                results[interval] = replay(committed, attempt, effects.productions)
                 continue
-            outcome.counters.productions = len(outcome.productions)
-            mutations = list(outcome.mutations.items())
+            effects.counters.productions = len(effects.productions)
+            mutations = list(effects.mutations.items())
             # Even when nothing changed: an attempt that was left behind, and whose user code saw
             # another clock, would find the slot free, and take it from the next epoch.
             chain = chain_of(position.chain, mutations)
             results[interval] = Result(
-                name, interval, number, outcome.report, outcome.counters, outcome.productions,
+                name, interval, number, effects.report, effects.counters, effects.productions,
                 chain=chain, repair=repair,
             )  # fmt: skip
             commits.append(
@@ -113,35 +113,35 @@ class Worker:
                     name,
                     interval,
                     number,
-                    moment.epoch,
-                    moment.generation,
+                    attempt.epoch,
+                    attempt.generation,
                     mutations,
-                    b"" if weak else outcome.productions.pack(),
-                    footing(outcome.report, outcome.counters, weak=weak),
+                    b"" if weak else effects.productions.pack(),
+                    footing(effects.report, effects.counters, weak=weak),
                     position.chain,
                     chain,
                 )
             )
-        self._commit(spec, commits, moment, fence, results)
+        self._commit(spec, commits, attempt, fence, results)
         return [results[bundle.interval.id] for bundle in bundles]
 
     def _execute(
-        self, spec: ComputationSpec, bundle: Bundle, moment: Moment, fence: Fence
-    ) -> tuple[Outcome, Repair]:
+        self, spec: ComputationSpec, bundle: Bundle, attempt: Attempt, fence: Fence
+    ) -> tuple[Effects, Repair]:
         """GetData and user code for one bundle; once more if its cache turns out damaged."""
         number, report = bundle.position.number, bundle.position.report
-        clocks, wall_us = moment.clocks, moment.wall_time_us
+        clocks, wall_us = attempt.clocks, attempt.wall_time_us
         work = Work(
-            number + 1, moment.epoch, bundle.records, moment.delivered_us, clocks[100], wall_us,
+            number + 1, attempt.epoch, bundle.records, attempt.delivered_us, clocks[100], wall_us,
             wall_us,
-            shown_us=moment.shown_us,
+            shown_us=attempt.shown_us,
             percentiles={
                 # A timer whose percentile nobody declares any more waits for the low watermark.
                 p: clocks.get(p, clocks[100])
                 for p in {*spec.percentiles, *clocks, *(p for p, _ in report.percentile_timers)}
                 if p != 100
             },
-            percentiles_before=moment.delivered,
+            percentiles_before=attempt.delivered,
             outstanding=report.outstanding,
         )  # fmt: skip
         interval = bundle.interval.id
@@ -149,36 +149,36 @@ class Worker:
         try:
             repair = self._get_data(cache, spec, bundle, fence)
             with cache.view(at=number) as view:
-                return self._run_user_code(work, view, spec, interval, moment), repair
+                return self._run_user_code(work, view, spec, interval, attempt), repair
         except DamagedCache as damage:
             _log.warning("%s", damage)
             if spec.name in self._deduplicators:
                 self._deduplicators[spec.name].forget(interval)
         repair = self._get_data(cache, spec, bundle, fence)
         with cache.view(at=number) as view:
-            outcome = self._run_user_code(work, view, spec, interval, moment)
-            return outcome, replace(repair, damaged=repair.damaged + 1)
+            effects = self._run_user_code(work, view, spec, interval, attempt)
+            return effects, replace(repair, damaged=repair.damaged + 1)
 
     def _run_user_code(
-        self, work: Work, view: View, spec: ComputationSpec, interval: int, moment: Moment
-    ) -> Outcome:
+        self, work: Work, view: View, spec: ComputationSpec, interval: int, attempt: Attempt
+    ) -> Effects:
         """Run the machine, over the records that were not delivered before."""
         machine, deduplicator = self._machines[spec.name], self._deduplicators.get(spec.name)
         if deduplicator is None:
             return machine.run(work, view)
         filtered = deduplicator.run(
             interval,
-            moment.intervals,
+            attempt.intervals,
             work.records,
             view,
-            moment.collected_us,
+            attempt.collected_us,
             work.low_watermark_us,
         )
-        outcome = machine.run(dataclasses.replace(work, records=filtered.records), view)
-        outcome.mutations.update(filtered.mutations)
-        outcome.counters.duplicates_filtered = filtered.duplicates
-        outcome.report = replace(outcome.report, ids_us=filtered.expires_us)
-        return outcome
+        effects = machine.run(dataclasses.replace(work, records=filtered.records), view)
+        effects.mutations.update(filtered.mutations)
+        effects.counters.duplicates_filtered = filtered.duplicates
+        effects.report = replace(effects.report, ids_us=filtered.expires_us)
+        return effects
 
     def _get_data(
         self, cache: Cache, spec: ComputationSpec, bundle: Bundle, fence: Fence
@@ -217,7 +217,7 @@ class Worker:
         self,
         spec: ComputationSpec,
         commits: list[Commit],
-        moment: Moment,
+        attempt: Attempt,
         fence: Fence,
         results: dict[int, Result],
     ) -> None:
@@ -245,7 +245,7 @@ class Worker:
             winner = self.state.commits.read(commit.computation, commit.interval, commit.number)
             assert winner is not None, "a slot that is taken can be read"
             mine = results[commit.interval].productions
-            results[commit.interval] = replay(winner, moment, mine)
+            results[commit.interval] = replay(winner, attempt, mine)
 
     def _apply(self, commit: Commit) -> None:
         """Bring the cache up to a commit just made.

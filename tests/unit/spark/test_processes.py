@@ -12,15 +12,15 @@ NEVER = mr.MIN_TIMESTAMP
 
 def noted(*rows, latest=1000):
     report = wire.TaskReport(1, 0, [], {}, {}, {}, 0.0)
-    names = ("process", "ts", "claimed")
-    schema = pa.schema([("process", pa.string()), ("ts", pa.int64()), ("claimed", pa.int64())])
+    names = ("process", "ts", "promised")
+    schema = pa.schema([("process", pa.string()), ("ts", pa.int64()), ("promised", pa.int64())])
     for some in rows:
         table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in some], schema)
         note(report, "s", table, latest)
     return report
 
 
-def test_the_newest_and_the_highest_claim_of_each_count():
+def test_the_newest_and_the_highest_promise_of_each_count():
     report = noted([("a", 5, 1), ("b", 7, None), ("a", 3, 2)], [("a", None, None), ("a", 6, 1)])
 
     assert report.processes == {"s": {"a": Process(6, 2), "b": Process(7, NEVER)}}
@@ -30,7 +30,7 @@ def test_rows_without_a_name_came_by_the_only_process():
     assert noted([(None, 5, None)]).processes == {"s": {"": Process(5, NEVER)}}
 
 
-def test_a_claim_is_refused_beyond_what_the_clock_allows():
+def test_a_promise_is_refused_beyond_what_the_clock_allows():
     report = noted([("a", None, 1000), ("b", None, 1001), ("c", None, mr.MAX_TIMESTAMP)])
 
     assert report.refused == {"s": 1}
