@@ -29,6 +29,7 @@ from benchmarks.machine import describe
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import Commit, LmdbCaches
 from millrace.watermark.intervals import IntervalMap
+from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.arrivals import NO_RECORDS, Arrivals, KeyedRecords
 from millrace.windmill.machine import Machine, Outcome
 from millrace.windmill.routing import Router
@@ -83,15 +84,18 @@ class _Interval:
         self._machine = Machine(topology, topology.computations[0], Router(topology))
         self._cache = LmdbCaches(directory, "timers").open("Remind", 0)
         self._number = 0
+        self._report = NOTHING_PENDING
 
     def run(self, records: KeyedRecords, low_watermark_us: int) -> tuple[Outcome, float]:
         """Return the outcome of a bundle, applied, and its seconds."""
         self._number += 1
         before = mr.MIN_TIMESTAMP
         work = Work(self._number, self._number, records, before, low_watermark_us, 0, 0)
+        work.report = self._report
         started = time.perf_counter()
         with self._cache.view() as view:
             outcome = self._machine.run(work, view)
+        self._report = outcome.report
         mutations = list(outcome.mutations.items())
         self._cache.apply(Commit("Remind", 0, self._number, self._number, 1, mutations))
         return outcome, time.perf_counter() - started

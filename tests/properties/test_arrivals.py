@@ -46,3 +46,21 @@ def test_records_are_cut_by_interval_and_key_without_loss(records, count):
                 for n in range(start, stop)
             ]
     assert found == {key: sorted(ids) for key, ids in expected.items()}
+
+
+@given(st.lists(record, min_size=1, max_size=30))
+def test_a_few_records_are_sorted_by_hand_as_many_are(records):
+    def columns(field, dtype):
+        return np.array([one[field] for one in records], dtype=dtype)
+
+    arrived = Arrivals(
+        columns(0, np.uint64),
+        [key for _, key, _, _ in records],
+        list(range(len(records))),
+        np.arange(len(records), dtype=np.int64),
+        "s",
+        columns(2, np.int64),
+        columns(3, np.int64),
+    )
+    (by_hand, cuts), (as_many, expected) = arrived._sorted_by_hand(), arrived._sorted(by_time=False)
+    assert (by_hand.values, cuts) == (as_many.values, expected)

@@ -34,7 +34,9 @@ class KeyHold:
                 if held_us is not None:
                     delta[held_us] = delta.get(held_us, 0) + count
         if found is not None:
-            mutations[rows.key_hold(rows.time_of(found), key_row)] = None
+            held = rows.key_hold(rows.time_of(found), key_row)
+            mutations[held] = None
+            self._rows.freed.append(held)
             mutations[by_key] = None
         if at_us is not None:
             mutations[by_key] = rows.time8(at_us)

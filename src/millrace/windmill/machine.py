@@ -44,7 +44,7 @@ from millrace.windmill.counters import Counters, FirstLate
 from millrace.windmill.failure import Failures, timer_loop
 from millrace.windmill.holds import KeyHold
 from millrace.windmill.key_rows import KeyRows
-from millrace.windmill.pending import report_of
+from millrace.windmill.pending import pending_by, report_of
 from millrace.windmill.routing import Productions, Router
 from millrace.windmill.timers import DueTimers, KeyTimers
 from millrace.windmill.work import Work
@@ -111,6 +111,7 @@ class Machine:
         key_rows.view = view
         key_rows.mutations = {}
         key_rows.timed = []
+        key_rows.freed = []
         key_rows.number = work.number
         calls.begin(work)
         self._counters = Counters()
@@ -141,6 +142,8 @@ class Machine:
         """Return what each key has to do, sorted by row."""
         due: dict[bytes, tuple[bytes, DueTimers]] = {}
         for clock, clock_us in self._timers.clocks.items():
+            if pending_by(work.report, clock) > clock_us:
+                continue
             for key_row, key, timer, setting in rows.due_timers(view, clock, clock_us):
                 due.setdefault(key_row, (key, {}))[1][timer] = setting
         records = work.records

@@ -97,7 +97,7 @@ class KeyTimers:
     def flush(self, key: bytes) -> None:
         """Write what changed."""
         mutations, view, key_row = self._rows.mutations, self._rows.view, self._rows.key_row
-        timed, delta = self._rows.timed, self._rows.delta
+        timed, freed, delta = self._rows.timed, self._rows.freed, self._rows.delta
         for name, new in self._changed.items():
             domain, tag = name
             by_tag = timer_named(key_row, domain, tag)
@@ -113,8 +113,10 @@ class KeyTimers:
             if old is not None:
                 by_time, hold = timer_rows(by_tag, key_row, domain, old)
                 mutations[by_time] = None
+                freed.append(by_time)
                 if hold is not None:
                     mutations[hold] = None
+                    freed.append(hold)
                 if new is None:
                     mutations[by_tag] = None
             if new is not None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from millrace.model.time import MIN_TIMESTAMP
-from millrace.watermark.outstanding import Outstanding
+from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.arrivals import KeyedRecords
 
 
@@ -31,7 +31,7 @@ class Work:
             produces behind it reaches them late.
         percentiles: Percentile -> low watermark of that share of the input, now.
         percentiles_before: The same, while the records were on their way.
-        outstanding: How the pending work of the interval was spread before; None if not known.
+        report: What was pending in the interval before.
     """
 
     number: int
@@ -44,4 +44,4 @@ class Work:
     shown_us: int = MIN_TIMESTAMP
     percentiles: Mapping[int, int] = field(default_factory=dict)
     percentiles_before: Mapping[int, int] = field(default_factory=dict)
-    outstanding: Outstanding | None = None
+    report: Report = NOTHING_PENDING

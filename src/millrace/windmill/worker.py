@@ -142,7 +142,7 @@ class Worker:
                 if p != 100
             },
             percentiles_before=attempt.delivered,
-            outstanding=report.outstanding,
+            report=report,
         )  # fmt: skip
         interval = bundle.interval.id
         cache = self._caches.open(spec.name, interval)

@@ -77,16 +77,18 @@ def told(outcome):
 
 
 def test_the_same_work_on_the_same_rows_has_the_same_outcome(machine):
-    cache = MemoryCache("Everything", 0)
+    cache, report = MemoryCache("Everything", 0), Report()
     for number, given in enumerate(
         [work(1, range(1, 9)), work(2, range(5, 12), 30, 20), work(3, [], 1_000, 1_000)], start=1
     ):
+        given.report = report
         with cache.view() as view:
             first, second = machine.run(given, view), machine.run(given, view)
 
         assert told(first) == told(second)
         assert first.mutations
         cache.apply(commit(number, first))
+        report = first.report
 
 
 def test_a_bundle_that_failed_leaves_no_trace_in_the_machine(machine):
@@ -148,10 +150,13 @@ def test_once_all_is_undone_no_row_is_left(machine):
     p.add(Undo)
     topology = p.build()
     machine = Machine(topology, topology.computations[0], Router(topology))
-    cache = MemoryCache("Everything", 0)
+    cache, report = MemoryCache("Everything", 0), Report()
     for number, value in ((1, 1), (2, 5)):
+        given = work(number, [value])
+        given.report = report
         with cache.view() as view:
-            outcome = machine.run(work(number, [value]), view)
+            outcome = machine.run(given, view)
+        report = outcome.report
         cache.apply(commit(number, outcome))
 
     with cache.view() as view:
@@ -184,7 +189,9 @@ def test_timers_of_both_domains_that_become_due_at_once_fire_in_order_of_time():
         first = machine.run(work(1, [1]), view)
     cache.apply(Commit("Order", 0, 1, 1, 1, list(first.mutations.items())))
     with cache.view() as view:
-        outcome = machine.run(work(2, [], 100, 100), view)
+        given = work(2, [], 100, 100)
+        given.report = first.report
+        outcome = machine.run(given, view)
 
     decode = topology.streams["fired"].coder.decode
     assert [decode(value) for value in outcome.productions.values] == [3, 5, 7, 10]

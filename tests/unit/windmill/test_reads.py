@@ -7,6 +7,7 @@ import millrace as mr
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import Commit, MemoryCache
 from millrace.watermark.intervals import IntervalMap
+from millrace.watermark.report import Report
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
@@ -20,6 +21,7 @@ class SpyingView:
         self._view = view
         self.position = view.position
         self.got = []
+        self.scans = 0
         self.scanned = []
 
     def get(self, row):
@@ -32,6 +34,7 @@ class SpyingView:
         return self._view.get_many(rows)
 
     def scan(self, start, stop):
+        self.scans += 1
         for row, value in self._view.scan(start, stop):
             self.scanned.append(row)
             yield row, value
@@ -44,21 +47,25 @@ def spy():
     def run(cell, *hooks, keys=("k",)):
         class Spied(mr.Computation):
             inputs = {"events": mr.by_key()}
-            state = cell
+            state = mr.ValueState(int) if cell is None else cell
 
             def process_record(self, record):
-                hooks[record.value](self.state)
+                hooks[record.value](self if cell is None else self.state)
+
+            def process_timer(self, timer):
+                pass
 
         p = mr.Pipeline("p")
         p.inject("events")
         p.add(Spied)
         topology = p.build()
         machine = Machine(topology, topology.computations[0], Router(topology))
-        cache = MemoryCache("Spied", 0)
+        cache, report = MemoryCache("Spied", 0), Report()
         for n in range(len(hooks)):
             with cache.view() as view:
                 spying = SpyingView(view)
-                outcome = machine.run(work(n, keys), spying)
+                outcome = machine.run(work(n, keys, report), spying)
+            report = outcome.report
             mutations = list(outcome.mutations.items())
             cache.apply(Commit("Spied", 0, n + 1, epoch=n, generation=1, mutations=mutations))
         return spying
@@ -66,7 +73,7 @@ def spy():
     return run
 
 
-def work(n, keys):
+def work(n, keys, report):
     encoded = [encode_key(key) for key in keys]
     arrivals = Arrivals(
         np.array([hash_key(key) for key in encoded], dtype=np.uint64),
@@ -78,7 +85,7 @@ def work(n, keys):
         np.arange(len(keys), dtype=np.int64),
     )
     ((_, records),) = arrivals.by_interval(IntervalMap.uniform(1))
-    return Work(n + 1, n, records, mr.MIN_TIMESTAMP, mr.MIN_TIMESTAMP, 0, 0)
+    return Work(n + 1, n, records, mr.MIN_TIMESTAMP, 100, 0, 0, report=report)
 
 
 def fill(m):
@@ -136,3 +143,26 @@ def test_value_cells_of_all_keys_are_read_in_one_call(spy):
 
 def test_a_computation_with_no_value_cells_asks_for_none(spy):
     assert spy(mr.MapState(int), fill, lambda _: None).got == []
+
+
+def waits(at):
+    """Return a hook that has a timer wait for an instant; the low watermark is at 100."""
+    return lambda me: me.set_timer("tag", at=at)
+
+
+def test_what_is_not_due_is_not_looked_for(spy):
+    view = spy(None, waits(200), waits(200), lambda me: me.set_timer("other", at=300))
+
+    assert view.scans == 0
+
+
+def test_where_the_first_timer_was_moved_the_next_one_is_looked_for(spy):
+    view = spy(None, waits(200), waits(300))
+
+    assert view.scans == 1
+
+
+def test_a_hold_that_is_let_go_is_looked_for_once(spy):
+    view = spy(None, lambda me: me.hold(5), lambda me: me.hold(None))
+
+    assert view.scans == 1
