@@ -166,6 +166,6 @@ def test_these_are_columns() -> None:
     keyed.window(mr.FixedWindows(10), trigger=mr.Repeat(mr.AfterCount(2))).count().to("often")
     keyed.window(mr.FixedWindows(10)).max("value").to("anything")
     keyed.window(mr.FixedWindows(10)).count().to("counts")
-    found = {spec.name for spec in p.build().computations if spec.columns is not None}
+    found = {spec.name for spec in p.build().computations if spec.columnar is not None}
 
     assert found == {"sums", "counts", "sessions"}

@@ -77,7 +77,7 @@ def build(pipeline: Pipeline) -> Topology:
         for name, computation in pipeline.computations.items()
     }
     operators = {name: operator_of(computation) for name, computation in bound.items()}
-    columns = {
+    columnar = {
         name: operators[name].columnar(
             {stream: formats[stream][1] for stream in computation.inputs}
         )
@@ -144,8 +144,8 @@ def build(pipeline: Pipeline) -> Topology:
             percentiles=waiting[name],
             backwards=backwards_of(bound[name].inputs, publishers),
             paned=any(stream in paned for stream in bound[name].inputs),
-            columns=None if counted_for[name] else columns[name],
-            counted_for=counted_for[name] if columns[name] is not None else (),
+            columnar=None if counted_for[name] else columnar[name],
+            counted_for=counted_for[name] if columnar[name] is not None else (),
         )
         for number, name in enumerate(order)
     )

@@ -134,8 +134,8 @@ class Explanation:
         delivery = "exactly once" if spec.guarantees.delivery is EXACTLY_ONCE else "at least once"
         productions = spec.guarantees.productions.value.lower()
         notes = list(operator_of(spec.instance).described())
-        if spec.columns is not None:
-            notes.append(f"kept   as {spec.columns!r}, all keys together")
+        if spec.columnar is not None:
+            notes.append(f"kept   as {spec.columnar!r}, all keys together")
         if spec.counted_for:
             who = ", ".join(map(repr, spec.counted_for))
             notes.append(f"kept   key by key, not as columns: {who} waits for percentiles of it")

@@ -104,7 +104,7 @@ def _computation(topology: Topology, spec: ComputationSpec, routes: Routes) -> S
             name: lasting(said) if isinstance(said, str) else plain(said)
             for name, said in operator_of(spec.instance).settings().items()
         },
-        "kept as": _COLUMNS if spec.columns is not None else _BY_KEY,
+        "kept as": _COLUMNS if spec.columnar is not None else _BY_KEY,
     }
 
 

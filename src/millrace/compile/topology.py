@@ -104,10 +104,10 @@ class ComputationSpec:
         percentiles: Percentile low watermarks that its timers may wait for.
         backwards: Sender -> how far back steps between it and here move timestamps, at most.
         paned: Whether values of its inputs may carry panes.
-        columns: How it works on whole bundles, :class:`~millrace.model.bundle.Columns`; None if it
-            works key by key.
+        columnar: How it works on whole bundles, :class:`~millrace.model.bundle.Columnar`; None if
+            it works key by key.
         counted_for: Computations behind it that wait for percentiles of what it has to do, which is
-            therefore kept, and counted, key by key; only where it would have ``columns`` otherwise.
+            therefore kept, and counted, key by key; only where it would be ``columnar`` otherwise.
     """
 
     name: str
@@ -142,7 +142,7 @@ class ComputationSpec:
         )
 
     paned: bool = False
-    columns: Any = None
+    columnar: Any = None
     counted_for: tuple[str, ...] = ()
 
 

@@ -25,7 +25,7 @@ from millrace.dataflow.strategy import AccumulationMode, OutputTime, Windowing
 from millrace.dataflow.triggers.context import FireMode
 from millrace.dataflow.triggers.tree import Fire
 from millrace.dataflow.triggers.watermark_only import runner
-from millrace.dataflow.window_row import Armed, Emitted, RowCoder, RowTimer, WindowRow
+from millrace.dataflow.window_row import Armed, Retractable, RowCoder, RowTimer, WindowRow
 from millrace.dataflow.windows.window_fn import assignment, end_us
 from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation
@@ -44,10 +44,10 @@ from millrace.model.time import (
 _WATERMARK, _WALL, _PERCENTILES = 0, 1, 100
 
 #: Where a window is kept among the rows of its key, and the tag of its timers.
-Slot = bytes | int
+Address = bytes | int
 
 #: A window's row, and the rows that have just merged into it.
-_Found = tuple[Slot, WindowRow, Sequence[WindowRow]]
+_Found = tuple[Address, WindowRow, Sequence[WindowRow]]
 
 _EXPIRED = Fire(FireMode.DEFAULT, "end of allowed lateness")
 
@@ -155,7 +155,7 @@ class GroupByKeyAndWindow(Computation):
                 found = self._row_for(window, 1)
                 if found is None:
                     continue
-                slot, row, merged = found
+                address, row, merged = found
                 if retraction:
                     row.accumulator = self.combine.uncombine(row.accumulator, value)
                     row.size -= 1
@@ -164,7 +164,7 @@ class GroupByKeyAndWindow(Computation):
                     row.size += 1
                 size = len(_encode(value)) if self._tree.needs_bytes else 0
                 at_us = record.timestamp
-                self._added(slot, row, merged, value, 1, size, at_us, at_us, at_us)
+                self._added(address, row, merged, value, 1, size, at_us, at_us, at_us)
             except Exception as error:
                 blame(error, self._whole(window))
                 raise
@@ -177,11 +177,11 @@ class GroupByKeyAndWindow(Computation):
                 found = self._row_for(window, partial.elements)
                 if found is None:
                     continue
-                slot, row, merged = found
+                address, row, merged = found
                 row.accumulator = self.combine.merge(row.accumulator, partial.accumulator)
                 row.size += partial.elements - 2 * partial.retracted
                 self._added(
-                    slot, row, merged, None, partial.elements, partial.bytes, record.timestamp,
+                    address, row, merged, None, partial.elements, partial.bytes, record.timestamp,
                     partial.earliest, partial.latest,
                 )  # fmt: skip
             except Exception as error:
@@ -209,19 +209,19 @@ class GroupByKeyAndWindow(Computation):
     def _found(self, window: Window) -> _Found | None:
         """Return the row of a window that never merges, made if need be; None if expired."""
         if window.start is None:
-            slot = b""
+            address = b""
         else:
             if end_us(window) + self._lateness_us <= self.low_watermark:
                 return None
-            slot = _pack(window.start, window.end)
-        row = self.windows.get(slot)
+            address = _pack(window.start, window.end)
+        row = self.windows.get(address)
         if row is None:
-            row = self.windows[slot] = WindowRow(window, accumulator=self.combine.create())
-        return slot, row, ()
+            row = self.windows[address] = WindowRow(window, accumulator=self.combine.create())
+        return address, row, ()
 
     def _added(
         self,
-        slot: Slot,
+        address: Address,
         row: WindowRow,
         merged: Sequence[WindowRow],
         element: Any,
@@ -242,12 +242,12 @@ class GroupByKeyAndWindow(Computation):
         if row.primed and not self._tree.per_element:
             # Nothing that timers and holds depend on has changed, but that something is pending.
             if row.pending == elements or not self._at_end:
-                self._arm(slot, row)
+                self._arm(address, row)
             return
         fire = self._tree.on_element(self, row, merged, element, timestamp_us, elements, size)
         if fire is not None:
             self._fire(row, fire)
-        self._arm(slot, row)
+        self._arm(address, row)
 
     # -- merging -----------------------------------------------------------------------------------
 
@@ -260,34 +260,34 @@ class GroupByKeyAndWindow(Computation):
         active = list(self.active.get(()))
         *besides, (whole, old) = self._merging.with_window(active, window)
         for merge in besides:
-            slot, row, merged = self._merge(active, merge.whole, merge.old)
+            address, row, merged = self._merge(active, merge.whole, merge.old)
             fire = self._tree.on_merge(self, row, merged)
             if fire is not None:
                 self._fire(row, fire)
-            self._arm(slot, row)
+            self._arm(address, row)
         if not old:
             if end_us(whole) + self._lateness_us <= self.low_watermark:
                 return None
-            slot = max((known.slot for known in active), default=-1) + 1
-            self._activate(active, whole, slot)
-            row = self.windows[slot] = WindowRow(whole, accumulator=self.combine.create())
-            return slot, row, ()
+            address = max((known.address for known in active), default=-1) + 1
+            self._activate(active, whole, address)
+            row = self.windows[address] = WindowRow(whole, accumulator=self.combine.create())
+            return address, row, ()
         if len(old) == 1 and (old[0].start, old[0].end) == (whole.start, whole.end):
-            return old[0].slot, self.windows[old[0].slot], ()
+            return old[0].address, self.windows[old[0].address], ()
         return self._merge(active, whole, old)
 
-    def _activate(self, active: list[Active], whole: Window, slot: int) -> None:
+    def _activate(self, active: list[Active], whole: Window, address: int) -> None:
         """Note a window among those of the key that still count."""
-        active.append(Active(whole.start or 0, end_us(whole), slot))
+        active.append(Active(whole.start or 0, end_us(whole), address))
         active.sort()
         self.active.set(tuple(active))
 
     def _merge(self, active: list[Active], whole: Window, old: list[Active]) -> _Found:
-        """Make one row, under the slot of the first, of those of several windows, by start."""
-        slots = [known.slot for known in old]
+        """Make one row, under the address of the first, of those of several windows, by start."""
+        addresses = [known.address for known in old]
         active[:] = [known for known in active if known not in old]
-        self._activate(active, whole, slots[0])
-        rows: list[WindowRow] = [self.windows[slot] for slot in slots]
+        self._activate(active, whole, addresses[0])
+        rows: list[WindowRow] = [self.windows[address] for address in addresses]
         first = rows[0]
         row = WindowRow(
             whole,
@@ -303,19 +303,19 @@ class GroupByKeyAndWindow(Computation):
             armed=first.armed,
             accumulator=first.accumulator,
         )
-        for slot, other in zip(slots[1:], rows[1:], strict=True):
+        for address, other in zip(addresses[1:], rows[1:], strict=True):
             row.accumulator = self.combine.merge(row.accumulator, other.accumulator)
-            self._disarm(slot, other)
-            del self.windows[slot]
-        self.windows[slots[0]] = row
-        return slots[0], row, rows
+            self._disarm(address, other)
+            del self.windows[address]
+        self.windows[addresses[0]] = row
+        return addresses[0], row, rows
 
     # -- timers ------------------------------------------------------------------------------------
 
     def process_timer(self, timer: Timer) -> None:
         """Fire the triggers' timers that are due in a window, and collect it when it expires."""
-        slot = _slot(timer.tag)
-        row = self.windows[slot]
+        address = _address(timer.tag)
+        row = self.windows[address]
         clock = self.number(timer.domain, timer.percentile)
         row.armed.pop(clock, None)
         try:
@@ -325,16 +325,16 @@ class GroupByKeyAndWindow(Computation):
                 if fire is not None:
                     self._fire(row, fire)
             if clock == _WATERMARK and self._expiry_us(row) <= timer.at:
-                self._collect(slot, row)
+                self._collect(address, row)
             else:
-                self._arm(slot, row)
+                self._arm(address, row)
         except Exception as error:
             blame(error, row.window)
             raise
 
     def window_of(self, tag: Any) -> Window | None:
         """Return the window of the current key whose timer has a tag; None if it is gone."""
-        row = self.windows.get(_slot(tag))
+        row = self.windows.get(_address(tag))
         return None if row is None else row.window
 
     def _expiry_us(self, row: WindowRow) -> int:
@@ -344,7 +344,7 @@ class GroupByKeyAndWindow(Computation):
         expiry_us = end + self._lateness_us
         return expiry_us if expiry_us < MAX_TIMESTAMP else MAX_TIMESTAMP
 
-    def _arm(self, slot: Slot, row: WindowRow) -> None:
+    def _arm(self, address: Address, row: WindowRow) -> None:
         """Have the kernel wake this window for the earliest of its timers on each clock."""
         earliest_us = self._expiry_us(row)
         others: dict[int, int] = {}
@@ -359,18 +359,18 @@ class GroupByKeyAndWindow(Computation):
         known = armed.get(_WATERMARK)
         if known is None or known.at != earliest_us or known.hold != hold_us:
             armed[_WATERMARK] = Armed(earliest_us, hold_us)
-            self.set_timer(slot, earliest_us, hold=hold_us)
+            self.set_timer(address, earliest_us, hold=hold_us)
         for clock, at_us in others.items():
             known = armed.get(clock)
             if known is None or known.at != at_us:
                 armed[clock] = Armed(at_us)
                 self.set_timer(
-                    _tag(slot, clock), at_us, _domain(clock), percentile=_percentile(clock)
+                    _tag(address, clock), at_us, _domain(clock), percentile=_percentile(clock)
                 )
         if len(armed) > 1 + len(others):
             for clock in armed.keys() - others.keys() - {_WATERMARK}:
                 del armed[clock]
-                self.delete_timer(_tag(slot, clock), _domain(clock))
+                self.delete_timer(_tag(address, clock), _domain(clock))
 
     def _hold_us(self, row: WindowRow, at_us: int) -> int | None:
         """Return where pending elements hold the low watermark, so that their pane is not late."""
@@ -380,19 +380,19 @@ class GroupByKeyAndWindow(Computation):
         # A low-watermark timer holds it just before itself anyway.
         return hold_us if hold_us + 1 < at_us else None
 
-    def _disarm(self, slot: Slot, row: WindowRow) -> None:
+    def _disarm(self, address: Address, row: WindowRow) -> None:
         for clock in row.armed:
-            self.delete_timer(_tag(slot, clock), _domain(clock))
+            self.delete_timer(_tag(address, clock), _domain(clock))
 
-    def _collect(self, slot: Slot, row: WindowRow) -> None:
+    def _collect(self, address: Address, row: WindowRow) -> None:
         """Forget a window that takes no more elements, having emitted what is pending."""
         if row.pending and 0 not in row.finished:
             self._fire(row, _EXPIRED)
         if row.armed:
-            self._disarm(slot, row)
-        del self.windows[slot]
+            self._disarm(address, row)
+        del self.windows[address]
         if self._window_fn.merges:
-            left = tuple(known for known in self.active.get(()) if known.slot != slot)
+            left = tuple(known for known in self.active.get(()) if known.address != address)
             self.active.set(left or None)
 
     # -- panes -------------------------------------------------------------------------------------
@@ -432,7 +432,7 @@ class GroupByKeyAndWindow(Computation):
             value, at_us = self.combine.extract(row.accumulator), self._timestamp_us(row)
             self.produce(self.output, value, at_us, pane=pane)
             if self._retracting and not is_last:
-                row.emitted = [Emitted(self._result_coder.encode(value), pane, at_us)]
+                row.emitted = [Retractable(self._result_coder.encode(value), pane, at_us)]
         row.panes += 1
         row.pending = row.late = 0
         row.earliest = MAX_TIMESTAMP
@@ -447,7 +447,7 @@ class GroupByKeyAndWindow(Computation):
         reached = (p for p, us in self.percentile_low_watermarks.items() if us >= end)
         return max(reached, default=0)
 
-    def _retract(self, emitted: Emitted, fire: Fire) -> None:
+    def _retract(self, emitted: Retractable, fire: Fire) -> None:
         pane = msgspec.structs.replace(
             emitted.pane, retraction=True, production_time=self.wall_time, trigger=fire.trigger
         )
@@ -499,15 +499,15 @@ def _percentile(clock: int) -> int:
     return clock - _PERCENTILES if clock > _PERCENTILES else 100
 
 
-def _tag(slot: Slot, clock: int) -> Any:
+def _tag(address: Address, clock: int) -> Any:
     """Return the tag of a window's timer; a key's tags must differ within a domain."""
-    return (slot, _percentile(clock)) if clock > _PERCENTILES else slot
+    return (address, _percentile(clock)) if clock > _PERCENTILES else address
 
 
-def _slot(tag: Any) -> Slot:
+def _address(tag: Any) -> Address:
     """Return the window whose timer has a tag."""
-    slot: Slot = tag[0] if type(tag) is tuple else tag
-    return slot
+    address: Address = tag[0] if type(tag) is tuple else tag
+    return address
 
 
 def _due(timers: list[RowTimer], clock: int, at_us: int) -> RowTimer | None:

@@ -12,7 +12,7 @@ from millrace.dataflow.lifting import Lift, lift_of
 from millrace.dataflow.operator import Operator
 from millrace.dataflow.strategy import AccumulationMode, OutputTime
 from millrace.dataflow.values import text
-from millrace.model.bundle import Columns
+from millrace.model.bundle import Columnar
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
@@ -88,7 +88,7 @@ class GroupingOperator(Operator):
         """Return how senders combine values, or why they do not."""
         return lift_of(self._grouping, coder)
 
-    def columnar(self, formats: Mapping[str, Coder]) -> Columns | None:
+    def columnar(self, formats: Mapping[str, Coder]) -> Columnar | None:
         """Return how windows are kept as columns, if each emits one pane and is then over."""
         return columns_of(self._grouping, list(formats.values()))
 

@@ -19,14 +19,14 @@ from millrace.model.pane import Window
 
 
 class Active(NamedTuple):
-    """A window of a key, and the slot under which its row is kept.
+    """A window of a key, and the address under which its row is kept.
 
-    The slot stays while the window grows, so that a session which is extended is the same row.
+    The address stays while the window grows, so that a session which is extended is the same row.
     """
 
     start: int
     end: int
-    slot: int
+    address: int
 
 
 class Merge(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 
 from millrace.dataflow.lifting import Lift
 from millrace.dataflow.strategy import Windowing
-from millrace.model.bundle import Columns
+from millrace.model.bundle import Columnar
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 
@@ -60,7 +60,7 @@ class Operator:
         """Return how senders combine records of an input on their way here, or why they do not."""
         return "it is no aggregation"
 
-    def columnar(self, formats: Mapping[str, Coder]) -> Columns | None:
+    def columnar(self, formats: Mapping[str, Coder]) -> Columnar | None:
         """Return how it works on whole bundles; None if it works key by key.
 
         Args:

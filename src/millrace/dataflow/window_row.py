@@ -35,7 +35,7 @@ class RowTimer(msgspec.Struct, array_like=True):
     clock: int
 
 
-class Emitted(msgspec.Struct, array_like=True):
+class Retractable(msgspec.Struct, array_like=True):
     """A pane that would have to be taken back: the value as it was encoded."""
 
     value: bytes
@@ -83,7 +83,7 @@ class WindowRow(msgspec.Struct, array_like=True):
     timers: list[RowTimer] = []
     state: dict[int, dict[str, Any]] = {}
     finished: list[int] = []
-    emitted: list[Emitted] = []
+    emitted: list[Retractable] = []
     armed: dict[int, Armed] = {}
     accumulator: Any = None
 

@@ -44,7 +44,7 @@ class Stored(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bundle:
+class ColumnarBundle:
     """A bundle of one key interval.
 
     Attributes:
@@ -108,8 +108,8 @@ class Done:
     counted: dict[str, int] = field(default_factory=dict)
 
 
-class Columns(Protocol):
+class Columnar(Protocol):
     """A computation that works on whole bundles."""
 
-    def run(self, bundle: Bundle) -> Done:
+    def run(self, bundle: ColumnarBundle) -> Done:
         """Return what becomes of a bundle. Every chunk that is due must be among the removed."""

@@ -30,7 +30,7 @@ _SCALARS: dict[Any, tuple[pa.DataType, str]] = {
 }
 
 
-class Columns:
+class SinkColumns:
     """The columns of a stream's records in a sink's DataFrame.
 
     Attributes:

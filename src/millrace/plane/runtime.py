@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Protocol
 
 from millrace.compile.topology import Topology
-from millrace.plane.formats import Columns
+from millrace.plane.formats import SinkColumns
 from millrace.plane.values import ValueReader
 from millrace.store import Written
 from millrace.windmill.columnar import machine_for
@@ -122,10 +122,10 @@ class Runtime:
         }
 
     @cached_property
-    def sink_columns(self) -> Mapping[int, Columns]:
+    def sink_columns(self) -> Mapping[int, SinkColumns]:
         """Edge to a sink -> the columns of its rows."""
         return {
-            edge.number: Columns(
+            edge.number: SinkColumns(
                 self.topology.streams[edge.stream].format, self.topology.streams[edge.stream].coder
             )
             for edge in self.topology.edges

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
-from millrace.plane.formats import Columns
+from millrace.plane.formats import SinkColumns
 from millrace.windmill.epochs import Epochs
 
 
@@ -28,7 +28,7 @@ class Binding:
     pipeline: str
     stream: str
     owner: str
-    columns: Columns
+    columns: SinkColumns
 
 
 def bind_sinks(topology: Topology, owner: str) -> None:
@@ -43,7 +43,7 @@ def bind_sinks(topology: Topology, owner: str) -> None:
         if edge.sink is None or not hasattr(topology.sinks[edge.sink], "bind"):
             continue
         spec = topology.streams[edge.stream]
-        columns = Columns(spec.format, spec.coder)
+        columns = SinkColumns(spec.format, spec.coder)
         binding = Binding(topology.name, edge.stream, owner, columns)
         place = topology.sinks[edge.sink].bind(binding)
         if place in taken:

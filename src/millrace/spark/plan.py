@@ -22,7 +22,7 @@ from millrace.plane import wire
 from millrace.plane.batch_level import BatchLevelStage
 from millrace.plane.encode import EncodeStage
 from millrace.plane.exchange import through_levels
-from millrace.plane.formats import Columns
+from millrace.plane.formats import SinkColumns
 from millrace.plane.level import LevelStage
 from millrace.plane.lifting import LiftStage
 from millrace.plane.runtime import SourceColumns
@@ -75,7 +75,7 @@ class Plan:
             ["edge int", "report binary"]
             + [
                 f"k{edge.number} "
-                + Columns(
+                + SinkColumns(
                     topology.streams[edge.stream].format, topology.streams[edge.stream].coder
                 ).ddl
                 for edge in topology.edges

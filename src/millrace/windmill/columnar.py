@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.model.bundle import Bundle, Emitted, Keyed, Stored
+from millrace.model.bundle import ColumnarBundle, Emitted, Keyed, Stored
 from millrace.model.errors import InvariantViolation
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.record import DeadLetter, Timer
@@ -32,16 +32,16 @@ _ALL_KEYS_ROW: Final = rows.key_row(bytes(8), ALL_KEYS)
 
 
 class ColumnarMachine(Machine):
-    """Runs bundles of a computation with :class:`~millrace.model.bundle.Columns`."""
+    """Runs bundles of a computation with :class:`~millrace.model.bundle.Columnar`."""
 
-    def _run_bundles(self, work: Work, view: View) -> None:
+    def _run_bundle(self, work: Work, view: View) -> None:
         records, counters = work.records, self._counters
         first = records.cuts[0]
         keyed = _keyed(records) if len(records.cuts) > 1 else None
         if keyed is not None:
             self._note_all_late(work, keyed)
-        done = self.spec.columns.run(
-            Bundle(
+        done = self.spec.columnar.run(
+            ColumnarBundle(
                 keyed,
                 work.number,
                 work.low_watermark_before_us,
@@ -136,5 +136,5 @@ def _keyed(records: KeyedRecords) -> Keyed:
 
 def machine_for(topology: Topology, spec: ComputationSpec, router: Router) -> Machine:
     """Return the machine of a computation."""
-    kind = Machine if spec.columns is None else ColumnarMachine
+    kind = Machine if spec.columnar is None else ColumnarMachine
     return kind(topology, spec, router)

@@ -31,7 +31,7 @@ class Counters(msgspec.Struct, array_like=True):
         late: Those behind the low watermark.
         worst_lateness_us: How far behind the worst was.
         timers: Timers fired.
-        keys: Bundles of one key.
+        keys: Keys' parts of bundles.
         productions: Rows sent to consumers.
         dead_letters: Records and timers that user code failed on and that were set aside.
         first_late: The first record behind the low watermark; None if there was none.

@@ -120,15 +120,15 @@ class Deduplicator:
     def _filter(
         self, made: Filtered, seen: RotatingFilter, view: View, low_watermark_us: int
     ) -> None:
-        bundle = _Bundle(made.records)
-        fresh = bundle.first_of_each()
-        suspects = np.flatnonzero(seen.may_hold(bundle.probes()) & bundle.present & fresh).tolist()
+        ids = _BundleIds(made.records)
+        fresh = ids.first_of_each()
+        suspects = np.flatnonzero(seen.may_hold(ids.probes()) & ids.present & fresh).tolist()
         if suspects:
             self.lookups += len(suspects)
-            suspects.sort(key=bundle.rows.__getitem__)
-            found = view.get_many([bundle.rows[n] for n in suspects])
+            suspects.sort(key=ids.rows.__getitem__)
+            found = view.get_many([ids.rows[n] for n in suspects])
             fresh[suspects] = [value is None for value in found]
-        bundle.add_to(made, view.position + 1, fresh, low_watermark_us)
+        ids.add_to(made, view.position + 1, fresh, low_watermark_us)
         dropped = len(fresh) - int(np.count_nonzero(fresh))
         if dropped:
             made.duplicates = dropped
@@ -142,14 +142,14 @@ def without_repeats(records: KeyedRecords) -> Filtered:
     """
     if records.ids is None or len(records.cuts) < 2:
         return Filtered(records)
-    fresh = _Bundle(records).first_of_each()
+    fresh = _BundleIds(records).first_of_each()
     dropped = len(fresh) - int(np.count_nonzero(fresh))
     if not dropped:
         return Filtered(records)
     return Filtered(records.only(fresh), duplicates=dropped)
 
 
-class _Bundle:
+class _BundleIds:
     """The source ids of a bundle's records, in several forms."""
 
     def __init__(self, records: KeyedRecords) -> None:

@@ -49,9 +49,9 @@ from millrace.windmill.routing import Productions, Router
 from millrace.windmill.timers import DueTimers, KeyTimers
 from millrace.windmill.work import Work
 
-#: What one key has to do: its row, its key encoded and as it is, its first record and past its
+#: A key's part of a bundle: its row, its key encoded and as it is, its first record and past its
 #: last, its due timers.
-_Bundle = tuple[bytes, bytes, Any, int, int, DueTimers | None]
+_Part = tuple[bytes, bytes, Any, int, int, DueTimers | None]
 
 #: A hook may set timers that are already due; a chain of this many for one key in one bundle is a
 #: loop. An hourly chain over a century has 876,600.
@@ -123,22 +123,22 @@ class Machine:
         }
         # Counted only where some computation of the pipeline waits for a percentile.
         key_rows.delta = {} if self._percentiles else None
-        self._run_bundles(work, view)
+        self._run_bundle(work, view)
         self._counters.records = work.records.count()
         return Effects(
             key_rows.mutations, calls.productions, report_of(key_rows, work), self._counters
         )
 
-    def _run_bundles(self, work: Work, view: View) -> None:
+    def _run_bundle(self, work: Work, view: View) -> None:
         """Run what every key has to do."""
-        bundles = self._bundles(work, view)
-        stored: Iterable[bytes | None] = repeat(None, len(bundles))
+        parts = self._parts(work, view)
+        stored: Iterable[bytes | None] = repeat(None, len(parts))
         if self._cells.scalars is not None:
-            stored = view.get_many([rows.VALUES + bundle[0] for bundle in bundles])
-        self._run_keys(work, bundles, stored)
-        self._counters.keys = len(bundles)
+            stored = view.get_many([rows.VALUES + part[0] for part in parts])
+        self._run_keys(work, parts, stored)
+        self._counters.keys = len(parts)
 
-    def _bundles(self, work: Work, view: View) -> list[_Bundle]:
+    def _parts(self, work: Work, view: View) -> list[_Part]:
         """Return what each key has to do, sorted by row."""
         due: dict[bytes, tuple[bytes, DueTimers]] = {}
         for clock, clock_us in self._timers.clocks.items():
@@ -152,22 +152,22 @@ class Machine:
         if due:
             nothing: tuple[bytes, None] = (b"", None)
             timers = [due.pop(key_row, nothing)[1] for key_row in records.key_rows]
-        bundles: list[_Bundle] = list(
+        parts: list[_Part] = list(
             zip(
                 records.key_rows, records.encoded, records.keys, cuts[:-1], cuts[1:], timers,
                 strict=True,
             )
         )  # fmt: skip
         if due:
-            bundles += [
+            parts += [
                 (key_row, encoded, decode_key(encoded), 0, 0, alone)
                 for key_row, (encoded, alone) in due.items()
             ]
-            bundles.sort(key=itemgetter(0))
-        return bundles
+            parts.sort(key=itemgetter(0))
+        return parts
 
-    def _run_keys(self, work: Work, bundles: list[_Bundle], stored: Iterable[bytes | None]) -> None:
-        """Run every key's bundle.
+    def _run_keys(self, work: Work, parts: list[_Part], stored: Iterable[bytes | None]) -> None:
+        """Run every key's part.
 
         Nearly all the time that Millrace takes goes by here, so what does not change from key to
         key is at hand, and what a computation does not use is not called.
@@ -187,8 +187,8 @@ class Machine:
         before_us = user.low_watermark = work.low_watermark_before_us
         user.percentile_low_watermarks = work.percentiles_before
         n = 0
-        for bundle, raw in zip(bundles, stored, strict=True):
-            key_rows.key_row, encoded, user.key, start, stop, due = bundle
+        for part, raw in zip(parts, stored, strict=True):
+            key_rows.key_row, encoded, user.key, start, stop, due = part
             if begin is not None:
                 begin(raw)
             for collection in collections:
@@ -221,18 +221,18 @@ class Machine:
             else:
                 failed = bool(timers.heap) and self._fire(work, _NONE_POISONED) is not None
             if failed or not flush(encoded):
-                self._run_again(work, bundle, raw, before)
+                self._run_again(work, part, raw, before)
 
     def _run_again(
-        self, work: Work, bundle: _Bundle, raw: bytes | None, before: tuple[int, int, int]
+        self, work: Work, part: _Part, raw: bytes | None, before: tuple[int, int, int]
     ) -> None:
-        """Run a key's bundle again without what fails in it, which becomes dead letters.
+        """Run a key's part again without what fails in it, which becomes dead letters.
 
-        Nothing of a key is written before its bundle ends, so taking it back is free. This time
+        Nothing of a key is written before its part ends, so taking it back is free. This time
         state is verified after every hook, so that a value changed in place to something that
         cannot be stored is laid to the record that did it.
         """
-        _, encoded, key, start, stop, due = bundle
+        _, encoded, key, start, stop, due = part
         length, late, fired = before
         poisoned: dict[Any, DeadLetter] = {}
         self._careful = True
@@ -364,7 +364,7 @@ class Machine:
         self._calls.counts = {}
 
     def _flush(self, key: bytes) -> bool:
-        """Write what the key's bundle changed; False, and nothing, if a cell refuses its value."""
+        """Write what the key's part changed; False, and nothing, if a cell refuses its value."""
         mutations, cells = self._rows.mutations, self._cells
         length = len(mutations)
         try:

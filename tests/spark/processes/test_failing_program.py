@@ -93,4 +93,4 @@ def test_a_failure_is_told_once_whole_and_last(mode: str, tmp_path: Path) -> Non
     rest = log.read_text()
     assert "An exception was thrown from the Python worker" in rest
     assert "in run_job" in rest  # the driver's side
-    assert "in _run_bundles" in rest  # and the worker's
+    assert "in _run_bundle" in rest  # and the worker's

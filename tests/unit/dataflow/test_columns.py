@@ -7,7 +7,7 @@ import numpy as np
 import millrace as mr
 from millrace.dataflow.columns import windows
 from millrace.dataflow.columns.windows import WindowColumns
-from millrace.model.bundle import Bundle, Done, Keyed, Stored
+from millrace.model.bundle import ColumnarBundle, Done, Keyed, Stored
 from millrace.windmill import rows
 
 
@@ -85,12 +85,12 @@ def test_a_sum_beyond_64_bits_is_set_aside_and_the_other_keys_are_not() -> None:
 
 def test_keys_that_share_a_hash_do_not_share_a_sum() -> None:
     p = sums().build()
-    columns: WindowColumns = p.computation("sums").columns
+    columns: WindowColumns = p.computation("sums").columnar
     same = np.array([7, 7], np.uint64)
     records = Keyed([b"sa", b"sb"], same, np.array([0, 1]), [{"value": 1}, {"value": 2}], [1, 2])
 
     def run(records: Keyed | None, stored: list[Stored], low_watermark_us: int) -> Done:
-        return columns.run(Bundle(records, 1, 0, low_watermark_us, 0, lambda _: stored))
+        return columns.run(ColumnarBundle(records, 1, 0, low_watermark_us, 0, lambda _: stored))
 
     (chunk,) = run(records, [], 0).added[10]
     stored = [Stored(b"C1", 10, chunk), Stored(b"C2", 10, chunk)]

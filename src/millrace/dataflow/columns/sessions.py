@@ -26,7 +26,7 @@ from millrace.dataflow.columns.elements import brought, weights
 from millrace.dataflow.columns.plain import PlainGrouping
 from millrace.dataflow.windows.vector import Ints, overlaps
 from millrace.dataflow.windows.window_fn import assigned_columns
-from millrace.model.bundle import Bundle, Done, Emitted, Keyed, Stored
+from millrace.model.bundle import ColumnarBundle, Done, Emitted, Keyed, Stored
 from millrace.model.pane import Window
 from millrace.model.time import MAX_TIMESTAMP
 
@@ -82,7 +82,7 @@ class _Stretches(NamedTuple):
 class SessionColumns(PlainGrouping):
     """Folds bundles and chunks into sessions."""
 
-    def run(self, bundle: Bundle) -> Done:
+    def run(self, bundle: ColumnarBundle) -> Done:
         """Return the sessions that are over, and chunks of the others."""
         done = Done()
         fresh = []
@@ -98,7 +98,7 @@ class SessionColumns(PlainGrouping):
 
     # -- elements ----------------------------------------------------------------------------------
 
-    def _absorb(self, records: Keyed, bundle: Bundle, done: Done) -> list[_Stretches]:
+    def _absorb(self, records: Keyed, bundle: ColumnarBundle, done: Done) -> list[_Stretches]:
         """Return the stretches of a bundle's records."""
         at_us = np.array(records.timestamps, dtype=np.int64)
         hashes = records.hashes[records.key_of]
@@ -189,7 +189,7 @@ class SessionColumns(PlainGrouping):
             accumulators.take(order).reduced(self.fold, begins),
         )
 
-    def _finish(self, sessions: _Stretches, bundle: Bundle, done: Done) -> None:
+    def _finish(self, sessions: _Stretches, bundle: ColumnarBundle, done: Done) -> None:
         """Emit the sessions that are over, and put the rest back."""
         over = sessions.ends <= bundle.low_watermark_us
         going_on: dict[int, int] = {}

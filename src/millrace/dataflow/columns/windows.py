@@ -18,7 +18,7 @@ from millrace.dataflow.columns.plain import PlainGrouping
 from millrace.dataflow.lifting.segments import alike_segments
 from millrace.dataflow.windows.vector import Ints
 from millrace.dataflow.windows.window_fn import assigned_columns, is_ours
-from millrace.model.bundle import Bundle, Done, Emitted, Keyed, Stored
+from millrace.model.bundle import ColumnarBundle, Done, Emitted, Keyed, Stored
 from millrace.model.pane import Window
 from millrace.model.time import MAX_TIMESTAMP
 
@@ -73,7 +73,7 @@ _Ends = tuple[int, int]
 class WindowColumns(PlainGrouping):
     """Folds bundles into chunks, and chunks into panes."""
 
-    def run(self, bundle: Bundle) -> Done:
+    def run(self, bundle: ColumnarBundle) -> Done:
         """Return the panes of the windows that are complete, and chunks of the others."""
         done = Done()
         if bundle.records is not None:
@@ -192,7 +192,7 @@ class WindowColumns(PlainGrouping):
             [at_us] * len(keys),
         )
 
-    def _merge(self, bundle: Bundle, done: Done) -> None:
+    def _merge(self, bundle: ColumnarBundle, done: Done) -> None:
         """Put the chunks of each window that is not complete together."""
         removed, waiting = set(done.removed), dict[int, list[Stored]]()
         for stored in bundle.stored(MAX_TIMESTAMP):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millrace.model.errors import PipelineError
-from millrace.plane.formats import Columns
+from millrace.plane.formats import SinkColumns
 from millrace.spark.postgres.tables import EPOCHS, Column, Tables
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def check(
     key: Sequence[str],
     workspace: str | None,
     stream: str,
-    record: Columns,
+    record: SinkColumns,
 ) -> Tables:
     """Return the tables of a sink, the user's checked if it is there. Writes nothing.
 
@@ -132,7 +132,7 @@ def _exists(connection: psycopg.Connection[Any], schema: str, name: str) -> bool
     return oid is not None
 
 
-def _types(record: Columns) -> list[str]:
+def _types(record: SinkColumns) -> list[str]:
     return [
         "jsonb" if field.name in record.json else column_type(field.type) for field in record.arrow
     ]
@@ -150,7 +150,7 @@ def column_type(kind: pa.DataType) -> str:
 
 
 def _columns(
-    connection: psycopg.Connection[Any], schema: str, name: str, stream: str, record: Columns
+    connection: psycopg.Connection[Any], schema: str, name: str, stream: str, record: SinkColumns
 ) -> tuple[Column, ...]:
     found = connection.execute(
         "SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typcategory = 'A', "
