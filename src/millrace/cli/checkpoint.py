@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import msgspec
 
-from millrace.cli.summary import ComputationSummary, StreamSummary, Summary, read
 from millrace.cli.verify import verify as verify_checkpoint
+from millrace.inspect import Checkpoint, ComputationInspection, StreamOverview, sizes, state_at
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND, format_timestamp
 from millrace.spark.plain_text import PlainTable, in_words, size, text_of
+from millrace.store import LocalHardState, ObjectHardState, is_object_store, local_path
 
 #: Columns that are left out where they say nothing of any row.
 _RARE = (
@@ -30,14 +33,26 @@ def show(path: str, as_json: bool) -> None:
 
     Needs no Spark, writes nothing, and may be used while a run goes on.
     """
-    summary = read(path)
+    state = state_at(path)
+    found = Checkpoint(state)
+    computations = [found[name] for name in found.computations]
+    streams = list(found.overview.streams.values())
+    head = _head(path, state, found)
     if as_json:
-        click.echo(msgspec.json.format(_as_json(summary), indent=2))
+        plain = {
+            **head,
+            "computations": [_plain(one) for one in computations],
+            "streams": [msgspec.to_builtins(stream) for stream in streams],
+            "sizes": sizes(state),
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2))
         return
-    made_of = (_work, _times, _stored, _counted)
-    tables = [_streams(summary.streams), *(make(summary.computations) for make in made_of)]
+    tables = [
+        _streams(streams),
+        *(made(computations) for made in (_work, _times, _stored, _counted)),
+    ]
     shown = [table.without_noughts(_RARE) for table in tables]
-    click.echo(text_of(_head(summary), shown))
+    click.echo(text_of(_said(head, sizes(state)), shown))
 
 
 @checkpoint.command(short_help="Check every checksum.")
@@ -74,44 +89,70 @@ def verify(context: click.Context, path: str, as_json: bool) -> None:
     context.exit(4 if lost else 3 if verified.findings else 0)
 
 
-def _as_json(summary: Summary) -> bytes:
-    plain = msgspec.to_builtins(summary)
-    # Counters travel as arrays in the log; here a person or a script wants their names.
-    for one, entry in zip(summary.computations, plain["computations"], strict=True):
-        counters = entry["counters"] = msgspec.structs.asdict(one.counters)
-        if one.counters.first_late is not None:
-            counters["first_late"] = msgspec.structs.asdict(one.counters.first_late)
-    return msgspec.json.encode(plain)
+def _head(path: str, state: LocalHardState | ObjectHardState, found: Checkpoint) -> dict[str, Any]:
+    """Return what is of the whole checkpoint."""
+    overview = found.overview
+    return {
+        "location": path if is_object_store(path) else str(local_path(path)),
+        "format": state.form.format,
+        "created_by": state.form.created_by,
+        "pipeline": state.form.pipeline,
+        "uuid": state.uuid,
+        "generation": overview.generation,
+        "epoch": overview.epoch,
+        "wall_time": overview.wall_time,
+        "state": "drained" if overview.drained else "open",
+        "unfinished": overview.unfinished,
+    }
 
 
-def _head(summary: Summary) -> list[tuple[str, str]]:
+def _plain(one: ComputationInspection) -> dict[str, Any]:
+    counters = one.overview.counters
+    late = counters.first_late
+    return {
+        "name": one.name,
+        "low_watermark": one.overview.low_watermark,
+        "output_low_watermark": one.overview.output_low_watermark,
+        # Counters travel as arrays in the log; here a person or a script wants their names.
+        "counters": msgspec.structs.asdict(counters)
+        | {"first_late": None if late is None else msgspec.structs.asdict(late)},
+        "intervals": len(one.intervals),
+        "commits": one.commits,
+        "commits_in_log": one.commits_kept,
+        "snapshots": one.snapshots_kept,
+        "next_timer": one.next_timer,
+        "next_wall_timer": one.next_wall_timer,
+        "hold": one.hold,
+    }
+
+
+def _said(head: dict[str, Any], sizes: dict[str, int]) -> list[tuple[str, str]]:
     state = {
         "open": "open: a run can go on from here, or is under way",
         "drained": "drained: the input has ended, and all results are out",
     }
     rows = [
-        ("checkpoint", summary.location),
-        ("format", f"{summary.format}, made by millrace {summary.created_by}"),
-        ("pipeline", summary.pipeline),
-        ("uuid", summary.uuid),
-        ("generation", str(summary.generation)),
-        ("state", state[summary.state]),
-        ("last epoch", _epoch(summary)),
+        ("checkpoint", head["location"]),
+        ("format", f"{head['format']}, made by millrace {head['created_by']}"),
+        ("pipeline", head["pipeline"]),
+        ("uuid", head["uuid"]),
+        ("generation", str(head["generation"])),
+        ("state", state[head["state"]]),
+        ("last epoch", _epoch(head)),
     ]
-    if summary.unfinished is not None:
-        unfinished = f"{summary.unfinished}: a run is in it, or the next run finishes it"
+    if head["unfinished"] is not None:
+        unfinished = f"{head['unfinished']}: a run is in it, or the next run finishes it"
         rows.append(("unfinished epoch", unfinished))
-    sizes = ", ".join(f"{name} {size(n)}" for name, n in summary.sizes.items())
-    return [*rows, ("on disk", sizes)]
+    return [*rows, ("on disk", ", ".join(f"{name} {size(n)}" for name, n in sizes.items()))]
 
 
-def _epoch(summary: Summary) -> str:
-    if summary.wall_time is None:
+def _epoch(head: dict[str, Any]) -> str:
+    if head["wall_time"] is None:
         return "none has completed yet"
-    return f"{summary.epoch}, at {format_timestamp(summary.wall_time // SECOND * SECOND)}"
+    return f"{head['epoch']}, at {format_timestamp(head['wall_time'] // SECOND * SECOND)}"
 
 
-def _streams(streams: list[StreamSummary]) -> PlainTable:
+def _streams(streams: list[StreamOverview]) -> PlainTable:
     return PlainTable(
         ("injected stream", "records", "refused", "newest record", "low watermark", "behind"),
         [
@@ -124,14 +165,14 @@ def _streams(streams: list[StreamSummary]) -> PlainTable:
     )  # fmt: skip
 
 
-def _behind(stream: StreamSummary) -> str:
+def _behind(stream: StreamOverview) -> str:
     """Return how far an injector's low watermark is behind its newest record."""
     if stream.newest is None or not MIN_TIMESTAMP < stream.low_watermark < MAX_TIMESTAMP:
         return "-"
     return in_words(max(0, stream.newest - stream.low_watermark))
 
 
-def _work(computations: list[ComputationSummary]) -> PlainTable:
+def _work(computations: list[ComputationInspection]) -> PlainTable:
     """Return what computations did since the beginning."""
     return PlainTable(
         (
@@ -150,12 +191,12 @@ def _work(computations: list[ComputationSummary]) -> PlainTable:
                 f"{counters.duplicates_filtered:,}",
             )
             for one in computations
-            for counters in [one.counters]
+            for counters in [one.overview.counters]
         ],
     )  # fmt: skip
 
 
-def _times(computations: list[ComputationSummary]) -> PlainTable:
+def _times(computations: list[ComputationInspection]) -> PlainTable:
     """Return where computations stand in event time, and what they wait for."""
     return PlainTable(
         (
@@ -165,8 +206,8 @@ def _times(computations: list[ComputationSummary]) -> PlainTable:
         [
             (
                 one.name,
-                format_timestamp(one.low_watermark),
-                format_timestamp(one.output_low_watermark),
+                format_timestamp(one.overview.low_watermark),
+                format_timestamp(one.overview.output_low_watermark),
                 _instant(one.next_timer),
                 _instant(one.next_wall_timer),
                 _instant(one.hold),
@@ -176,27 +217,27 @@ def _times(computations: list[ComputationSummary]) -> PlainTable:
     )  # fmt: skip
 
 
-def _stored(computations: list[ComputationSummary]) -> PlainTable:
+def _stored(computations: list[ComputationInspection]) -> PlainTable:
     return PlainTable(
         ("computation", "key intervals", "commits made", "commits kept", "snapshots kept"),
         [
             (
-                one.name, f"{one.intervals:,}", f"{one.commits:,}", f"{one.commits_in_log:,}",
-                f"{one.snapshots:,}",
+                one.name, f"{len(one.intervals):,}", f"{one.commits:,}", f"{one.commits_kept:,}",
+                f"{one.snapshots_kept:,}",
             )
             for one in computations
         ],
     )  # fmt: skip
 
 
-def _counted(computations: list[ComputationSummary]) -> PlainTable:
+def _counted(computations: list[ComputationInspection]) -> PlainTable:
     """Return what computations counted themselves, such as elements that came too late."""
     return PlainTable(
         ("computation", "counted itself", "count"),
         [
             (one.name, name, f"{n:,}")
             for one in computations
-            for name, n in sorted(one.counters.counted.items())
+            for name, n in sorted(one.overview.counters.counted.items())
         ],
     )
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from millrace.cli.summary import open_checkpoint
-from millrace.windmill import explain
+from millrace import inspect
 
 
 @click.command("explain-watermark", short_help="Say what a low watermark waits for.")
@@ -20,8 +19,7 @@ def explain_watermark(path: str, computation: str | None, as_json: bool) -> None
     and its process, or the key and its timer or hold, and for how long it has stood still. Needs no
     Spark, writes nothing, and may be used while a run goes on.
     """
-    _, state = open_checkpoint(path)
-    found = explain.explain_watermark(state, computation)
+    found = inspect.explain_watermark(inspect.state_at(path), computation)
     if as_json:
         encoded = msgspec.json.encode(found, enc_hook=repr)
         click.echo(msgspec.json.format(encoded, indent=2))

@@ -8,7 +8,6 @@ import click
 import msgspec
 
 from millrace.cli.picture_file import save
-from millrace.cli.summary import open_checkpoint
 from millrace.model.record import LateRecord
 from millrace.observe.watermark_plot import plot_watermarks
 
@@ -38,7 +37,6 @@ def plot(
     The epoch log knows the last hundred epochs or so. Needs no Spark, writes nothing but the
     picture, and may be used while a run goes on.
     """
-    open_checkpoint(path)
     figure = plot_watermarks(
         path,
         computations=computations or None,

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from millrace.cli.picture_file import save
-from millrace.cli.summary import open_checkpoint
 from millrace.dataflow.strategy import AccumulationMode
 from millrace.model.errors import PipelineError
 from millrace.observe.pane_plot import plot_panes
@@ -48,8 +47,6 @@ def panes(
     DIR is what mr.Parquet wrote of the stream of a grouping. Needs no Spark, writes nothing but the
     picture, and may be used while a run goes on.
     """
-    if checkpoint is not None:
-        open_checkpoint(checkpoint)
     figure = plot_panes(
         written(rows),
         key=key,

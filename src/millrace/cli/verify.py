@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from millrace.cli.summary import open_checkpoint
+from millrace.inspect import Checkpoint, state_at
 from millrace.model.errors import StoreError
 from millrace.store import Finding, HardState, Verified, verify_epochs, verify_interval
-from millrace.windmill.journal import latest
 from millrace.windmill.manifest import decode_entry
 
 
@@ -20,7 +19,7 @@ def verify(location: str) -> Verified:
         CheckpointMismatch: There is no checkpoint, or one of a newer format.
         DamagedStore: ``FORMAT`` is damaged, so that nothing else can be trusted.
     """
-    _, state = open_checkpoint(location)
+    state = state_at(location)
     verified = Verified()
     verify_epochs(state.epochs, _check_entry, verified)
     try:
@@ -36,15 +35,12 @@ def _check_entry(data: bytes) -> None:
 
 
 def _verify_intervals(state: HardState, verified: Verified) -> None:
-    claim, completion, _ = latest(state.epochs)
-    if claim is None:
-        if state.epochs.last():
-            raise StoreError("it has no claim, so what the checkpoint holds is not known")
-        return
-    for name in sorted(claim.topology["computations"]):
-        known = completion.numbers.get(name, {}) if completion is not None else {}
-        chains = completion.chains.get(name, {}) if completion is not None else {}
+    checkpoint = Checkpoint(state)
+    if checkpoint.overview.generation == 0 and state.epochs.last():
+        raise StoreError("it has no claim, so what the checkpoint holds is not known")
+    for name in checkpoint.computations:
+        known = {interval.id: interval for interval in checkpoint.intervals(name)}
         there = {*known, *state.commits.numbers(name), *state.snapshots.numbers(name)}
-        for interval in sorted(there):
-            number, chain = known.get(interval, 0), chains.get(interval, 0)
-            verify_interval(state, name, interval, number, chain, verified)
+        for id in sorted(there):
+            number, chain = (known[id].commit, known[id].chain) if id in known else (0, 0)
+            verify_interval(state, name, id, number, chain, verified)

@@ -17,6 +17,7 @@ Every message says what was given, what was expected, where it happened and what
     ├── StoreError               hard state cannot be read or written
     │   ├── CheckpointUnwritable the checkpoint location refuses writes, or is full
     │   ├── CheckpointMismatch   the checkpoint belongs to another pipeline, topology or version
+    │   ├── NotKept              what a checkpoint was after an epoch, and is not kept any more
     │   ├── DamagedStore         stored bytes fail their checksum, or a needed object is gone
     │   │   └── DamagedCache     so do those of a cache, which can be built again
     │   └── ZombieWriter         a newer run, or another attempt, owns what this one tried to write
@@ -80,6 +81,10 @@ class CheckpointUnwritable(StoreError, OSError):
 
 class CheckpointMismatch(StoreError):
     """The checkpoint belongs to another pipeline, another topology or another version."""
+
+
+class NotKept(StoreError):
+    """What a checkpoint was after some epoch is not kept, or not any more: the run has gone on."""
 
 
 class DamagedStore(StoreError):

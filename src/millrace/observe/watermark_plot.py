@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from millrace.compile.topology import INJECTOR
+from millrace.inspect import open_checkpoint
 from millrace.model.errors import PipelineError
 from millrace.model.record import LateRecord
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.observe.two_clocks import Scale, ends_of, new_axes
-from millrace.store import open_location
 from millrace.windmill.history import History, Moment
-from millrace.windmill.journal import completions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,7 +139,7 @@ def moments_of(source: HasHistory | str | Path) -> Sequence[Moment]:
     if isinstance(source, HasHistory):
         moments = source.history.moments
     elif isinstance(source, str | Path):
-        moments = [Moment.of(done) for done in completions(open_location(source).epochs)]
+        moments = open_checkpoint(source).history()
     else:
         raise PipelineError(
             f"{source!r} has no history. Expected a run, a Harness, or the path of a checkpoint."

@@ -18,6 +18,7 @@ from millrace.compile.explanation import Explanation as PipelineExplanation
 from millrace.compile.topology import Topology
 from millrace.injectors.publisher import Publisher
 from millrace.injectors.skew import Gate
+from millrace.inspect import Explanation, explain_watermark
 from millrace.model.errors import (
     MillraceError,
     RunFailed,
@@ -41,7 +42,6 @@ from millrace.spark.status import Progress, Status
 from millrace.spark.status_text import as_line
 from millrace.spark.ticks import Alarm
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.explain import Explanation, explain_watermark
 from millrace.windmill.history import History
 
 _log = logging.getLogger("millrace")

@@ -19,6 +19,7 @@ from millrace.dataflow.operators import operator_of
 from millrace.dataflow.strategy import Windowing
 from millrace.injectors.offsets import Offsets
 from millrace.injectors.publisher import Publisher
+from millrace.inspect import Explanation, explain_watermark
 from millrace.model.errors import PipelineError, WatermarkRegression
 from millrace.model.pipeline import Injection, Pipeline, SinkDeclaration
 from millrace.model.record import LateRecord
@@ -50,7 +51,6 @@ from millrace.watermark.process import ONLY, Process
 from millrace.watermark.shown import LowWatermarks
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.explain import Explanation, explain_watermark
 from millrace.windmill.history import History
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.worker import Worker

@@ -1,4 +1,4 @@
-"""What the kernel's tests share: a Harness whose invariants are checked when the test ends."""
+"""What unit tests share: a Harness whose invariants are checked when the test ends."""
 
 import pytest
 

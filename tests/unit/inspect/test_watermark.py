@@ -3,10 +3,10 @@
 import pytest
 
 import millrace as mr
+from millrace.inspect import Hop, explain_watermark
 from millrace.store import MemoryCache, MemoryHardState, SnapshotHead, bring, encode_snapshot
 from millrace.watermark.report import Report
 from millrace.windmill.epochs import Epochs, Observed
-from millrace.windmill.explain import Hop, explain_watermark
 from millrace.windmill.manifest import encode_entry
 
 

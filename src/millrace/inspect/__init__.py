@@ -1,0 +1,43 @@
+"""One read model of a checkpoint: the typed view that commands, status and pictures share.
+
+Nothing here needs Spark or the pipeline's code, claims a checkpoint, or writes.
+"""
+
+from millrace.inspect.cells import Cell
+from millrace.inspect.checkpoint import Checkpoint, read_latest
+from millrace.inspect.computation import ComputationInspection, Interval, KeyState
+from millrace.inspect.location import open_checkpoint, sizes, state_at
+from millrace.inspect.overview import (
+    ComputationOverview,
+    Overview,
+    StreamOverview,
+    overview_of_run,
+)
+from millrace.inspect.pending import DeliveredIds, PendingChunk, PendingHold, PendingTimer
+from millrace.inspect.values import Encoded
+from millrace.inspect.watermark import Explanation, Hop, Pin, explain_watermark
+
+__all__ = [
+    "Cell",
+    "Checkpoint",
+    "ComputationInspection",
+    "ComputationOverview",
+    "DeliveredIds",
+    "Encoded",
+    "Explanation",
+    "Hop",
+    "Interval",
+    "KeyState",
+    "Overview",
+    "PendingChunk",
+    "PendingHold",
+    "PendingTimer",
+    "Pin",
+    "StreamOverview",
+    "explain_watermark",
+    "open_checkpoint",
+    "overview_of_run",
+    "read_latest",
+    "sizes",
+    "state_at",
+]

@@ -1,0 +1,163 @@
+"""Checkpoint: what a checkpoint was after an epoch. It is read only, and by nobody claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from millrace.compile.schemas import Schema
+from millrace.inspect.computation import ComputationInspection, Interval
+from millrace.inspect.ended import Ended, ended, moments
+from millrace.inspect.overview import Overview, overview_of_log
+from millrace.model.errors import DamagedStore, NotKept, PipelineError
+from millrace.store import HardState, MemoryCache, View, bring
+from millrace.windmill.history import Moment
+
+T = TypeVar("T")
+
+# How often a whole answer is tried: each time the run has written two snapshots meanwhile.
+_ROUNDS = 3
+
+
+class Checkpoint:
+    """A checkpoint as it was after an epoch.
+
+    It starts no Spark, imports no code of the user's, writes nothing and claims nothing, so it may
+    be looked at while a run goes on. All that it says is of one epoch. The run may go on meanwhile
+    and collect what that epoch needs: then :class:`~millrace.model.errors.NotKept` is raised, and
+    :meth:`latest` has the checkpoint as it is by then.
+
+    Args:
+        state: Where the checkpoint is.
+        epoch: The epoch; by default the last that has completed.
+
+    Attributes:
+        state: Where the checkpoint is.
+        overview: Epoch, low watermarks, counters.
+
+    Raises:
+        NotKept: The epoch is not in the epoch log any more.
+        DamagedStore: An entry of the log that is needed is gone or cannot be read.
+    """
+
+    def __init__(self, state: HardState, *, epoch: int | None = None) -> None:
+        self.state = state
+        self.ended: Ended = ended(state.epochs, epoch)
+        self.overview: Overview = overview_of_log(self.ended)
+        self._loaded: tuple[tuple[str, int], MemoryCache] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch after which it was so; -1 before the first has completed."""
+        return self.overview.epoch
+
+    @property
+    def computations(self) -> list[str]:
+        """The names of the computations, in order."""
+        return list(self.overview.computations)
+
+    def __getitem__(self, computation: str) -> ComputationInspection:
+        """Return a computation.
+
+        Raises:
+            PipelineError: There is none of that name.
+        """
+        if computation not in self.overview.computations:
+            known = ", ".join(self.computations) or "none yet"
+            raise PipelineError(f"no computation {computation!r}; there are {known}")
+        return ComputationInspection(self, computation)
+
+    def latest(self) -> Checkpoint:
+        """Return the checkpoint as it is now."""
+        return Checkpoint(self.state)
+
+    def history(self) -> list[Moment]:
+        """Return where the low watermarks stood after each epoch that the log still has."""
+        return moments(self.state.epochs)
+
+    # -- for the rest of this package --------------------------------------------------------------
+
+    def declared(self, computation: str) -> Schema:
+        """Return what the checkpoint says of a computation: inputs, outputs, cells, settings."""
+        assert self.ended.claim is not None, "computations are known by a claim"
+        found: Schema = self.ended.claim.topology["computations"][computation]
+        return found
+
+    def cell_numbers(self, computation: str) -> dict[str, int]:
+        """Return the numbers that rows carry for the names of a computation's cells."""
+        claim = self.ended.claim
+        assert claim is not None, "computations are known by a claim"
+        if claim.registry is not None:
+            return claim.registry.checked().cells[computation]
+        # Before there was a registry, cells were numbered by the order of their names.
+        return {name: n for n, name in enumerate(sorted(self.declared(computation)["state"]))}
+
+    def intervals(self, computation: str) -> list[Interval]:
+        """Return the key intervals of a computation, by hash."""
+        completion = self.ended.completion
+        if completion is None:
+            return []
+        numbers = completion.numbers.get(computation, {})
+        chains = completion.chains.get(computation, {})
+        reports = completion.reports.get(computation, {})
+        found = [entry.interval() for entry in completion.intervals.get(computation, ())]
+        return [
+            Interval(
+                id=one.id,
+                start=one.start,
+                end=one.end,
+                commit=numbers.get(one.id, 0),
+                chain=chains.get(one.id, 0),
+                report=reports.get(one.id),
+            )
+            for one in sorted(found, key=lambda one: one.start)
+        ]
+
+    @contextmanager
+    def rows(self, computation: str, interval: Interval) -> Iterator[View]:
+        """Open the rows of a key interval as they were after the epoch.
+
+        Raises:
+            NotKept: They are not kept any more.
+            DamagedStore: They cannot be read.
+        """
+        with self._cache(computation, interval).view() as view:
+            yield view
+
+    def _cache(self, computation: str, interval: Interval) -> MemoryCache:
+        name = (computation, interval.id)
+        if self._loaded is None or self._loaded[0] != name:
+            cache = MemoryCache(computation, interval.id)
+            try:
+                bring(cache, self.state, computation, interval.id, interval.commit, interval.chain)
+            except DamagedStore as problem:
+                if self._is_last():
+                    raise
+                raise NotKept(
+                    f"interval {interval.id} of {computation!r} as it was after epoch {self.epoch} "
+                    "is not kept any more: the run has gone on since. Open the checkpoint again, "
+                    "or take checkpoint.latest()."
+                ) from problem
+            self._loaded = name, cache
+        return self._loaded[1]
+
+    def _is_last(self) -> bool:
+        """Return whether no epoch has completed since."""
+        completion = ended(self.state.epochs).completion
+        return completion is not None and completion.epoch == self.epoch
+
+
+def read_latest(state: HardState, read: Callable[[Checkpoint], T]) -> T:
+    """Return what is read of a checkpoint as it is; anew if a run collects it meanwhile.
+
+    Args:
+        state: Where the checkpoint is.
+        read: Given the checkpoint; called again with a later one if that is NotKept.
+    """
+    for _ in range(_ROUNDS - 1):
+        try:
+            return read(Checkpoint(state))
+        except NotKept:
+            continue
+    return read(Checkpoint(state))

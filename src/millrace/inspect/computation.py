@@ -1,0 +1,214 @@
+"""One computation in a checkpoint: its key intervals, the state of its keys, what is pending."""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from millrace.inspect import pending
+from millrace.inspect.cells import Cell, Cells
+from millrace.inspect.overview import ComputationOverview, some_time
+from millrace.inspect.pending import DeliveredIds, PendingChunk, PendingHold, PendingTimer
+from millrace.model.keys import decode_key, encode_key, hash_key
+from millrace.store import View
+from millrace.watermark.report import NOTHING_PENDING, Report
+from millrace.windmill import rows
+
+if TYPE_CHECKING:
+    from millrace.inspect.checkpoint import Checkpoint
+
+T = TypeVar("T")
+
+
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
+    """A key interval after an epoch.
+
+    Attributes:
+        id: Its id.
+        start: Lowest hash of its keys.
+        end: One past the highest.
+        commit: Number of its last commit; 0 if it has none.
+        chain: That commit's, see :func:`~millrace.store.chain_of`.
+        report: What is pending in it; None if it has not reported yet.
+    """
+
+    id: int
+    start: int
+    end: int
+    commit: int
+    chain: int
+    report: Report | None
+
+
+class KeyState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a computation keeps of a key.
+
+    Attributes:
+        key: The key; None if it takes more than 159 bytes: rows hold but a digest of such a one.
+        hash: Of the key.
+        cells: Name of a cell -> its value; the entries of a map; the items of a bag.
+    """
+
+    key: Any
+    hash: int
+    cells: dict[str, Any]
+
+
+class ComputationInspection:
+    """A computation, as its checkpoint was after an epoch.
+
+    It reads a key interval whole when one of its keys is asked for, and remembers the last.
+
+    Attributes:
+        name: Its name.
+        cells: Name -> cell. Groupings that are kept as columns have none; see :meth:`chunks`.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, name: str) -> None:
+        self._checkpoint = checkpoint
+        self.name = name
+        self._cells = Cells(checkpoint.declared(name)["state"], checkpoint.cell_numbers(name))
+        self.cells: dict[str, Cell] = self._cells.by_name
+        self._intervals = checkpoint.intervals(name)
+        self._starts = [interval.start for interval in self._intervals]
+
+    @property
+    def overview(self) -> ComputationOverview:
+        """Low watermarks and counters."""
+        return self._checkpoint.overview.computations[self.name]
+
+    @property
+    def intervals(self) -> list[Interval]:
+        """Its key intervals, by hash; none before the first epoch."""
+        return list(self._intervals)
+
+    @property
+    def commits(self) -> int:
+        """Number of its commits since the beginning, over all intervals."""
+        return sum(interval.commit for interval in self._intervals)
+
+    @property
+    def commits_kept(self) -> int:
+        """Number of its commits that are still in the log; the others were collected."""
+        return sum(map(len, self._checkpoint.state.commits.numbers(self.name).values()))
+
+    @property
+    def snapshots_kept(self) -> int:
+        """Number of its snapshots that are there, over all intervals."""
+        return sum(map(len, self._checkpoint.state.snapshots.numbers(self.name).values()))
+
+    @property
+    def next_timer(self) -> int | None:
+        """Its earliest low-watermark timer, in microseconds; None if there is none."""
+        return self._earliest(lambda report: report.low_watermark_timer_us)
+
+    @property
+    def next_wall_timer(self) -> int | None:
+        """Its earliest wall-clock timer, in microseconds; None if there is none."""
+        return self._earliest(lambda report: report.wall_timer_us)
+
+    @property
+    def hold(self) -> int | None:
+        """Its earliest hold, in microseconds; None if there is none."""
+        return self._earliest(lambda report: report.hold_us)
+
+    def get(self, key: Any) -> dict[str, Any]:
+        """Return the state of a key, by the names of cells.
+
+        Returns:
+            Cell -> its value; for a map the dict of its entries, for a bag the list of its items. A
+            cell that is empty has None, {} or [].
+
+        Raises:
+            CoderError: That cannot be a key.
+            NotKept: The run has gone on, and what was after this epoch is not kept any more.
+        """
+        return self._of_key(key, self._state_of) or self._cells.empty()
+
+    def scan(self) -> Iterator[KeyState]:
+        """Yield every key of which state is kept, with its state, in the order of their hashes.
+
+        Raises:
+            NotKept: As :meth:`get`.
+        """
+        for interval in self._intervals:
+            with self._checkpoint.rows(self.name, interval) as view:
+                families = (rows.VALUES, rows.MAP, rows.BAG)
+                found = (rows.scan(view, family) for family in families)
+                merged = heapq.merge(*found, key=_key_row)
+                for key_row, stored in itertools.groupby(merged, key=_key_row):
+                    encoded = rows.key_in(key_row)
+                    yield KeyState(
+                        key=None if encoded is None else decode_key(encoded),
+                        hash=int.from_bytes(key_row[: rows.HASH_BYTES]),
+                        cells=self._cells.read(stored),
+                    )
+
+    def timers(self, key: Any = ...) -> Iterator[PendingTimer]:
+        """Yield pending timers: of a key by domain and tag; of all, in each interval, as they fire.
+
+        Raises:
+            NotKept: As :meth:`get`.
+        """
+        if key is ...:
+            yield from self._each(pending.timers)
+        else:
+            yield from self._of_key(key, lambda *at: list(pending.timers_of(*at))) or ()
+
+    def holds(self) -> Iterator[PendingHold]:
+        """Yield holds, in each interval the oldest first.
+
+        Raises:
+            NotKept: As :meth:`get`.
+        """
+        return self._each(pending.holds)
+
+    def chunks(self) -> Iterator[PendingChunk]:
+        """Yield what a grouping that is kept as columns has to do, in each interval in order.
+
+        Raises:
+            NotKept: As :meth:`get`.
+        """
+        return self._each(pending.chunks)
+
+    def delivered_ids(self) -> Iterator[DeliveredIds]:
+        """Yield what is kept of the source ids of delivered records, in each interval by commit.
+
+        Raises:
+            NotKept: As :meth:`get`.
+        """
+        return self._each(pending.delivered_ids)
+
+    def _each(self, of: Callable[[View], Iterator[T]]) -> Iterator[T]:
+        for interval in self._intervals:
+            with self._checkpoint.rows(self.name, interval) as view:
+                yield from of(view)
+
+    def _of_key(self, key: Any, of: Callable[[View, bytes], T]) -> T | None:
+        """Return something of a key's interval; None before the first epoch."""
+        encoded = encode_key(key)
+        if not self._intervals:
+            return None
+        hash = hash_key(encoded)
+        place = bisect.bisect_right(self._starts, hash) - 1
+        with self._checkpoint.rows(self.name, self._intervals[place]) as view:
+            return of(view, rows.key_row(hash.to_bytes(rows.HASH_BYTES), encoded))
+
+    def _state_of(self, view: View, key_row: bytes) -> dict[str, Any]:
+        families = (rows.VALUES, rows.MAP, rows.BAG)
+        found = (rows.scan(view, family + key_row) for family in families)
+        return self._cells.read(itertools.chain.from_iterable(found))
+
+    def _earliest(self, of: Callable[[Report], int]) -> int | None:
+        reports = [i.report for i in self._intervals if i.report is not None]
+        return some_time(min(map(of, [NOTHING_PENDING, *reports])))
+
+
+def _key_row(found: tuple[bytes, bytes]) -> bytes:
+    row, _ = found
+    return row[1 : rows.key_row_end(row, 1)]

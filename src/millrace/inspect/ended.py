@@ -1,0 +1,73 @@
+"""The end of an epoch log, read beside a run that goes on.
+
+What the log says is read here and nowhere else of this package. A run collects entries that it does
+not need any more, also while they are being read: then there are newer ones, and it is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from millrace.model.errors import DamagedStore, NotKept
+from millrace.store import EpochLog
+from millrace.windmill import journal
+from millrace.windmill.history import Moment
+from millrace.windmill.manifest import Claim, Completion, Manifest
+
+T = TypeVar("T")
+
+# Each round is another collection that came in between, so that one is unlucky once or twice.
+_ROUNDS = 5
+
+
+class Ended(NamedTuple):
+    """What the log says.
+
+    Attributes:
+        claim: The last; None if no run has claimed the checkpoint yet.
+        completion: Of the epoch; None if none has completed yet.
+        unfinished: The manifest of an epoch that was begun since and is not completed.
+    """
+
+    claim: Claim | None
+    completion: Completion | None
+    unfinished: Manifest | None
+
+
+def ended(log: EpochLog, epoch: int | None = None) -> Ended:
+    """Return what a log says after an epoch; by default the last that has completed.
+
+    Raises:
+        NotKept: The log does not say it, or not any more.
+        DamagedStore: An entry that is needed is gone or cannot be read.
+    """
+    found = Ended(*_steadily(log, lambda: journal.latest(log)))
+    if epoch is None or (found.completion is not None and found.completion.epoch == epoch):
+        return found
+    kept = _steadily(log, lambda: list(journal.completions(log)))
+    completion = next((one for one in kept if one.epoch == epoch), None)
+    if completion is None:
+        there = f"{kept[0].epoch} to {kept[-1].epoch}" if kept else "none"
+        raise NotKept(
+            f"epoch {epoch} is not in the epoch log of this checkpoint; there are {there}. Open it "
+            "without an epoch to have the last."
+        )
+    return Ended(found.claim, completion, None)
+
+
+def moments(log: EpochLog) -> list[Moment]:
+    """Return where the low watermarks stood after each epoch that a log still has."""
+    return _steadily(log, lambda: [Moment.of(done) for done in journal.completions(log)])
+
+
+def _steadily(log: EpochLog, read: Callable[[], T]) -> T:
+    """Read, and again where entries were collected meanwhile."""
+    for _ in range(_ROUNDS):
+        before = log.first(), log.last()
+        try:
+            return read()
+        except DamagedStore:
+            if (log.first(), log.last()) == before:
+                raise
+    return read()

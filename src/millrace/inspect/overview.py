@@ -1,0 +1,204 @@
+"""Overview: where a pipeline stands after an epoch, as a run or its checkpoint knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from millrace.compile.topology import INJECTOR, injector_name
+from millrace.inspect.ended import Ended
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.watermark.shown import LowWatermarks
+from millrace.windmill.counters import Counters
+from millrace.windmill.epochs import Epochs
+
+
+class ComputationOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """One computation after an epoch. All times in microseconds.
+
+    Attributes:
+        name: Its name.
+        low_watermark: Of its input.
+        output_low_watermark: What it shows its consumers.
+        oldest_work: The oldest of its low-watermark timers and holds; None if it has none, or if a
+            key interval has not reported yet.
+        next_wall_timer: Its earliest wall-clock timer; None if it has none.
+        counters: What it did since the beginning.
+    """
+
+    name: str
+    low_watermark: int
+    output_low_watermark: int
+    oldest_work: int | None
+    next_wall_timer: int | None
+    counters: Counters
+
+
+class StreamOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """One injected stream after an epoch.
+
+    Attributes:
+        name: Its name.
+        low_watermark: What its injector published last, in microseconds.
+        newest: Latest timestamp read, in microseconds; None before the first record.
+        injected: Records read since the beginning.
+        refused: Records refused since the beginning.
+    """
+
+    name: str
+    low_watermark: int
+    newest: int | None
+    injected: int
+    refused: int
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """A pipeline after an epoch.
+
+    Attributes:
+        generation: How many runs have claimed the checkpoint.
+        epoch: The last completed epoch; -1 before the first.
+        wall_time: The clock of that epoch in microseconds; None before the first.
+        drained: Whether its input has ended for good.
+        unfinished: An epoch that was begun and is not completed; None if there is none.
+        computations: By name, in the order of the names.
+        streams: The injected streams, likewise.
+    """
+
+    generation: int
+    epoch: int
+    wall_time: int | None
+    drained: bool
+    unfinished: int | None
+    computations: dict[str, ComputationOverview]
+    streams: dict[str, StreamOverview]
+
+
+def overview_of_log(found: Ended) -> Overview:
+    """Return the overview of what an epoch log says."""
+    claim, completion, unfinished = found
+    if claim is None:
+        return _NOTHING
+    names: Iterable[str] = sorted(claim.topology["computations"])
+    streams: Iterable[str] = sorted(claim.topology["injected"])
+    if completion is None:
+        return Overview(
+            generation=claim.generation,
+            epoch=-1,
+            wall_time=None,
+            drained=False,
+            unfinished=None if unfinished is None else unfinished.epoch,
+            computations=_computations(names, _BEFORE, {}, {}, {}),
+            streams=_streams(streams, _BEFORE, {}, {}, {}),
+        )
+    oldest, timers = {}, {}
+    for name in names:
+        reports = completion.reports.get(name, {})
+        missing = any(entry.id not in reports for entry in completion.intervals.get(name, ()))
+        oldest[name] = min(
+            (report.oldest_work_us() for report in reports.values()), default=MAX_TIMESTAMP
+        )
+        if missing:
+            oldest[name] = MIN_TIMESTAMP
+        timers[name] = min((r.wall_timer_us for r in reports.values()), default=MAX_TIMESTAMP)
+    return Overview(
+        generation=claim.generation,
+        epoch=completion.epoch,
+        wall_time=completion.wall_time_us,
+        drained=completion.drained,
+        unfinished=None if unfinished is None else unfinished.epoch,
+        computations=_computations(names, completion.after, oldest, timers, completion.counters),
+        streams=_streams(
+            streams, completion.after, completion.newest, completion.injected, completion.refused
+        ),
+    )
+
+
+def overview_of_run(epochs: Epochs) -> Overview:
+    """Return the overview of a run, after the last epoch that it has completed.
+
+    It may be asked for beside the run's own thread, and reads no checkpoint.
+    """
+    bulletins = epochs.authority.bulletins
+    shown, observed = epochs.authority.low_watermarks, epochs.observed
+    # An epoch may be counted meanwhile: dict() copies at once what a loop would trip over.
+    counters = {
+        name: msgspec.structs.replace(known, counted=dict(known.counted))
+        for name, known in epochs.counters.items()
+    }
+    last, unfinished = epochs.history.moments[-1:], epochs.open
+    return Overview(
+        generation=epochs.generation,
+        epoch=epochs.completed,
+        wall_time=last[0].wall_time_us if last else None,
+        drained=epochs.drained,
+        unfinished=None if unfinished is None else unfinished.epoch,
+        computations=_computations(
+            sorted(bulletins),
+            shown,
+            {name: bulletin.oldest_work_us for name, bulletin in bulletins.items()},
+            {name: bulletin.next_wall_timer_us for name, bulletin in bulletins.items()},
+            counters,
+        ),
+        streams=_streams(
+            sorted(
+                name.removeprefix(INJECTOR) for name in shown.outputs if name.startswith(INJECTOR)
+            ),
+            shown,
+            dict(observed.newest),
+            dict(observed.injected),
+            dict(observed.refused),
+        ),
+    )
+
+
+_BEFORE = LowWatermarks({}, {})
+_NOTHING = Overview(
+    generation=0, epoch=-1, wall_time=None, drained=False, unfinished=None,
+    computations={}, streams={},
+)  # fmt: skip
+
+
+def _computations(
+    names: Iterable[str],
+    shown: LowWatermarks,
+    oldest: Mapping[str, int],
+    timers: Mapping[str, int],
+    counters: Mapping[str, Counters],
+) -> dict[str, ComputationOverview]:
+    return {
+        name: ComputationOverview(
+            name=name,
+            low_watermark=shown.inputs.get(name, MIN_TIMESTAMP),
+            output_low_watermark=shown.outputs.get(name, MIN_TIMESTAMP),
+            oldest_work=some_time(oldest.get(name, MAX_TIMESTAMP)),
+            next_wall_timer=some_time(timers.get(name, MAX_TIMESTAMP)),
+            counters=counters.get(name) or Counters(),
+        )
+        for name in names
+    }
+
+
+def _streams(
+    names: Iterable[str],
+    shown: LowWatermarks,
+    newest: Mapping[str, int],
+    injected: Mapping[str, int],
+    refused: Mapping[str, int],
+) -> dict[str, StreamOverview]:
+    return {
+        name: StreamOverview(
+            name=name,
+            low_watermark=shown.outputs.get(injector_name(name), MIN_TIMESTAMP),
+            newest=newest.get(name),
+            injected=injected.get(name, 0),
+            refused=refused.get(name, 0),
+        )
+        for name in names
+    }
+
+
+def some_time(us: int) -> int | None:
+    """Return an instant; None for before time and the end of time, which say that there is none."""
+    return us if MIN_TIMESTAMP < us < MAX_TIMESTAMP else None

@@ -1,0 +1,135 @@
+"""What is pending in a key interval: timers, holds, chunks, delivered ids, from its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from millrace.model.keys import decode_key
+from millrace.model.record import TimeDomain
+from millrace.store import View
+from millrace.windmill import rows
+
+
+class PendingTimer(msgspec.Struct, frozen=True, kw_only=True):
+    """A timer that has not fired. All times in microseconds.
+
+    Attributes:
+        key: Whose.
+        tag: Its tag.
+        at: When it fires.
+        domain: ``LOW_WATERMARK`` or ``WALL_TIME``.
+        percentile: Of the low watermark that it waits for; 100 is the low watermark itself.
+        hold: Where it holds the low watermark, if not at its own time; None otherwise.
+    """
+
+    key: Any
+    tag: Any
+    at: int
+    domain: str
+    percentile: int
+    hold: int | None
+
+    @classmethod
+    def of(cls, row: rows.TimerRow) -> PendingTimer:
+        """Return the timer that a row tells of."""
+        at_us, hold_us, percentile = row.setting
+        return cls(
+            key=decode_key(row.key),
+            tag=decode_key(row.tag),
+            at=at_us,
+            domain=TimeDomain(row.domain).name,
+            percentile=percentile,
+            hold=hold_us,
+        )
+
+
+class PendingHold(msgspec.Struct, frozen=True, kw_only=True):
+    """A hold of a key or of one of its timers.
+
+    Attributes:
+        key: Whose.
+        at: Where it holds the low watermark, in microseconds.
+        timer: The timer with which it is let go; None for a hold of the key.
+    """
+
+    key: Any
+    at: int
+    timer: PendingTimer | None
+
+
+class PendingChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """What a grouping that is kept as columns has to do at an instant, for all keys of an interval.
+
+    Attributes:
+        at: When it is wanted, in microseconds: for windows, their end.
+        commit: Number of the commit that left it.
+        bytes: Its size.
+    """
+
+    at: int
+    commit: int
+    bytes: int
+
+
+class DeliveredIds(msgspec.Struct, frozen=True, kw_only=True):
+    """Source ids of delivered records that one commit added and that are forgotten together.
+
+    Attributes:
+        commit: Number of the commit.
+        expires: The low watermark at which they are forgotten, in microseconds.
+        count: How many.
+    """
+
+    commit: int
+    expires: int
+    count: int
+
+
+def timers(view: View) -> Iterator[PendingTimer]:
+    """Yield the timers of an interval: by clock, then in the order in which they fire."""
+    for found in rows.scan(view, rows.TIMERS):
+        yield PendingTimer.of(rows.TimerRow.unpack(*found))
+
+
+def timers_of(view: View, key_row: bytes) -> Iterator[PendingTimer]:
+    """Yield the timers of one key, by domain and tag."""
+    for found in rows.scan(view, rows.TIMER_BY_TAG + key_row):
+        by_time = rows.TagRow.unpack(*found).timer_row()
+        yield PendingTimer.of(rows.TimerRow.unpack(by_time, view.get(by_time) or b""))
+
+
+def holds(view: View) -> Iterator[PendingHold]:
+    """Yield the holds of an interval, oldest first."""
+    for found in rows.scan(view, rows.HOLDS):
+        yield hold_of(rows.HoldRow.unpack(*found), view.get)
+
+
+def hold_of(row: rows.HoldRow, get: Callable[[bytes], bytes | None]) -> PendingHold:
+    """Return the hold that a row tells of; ``get`` finds the rows of the timer that holds.
+
+    A timer's rows are put, and kept, together.
+    """
+    timer = None
+    by_tag = row.tag_row()
+    if by_tag is not None:
+        by_time = rows.TagRow.unpack(by_tag, get(by_tag) or b"").timer_row()
+        timer = PendingTimer.of(rows.TimerRow.unpack(by_time, get(by_time) or b""))
+    return PendingHold(key=decode_key(row.key), at=row.at_us, timer=timer)
+
+
+def chunks(view: View) -> Iterator[PendingChunk]:
+    """Yield the chunks of an interval, the one that is wanted first in front."""
+    for found in rows.scan(view, rows.CHUNKS):
+        row = rows.ChunkRow.unpack(*found)
+        yield PendingChunk(at=row.at_us, commit=row.number, bytes=len(row.data))
+
+
+def delivered_ids(view: View) -> Iterator[DeliveredIds]:
+    """Yield what is kept of delivered ids, by commit."""
+    for found in rows.scan(view, rows.IDS_BY_COMMIT):
+        row = rows.LotRow.unpack(*found)
+        count = len(row.entries) // rows.ENTRY_BYTES
+        yield DeliveredIds(commit=row.number, expires=row.expires_us, count=count)

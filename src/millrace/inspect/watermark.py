@@ -1,0 +1,280 @@
+"""Why is it stuck? From a computation back to what pins its low watermark.
+
+A low watermark is the minimum over the senders and the oldest pending work, so there is always one
+place that pins it: an injector, or a timer or hold of one key. This walks there, by the last
+completed epoch, and reads that key from the commits of its interval. It writes nothing, runs no
+user code, and needs only the checkpoint.
+
+Source: MillWheel, "Low Watermarks" (4.5 and 7.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from millrace.compile.topology import INJECTOR
+from millrace.inspect.checkpoint import Checkpoint, read_latest
+from millrace.inspect.computation import Interval
+from millrace.inspect.overview import ComputationOverview
+from millrace.inspect.pending import PendingHold, PendingTimer, hold_of
+from millrace.inspect.watermark_text import HOLD, INJECTED, MISSING, NOTHING, TIMER, lines_of
+from millrace.model.errors import PipelineError
+from millrace.model.record import LOW_WATERMARK
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.store import HardState
+from millrace.watermark.process import ONLY, Process
+from millrace.windmill import rows
+from millrace.windmill.manifest import Claim, Completion, InjectorEntry
+
+
+class Hop(msgspec.Struct, frozen=True, kw_only=True):
+    """One computation on the way.
+
+    Attributes:
+        computation: Its name.
+        input: Low watermark of its input, in microseconds.
+        shown: What it shows its consumers, in microseconds.
+    """
+
+    computation: str
+    input: int
+    shown: int
+
+    @classmethod
+    def of(cls, found: ComputationOverview) -> Hop:
+        """Return the hop that a computation is."""
+        return cls(
+            computation=found.name, input=found.low_watermark, shown=found.output_low_watermark
+        )
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """What pins a low watermark. What does not apply is None.
+
+    Attributes:
+        kind: ``injector``, ``hold``, ``timer``, ``missing report`` or ``nothing``.
+        where: The computation, or the injected stream.
+        timestamp: Where it pins, in microseconds.
+        interval: Id of the key interval.
+        key: The key.
+        tag: Of the timer.
+        at: When that timer fires, in microseconds.
+        domain: ``LOW_WATERMARK`` or ``WALL_TIME``.
+        epoch: The epoch that set the timer or hold; None if its commit was collected since.
+        policy: Of the injector.
+        process: The process, or source partition, of the injector.
+        newest: Latest timestamp read from it, in microseconds.
+        heard: Wall clock when it last delivered something, in microseconds.
+    """
+
+    kind: str
+    where: str
+    timestamp: int
+    interval: int | None = None
+    key: Any = None
+    tag: Any = None
+    at: int | None = None
+    domain: str | None = None
+    epoch: int | None = None
+    policy: str | None = None
+    process: str | None = None
+    newest: int | None = None
+    heard: int | None = None
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a low watermark is where it is.
+
+    Attributes:
+        path: From the computation that was asked about back to the one that is pinned.
+        pin: What pins it.
+        since_epoch: The epoch in which what is shown there last moved; None if it never did.
+        unmoved: For how long by the clock of the epochs, in microseconds; None likewise.
+        epoch: The last completed epoch, which all this is about.
+        wall_time: Its clock, in microseconds.
+        unfinished: An epoch that was begun and is not completed.
+
+    ``str()`` of it is what ``millrace explain-watermark`` prints.
+    """
+
+    path: list[Hop]
+    pin: Pin
+    since_epoch: int | None
+    unmoved: int | None
+    epoch: int
+    wall_time: int
+    unfinished: int | None
+
+    def __str__(self) -> str:
+        return "\n".join(lines_of(self))
+
+
+def explain_watermark(state: HardState, computation: str | None = None) -> Explanation:
+    """Return why a computation's low watermark is where it is, as of the last completed epoch.
+
+    Args:
+        state: The checkpoint.
+        computation: Whose; by default the one that shows the lowest, and of several the one
+            farthest from the injectors.
+
+    Raises:
+        PipelineError: No epoch was completed yet, or there is no such computation.
+    """
+    return read_latest(state, lambda checkpoint: _explained(checkpoint, computation))
+
+
+def _explained(checkpoint: Checkpoint, computation: str | None) -> Explanation:
+    claim, completion, unfinished = checkpoint.ended
+    if claim is None or completion is None:
+        raise PipelineError(
+            "no epoch of this checkpoint has completed yet, so no low watermark has moved"
+            + (f": epoch {unfinished.epoch} is the first, and unfinished." if unfinished else ".")
+        )
+    known = checkpoint.overview.computations
+    if computation is None:
+        found = (known[name] for name in reversed(_by_depth(claim)))
+        computation = min(found, key=lambda one: one.output_low_watermark).name
+    elif computation not in known:
+        raise PipelineError(f"no computation {computation!r}; there are {', '.join(known)}")
+    path: list[Hop] = []
+    name, pin = computation, None
+    while pin is None:
+        path.append(Hop.of(known[name]))
+        pin = _own_pin(checkpoint, path[-1])
+        if pin is None:
+            senders = claim.senders.get(name)
+            if not senders:
+                raise PipelineError(
+                    f"this checkpoint does not say who feeds {name!r}: the run that wrote it was "
+                    "of an earlier version of Millrace. The next start of the pipeline adds it."
+                )
+            shown = completion.after.outputs
+            name = min(senders, key=lambda sender: (shown[sender], sender))
+            if name.startswith(INJECTOR):
+                pin = _injector_pin(claim, completion, name)
+    pinned = INJECTOR + pin.where if pin.kind == INJECTED else path[-1].computation
+    moved = completion.moved.get(pinned)
+    return Explanation(
+        path=path,
+        pin=pin,
+        since_epoch=None if moved is None else moved[0],
+        unmoved=None if moved is None else completion.wall_time_us - moved[1],
+        epoch=completion.epoch,
+        wall_time=completion.wall_time_us,
+        unfinished=checkpoint.overview.unfinished,
+    )
+
+
+def _by_depth(claim: Claim) -> list[str]:
+    """Return the computations, each after all that feed it."""
+    ordered: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        for sender in sorted(claim.senders.get(name, ())):
+            if not sender.startswith(INJECTOR):
+                visit(sender)
+        ordered.setdefault(name)
+
+    for name in sorted(claim.topology["computations"]):
+        visit(name)
+    return list(ordered)
+
+
+def _own_pin(checkpoint: Checkpoint, hop: Hop) -> Pin | None:
+    """Return what pins a computation from inside; None if its input does."""
+    name, oldest, where = hop.computation, MAX_TIMESTAMP, None
+    for interval in sorted(checkpoint.intervals(name), key=lambda one: one.id):
+        if interval.report is None:
+            return Pin(kind=MISSING, where=name, timestamp=hop.shown, interval=interval.id)
+        if interval.report.oldest_work_us() < oldest:
+            oldest, where = interval.report.oldest_work_us(), interval
+    if where is None or where.report is None or oldest >= hop.input:
+        return None
+    # Not one that waits for a percentile: that is never behind the low watermark, so it has fired.
+    family = rows.HOLDS if where.report.hold_us == oldest else rows.timers(LOW_WATERMARK)
+    found, epoch = _first(checkpoint, name, where, family + rows.time8(oldest))
+    timer = found.timer if isinstance(found, PendingHold) else found
+    return Pin(
+        kind=HOLD if isinstance(found, PendingHold) else TIMER,
+        where=name,
+        timestamp=oldest,
+        interval=where.id,
+        key=found.key,
+        tag=None if timer is None else timer.tag,
+        at=None if timer is None else timer.at,
+        domain=None if timer is None else timer.domain,
+        epoch=epoch,
+    )
+
+
+def _injector_pin(claim: Claim, completion: Completion, sender: str) -> Pin:
+    stream = sender.removeprefix(INJECTOR)
+    entry = claim.injectors.get(stream, InjectorEntry("", (), None))
+    shown_us = completion.after.outputs[sender]
+    process, known = _slowest(entry, completion, stream)
+    return Pin(
+        kind=NOTHING if shown_us >= MAX_TIMESTAMP else INJECTED,
+        where=stream,
+        timestamp=shown_us,
+        policy=entry.policy or None,
+        process=process if process != ONLY else None,
+        newest=None if known.newest_us == MIN_TIMESTAMP else known.newest_us,
+        heard=None if known.heard_us == MIN_TIMESTAMP else known.heard_us,
+    )
+
+
+def _slowest(entry: InjectorEntry, completion: Completion, stream: str) -> tuple[str, Process]:
+    """Return the process of an injector that is furthest behind, and what is known of it."""
+    processes = completion.processes.get(stream, {})
+    active = {
+        name: processes.get(name, Process())
+        for name in {*entry.expected, *processes}
+        if entry.idle_us is None
+        or name not in processes
+        or processes[name].heard_us + entry.idle_us > completion.wall_time_us
+    }
+    if not active:
+        return ONLY, Process(newest_us=completion.newest.get(stream, MIN_TIMESTAMP))
+    return min(
+        active.items(),
+        key=lambda one: (
+            one[1].newest_us if one[1].promised_us == MIN_TIMESTAMP else one[1].promised_us,
+            one[0],
+        ),
+    )
+
+
+def _first(
+    checkpoint: Checkpoint, name: str, interval: Interval, prefix: bytes
+) -> tuple[PendingHold | PendingTimer, int | None]:
+    """Return what the first row with a prefix tells of, and the epoch that put it.
+
+    That row was put late, mostly: it is looked for from the last commit back. None is the epoch of
+    one whose commit was collected: it is in a snapshot.
+    """
+    gone: set[bytes] = set()
+    for number in range(interval.commit, 0, -1):
+        commit = checkpoint.state.commits.read(name, interval.id, number)
+        if commit is None:
+            break
+        changed = dict(commit.mutations)
+        ours = [row for row in changed if row.startswith(prefix) and row not in gone]
+        put = min((row for row in ours if changed[row] is not None), default=None)
+        if put is not None:
+            return _told(put, changed.get), commit.epoch
+        gone.update(ours)
+    with checkpoint.rows(name, interval) as view:
+        row, _ = next(rows.scan(view, prefix))
+        return _told(row, view.get), None
+
+
+def _told(row: bytes, get: Callable[[bytes], bytes | None]) -> PendingHold | PendingTimer:
+    """Return the hold or the timer that a row tells of."""
+    found = rows.unpack(row, get(row) or b"")
+    if isinstance(found, rows.HoldRow):
+        return hold_of(found, get)
+    assert isinstance(found, rows.TimerRow), "only these pin a low watermark"
+    return PendingTimer.of(found)

@@ -1,0 +1,216 @@
+"""A checkpoint read without its pipeline: cells by name, timers, holds, chunks, ids."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import millrace as mr
+from millrace.inspect import Checkpoint, DeliveredIds, PendingHold, PendingTimer, overview_of_run
+from millrace.model.errors import CoderError, NotKept, PipelineError
+from millrace.windmill.manifest import Completion, decode_entry
+
+
+class Visit(msgspec.Struct):
+    page: str
+    seconds: int = 0
+
+
+class Visitor(mr.Computation):
+    """Keeps something in every kind of cell."""
+
+    inputs = {"events": mr.by("key")}
+    outputs = {}
+    visits = mr.MapState(Visit)
+    longest = mr.CombiningState(int, max)
+    last = mr.ValueState(Visit)
+    order = mr.BagState(str)
+    secret = mr.ValueState(mr.PickleCoder())
+
+    def process_record(self, record):
+        visit = Visit(record.value["page"], record.value["seconds"])
+        self.visits[visit.page] = visit
+        self.longest.add(visit.seconds)
+        self.last.set(visit)
+        self.order.add(visit.page)
+        self.secret.set({1, 2})
+        self.set_timer(visit.page, at=record.timestamp + mr.MINUTE)
+        self.set_timer("bye", at=mr.HOUR, domain=mr.WALL_TIME, hold=record.timestamp)
+        self.hold(record.timestamp)
+
+    def process_timer(self, timer):
+        self.hold(None)
+
+
+class Nothing(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {}
+
+    def process_record(self, record):
+        pass
+
+
+def visit(h: Any, key: Any, page: str, seconds: int = 0, at: int = 0) -> None:
+    h.inject("events", [({"key": key, "page": page, "seconds": seconds}, at)])
+
+
+@pytest.fixture
+def h(harness):
+    return harness(Visitor, Nothing)
+
+
+def opened(h: Any, **how: Any) -> Checkpoint:
+    return Checkpoint(h._durable, **how)
+
+
+def test_state_of_a_key_is_found_by_the_names_of_cells(h):
+    visit(h, "ann", "a", 5)
+    visit(h, "ann", "b", 3)
+    visit(h, "bob", "c", 9)
+    found = opened(h)["Visitor"].get("ann")
+
+    secret = found.pop("secret")
+    assert found == {
+        "last": {"page": "b", "seconds": 3},
+        "longest": 5,
+        "order": ["a", "b"],
+        "visits": {"a": {"page": "a", "seconds": 5}, "b": {"page": "b", "seconds": 3}},
+    }
+    assert (secret.coder, type(secret.data)) == ("pickle", bytes)  # and never unpickled
+
+
+def test_a_key_that_was_never_seen_has_empty_cells(h):
+    empty = {"last": None, "longest": None, "order": [], "secret": None, "visits": {}}
+    assert opened(h)["Visitor"].get("ann") == empty
+    visit(h, "ann", "a")
+
+    assert opened(h)["Visitor"].get("bob") == empty
+    assert opened(h)["Nothing"].get("ann") == {}
+
+
+def test_what_cannot_be_a_key_is_refused(h):
+    visit(h, "ann", "a")
+    with pytest.raises(CoderError, match="cannot be a key"):
+        opened(h)["Visitor"].get(["ann"])
+
+
+def test_cells_are_described(h):
+    visit(h, "ann", "a")
+    cells = opened(h)["Visitor"].cells
+
+    assert {name: cell.kind for name, cell in cells.items()} == {
+        "last": "ValueState",
+        "longest": "CombiningState",
+        "order": "BagState",
+        "secret": "ValueState",
+        "visits": "MapState",
+    }
+    assert cells["longest"].format == {"coder": "msgpack", "type": {"kind": "int"}}
+
+
+def test_a_scan_finds_every_key_once_in_the_order_of_hashes(h):
+    keys = ["ann", 7, ("eve", 1), b"raw", "k" * 158]
+    for key in keys:
+        visit(h, key, "a", 1)
+        visit(h, key, "b", 2)
+    found = list(opened(h)["Visitor"].scan())
+
+    assert sorted(map(repr, keys)) == sorted(repr(one.key) for one in found)
+    assert [one.hash for one in found] == sorted(one.hash for one in found)
+    assert all(one.cells == opened(h)["Visitor"].get(one.key) for one in found)
+
+
+def test_a_key_too_long_for_a_row_is_found_by_name_and_scanned_without(h):
+    key = "k" * 1_000
+    visit(h, key, "a", 5)
+    (scanned,) = opened(h)["Visitor"].scan()
+
+    assert scanned.key is None
+    assert scanned.cells == opened(h)["Visitor"].get(key)
+    assert scanned.cells["longest"] == 5
+
+
+def test_timers_and_holds_are_pending(h):
+    visit(h, "ann", "a", at=10)
+    found = opened(h)["Visitor"]
+    ours = [
+        PendingTimer(
+            key="ann", tag="a", at=10 + mr.MINUTE, domain="LOW_WATERMARK", percentile=100, hold=None
+        ),
+        PendingTimer(key="ann", tag="bye", at=mr.HOUR, domain="WALL_TIME", percentile=100, hold=10),
+    ]
+
+    assert list(found.timers()) == list(found.timers("ann")) == ours
+    assert list(found.timers("bob")) == []
+    assert list(found.holds()) == [
+        PendingHold(key="ann", at=10, timer=None),
+        PendingHold(key="ann", at=10, timer=ours[1]),
+    ]
+    assert (found.next_timer, found.next_wall_timer, found.hold) == (10 + mr.MINUTE, mr.HOUR, 10)
+
+
+def test_windows_kept_as_columns_are_pending_chunks():
+    p = mr.Pipeline("p")
+    keyed = p.inject("events", format=int).key_by(lambda value: value % 2)
+    keyed.window(mr.FixedWindows(100)).sum().to("sums")
+    with mr.testing.Harness(p, intervals=1) as h:
+        h.inject("events", [(1, 10), (2, 20), (3, 150)])
+        found = opened(h)["sums"]
+        assert [(chunk.at, chunk.commit) for chunk in found.chunks()] == [(100, 1), (200, 1)]
+        assert found.next_timer == 100
+        h.advance_watermark("events", 100)
+        assert [chunk.at for chunk in opened(h)["sums"].chunks()] == [200]
+
+
+def test_delivered_ids_are_counted_by_when_they_are_forgotten():
+    p = mr.Pipeline("p")
+    p.inject("events", id="id", low_watermark=mr.BoundedDelay(0))
+    p.add(Nothing)
+    with mr.testing.Harness(p, intervals=1) as h:
+        h.inject("events", [({"key": "a", "id": n}, 70) for n in (1, 1, 2)])
+        (found,) = opened(h)["Nothing"].delivered_ids()
+
+    assert isinstance(found, DeliveredIds)
+    assert (found.commit, found.count, found.expires >= 70) == (1, 2, True)
+
+
+def test_what_an_earlier_epoch_left_is_read_by_its_number(h):
+    visit(h, "ann", "a", 1)
+    first = opened(h).epoch
+    visit(h, "ann", "b", 2)
+
+    assert opened(h, epoch=first)["Visitor"].get("ann")["order"] == ["a"]
+    assert opened(h)["Visitor"].get("ann")["order"] == ["a", "b"]
+
+
+def test_an_epoch_that_the_log_does_not_have_is_said(h):
+    visit(h, "ann", "a")
+    with pytest.raises(NotKept, match=r"epoch 7 is not in the epoch log .* there are 0 to 0"):
+        opened(h, epoch=7)
+
+
+def test_an_unknown_computation_is_refused(h):
+    visit(h, "ann", "a")
+    with pytest.raises(PipelineError, match="no computation 'Visit'; there are Nothing, Visitor"):
+        opened(h)["Visit"]
+
+
+def test_the_overview_of_a_run_is_that_of_its_checkpoint(h):
+    visit(h, "ann", "a", at=10)
+    h.advance_clock(mr.SECOND)
+    h.advance_watermark("events", 5 * mr.MINUTE)
+    of_log = opened(h).overview
+
+    assert overview_of_run(h._epochs) == of_log
+    assert of_log.computations["Visitor"].oldest_work is not None or of_log.epoch >= 1
+    assert of_log.streams["events"].injected == 1
+
+
+def test_it_reads_and_does_not_claim(h):
+    visit(h, "ann", "a")
+    log = h._durable.epochs
+    before = [log.read(n) for n in range(log.first(), log.last() + 1)]
+    list(opened(h)["Visitor"].scan())
+
+    assert [log.read(n) for n in range(log.first(), log.last() + 1)] == before
+    assert any(isinstance(decode_entry(entry), Completion) for entry in before if entry)

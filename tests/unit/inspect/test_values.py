@@ -1,0 +1,140 @@
+"""Values by the schema that the checkpoint keeps are what the program has, but for its classes."""
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import uuid
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import pytest
+
+import millrace as mr
+from millrace.compile.schemas import schema_of
+from millrace.inspect import Encoded
+from millrace.inspect.values import reader
+from millrace.model.coder import coder_for
+from millrace.model.errors import DamagedStore
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Point(NamedTuple):
+    x: int
+    y: int = 0
+
+
+class Short(msgspec.Struct, array_like=True):
+    name: str
+    at: dt.datetime | None = None
+
+
+class Renamed(msgspec.Struct, rename="camel"):
+    first_name: str
+    tags: set[str] = set()
+
+
+class Cat(msgspec.Struct, tag=True):
+    lives: int
+
+
+class Dog(msgspec.Struct, tag=True):
+    name: str
+
+
+class Tree(msgspec.Struct):
+    value: int
+    children: list["Tree"] = []
+
+
+@dataclasses.dataclass
+class Row:
+    id: int
+    of: uuid.UUID
+
+
+NOON = dt.datetime(2026, 11, 22, 12, tzinfo=dt.UTC)
+ID = uuid.UUID(int=7)
+
+
+@pytest.mark.parametrize("coder", [mr.MsgpackCoder, mr.JsonCoder])
+@pytest.mark.parametrize(
+    ("format", "value", "expected"),
+    [
+        (int, 7, 7),
+        (float, 2.0, 2.0),
+        (bytes, b"raw", b"raw"),
+        (Any, {"a": [1, None]}, {"a": [1, None]}),
+        (tuple[int, str], (1, "a"), (1, "a")),
+        (tuple[int, ...], (1, 2), (1, 2)),
+        (frozenset[int], frozenset({1}), frozenset({1})),
+        (dict[int, list[bytes]], {1: [b"a"]}, {1: [b"a"]}),
+        (dt.datetime, NOON, NOON),
+        (dt.date, NOON.date(), NOON.date()),
+        (dt.timedelta, dt.timedelta(minutes=5), dt.timedelta(minutes=5)),
+        (decimal.Decimal, decimal.Decimal("1.50"), decimal.Decimal("1.50")),
+        (uuid.UUID, ID, ID),
+        (Colour, Colour.RED, "red"),
+        (Literal["a", "b"], "b", "b"),
+        (Point, Point(1), {"x": 1, "y": 0}),
+        (Short, Short("a", NOON), {"name": "a", "at": NOON}),
+        (Renamed, Renamed("a", {"t"}), {"first_name": "a", "tags": {"t"}}),
+        (Row, Row(1, ID), {"id": 1, "of": ID}),
+        (Cat | Dog, Dog("rex"), {"name": "rex"}),
+        (Cat | None, None, None),
+        (int | str | None, "x", "x"),
+        (list[Cat | Dog], [Cat(9)], [{"lives": 9}]),
+        (
+            Tree,
+            Tree(1, [Tree(2)]),
+            {"value": 1, "children": [{"value": 2, "children": []}]},
+        ),
+    ],
+)
+def test_a_value_is_read_by_its_schema(coder, format, value, expected):
+    made = coder(format)
+    # As the checkpoint has it: through JSON.
+    schema = msgspec.json.decode(msgspec.json.encode(schema_of(made)))
+
+    found = reader(schema)(made.encode(value))
+
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+def test_a_field_that_was_not_written_has_its_default():
+    class Before(msgspec.Struct):
+        page: str
+
+    class After(Before):
+        seconds: int = 5
+
+    read = reader(schema_of(After))
+
+    assert read(coder_for(Before).encode(Before("a"))) == {"page": "a", "seconds": 5}
+
+
+def test_bytes_are_bytes():
+    assert reader(schema_of(mr.BytesCoder()))(b"raw") == b"raw"
+
+
+class Braille:
+    def encode(self, value):
+        raise NotImplementedError
+
+    def decode(self, data):
+        raise AssertionError("the user's coder is not here")
+
+
+@pytest.mark.parametrize(("coder", "name"), [(mr.PickleCoder(), "pickle"), (Braille(), "Braille")])
+def test_what_only_the_program_can_read_stays_encoded(coder, name):
+    assert reader(schema_of(coder))(b"..") == Encoded(name, b"..")
+
+
+def test_bytes_of_another_format_are_damage():
+    with pytest.raises(DamagedStore, match="not of the format that the checkpoint says"):
+        reader(schema_of(dict[str, int]))(b"\x07")
