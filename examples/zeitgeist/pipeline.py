@@ -39,7 +39,6 @@ def build(
     p.add(ModelCalculator)
     p.add(SpikeDetector)
     p.add(DipDetector)
-    # The first sink's job runs the epoch, so it is the one that gets something in every epoch.
     if traffic is not None:
         p.sink("traffic", traffic)
     if anomalies is not None:

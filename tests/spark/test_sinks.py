@@ -74,15 +74,19 @@ def test_formats_as_columns(spark: SparkSession, tools: Any, tmp_path: Path) -> 
     def look(rows: Any, epoch: int) -> None:
         frames.append((rows.schema, rows.collect()))
 
-    p = _pipeline(feed.bounded, made=look, keys=look)
-    p.sink("made", mr.Parquet(tmp_path / "out"))
-    spark.sparkContext.setJobGroup(__name__, "a batch with three sinks")
-    p.run_batch(spark)
-    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(__name__)
-    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    def jobs_of(*sinks: tuple[str, Any]) -> int:
+        p = _pipeline(feed.bounded)
+        for stream, sink in sinks:
+            p.sink(stream, sink)
+        group = f"{__name__} {len(sinks)}"
+        spark.sparkContext.setJobGroup(group, "a batch")
+        p.run_batch(spark)
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+        return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
-    # The job of the Parquet sink runs the batch; the others read what it kept.
-    assert len(jobs) == len(p.build().sinks) == 3
+    # Tasks write the Parquet files. A job runs the batch, and the two others read what it kept.
+    assert jobs_of(("made", look), ("keys", look), ("made", mr.Parquet(tmp_path / "out"))) == 3
+    assert jobs_of(*(("made", mr.Parquet(tmp_path / f"out {n}")) for n in range(2))) == 1
     by_names = {tuple(schema.names): (schema, rows) for schema, rows in frames}
     schema, (row,) = by_names[(*Out.__struct_fields__, "_key", "_timestamp", "_id")]
     assert {field.name: field.dataType.simpleString() for field in schema} == {
@@ -113,9 +117,13 @@ def test_formats_as_columns(spark: SparkSession, tools: Any, tmp_path: Path) -> 
     assert len(row._id) == 16
     _, (row,) = by_names["value", "_key", "_timestamp", "_id"]
     assert (row.value, row._key) == (1, "('a', 1)")
-    read = spark.read.parquet(str(tmp_path / "out"))
-    assert [r.inner.x for r in read.collect()] == [1]
-    assert read.schema["when"].dataType.simpleString() == "timestamp"
+    schema, (expected,) = by_names[(*Out.__struct_fields__, "_key", "_timestamp", "_id")]
+    for name in ("out", "out 0", "out 1"):
+        read = spark.read.parquet(str(tmp_path / name))
+        assert read.drop("epoch").schema == schema
+        (found,) = read.collect()
+        # An id says which production it is, and each sink has one of its own.
+        assert found.asDict() | {"_id": None} == expected.asDict() | {"_id": None, "epoch": 0}
 
 
 def test_sinks_of_every_kind_side_by_side(

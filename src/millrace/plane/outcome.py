@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from millrace.plane import wire
+from millrace.plane.task_sinks import Receipt
 from millrace.store import Written
 from millrace.windmill.epochs import Observed
 from millrace.windmill.replay import Result
 from millrace.windmill.routing import Productions
+
+_decode_receipt = msgspec.msgpack.Decoder(Receipt).decode
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,38 @@ class Outcome:
                 for one in report.intervals
             ]
         return cls(results, observed, seconds, written, liftable, partials)
+
+
+@dataclass(frozen=True)
+class Messages:
+    """What the tasks of an epoch tell the driver.
+
+    Attributes:
+        reports: Of the tasks.
+        receipts: Edge to a sink that tasks write -> what those that had rows say of them.
+    """
+
+    reports: list[wire.TaskReport]
+    receipts: dict[int, list[bytes]]
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[int, bytes]]) -> Messages:
+        """Return the messages of an epoch.
+
+        Args:
+            rows: Pairs of ``edge`` and ``report``, as they left :class:`Outlet`.
+        """
+        reports = list[wire.TaskReport]()
+        receipts: dict[int, dict[int, bytes]] = {}
+        for edge, message in rows:
+            if edge == wire.REPORT:
+                reports.append(wire.decode_report(message))
+            else:
+                # One attempt at a task counts. Should a part of a kept result be made again for a
+                # second job of the epoch, there are two.
+                receipt = _decode_receipt(message)
+                receipts.setdefault(edge, {}).setdefault(receipt.task, receipt.of)
+        return cls(reports, {edge: list(of.values()) for edge, of in receipts.items()})
 
 
 def reports_in(batches: Iterable[pa.RecordBatch]) -> list[wire.TaskReport]:

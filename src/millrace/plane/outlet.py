@@ -1,8 +1,8 @@
-"""The outlet: rows that leave the last level, as columns for sinks and reports for the driver."""
+"""The outlet: rows that leave the last level, as columns for sinks and messages for the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -11,53 +11,103 @@ import pyarrow as pa
 from millrace.compile.topology import Topology
 from millrace.model.keys import decode_keys
 from millrace.plane import wire
-from millrace.plane.runtime import Runtime
+from millrace.plane.runtime import Runtime, columns_of_sinks
+from millrace.plane.task_sinks import Receipt, Writing
 from millrace.windmill.source_ids import unseal
 
 
 class Outlet:
-    """Turns wire rows into rows of :func:`schema`."""
+    """Where rows leave the last stage of an epoch: to sinks, and as messages to the driver.
 
-    def __init__(self, runtime: Runtime) -> None:
+    What leaves as a row has the columns of :meth:`ddl`: ``edge``, ``report`` (of the task, on the
+    edge REPORT; of a sink that tasks write, its receipt, on the sink's edge), and for every sink
+    that wants a DataFrame a struct of its columns.
+
+    Args:
+        runtime: Of the process.
+        epoch: The epoch.
+        task: Number of the task.
+    """
+
+    def __init__(self, runtime: Runtime, epoch: int, task: int) -> None:
         self._columns = runtime.sink_columns
+        self._writers = runtime.writers
         self._topology = runtime.topology
+        self._epoch = epoch
+        self._task = task
+        self._kept = [number for number in self._columns if number not in self._writers]
         self._schema = pa.schema(
             [
                 ("edge", pa.int32()),
                 ("report", pa.binary()),
-                *((f"k{number}", columns.arrow) for number, columns in self._columns.items()),
+                *((f"k{number}", self._columns[number].arrow) for number in self._kept),
             ]
         )
 
-    def batches(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield a batch for every sink that gets rows, and the reports."""
-        for batch in rows:
-            edges = batch.column("edge").to_numpy()
-            for number in np.unique(edges).tolist():
-                if number == wire.REPORT or number in self._columns:
-                    chosen = wire.where(batch, edges == number)
-                    yield self._batch(number, chosen)
+    @staticmethod
+    def ddl(topology: Topology, written: Collection[int]) -> str:
+        """Return the columns that leave, for Spark.
 
-    def _batch(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        count = rows.num_rows
-        arrays = [pa.array(np.full(count, number, dtype=np.int32))]
-        if number == wire.REPORT:
-            arrays.append(rows.column("value"))
-        else:
-            arrays.append(pa.nulls(count, pa.binary()))
-        for edge, columns in self._columns.items():
-            if edge == number:
-                values, origins, sequences = values_and_ids(self._topology, edge, rows)
-                arrays.append(
-                    columns.array(
-                        values,
-                        key_texts(rows.column("key").to_pylist()),
-                        rows.column("ts"),
-                        _ids(origins, sequences),
-                    )
-                )
-            else:
-                arrays.append(pa.nulls(count, columns.arrow))
+        Args:
+            topology: The pipeline.
+            written: Edges to sinks that tasks write.
+        """
+        kept = (
+            f"k{number} {columns.ddl}"
+            for number, columns in columns_of_sinks(topology).items()
+            if number not in written
+        )
+        return ", ".join(["edge int", "report binary", *kept])
+
+    def batches(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield a batch for every sink that gets rows, and the messages to the driver."""
+        writing: dict[int, Writing] = {}
+        try:
+            for batch in rows:
+                edges = batch.column("edge").to_numpy()
+                for number in np.unique(edges).tolist():
+                    chosen = wire.where(batch, edges == number)
+                    if number == wire.REPORT:
+                        yield self._row(number, chosen.column("value"))
+                    elif number in self._writers:
+                        if number not in writing:
+                            begin = self._writers[number].begin
+                            writing[number] = begin(self._epoch, self._task)
+                        records = self._records(number, chosen)
+                        writing[number].write(pa.RecordBatch.from_struct_array(records))
+                    elif number in self._columns:
+                        yield self._row(number, None, self._records(number, chosen))
+            for number, one in writing.items():
+                receipt = wire.encode(Receipt(self._task, one.close()))
+                yield self._row(number, pa.array([receipt], pa.binary()))
+        except BaseException:
+            for one in writing.values():
+                one.abort()
+            raise
+
+    def _records(self, number: int, rows: pa.RecordBatch) -> pa.StructArray:
+        values, origins, sequences = values_and_ids(self._topology, number, rows)
+        return self._columns[number].array(
+            values,
+            key_texts(rows.column("key").to_pylist()),
+            rows.column("ts"),
+            _ids(origins, sequences),
+        )
+
+    def _row(
+        self, number: int, report: pa.Array | None, records: pa.Array | None = None
+    ) -> pa.RecordBatch:
+        there = records if report is None else report
+        assert there is not None, "a row is a message or a record"
+        count = len(there)
+        arrays = [
+            pa.array(np.full(count, number, dtype=np.int32)),
+            pa.nulls(count, pa.binary()) if report is None else report,
+            *(
+                records if edge == number else pa.nulls(count, self._columns[edge].arrow)
+                for edge in self._kept
+            ),
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Protocol
 
 from millrace.compile.topology import Topology
 from millrace.plane.formats import SinkColumns
+from millrace.plane.task_sinks import TaskWriter
 from millrace.plane.values import ValueReader
 from millrace.store import Written
 from millrace.windmill.columnar import machine_for
@@ -73,6 +75,7 @@ class Runtime:
         snapshots: Told of every interval that had a commit.
         sources: Of the injected streams whose rows come as columns.
         lift: Whether senders combine values for groupings.
+        writers: Edge to a sink -> what tasks write its rows with; of the others, rows leave.
     """
 
     def __init__(
@@ -84,7 +87,9 @@ class Runtime:
         snapshots: Snapshots | None = None,
         sources: Sequence[SourceColumns] = (),
         lift: bool = True,
+        writers: Mapping[int, TaskWriter] = MappingProxyType({}),
     ) -> None:
+        self.writers = writers
         self.topology = topology
         self.tasks = tasks
         self.sources = tuple(sources)
@@ -124,10 +129,15 @@ class Runtime:
     @cached_property
     def sink_columns(self) -> Mapping[int, SinkColumns]:
         """Edge to a sink -> the columns of its rows."""
-        return {
-            edge.number: SinkColumns(
-                self.topology.streams[edge.stream].format, self.topology.streams[edge.stream].coder
-            )
-            for edge in self.topology.edges
-            if edge.sink is not None
-        }
+        return columns_of_sinks(self.topology)
+
+
+def columns_of_sinks(topology: Topology) -> dict[int, SinkColumns]:
+    """Return edge to a sink -> the columns of its rows."""
+    return {
+        edge.number: SinkColumns(
+            topology.streams[edge.stream].format, topology.streams[edge.stream].coder
+        )
+        for edge in topology.edges
+        if edge.sink is not None
+    }

@@ -73,9 +73,9 @@ def run_batch(
     manifest = epochs.begin(0, wall_time_us=time.time_ns() // 1000, injectors={}, draining=True)
     assert manifest is not None, "the first epoch of new state is not completed"
     started = time.perf_counter()
-    plan.attach(None, "")
     bind_sinks(topology, f"batch {uuid4()}")
     claim_sinks(topology, epochs)
+    plan.attach(None, "")
     rows = plan.rows(epochs.interval_counts())
     quiet = Quiet(spark)
     quiet.begin()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.storagelevel import StorageLevel
 
-from millrace.plane import wire
-from millrace.plane.outcome import Outcome
+from millrace.plane.outcome import Messages, Outcome
 from millrace.spark.plan import Plan
 from millrace.windmill.manifest import Manifest
 
@@ -17,7 +16,7 @@ from millrace.windmill.manifest import Manifest
 def run_job(
     plan: Plan, rows: DataFrame, manifest: Manifest, sinks: Sequence[Any], *, lift: bool = True
 ) -> Outcome:
-    """Run an epoch as one Spark job, its sinks included; the reports ride along (``observe``).
+    """Run an epoch as one Spark job, its sinks included, and publish what tasks have written.
 
     Args:
         plan: Of the run.
@@ -26,13 +25,25 @@ def run_job(
         sinks: The pipeline's sinks.
         lift: See :meth:`Plan.frame`.
     """
+    frame = plan.frame(rows, manifest, lift=lift)
+    written = plan.written
+    called = {number: sink for number, sink in enumerate(sinks) if number not in written}
+    messages = Messages.of(_called(plan, frame, manifest, called) if called else frame.collect())
+    for sink, edge in written.items():
+        if edge in messages.receipts:
+            sinks[sink].publish(manifest.epoch, messages.receipts[edge])
+    return Outcome.of(messages.reports)
+
+
+def _called(
+    plan: Plan, frame: DataFrame, manifest: Manifest, sinks: Mapping[int, Any]
+) -> list[tuple[int, bytes]]:
+    """Call the sinks that want a DataFrame; return the messages, which ride along (``observe``)."""
     seen = Observation()
-    frame = plan.frame(rows, manifest, lift=lift).observe(seen, *plan.observed)
-    first = next((n for n, sink in enumerate(sinks) if getattr(sink, "single_pass", False)), None)
+    frame = frame.observe(seen, *plan.observed)
+    first = next((n for n, sink in sinks.items() if getattr(sink, "single_pass", False)), None)
     if first is not None and len(sinks) == 1:
         sinks[first](plan.sink_rows(frame, first), manifest.epoch)
-    elif not sinks:
-        _run(frame)
     else:
         # A sink may run any number of jobs on its rows, or none. So the epoch's result is kept: the
         # first sink that is known to run a job runs the epoch with it, and the others that get
@@ -40,17 +51,12 @@ def run_job(
         frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             if first is None:
-                _run(frame)
+                frame.write.format("noop").mode("overwrite").save()
             else:
                 sinks[first](plan.sink_rows(frame, first), manifest.epoch)
-            for number, sink in enumerate(sinks):
+            for number, sink in sinks.items():
                 if number != first and seen.get[f"rows{number}"]:
                     sink(plan.sink_rows(frame, number), manifest.epoch)
         finally:
             frame.unpersist()
-    return Outcome.of(wire.decode_report(bytes(report)) for report in seen.get["reports"])
-
-
-def _run(frame: DataFrame) -> None:
-    """Run a frame for what it is observed to report."""
-    frame.write.format("noop").mode("overwrite").save()
+    return [(edge, bytes(message)) for edge, message in seen.get["messages"]]

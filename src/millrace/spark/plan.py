@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 from uuid import uuid4
 
@@ -22,11 +22,12 @@ from millrace.plane import wire
 from millrace.plane.batch_level import BatchLevelStage
 from millrace.plane.encode import EncodeStage
 from millrace.plane.exchange import through_levels
-from millrace.plane.formats import SinkColumns
 from millrace.plane.level import LevelStage
 from millrace.plane.lifting import LiftStage
+from millrace.plane.outlet import Outlet
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Stage
+from millrace.plane.task_sinks import TaskWriter
 from millrace.spark.captured import captured
 from millrace.spark.pickling import pickle_topology
 from millrace.spark.process import Blueprint
@@ -71,20 +72,9 @@ class Plan:
         except Exception as refused:  # noqa: BLE001  # what cannot be pickled says so in its own way
             raise PipelineError(captured(topology, refused)) from None
         self._blueprint: Blueprint
-        self._out = ", ".join(
-            ["edge int", "report binary"]
-            + [
-                f"k{edge.number} "
-                + SinkColumns(
-                    topology.streams[edge.stream].format, topology.streams[edge.stream].coder
-                ).ddl
-                for edge in topology.edges
-                if edge.sink is not None
-            ]
-        )
 
     def attach(self, state: HardState | None, cache: str) -> None:
-        """Say where the run keeps its state, before any frame is asked for.
+        """Say where the run keeps its state; when it owns its sinks, before a frame is asked for.
 
         Args:
             state: The checkpoint; None for a batch.
@@ -104,7 +94,9 @@ class Plan:
         )
         # A topology can hold anything its computations hold, so a digest tells runs apart and not
         # their contents: two runs never share a runtime.
-        self._blueprint = Blueprint(uuid4().hex, self._pickled, state, cache, self._tasks, columns)
+        self._blueprint = Blueprint(
+            uuid4().hex, self._pickled, state, cache, self._tasks, columns, self._writers()
+        )
 
     def rows(self, intervals: Mapping[str, int]) -> DataFrame:
         """Return all sources' rows in one frame; for a stream, its batches go to :meth:`frame`.
@@ -144,11 +136,11 @@ class Plan:
             lift: Whether there is to be a lifting stage, if it :meth:`has_lifting_stage`.
         """
         spark = _Stages(
-            self._blueprint, encode_entry(manifest), self._tasks, self._out, self._ordered
+            self._blueprint, encode_entry(manifest), self._tasks, self._leaving, self._ordered
         )
         frame = self._numbering.apply(rows)
         if not self._sources[0].native:
-            frame = spark.here(frame, EncodeStage(self._by_time), wire.DDL)
+            frame = spark.here(frame, EncodeStage(self._by_time), _parsed(wire.DDL))
         elif lift and self.has_lifting_stage:
             frame = spark.here(frame, LiftStage(self._by_time), lifted_rows(frame.schema))
         return through_levels(spark, frame, self._topology.depth, self._level)
@@ -158,15 +150,24 @@ class Plan:
         """Injected stream -> why it needs Python before the first shuffle; None if it does not."""
         return {source.stream.name: source.reason for source in self._sources}
 
+    @property
+    def written(self) -> dict[int, int]:
+        """Sink that the tasks write -> the edge that leads to it."""
+        return {
+            edge.sink: edge.number
+            for edge in self._topology.edges
+            if edge.sink is not None and edge.number in self._blueprint.writers
+        }
+
     @cached_property
     def observed(self) -> list[Column]:
-        """What is observed of a frame: ``reports``, and for each sink the number of its rows.
+        """What is observed of a frame: ``messages``, and for each sink the number of its rows.
 
         A sink's is called ``rows`` and its number.
         """
-        is_report = F.col("edge") == wire.REPORT
+        message = F.struct("edge", "report")
         return [
-            F.collect_list(F.when(is_report, F.col("report"))).alias("reports"),
+            F.collect_list(F.when(F.col("report").isNotNull(), message)).alias("messages"),
             *(
                 F.count(F.when(of_sink, True)).alias(f"rows{number}")
                 for number, (of_sink, _) in self._sinks.items()
@@ -191,12 +192,27 @@ class Plan:
 
     @cached_property
     def _sinks(self) -> dict[int, tuple[Column, Column]]:
-        """By a sink's number, what is true of its rows, and their columns."""
+        """By the number of a sink that wants them, what is true of its rows, and their columns."""
         return {
             edge.sink: (F.col("edge") == edge.number, F.col(f"k{edge.number}.*"))
             for edge in self._topology.edges
-            if edge.sink is not None
+            if edge.sink is not None and edge.number not in self._blueprint.writers
         }
+
+    @cached_property
+    def _leaving(self) -> T.StructType:
+        """What leaves the last stage."""
+        return _parsed(Outlet.ddl(self._topology, self._blueprint.writers))
+
+    def _writers(self) -> dict[int, TaskWriter]:
+        """Return edge -> what tasks write with, of the sinks that tasks can write."""
+        found = {}
+        for edge in self._topology.edges:
+            sink: Any = None if edge.sink is None else self._topology.sinks[edge.sink]
+            writer = sink.for_tasks() if hasattr(sink, "for_tasks") else None
+            if writer is not None:
+                found[edge.number] = writer
+        return found
 
     def _ordered(self, shuffled: DataFrame) -> DataFrame:
         """Return what was sent to the tasks of a level, as they are to read it."""
@@ -223,7 +239,7 @@ class _Stages:
         blueprint: Blueprint,
         manifest: bytes,
         tasks: int,
-        out: str,
+        out: T.StructType,
         ordered: Callable[[DataFrame], DataFrame],
     ) -> None:
         self._blueprint = blueprint
@@ -240,7 +256,15 @@ class _Stages:
     def across(self, rows: DataFrame, stage: Stage, *, last: bool) -> DataFrame:
         """Return what a stage makes of rows when they were shuffled."""
         sent = self._ordered(rows.repartitionById(self._tasks, "pid"))
-        return self.here(sent, stage, self._out if last else wire.DDL, last=last)
+        return self.here(sent, stage, self._out if last else _parsed(wire.DDL), last=last)
+
+
+@cache
+def _parsed(ddl: str) -> T.StructType:
+    """Return a schema; Spark's parser is asked once, and not in every epoch."""
+    schema = T.StructType.fromDDL(ddl)
+    assert isinstance(schema, T.StructType)
+    return schema
 
 
 def lifted_rows(native: T.StructType) -> T.StructType:

@@ -12,12 +12,14 @@ import pickle
 import re
 import socket
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
 from millrace.plane.runtime import Runtime, SourceColumns
+from millrace.plane.task_sinks import TaskWriter
 from millrace.store import (
     HardState,
     LmdbCaches,
@@ -39,6 +41,7 @@ class Blueprint:
         cache: Directory for caches, as :func:`cache_directory` reads it on each worker's host.
         tasks: Number of tasks a level.
         sources: The injected streams' sources.
+        writers: Edge to a sink -> what tasks write its rows with.
     """
 
     digest: str
@@ -47,13 +50,14 @@ class Blueprint:
     cache: str
     tasks: int
     sources: tuple[SourceColumns, ...]
+    writers: Mapping[int, TaskWriter]
 
     def built(self) -> Runtime:
         """Return the runtime of a process."""
         # Written by the driver of this very run, never read from a checkpoint or a stream.
         topology: Topology = pickle.loads(self.topology)
         if self.state is None:
-            return Runtime(topology, tasks=self.tasks, sources=self.sources)
+            return Runtime(topology, tasks=self.tasks, sources=self.sources, writers=self.writers)
         caches = self._caches(self.state)
         return Runtime(
             topology,
@@ -61,6 +65,7 @@ class Blueprint:
             worker=Worker(topology, self.state, caches),
             snapshots=SnapshotWriter(caches, self.state.snapshots),
             sources=self.sources,
+            writers=self.writers,
         )
 
     def _caches(self, state: HardState) -> LmdbCaches:

@@ -9,22 +9,18 @@ producer's key as text), ``_timestamp`` and ``_id`` (16 bytes, unique, the same 
 
 from __future__ import annotations
 
-import errno
-import re
-import shutil
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable, PipelineError
+from millrace.plane import parquet
+from millrace.plane.parquet import ParquetWriter
 from millrace.store import local_path
 
 if TYPE_CHECKING:
     from millrace.spark.binding import Binding
 
 #: Spark and its readers pass over names that begin with an underscore.
-_STAGING = "_staging"
-_ATTEMPT = re.compile(r"epoch=(\d+)")
 _OWNER = "_millrace"
 
 
@@ -33,9 +29,9 @@ class Parquet:
 
     ``spark.read.parquet(path)`` reads all epochs, with a column ``epoch``. An epoch without records
     leaves no directory. No field may be called ``epoch``, in whatever case. On a local path (or a
-    mounted one) the directory is written aside and renamed into place; elsewhere (``s3a://``,
-    ``hdfs://``, ...) Spark's committer writes it in place, and replaces it when the epoch is
-    retried.
+    mounted one) each task of the last level writes a file aside, in the job of the epoch, and the
+    driver renames them into place; elsewhere (``s3a://``, ``hdfs://``, ...) Spark's committer
+    writes the directory in place, and replaces it when the epoch is retried.
 
     Args:
         path: A local path or any URL that Spark can write to.
@@ -82,27 +78,25 @@ class Parquet:
                 f"is {owner}). Was the checkpoint deleted and its output kept, or is it that of an "
                 "earlier batch? Write to another path, or delete this one."
             )
-        return f"Parquet({str(self._local.absolute())!r})"
+        return f"Parquet({str(self._local)!r})"
+
+    def for_tasks(self) -> ParquetWriter | None:
+        """Return what tasks write with; None where only Spark's file systems get."""
+        return None if self._local is None else ParquetWriter(str(self._local), repr(self))
+
+    def publish(self, epoch: int, receipts: list[bytes]) -> None:
+        """Give the files of an epoch their directory, unless it is there: the same rows.
+
+        Raises:
+            SinkError: The disk refuses.
+        """
+        assert self._local is not None, "tasks write local paths only"
+        names = [receipt.decode() for receipt in receipts]
+        parquet.publish(self._local, epoch, names, f"{self!r}, epoch {epoch}")
 
     def __call__(self, rows: Any, epoch: int) -> None:
-        """Write the records of an epoch."""
-        name = f"epoch={epoch}"
-        local = self._local
-        if local is None:
-            rows.write.mode("overwrite").parquet(f"{self.path.rstrip('/')}/{name}")
-            return
-        # Every attempt has a directory of its own: a driver that was superseded in this epoch, and
-        # woke up, may still be writing the same rows.
-        staging = local / _STAGING
-        staged, final = staging / f"{name}-{uuid.uuid4().hex}", local / name
-        rows.write.mode("overwrite").parquet(str(staged.absolute()))
-        if _has_rows(staged):
-            _rename(staged, final)
-        # What attempts at this epoch and earlier ones left; this one's outcome is decided.
-        for left in staging.iterdir():
-            found = _ATTEMPT.match(left.name)
-            if found is not None and int(found[1]) <= epoch:
-                shutil.rmtree(left, ignore_errors=True)
+        """Write the records of an epoch with Spark, which knows more file systems."""
+        rows.write.mode("overwrite").parquet(f"{self.path.rstrip('/')}/epoch={epoch}")
 
     def __repr__(self) -> str:
         return f"Parquet({self.path!r})"
@@ -148,18 +142,3 @@ class Console:
 
     def __repr__(self) -> str:
         return f"Console({self.most})"
-
-
-def _rename(staged: Path, final: Path) -> None:
-    """Give a directory its name, unless another attempt at the epoch has it: the same rows."""
-    try:
-        staged.rename(final)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-
-
-def _has_rows(directory: Path) -> bool:
-    import pyarrow.parquet as pq
-
-    return any(pq.read_metadata(file).num_rows for file in directory.glob("*.parquet"))

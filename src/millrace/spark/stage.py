@@ -37,5 +37,8 @@ class OnSpark:
         context = TaskContext.get()
         number = context.partitionId() if context is not None else 0
         runtime = runtime_of(self.blueprint)
-        leaving = self.stage.run(Task(runtime, decode_manifest(self.manifest), number), batches)
-        yield from Outlet(runtime).batches(leaving) if self.last else leaving
+        manifest = decode_manifest(self.manifest)
+        leaving = self.stage.run(Task(runtime, manifest, number), batches)
+        if self.last:
+            leaving = Outlet(runtime, manifest.epoch, number).batches(leaving)
+        yield from leaving

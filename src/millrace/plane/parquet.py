@@ -1,0 +1,171 @@
+"""Parquet files that tasks write, and directories of them that the driver gives their names.
+
+::
+
+    _staging/epoch=7-00000-<random>.parquet    what an attempt at a task has written
+    _staging/epoch=7-<random>/                 those that count, gathered by a driver
+    epoch=7/00000-<random>.parquet             published: that directory, renamed
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millrace.model.errors import SinkError
+from millrace.store.durable import sync_directory
+
+#: Spark and its readers pass over names that begin with an underscore.
+STAGING = "_staging"
+_STAGED = re.compile(r"epoch=(\d+)")
+
+#: Rows are kept until there are so many bytes of them: a row group of a file. Half of what is
+#: usual, as a task may write to several sinks at once.
+_ROW_GROUP_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class ParquetWriter:
+    """Writes a sink's rows of a task to a file of their own.
+
+    Attributes:
+        root: The sink's directory, an absolute path that every worker reaches.
+        sink: The sink, for messages.
+    """
+
+    root: str
+    sink: str
+
+    def begin(self, epoch: int, task: int) -> ParquetFile:
+        """Return the file of an attempt at a task."""
+        staging = Path(self.root, STAGING)
+        where = f"{self.sink}, epoch {epoch}"
+        with _refusing(where):
+            staging.mkdir(parents=True, exist_ok=True)
+        return ParquetFile(staging / f"epoch={epoch}-{task:05}-{uuid.uuid4().hex}.parquet", where)
+
+
+class ParquetFile:
+    """A file under way.
+
+    Args:
+        path: Of the file, which does not exist.
+        where: The sink and the epoch, for messages.
+    """
+
+    def __init__(self, path: Path, where: str) -> None:
+        self._path = path
+        self._where = where
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = 0
+        with _refusing(where):
+            self._file = path.open("xb")
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows; they may stay in memory for now."""
+        self._waiting.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= _ROW_GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> bytes:
+        """Return the name of the file, which is whole and durable."""
+        self._flush()
+        with _refusing(self._where), self._file:
+            assert self._writer is not None, "a file is begun for rows"
+            self._writer.close()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        return self._path.name.encode()
+
+    def abort(self) -> None:
+        """Remove the file."""
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        rows = pa.Table.from_batches(self._waiting)
+        self._waiting, self._bytes = [], 0
+        with _refusing(self._where):
+            if self._writer is None:
+                # Types as Spark infers them from the columns themselves, for all readers alike.
+                self._writer = pq.ParquetWriter(self._file, rows.schema, store_schema=False)
+            self._writer.write_table(rows, row_group_size=rows.num_rows)
+
+
+def publish(root: Path, epoch: int, names: list[str], where: str) -> None:
+    """Give an epoch's files their directory, unless it has one: the same rows.
+
+    Args:
+        root: The sink's directory.
+        epoch: The epoch.
+        names: Of the files in the staging directory that count.
+        where: The sink and the epoch, for messages.
+
+    Raises:
+        SinkError: The disk refuses.
+    """
+    staging, final = root / STAGING, root / f"epoch={epoch}"
+    # Every attempt gathers in a directory of its own: a driver that was superseded in this epoch,
+    # and woke up, may be doing the same.
+    gathered = staging / f"epoch={epoch}-{uuid.uuid4().hex}"
+    with _refusing(where):
+        if not final.exists():
+            gathered.mkdir(parents=True)
+            try:
+                for name in names:
+                    (staging / name).rename(gathered / name.removeprefix(f"epoch={epoch}-"))
+                sync_directory(gathered)
+                _rename(gathered, final)
+            except FileNotFoundError:
+                # Another driver has published the epoch meanwhile, and removed what it left.
+                if not final.exists():
+                    raise
+        sync_directory(root)
+    _clear(staging, epoch)
+
+
+def _rename(gathered: Path, final: Path) -> None:
+    try:
+        gathered.rename(final)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+
+
+def _clear(staging: Path, epoch: int) -> None:
+    """Remove what attempts at this epoch and earlier ones left; this one's outcome is decided."""
+    for left in staging.iterdir():
+        found = _STAGED.match(left.name)
+        if found is None or int(found[1]) > epoch:
+            continue
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+
+
+@contextmanager
+def _refusing(where: str) -> Iterator[None]:
+    """Say which sink an operating system's error is about, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise SinkError(
+            f"{where}: the files cannot be written: {error.strerror or error}. Nothing of the "
+            "epoch was published. Make room, or make the directory writable for the user that "
+            "runs Spark's tasks, and start again."
+        ) from error

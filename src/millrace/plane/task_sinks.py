@@ -1,0 +1,74 @@
+"""Sinks that the tasks of the last stage write themselves, and whose output the driver publishes.
+
+What a task writes is seen by nobody until the driver publishes it. An attempt that dies, or that
+comes second, leaves something unpublished behind, and no more. So Spark may run tasks as often as
+it likes: of each task one receipt reaches the driver, and that one counts.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+
+
+class Receipt(msgspec.Struct, array_like=True):
+    """What a task tells the driver of the rows that it has written to a sink.
+
+    Attributes:
+        task: Its number.
+        of: Says to the sink what was written; only the sink reads it.
+    """
+
+    task: int
+    of: bytes
+
+
+class Writing(Protocol):
+    """What one attempt at a task writes to a sink in one epoch."""
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows, one or more: the columns of the record format, and those beside them."""
+        ...
+
+    def close(self) -> bytes:
+        """Return what the driver needs to publish the rows, which are durable now."""
+        ...
+
+    def abort(self) -> None:
+        """Give up: nothing of it will be published."""
+        ...
+
+
+class TaskWriter(Protocol):
+    """What the tasks know of a sink. It is sent to them once a run, so it can be pickled."""
+
+    def begin(self, epoch: int, task: int) -> Writing:
+        """Return what an attempt at a task writes to; called if it has rows for the sink.
+
+        Args:
+            epoch: The epoch.
+            task: Number of the task. Other attempts at it may be under way.
+        """
+        ...
+
+
+class TaskSink(Protocol):
+    """A sink, as the driver knows it."""
+
+    def for_tasks(self) -> TaskWriter | None:
+        """Return what the tasks write with; None if this sink wants a DataFrame after all.
+
+        Called once a run, when the run owns the checkpoint.
+        """
+        ...
+
+    def publish(self, epoch: int, receipts: list[bytes]) -> None:
+        """Make an epoch's rows seen, in place of what an earlier attempt at it has published.
+
+        Args:
+            epoch: The epoch.
+            receipts: What :meth:`Writing.close` returned in the tasks that had rows, at least one.
+        """
+        ...

@@ -1,0 +1,148 @@
+"""Parquet by tasks: what attempts leave, what a driver publishes, and what readers see."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from millrace.model.errors import SinkError
+from millrace.plane import parquet
+from millrace.plane.parquet import STAGING, ParquetWriter, publish
+
+
+def rows(*values: int) -> pa.RecordBatch:
+    at = pa.array(values, pa.timestamp("us", tz="UTC"))
+    return pa.RecordBatch.from_arrays([pa.array(values), at], ["value", "_timestamp"])
+
+
+def written(root: Path, *values: int, epoch: int = 3, task: int = 0) -> str:
+    """Write an attempt at a task to its end; return its receipt."""
+    file = ParquetWriter(str(root), "sink").begin(epoch, task)
+    file.write(rows(*values))
+    return file.close().decode()
+
+
+def seen(root: Path) -> list[int]:
+    """Return what a reader finds that passes over names with an underscore, as Spark does."""
+    return sorted(
+        value
+        for file in root.glob("epoch=*/*.parquet")
+        for value in pq.ParquetFile(file).read().column("value").to_pylist()
+    )
+
+
+def test_nothing_is_seen_before_the_driver_publishes(tmp_path: Path) -> None:
+    names = [written(tmp_path, 1, 2), written(tmp_path, 3, task=1)]
+    assert seen(tmp_path) == []
+
+    publish(tmp_path, 3, names, "sink")
+
+    assert seen(tmp_path) == [1, 2, 3]
+    assert [path.name for path in tmp_path.glob("[!_]*")] == ["epoch=3"]
+    assert list((tmp_path / STAGING).iterdir()) == []
+
+
+def test_an_attempt_that_does_not_count_is_not_seen_and_is_removed(tmp_path: Path) -> None:
+    written(tmp_path, 1)
+    dies = ParquetWriter(str(tmp_path), "sink").begin(3, 0)
+    dies.write(rows(1))
+    second = written(tmp_path, 1)
+
+    publish(tmp_path, 3, [second], "sink")
+
+    assert seen(tmp_path) == [1]
+    assert list((tmp_path / STAGING).iterdir()) == []
+    dies.abort()  # it wakes up, and finds its file gone
+
+
+def test_a_retried_epoch_keeps_what_was_published(tmp_path: Path) -> None:
+    publish(tmp_path, 3, [written(tmp_path, 1)], "sink")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("epoch=3/*")}
+
+    publish(tmp_path, 3, [written(tmp_path, 1)], "sink")
+
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("epoch=3/*")} == before
+    assert list((tmp_path / STAGING).iterdir()) == []
+
+
+def test_a_driver_that_died_while_it_gathered_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    names = [written(tmp_path, 1)]
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet, "_rename", dies)
+        with pytest.raises(KeyboardInterrupt):
+            publish(tmp_path, 3, names, "sink")
+    assert seen(tmp_path) == []
+
+    publish(tmp_path, 3, [written(tmp_path, 1)], "sink")
+
+    assert seen(tmp_path) == [1]
+    assert list((tmp_path / STAGING).iterdir()) == []
+
+
+def test_a_superseded_driver_finds_its_files_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is paused after its look at the epoch's directory; meanwhile the other publishes."""
+    old, new, exists = written(tmp_path, 1), written(tmp_path, 1), Path.exists
+
+    def paused(path: Path) -> bool:
+        monkeypatch.setattr(Path, "exists", exists)
+        there = path.exists()
+        publish(tmp_path, 3, [new], "sink")
+        return there
+
+    monkeypatch.setattr(Path, "exists", paused)
+    publish(tmp_path, 3, [old], "sink")
+
+    assert seen(tmp_path) == [1]
+    assert list((tmp_path / STAGING).iterdir()) == []
+
+
+def test_what_later_epochs_have_staged_stays(tmp_path: Path) -> None:
+    later = written(tmp_path, 9, epoch=4)
+    publish(tmp_path, 3, [written(tmp_path, 1)], "sink")
+
+    publish(tmp_path, 4, [later], "sink")
+
+    assert seen(tmp_path) == [1, 9]
+
+
+def test_files_that_are_gone_are_no_silent_loss(tmp_path: Path) -> None:
+    name = written(tmp_path, 1)
+    (tmp_path / STAGING / name).unlink()
+
+    with pytest.raises(SinkError, match="No such file"):
+        publish(tmp_path, 3, [name], "sink, epoch 3")
+
+
+def test_many_small_batches_are_one_row_group(tmp_path: Path) -> None:
+    file = ParquetWriter(str(tmp_path), "sink").begin(0, 0)
+    for value in range(50):
+        file.write(rows(value))
+    path = tmp_path / STAGING / file.close().decode()
+
+    assert pq.ParquetFile(path).metadata.num_row_groups == 1
+    assert pq.ParquetFile(path).read().column("value").to_pylist() == list(range(50))
+
+
+def test_memory_is_bounded_by_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "_ROW_GROUP_BYTES", rows(1, 2).nbytes)
+    file = ParquetWriter(str(tmp_path), "sink").begin(0, 0)
+    for value in range(6):
+        file.write(rows(value))
+    path = tmp_path / STAGING / file.close().decode()
+
+    assert pq.ParquetFile(path).metadata.num_row_groups == 3
+
+
+def test_a_refusing_disk_names_the_sink(tmp_path: Path) -> None:
+    (tmp_path / STAGING).write_text("a file where the directory should be")
+
+    with pytest.raises(SinkError, match=r"Parquet\('x'\), epoch 3: the files cannot be written"):
+        ParquetWriter(str(tmp_path), "Parquet('x')").begin(3, 0)
