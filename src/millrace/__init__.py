@@ -32,6 +32,7 @@ from millrace.injectors.files import Files
 from millrace.injectors.injector import Advance, Injector
 from millrace.injectors.kafka import Kafka
 from millrace.injectors.policy import ArrivalTime, BoundedDelay, WatermarkColumn
+from millrace.inspect import open_checkpoint
 from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
 from millrace.model.computation import Computation
 from millrace.model.errors import MillraceError
@@ -138,6 +139,7 @@ __all__ = [
     "WindowFn",
     "by",
     "by_key",
+    "open_checkpoint",
     "plot_panes",
     "plot_watermarks",
     "testing",

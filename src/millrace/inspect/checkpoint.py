@@ -39,6 +39,32 @@ class Checkpoint:
     Raises:
         NotKept: The epoch is not in the epoch log any more.
         DamagedStore: An entry of the log that is needed is gone or cannot be read.
+
+    >>> import millrace as mr
+    >>> class Basket(mr.Computation):
+    ...     inputs = {"orders": mr.by("who")}
+    ...     outputs = {}
+    ...     spent = mr.CombiningState(int)
+    ...     items = mr.MapState(int)
+    ...
+    ...     def process_record(self, record):
+    ...         self.spent.add(record.value["price"])
+    ...         self.items[record.value["item"]] = record.value["price"]
+    ...         self.set_timer("remind", at=record.timestamp + mr.DAY)
+    ...
+    ...     def process_timer(self, timer):
+    ...         pass
+    >>> p = mr.Pipeline("shop")
+    >>> p.inject("orders", format=dict)
+    Stream('orders')
+    >>> p.add(Basket)
+    >>> with mr.testing.Harness(p) as h:
+    ...     h.inject("orders", [({"who": "ann", "item": "tea", "price": 3}, 0)])
+    ...     found = h.checkpoint()["Basket"]
+    >>> found.get("ann")
+    {'items': {'tea': 3}, 'spent': 3}
+    >>> [(timer.key, timer.tag, timer.at == mr.DAY) for timer in found.timers()]
+    [('ann', 'remind', True)]
     """
 
     def __init__(self, state: HardState, *, epoch: int | None = None) -> None:

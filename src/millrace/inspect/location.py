@@ -31,6 +31,11 @@ def open_checkpoint(location: str | os.PathLike[str], *, epoch: int | None = Non
         CheckpointMismatch: There is no checkpoint, or one of a newer format.
         NotKept: The epoch is not in the epoch log.
         StoreError: The directory or the bucket cannot be read.
+
+    >>> open_checkpoint("nowhere")
+    Traceback (most recent call last):
+    ...
+    millrace.model.errors.CheckpointMismatch: nowhere: no checkpoint, there is nothing at that...
     """
     return Checkpoint(state_at(location), epoch=epoch)
 

@@ -62,8 +62,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         wall_time: The clock of that epoch in microseconds; None before the first.
         drained: Whether its input has ended for good.
         unfinished: An epoch that was begun and is not completed; None if there is none.
-        computations: By name, in the order of the names.
-        streams: The injected streams, likewise.
+        computations: By name.
+        streams: The injected streams, by name.
     """
 
     generation: int
@@ -135,16 +135,14 @@ def overview_of_run(epochs: Epochs) -> Overview:
         drained=epochs.drained,
         unfinished=None if unfinished is None else unfinished.epoch,
         computations=_computations(
-            sorted(bulletins),
+            list(shown.inputs),  # each after all that feed it
             shown,
             {name: bulletin.oldest_work_us for name, bulletin in bulletins.items()},
             {name: bulletin.next_wall_timer_us for name, bulletin in bulletins.items()},
             counters,
         ),
         streams=_streams(
-            sorted(
-                name.removeprefix(INJECTOR) for name in shown.outputs if name.startswith(INJECTOR)
-            ),
+            [n.removeprefix(INJECTOR) for n in list(shown.outputs) if n.startswith(INJECTOR)],
             shown,
             dict(observed.newest),
             dict(observed.injected),

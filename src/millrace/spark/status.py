@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-import msgspec
-
 from millrace.injectors.publisher import Publisher
+from millrace.inspect import overview_of_run
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.plane.outcome import Outcome
 from millrace.spark.housekeeping import Housekeeping
@@ -159,28 +158,25 @@ class Progress:
     def status(self, epochs: Epochs, publisher: Publisher, *, state: str) -> Status:
         """Return the status of a run."""
         seconds = sum(spent for _, spent in self._recent)
-        # An epoch may be counted meanwhile: dict() copies at once what a loop would trip over.
-        counters = {
-            name: msgspec.structs.replace(known, counted=dict(known.counted))
-            for name, known in epochs.counters.items()
-        }
-        bulletins = epochs.authority.bulletins
+        overview = overview_of_run(epochs)
+        computations = overview.computations.values()
+        streams = overview.streams.values()
         beside = self._housekeeping
         collected = beside.collected if beside is not None else Collected()
         return Status(
             pipeline=self._pipeline,
             state=state,
-            epoch=epochs.completed,
-            generation=epochs.generation,
-            low_watermarks=dict(epochs.authority.low_watermarks.inputs),
-            oldest_work=_there({name: b.oldest_work_us for name, b in bulletins.items()}),
-            wall_timers=_there({name: b.next_wall_timer_us for name, b in bulletins.items()}),
-            newest=dict(epochs.observed.newest),
-            injected=dict(epochs.observed.injected),
-            refused=dict(epochs.observed.refused),
+            epoch=overview.epoch,
+            generation=overview.generation,
+            low_watermarks={one.name: one.low_watermark for one in computations},
+            oldest_work=_there({one.name: one.oldest_work for one in computations}),
+            wall_timers=_there({one.name: one.next_wall_timer for one in computations}),
+            newest=_there({one.name: one.newest for one in streams}),
+            injected={one.name: one.injected for one in streams if one.injected},
+            refused={one.name: one.refused for one in streams if one.refused},
             idle=publisher.idle(),
             missing=publisher.missing(),
-            counters=counters,
+            counters={one.name: one.counters for one in computations},
             records_per_second=sum(n for n, _ in self._recent) / seconds if seconds else 0.0,
             epoch_seconds=self._seconds,
             replayed=self._replayed,
@@ -196,6 +192,6 @@ class Progress:
         )
 
 
-def _there(times: dict[str, int]) -> dict[str, int]:
-    """Return those that are some time; nothing pending is the end of time."""
-    return {name: us for name, us in times.items() if MIN_TIMESTAMP < us < MAX_TIMESTAMP}
+def _there(times: dict[str, int | None]) -> dict[str, int]:
+    """Return those that are some time."""
+    return {name: us for name, us in times.items() if us is not None}

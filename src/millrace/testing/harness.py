@@ -19,7 +19,7 @@ from millrace.dataflow.operators import operator_of
 from millrace.dataflow.strategy import Windowing
 from millrace.injectors.offsets import Offsets
 from millrace.injectors.publisher import Publisher
-from millrace.inspect import Explanation, explain_watermark
+from millrace.inspect import Checkpoint, Explanation, explain_watermark
 from millrace.model.errors import PipelineError, WatermarkRegression
 from millrace.model.pipeline import Injection, Pipeline, SinkDeclaration
 from millrace.model.record import LateRecord
@@ -275,6 +275,10 @@ class Harness:
     def explain_watermark(self, computation: str | None = None) -> Explanation:
         """Return why a low watermark is where it is, by default the lowest; see ``Run``."""
         return explain_watermark(self._durable, computation)
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the checkpoint as of now, to look into: the state of keys, timers, holds."""
+        return Checkpoint(self._durable)
 
     def late_records(self) -> list[LateRecord]:
         """Return every late record so far; none if the pipeline declares no stream of them."""
