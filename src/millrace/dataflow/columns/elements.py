@@ -35,6 +35,8 @@ class Brought(NamedTuple):
 def weights(values: Sequence[Any]) -> tuple[npt.NDArray[np.int64], list[int]]:
     """Return how many elements each value stands for, and the positions of the partials."""
     found = np.ones(len(values), np.int64)
+    if Partial not in set(map(type, values)):
+        return found, []
     partials = [n for n, value in enumerate(values) if type(value) is Partial]
     for n in partials:
         found[n] = values[n].elements
@@ -54,16 +56,16 @@ def brought(
     """
     picked, refused = _picked(pick, values)
     parts: dict[str, list[Brought]] = {}
-    kinds = np.array([type(value) for value in picked], dtype=object)
     alone = np.ones(len(picked), dtype=bool)
     if fold.needs_values:
         for kind, dtype in _PLAIN:
-            positions = np.flatnonzero(kinds == kind)
+            positions = _of_type(picked, kind)
             if len(positions):
                 _plain(fold, picked, positions, dtype, alone, parts)
     else:
-        positions = np.flatnonzero(kinds != Partial)
-        alone[positions] = False
+        alone[:] = False
+        alone[_of_type(picked, Partial)] = True
+        positions = np.flatnonzero(~alone)
         _add(parts, positions, Accumulators(fold.of(np.zeros(len(positions), np.int64))))
     _one_by_one(fold, picked, np.flatnonzero(alone & judged).tolist(), parts, refused)
     found = [
@@ -92,6 +94,16 @@ def _picked(
         except Exception as error:  # noqa: BLE001  a user's function may raise anything
             picked[n], refused[n] = None, error
     return picked, refused
+
+
+def _of_type(values: Sequence[Any], kind: type) -> Positions:
+    """Return where values of a type lie, which most often are all or none."""
+    kinds = set(map(type, values))
+    if kinds == {kind}:
+        return np.arange(len(values))
+    if kind not in kinds:
+        return np.array([], np.intp)
+    return np.flatnonzero(np.fromiter((type(v) is kind for v in values), bool, len(values)))
 
 
 def _plain(

@@ -24,6 +24,7 @@ from millrace.dataflow.aggregations.vector import Mask, joined
 from millrace.dataflow.columns.accumulators import Accumulators, too_large
 from millrace.dataflow.columns.elements import brought, weights
 from millrace.dataflow.columns.plain import PlainGrouping
+from millrace.dataflow.lifting.segments import by_code
 from millrace.dataflow.windows.vector import Ints, overlaps
 from millrace.dataflow.windows.window_fn import assigned_columns
 from millrace.model.bundle import ColumnarBundle, Done, Emitted, Keyed, Stored
@@ -126,12 +127,17 @@ class SessionColumns(PlainGrouping):
             if not len(chosen):
                 continue
             positions = part.positions[chosen]
+            keys = records.key_of[positions]
+            order = by_code(keys, starts[positions])
+            positions, keys = positions[order], keys[order]
+            begins = overlaps(keys, starts[positions], ends[positions])
+            firsts = positions[begins]
             some = _Stretches(
-                [records.keys[key] for key in records.key_of[positions].tolist()],
-                hashes[positions],
-                starts[positions],
-                ends[positions],
-                part.accumulators.take(chosen),
+                [records.keys[key] for key in keys[begins].tolist()],
+                hashes[firsts],
+                starts[firsts],
+                np.maximum.reduceat(ends[positions], begins),
+                part.accumulators.take(chosen[order]).reduced(fold, begins),
             )
             made.append(some)
         return made
