@@ -96,6 +96,7 @@ class CombineByPart(Computation):
             # A wall-clock timer of the past is due in this same bundle, after the records.
             self.set_timer("send", 0, WALL_TIME)
         size = len(_encode(value)) if self._sized else 0
+        _, record.key = self.key  # windows are those of the key itself
         for window in self._assign(record):
             try:
                 for n, (of_us, partial) in enumerate(partials):

@@ -16,8 +16,10 @@ from millrace.dataflow.aggregations import (
     Mean,
     Min,
     Quantiles,
+    StdDev,
     Sum,
     Top,
+    Variance,
 )
 from millrace.dataflow.fanout import CombineByPart, check
 from millrace.dataflow.formats import plain_format
@@ -259,6 +261,28 @@ class WindowedStream(Stream):
     ) -> WindowedStream:
         """Return the arithmetic mean."""
         return self.aggregate(Mean(), value, name=name, fanout=fanout)
+
+    def variance(
+        self,
+        value: Chosen = None,
+        *,
+        sample: bool = True,
+        name: str | None = None,
+        fanout: int | None = None,
+    ) -> WindowedStream:
+        """Return the variance: of a sample, or of all there is; None where there are too few."""
+        return self.aggregate(Variance(sample=sample), value, name=name, fanout=fanout)
+
+    def stddev(
+        self,
+        value: Chosen = None,
+        *,
+        sample: bool = True,
+        name: str | None = None,
+        fanout: int | None = None,
+    ) -> WindowedStream:
+        """Return the standard deviation: the square root of the variance."""
+        return self.aggregate(StdDev(sample=sample), value, name=name, fanout=fanout)
 
     def min(
         self, value: Chosen = None, *, name: str | None = None, fanout: int | None = None

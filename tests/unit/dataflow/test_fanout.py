@@ -52,7 +52,13 @@ def panes(p: mr.Pipeline) -> list[Any]:
 
 @pytest.mark.parametrize(
     "window_fn",
-    [mr.FixedWindows(20), mr.SlidingWindows(20, 10), mr.Sessions(3), mr.GlobalWindow()],
+    [
+        mr.FixedWindows(20),
+        mr.FixedWindows(20, phase_shift=True),
+        mr.SlidingWindows(20, 10),
+        mr.Sessions(3),
+        mr.GlobalWindow(),
+    ],
     ids=repr,
 )
 @pytest.mark.parametrize("mode", [mr.DISCARDING, mr.ACCUMULATING_AND_RETRACTING], ids=repr)

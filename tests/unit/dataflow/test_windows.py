@@ -113,3 +113,14 @@ def test_windows_and_triggers_are_values() -> None:
         mr.AllOf(mr.AfterDelay("1 d", domain=mr.LOW_WATERMARK), mr.AtWatermark()),
     ):
         assert eval(repr(value), vars(mr).copy()) == value
+
+
+def test_a_class_of_windows_needs_no_beginning_of_its_own(grouping: Any) -> None:
+    class Halves(mr.WindowFn):
+        def assign(self, record: mr.Record) -> list[mr.Window]:
+            return [mr.Window(record.timestamp, record.timestamp + 5)]
+
+    g = grouping(Halves())
+    g.add((1, 3))
+
+    assert g.watermark(8) == ["[3, 8) 1 ON_TIME"]

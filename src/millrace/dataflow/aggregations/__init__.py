@@ -6,6 +6,7 @@ from millrace.dataflow.aggregations.extremes import Max, Min, Top
 from millrace.dataflow.aggregations.group import Group
 from millrace.dataflow.aggregations.numeric import Count, Mean, Sum
 from millrace.dataflow.aggregations.sketches import ApproximateDistinct, ApproximateQuantiles
+from millrace.dataflow.aggregations.variance import StdDev, Variance
 from millrace.dataflow.aggregations.vector import VectorFold
 
 __all__ = [
@@ -20,8 +21,10 @@ __all__ = [
     "Min",
     "Quantiles",
     "Recomputed",
+    "StdDev",
     "Sum",
     "Top",
+    "Variance",
     "VectorFold",
     "combine",
 ]

@@ -33,7 +33,7 @@ class _Extreme(VectorFold):
 
     def add(self, accumulator: Any, value: Any) -> Any:
         """Return the one of both to keep."""
-        if accumulator is None:
+        if accumulator is None or value is None:
             return comparable(value, self._what)
         if type(value) in (tuple, list):  # found out by its items, and not by comparing it
             comparable(value, self._what)

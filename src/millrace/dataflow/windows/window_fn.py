@@ -42,11 +42,16 @@ class WindowFn(Value):
     #: Whether ``merge`` makes one of the windows that overlap, and of no others.
     joins_overlapping = False
 
+    _assign: Callable[[Record], Iterable[Window]]
+    _merge: Callable[[Sequence[Window]], Iterable[Window]] | None = None
+
     def __init__(
         self,
         assign: Callable[[Record], Iterable[Window]] | None = None,
         merge: Callable[[Sequence[Window]], Iterable[Window]] | None = None,
     ) -> None:
+        if assign is None and merge is None and type(self).assign is not WindowFn.assign:
+            return
         if assign is None:
             raise PipelineError(
                 "WindowFn() assigns no windows. Give it functions, WindowFn(assign=..., "
