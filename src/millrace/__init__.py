@@ -38,7 +38,6 @@ from millrace.model.computation import Computation
 from millrace.model.errors import MillraceError
 from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
 from millrace.model.pane import EARLY, LATE, ON_TIME, Pane, PanedCoder, Window
-from millrace.model.pipeline import Pipeline
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, DeadLetter, LateRecord, Record, Timer
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
 from millrace.model.stream import by, by_key
@@ -55,6 +54,7 @@ from millrace.model.time import (
 )
 from millrace.observe.pane_plot import plot_panes
 from millrace.observe.watermark_plot import plot_watermarks
+from millrace.pipeline import Pipeline
 from millrace.spark.kafka_sink import KafkaSink
 from millrace.spark.postgres import PostgreSQL
 from millrace.spark.sinks import Console, Memory, Parquet

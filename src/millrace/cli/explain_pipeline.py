@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from millrace.model.errors import MillraceError, PipelineError
-from millrace.model.pipeline import Pipeline
+from millrace.pipeline import Pipeline
 
 
 @click.command("explain", short_help="Show how a pipeline runs.")

@@ -25,11 +25,11 @@ from millrace.model.computation import state_cells
 from millrace.model.errors import PipelineError
 from millrace.model.guarantees import EXACTLY_ONCE
 from millrace.model.pane import PanedCoder, PanedExtractor, with_panes
-from millrace.model.pipeline import Pipeline
+from millrace.model.pipeline import Declarations
 from millrace.model.stream import KeyExtractor, Spread
 
 
-def build(pipeline: Pipeline) -> Topology:
+def build(pipeline: Declarations) -> Topology:
     """Return the topology of a pipeline, or say everything that is wrong with it at once."""
     problems = [
         problem
@@ -167,7 +167,7 @@ def _seeing(extractor: KeyExtractor) -> KeyExtractor:
     return PanedExtractor(extractor)
 
 
-def _without_idle_steps(pipeline: Pipeline) -> Pipeline:
+def _without_idle_steps(pipeline: Declarations) -> Declarations:
     """Return the pipeline without ``key_by`` steps whose stream nobody named and nobody reads.
 
     A grouping takes the key from the stream before (it is the consumer that chooses keys), so that
@@ -193,7 +193,7 @@ def _without_idle_steps(pipeline: Pipeline) -> Pipeline:
     return changed
 
 
-def _unbounded(pipeline: Pipeline, name: str, senders: Mapping[str, frozenset[str]]) -> bool:
+def _unbounded(pipeline: Declarations, name: str, senders: Mapping[str, frozenset[str]]) -> bool:
     """Return whether a source that feeds a computation, over others or not, has no end."""
     return any(
         _unbounded(pipeline, sender, senders)

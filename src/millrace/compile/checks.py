@@ -10,13 +10,13 @@ from millrace.compile.hooks import hook_problems
 from millrace.compile.publishers import letters_on
 from millrace.model.computation import Computation
 from millrace.model.errors import PipelineError
-from millrace.model.pipeline import Pipeline
+from millrace.model.pipeline import Declarations
 from millrace.model.stream import KeyExtractor
 from millrace.model.time import duration_us
 
 
 def check_subscriptions(
-    pipeline: Pipeline, publishers: Mapping[str, Any], problems: list[str]
+    pipeline: Declarations, publishers: Mapping[str, Any], problems: list[str]
 ) -> None:
     """Add to ``problems`` what is wrong with inputs, outputs, sinks and the streams they name."""
 
@@ -70,7 +70,7 @@ def check_subscriptions(
         problems.append("it has neither computations nor sinks, so it would do nothing.")
 
 
-def check_steps(pipeline: Pipeline) -> None:
+def check_steps(pipeline: Declarations) -> None:
     """Refuse steps that lead back to where they began."""
     following: dict[str, list[str]] = {}
     for step in pipeline.steps:
@@ -113,7 +113,7 @@ def late_bound_us(name: str, computation: Computation) -> int:
         ) from None
 
 
-def together(pipeline: Pipeline, problems: list[str]) -> str:
+def together(pipeline: Declarations, problems: list[str]) -> str:
     """Return one text of all problems."""
     if len(problems) == 1:
         return f"{pipeline!r}: {problems[0]}"

@@ -17,14 +17,14 @@ from millrace.dataflow.fanout import CombineByPart
 from millrace.dataflow.formats import plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.model.coder import Coder, type_name
-from millrace.model.pipeline import Pipeline
+from millrace.model.pipeline import Declarations
 from millrace.model.stream import ByFields, ByKey, Spread
 
 _PLAIN = (int, float, str, bytes, bool, list, tuple, set, frozenset)
 
 
 def check_fields(
-    pipeline: Pipeline,
+    pipeline: Declarations,
     publishers: Mapping[str, list[Publisher]],
     formats: Mapping[str, tuple[Any, Coder]],
     problems: list[str],
@@ -72,7 +72,7 @@ class _Choice:
     field: str
 
 
-def _choices(pipeline: Pipeline) -> Iterator[_Choice]:
+def _choices(pipeline: Declarations) -> Iterator[_Choice]:
     for name, computation in pipeline.computations.items():
         for stream, extractor in computation.inputs.items():
             plain = extractor.plain if isinstance(extractor, Spread) else extractor
@@ -118,7 +118,7 @@ class _Streams:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Declarations,
         publishers: Mapping[str, list[Publisher]],
         formats: Mapping[str, tuple[Any, Coder]],
     ) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from millrace.model.errors import PipelineError
-from millrace.model.pipeline import Pipeline
+from millrace.model.pipeline import Declarations
 
 
-def levels_of(pipeline: Pipeline, senders: Mapping[str, frozenset[str]]) -> dict[str, int]:
+def levels_of(pipeline: Declarations, senders: Mapping[str, frozenset[str]]) -> dict[str, int]:
     """Return computation -> level; 1 is fed by injectors only.
 
     Raises:

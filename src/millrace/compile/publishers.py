@@ -11,7 +11,7 @@ from millrace.compile.topology import injector_name
 from millrace.model.computation import Computation
 from millrace.model.derived import DerivedFormat
 from millrace.model.pane import with_retractions
-from millrace.model.pipeline import Pipeline
+from millrace.model.pipeline import Declarations
 from millrace.model.record import DeadLetter, LateRecord
 
 #: The format of a step's stream that is not declared, where the step leaves values as they are.
@@ -31,7 +31,7 @@ class Publisher:
     backwards_us: int = 0
 
 
-def publishers_of(pipeline: Pipeline) -> dict[str, list[Publisher]]:
+def publishers_of(pipeline: Declarations) -> dict[str, list[Publisher]]:
     """Return stream -> all that feed it."""
     found: dict[str, list[Publisher]] = {}
     for stream, injection in pipeline.injections.items():
@@ -100,7 +100,7 @@ def letters_on(stream: str, publishers: Mapping[str, list[Publisher]]) -> str:
 
 
 def slacks_of(
-    pipeline: Pipeline, stream: str, publishers: Mapping[str, list[Publisher]]
+    pipeline: Declarations, stream: str, publishers: Mapping[str, list[Publisher]]
 ) -> dict[int, int]:
     """Return the slacks of the injectors with ids that feed a stream, through steps."""
     numbers = {name: number for number, name in enumerate(sorted(pipeline.injections))}

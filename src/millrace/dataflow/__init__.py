@@ -3,6 +3,6 @@
 It needs only the model: windows and triggers live in user space.
 """
 
-from millrace.dataflow.windowed import WindowedStream, window
+from millrace.dataflow.stream import Stream, WindowedStream
 
-__all__ = ["WindowedStream", "window"]
+__all__ = ["Stream", "WindowedStream"]

@@ -6,10 +6,9 @@ keys from one stream.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millrace.model.errors import PipelineError
 from millrace.model.keys import hash_key
@@ -17,17 +16,11 @@ from millrace.model.time import (
     DAY,
     EARLIEST_RECORD,
     LATEST_RECORD,
-    Duration,
     TimeUnit,
-    duration_us,
     in_microseconds,
     likelier_unit,
-    time_unit,
     timestamp_us,
 )
-
-if TYPE_CHECKING:
-    from millrace.model.pipeline import Pipeline
 
 
 class KeyExtractor:
@@ -143,13 +136,14 @@ def _field(value: Any, field: str) -> Any:
 
 
 @dataclass(frozen=True)
-class _TimeSetter:
+class TimeSetter:
     """Takes a time from a value, and an integer for one of a unit."""
 
     choose: Callable[[Any, Any], Any]
     unit: TimeUnit | None
 
     def __call__(self, value: Any, key: Any) -> Any:
+        """Return the time; an integer in microseconds."""
         at = self.choose(value, key)
         return in_microseconds(at, self.unit) if type(at) is int else at
 
@@ -225,94 +219,3 @@ class Step:
                 + _unit_hint(at_us, from_us)
             )
         return at_us
-
-
-class Stream:
-    """A named stream of a pipeline, to which stateless steps can be added.
-
-    >>> import millrace as mr
-    >>> p = mr.Pipeline("words")
-    >>> p.inject("lines", format=str)
-    Stream('lines')
-    >>> p.stream("lines").flat_map(str.split).to("words", format=str)
-    Stream('words')
-    """
-
-    def __init__(self, pipeline: Pipeline, name: str) -> None:
-        self.pipeline = pipeline
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"Stream({self.name!r})"
-
-    def map(self, function: Callable[[Any], Any]) -> Stream:
-        """Replace each value by ``function(value)``; key and timestamp stay."""
-        return self._step("map", function)
-
-    def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Stream:
-        """Replace each value by the values in ``function(value)``, none or many."""
-        return self._step("flat_map", function)
-
-    def filter(self, function: Callable[[Any], bool]) -> Stream:
-        """Keep the values for which ``function(value)`` is true."""
-        return self._step("filter", function)
-
-    def key_by(self, chosen: str | Callable[[Any], Any], *more: str) -> Stream:
-        """Give each record the key in a field, several fields, or a function of the value."""
-        return self._step("key_by", by(chosen, *more))
-
-    def window(self, window_fn: Any = None, **how: Any) -> Any:
-        """Group what follows by key and window; see :func:`millrace.dataflow.window`.
-
-        Returns:
-            A stream with ``sum``, ``count``, ``mean``, ``min``, ``max``, ``top``, ``group`` and
-            ``aggregate``.
-        """
-        # Up the layers, by name and only when called, as Pipeline.start: the Dataflow layer is
-        # made of this one.
-        return importlib.import_module("millrace.dataflow").window(self, window_fn, **how)
-
-    def with_timestamps(
-        self,
-        chosen: str | Callable[[Any], Any],
-        *,
-        unit: TimeUnit | None = None,
-        backwards: Duration = 0,
-    ) -> Stream:
-        """Give each record the event time in a field, or what a function of the value returns.
-
-        Args:
-            chosen: A field or a function, giving an integer or a datetime with a time zone.
-            unit: What an integer counts since 1970 (UTC): ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``;
-                by default microseconds.
-            backwards: How far before its present timestamp the new one may lie. Consumers' low
-                watermark is held back by that much. Moving further back is an error at the record;
-                moving forward is always allowed.
-
-        Source: Dataflow patent, "timestamp setter function 322", option 1, ``lateDataHorizon``.
-        """
-        backwards_us = duration_us(backwards, "with_timestamps(backwards)")
-        setter: Any = by(chosen)
-        if time_unit(unit, "with_timestamps(unit)") is not None:
-            setter = _TimeSetter(setter, unit)
-        return self._step("with_timestamps", setter, backwards_us)
-
-    def flatten(self, *others: Stream) -> Stream:
-        """Return one stream of the records of this and the others, of one record format."""
-        for other in others:
-            if not isinstance(other, Stream) or other.pipeline is not self.pipeline:
-                raise PipelineError(
-                    f"{self!r}.flatten: {other!r} is no stream of {self.pipeline!r}."
-                )
-        return self.pipeline._flatten([self, *others])
-
-    def to(self, name: str, format: Any = Any) -> Stream:
-        """Name the stream, and declare its record format, so that consumers can subscribe."""
-        return self.pipeline._name_stream(self, name, format)
-
-    def _step(
-        self, kind: str, function: Callable[..., Any], backwards_us: int | None = None
-    ) -> Stream:
-        if not callable(function):
-            raise PipelineError(f"{self!r}.{kind}: {function!r} cannot be called with a value.")
-        return self.pipeline._add_step(self, kind, function, backwards_us)

@@ -13,21 +13,21 @@ from millrace.spark.sinks import Console, Memory, Parquet
 
 if TYPE_CHECKING:
     from millrace.compile.topology import Topology
-    from millrace.model.pipeline import Pipeline
+    from millrace.model.pipeline import Declarations
     from millrace.spark.run import Run
     from millrace.spark.status import Status
 
 __all__ = ["Console", "Memory", "Parquet", "PostgreSQL", "python_reasons", "run_batch", "start"]
 
 
-def start(pipeline: Pipeline, spark: Any, *, checkpoint: str, **options: Any) -> Run:
+def start(pipeline: Declarations, spark: Any, *, checkpoint: str, **options: Any) -> Run:
     """Run a pipeline as a Structured Streaming query; see :func:`millrace.spark.assembly.start`."""
     from millrace.spark.assembly import start
 
     return start(pipeline, spark, checkpoint=checkpoint, **options)
 
 
-def run_batch(pipeline: Pipeline, spark: Any, **options: Any) -> Status:
+def run_batch(pipeline: Declarations, spark: Any, **options: Any) -> Status:
     """Run a pipeline over bounded input; see :func:`millrace.spark.batch.run_batch`."""
     from millrace.spark.batch import run_batch
 

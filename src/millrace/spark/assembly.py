@@ -13,10 +13,11 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
+from millrace.compile.build import build
 from millrace.injectors.publisher import Publisher
 from millrace.injectors.skew import Gate
 from millrace.model.errors import CheckpointMismatch, PipelineError
-from millrace.model.pipeline import Pipeline
+from millrace.model.pipeline import Declarations
 from millrace.spark.binding import bind_sinks, claim_sinks
 from millrace.spark.console import Quiet
 from millrace.spark.external import external
@@ -43,7 +44,7 @@ _TRIGGER = "50 milliseconds"
 
 
 def start(
-    pipeline: Pipeline,
+    pipeline: Declarations,
     spark: SparkSession,
     *,
     checkpoint: str,
@@ -84,7 +85,7 @@ def start(
         CheckpointMismatch: The checkpoint is of another pipeline or topology, or was drained.
         CheckpointUnwritable: The checkpoint cannot be written.
     """
-    topology = pipeline.build()
+    topology = build(pipeline)
     # Made when there is a run: only then does anybody write there.
     scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
     gates = {

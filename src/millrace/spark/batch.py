@@ -13,10 +13,11 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace.compile.build import build
 from millrace.injectors.injector import Injector
 from millrace.injectors.publisher import Publisher
 from millrace.model.errors import MillraceError, PipelineError
-from millrace.model.pipeline import Pipeline
+from millrace.model.pipeline import Declarations
 from millrace.spark.binding import bind_sinks, claim_sinks
 from millrace.spark.console import Quiet
 from millrace.spark.failure import failed
@@ -32,7 +33,7 @@ from millrace.windmill.epochs import Epochs
 
 
 def run_batch(
-    pipeline: Pipeline, spark: SparkSession, *, tasks: int | None = None, progress: bool = True
+    pipeline: Declarations, spark: SparkSession, *, tasks: int | None = None, progress: bool = True
 ) -> Status:
     """Run a pipeline over bounded input, to its end.
 
@@ -55,7 +56,7 @@ def run_batch(
         PipelineError: The pipeline, or a source, cannot run. Nothing was written.
         RunFailed: User code or Spark failed; the cause is attached, and a log named.
     """
-    topology = pipeline.build()
+    topology = build(pipeline)
     sources = sources_of(topology, _no_injector)
     streaming = [source.stream.name for source in sources if source.frame.isStreaming]
     if streaming:

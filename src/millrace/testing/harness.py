@@ -21,7 +21,7 @@ from millrace.injectors.offsets import Offsets
 from millrace.injectors.publisher import Publisher
 from millrace.inspect import Checkpoint, Explanation, explain_watermark
 from millrace.model.errors import PipelineError, WatermarkRegression
-from millrace.model.pipeline import Injection, Pipeline, SinkDeclaration
+from millrace.model.pipeline import Declarations, Injection, SinkDeclaration
 from millrace.model.record import LateRecord
 from millrace.model.stream import by
 from millrace.model.time import (
@@ -101,7 +101,7 @@ class Harness:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Declarations,
         *,
         intervals: int = _ALL_INTERVALS,
         publish: bool = False,
@@ -443,7 +443,7 @@ class Harness:
         return spec.injection
 
 
-def _tapped(pipeline: Pipeline) -> Topology:
+def _tapped(pipeline: Declarations) -> Topology:
     """Return the topology with a sink on every stream instead of the pipeline's own sinks."""
     streams = build(pipeline).streams
     tapped = copy.copy(pipeline)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.model.errors import PipelineError
-from millrace.model.pipeline import Pipeline
+from millrace.pipeline import Pipeline
 from millrace.testing.output import Output, outputs_of
 from millrace.testing.player import TranscriptMismatch, play
 from millrace.testing.timetable import COLUMNS, Played, Timetable

@@ -25,8 +25,8 @@ import msgspec
 
 from millrace.injectors.policy import WatermarkColumn
 from millrace.model.errors import PipelineError
-from millrace.model.pipeline import Pipeline
 from millrace.model.time import MIN_TIMESTAMP
+from millrace.pipeline import Pipeline
 from millrace.testing.lanes import TIME, Lane, Line, Sharing
 from millrace.testing.output import Output
 from millrace.testing.transcript import Element, Transcript

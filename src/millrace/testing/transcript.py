@@ -43,13 +43,12 @@ from pathlib import Path
 from typing import Any
 
 from millrace.dataflow import aggregations, strategy, triggers, windows
-from millrace.dataflow.windowed import window
+from millrace.dataflow.stream import Stream
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
-from millrace.model.pipeline import Pipeline
 from millrace.model.record import LOW_WATERMARK, WALL_TIME
-from millrace.model.stream import Stream
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
+from millrace.pipeline import Pipeline
 
 #: What a transcript may say of its windows, and what it says if it does not.
 _WINDOWING: dict[str, Any] = {
@@ -174,8 +173,7 @@ class Transcript:
                     f"{own!r}. Expected a function that takes a stream and returns one."
                 )
             return own
-        windowed = window(
-            values,
+        windowed = values.window(
             self._said("windows"),
             trigger=self._said("trigger"),
             mode=self._said("mode"),

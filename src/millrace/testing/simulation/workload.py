@@ -19,11 +19,11 @@ from millrace.compile.topology import Topology
 from millrace.injectors.policy import BoundedDelay
 from millrace.model.computation import Computation
 from millrace.model.guarantees import STRONG, WEAK
-from millrace.model.pipeline import Pipeline
 from millrace.model.record import WALL_TIME, Record, Timer
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
 from millrace.model.stream import by
 from millrace.model.time import SECOND
+from millrace.pipeline import Pipeline
 
 STREAM = "events"
 #: Records with this value make user code fail.

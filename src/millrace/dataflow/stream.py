@@ -1,26 +1,11 @@
-"""WindowedStream: a stream whose elements have windows, ready to be aggregated."""
+"""Streams as users meet them: with steps, and with windows, ready to be aggregated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
-from millrace.dataflow.aggregations import (
-    ApproximateDistinct,
-    ApproximateQuantiles,
-    CombineFn,
-    Count,
-    Distinct,
-    Group,
-    Max,
-    Mean,
-    Min,
-    Quantiles,
-    StdDev,
-    Sum,
-    Top,
-    Variance,
-)
+from millrace.dataflow.aggregating import Aggregating, Chosen
+from millrace.dataflow.aggregations import CombineFn
 from millrace.dataflow.fanout import CombineByPart, check
 from millrace.dataflow.formats import plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
@@ -40,102 +25,103 @@ from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.derived import DerivedFormat
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
-from millrace.model.stream import KeyExtractor, Spread, Stream, by_key
+from millrace.model.plain_stream import PlainStream
+from millrace.model.stream import KeyExtractor, Spread, by_key
 from millrace.model.time import Duration
 
-#: What to aggregate of an element: a column name, or a function of it.
-Chosen = str | Callable[[Any], Any] | None
 
-
-def window(
-    stream: Stream,
-    window_fn: WindowFn | None = None,
-    *,
-    trigger: Trigger | None = None,
-    mode: AccumulationMode = ACCUMULATING,
-    allowed_lateness: Duration = 0,
-    output_time: OutputTime = END_OF_WINDOW,
-    allow_data_loss: bool = False,
-    lift: bool | None = None,
-) -> WindowedStream:
-    """Return a stream whose elements have windows.
-
-    Args:
-        stream: With the key to group by: ``p.stream("scores").key_by("team")``.
-        window_fn: Where in event time; by default one window over everything.
-        trigger: When results are emitted; by default ``Repeat(AtWatermark())``: when the low
-            watermark reaches the end of a window, and again for late elements.
-        mode: How the results of a window relate: ``DISCARDING``, ``ACCUMULATING`` or
-            ``ACCUMULATING_AND_RETRACTING``.
-        allowed_lateness: How long after its end, by the low watermark, a window still takes
-            elements. Then its state is collected; later elements are dropped and counted.
-        output_time: Event time of the results: ``END_OF_WINDOW`` (its last instant),
-            ``EARLIEST`` or ``LATEST`` of its elements.
-        allow_data_loss: Let the trigger be done before the window is.
-        lift: Whether values are combined before they are shuffled (on Spark). By default, where
-            that changes no pane; ``explain()`` tells. ``True``: also for ``AfterCount`` and
-            ``AfterBytes``, which then fire once at least so much has come. ``False``: never.
-
-    Raises:
-        PipelineError: The choices do not go together.
+class Stream(PlainStream):
+    """A named stream of a pipeline, to which steps and windows can be added.
 
     >>> import millrace as mr
-    >>> p = mr.Pipeline("scores")
-    >>> scores = p.inject("scores", format=dict)
-    >>> scores.key_by("team").window(mr.FixedWindows("2 min")).sum("points").to("totals")
-    WindowedStream('totals')
-    >>> with mr.testing.Harness(p) as h:
-    ...     for points in (5, 7):
-    ...         h.inject("scores", [({"team": "red", "points": points}, 10)])
-    ...     h.advance_watermark("scores", 2 * mr.MINUTE)
-    ...     [(output.key, output.value) for output in h.outputs("totals")]
-    [('red', 12)]
+    >>> p = mr.Pipeline("words")
+    >>> p.inject("lines", format=str)
+    Stream('lines')
+    >>> p.stream("lines").flat_map(str.split).to("words", format=str)
+    Stream('words')
     """
-    how = windowing(
-        GlobalWindow() if window_fn is None else window_fn,
-        trigger,
-        mode,
-        allowed_lateness,
-        output_time,
-        allow_data_loss=allow_data_loss,
-        lift=lift,
-    )
-    return WindowedStream(stream, how)
+
+    def window(
+        self,
+        window_fn: WindowFn | None = None,
+        *,
+        trigger: Trigger | None = None,
+        mode: AccumulationMode = ACCUMULATING,
+        allowed_lateness: Duration = 0,
+        output_time: OutputTime = END_OF_WINDOW,
+        allow_data_loss: bool = False,
+        lift: bool | None = None,
+    ) -> WindowedStream:
+        """Return a stream whose elements have windows.
+
+        Args:
+            window_fn: Where in event time; by default one window over everything.
+            trigger: When results are emitted; by default ``Repeat(AtWatermark())``: when the low
+                watermark reaches the end of a window, and again for late elements.
+            mode: How the results of a window relate: ``DISCARDING``, ``ACCUMULATING`` or
+                ``ACCUMULATING_AND_RETRACTING``.
+            allowed_lateness: How long after its end, by the low watermark, a window still takes
+                elements. Then its state is collected; later elements are dropped and counted.
+            output_time: Event time of the results: ``END_OF_WINDOW`` (its last instant),
+                ``EARLIEST`` or ``LATEST`` of its elements.
+            allow_data_loss: Let the trigger be done before the window is.
+            lift: Whether values are combined before they are shuffled (on Spark). By default, where
+                that changes no pane; ``explain()`` tells. ``True``: also for ``AfterCount`` and
+                ``AfterBytes``, which then fire once at least so much has come. ``False``: never.
+
+        Raises:
+            PipelineError: The choices do not go together.
+
+        >>> import millrace as mr
+        >>> p = mr.Pipeline("scores")
+        >>> scores = p.inject("scores", format=dict)
+        >>> scores.key_by("team").window(mr.FixedWindows("2 min")).sum("points").to("totals")
+        WindowedStream('totals')
+        >>> with mr.testing.Harness(p) as h:
+        ...     for points in (5, 7):
+        ...         h.inject("scores", [({"team": "red", "points": points}, 10)])
+        ...     h.advance_watermark("scores", 2 * mr.MINUTE)
+        ...     [(output.key, output.value) for output in h.outputs("totals")]
+        [('red', 12)]
+        """
+        how = windowing(
+            GlobalWindow() if window_fn is None else window_fn,
+            trigger,
+            mode,
+            allowed_lateness,
+            output_time,
+            allow_data_loss=allow_data_loss,
+            lift=lift,
+        )
+        return WindowedStream(self, how)
 
 
-class WindowedStream(Stream):
+class WindowedStream(Stream, Aggregating["WindowedStream"]):
     """A stream with windows: what stateless steps make of it has them too."""
 
-    def __init__(self, stream: Stream, how: Windowing, grouping: str | None = None) -> None:
+    def __init__(self, stream: PlainStream, how: Windowing, grouping: str | None = None) -> None:
         super().__init__(stream.pipeline, stream.name)
         self.windowing = how
         self._grouping = grouping
 
-    def __repr__(self) -> str:
-        return f"WindowedStream({self.name!r})"
+    def _next(self, name: str) -> Self:
+        following = super()._next(name)
+        following._grouping = None
+        return following
 
-    def _step(
-        self, kind: str, function: Callable[..., Any], backwards_us: int | None = None
-    ) -> WindowedStream:
-        return WindowedStream(super()._step(kind, function, backwards_us), self.windowing)
-
-    def flatten(self, *others: Stream) -> WindowedStream:
-        """Return one stream of the records of this and the others, with this one's windows."""
-        return WindowedStream(super().flatten(*others), self.windowing)
-
-    def to(self, name: str, format: Any = Any) -> WindowedStream:
+    def to(self, name: str, format: Any = Any) -> Self:
         """Name the stream; directly after an aggregation, name the grouping too."""
         computations = self.pipeline.computations
         if self._grouping is None or name in computations:
-            return WindowedStream(super().to(name, format), self.windowing)
+            return super().to(name, format)
         # The aggregation has a name that nobody chose, and nobody can have used it yet.
         grouping = computations[self._grouping]
         assert isinstance(grouping, GroupByKeyAndWindow)
         parts = computations.get(parts_of(self._grouping))
         if isinstance(parts, CombineByPart):
             grouping.inputs = {parts_of(name): by_key()}  # type: ignore[misc]  # of this instance
-            self.pipeline._rename(parts.output, parts_of(name), parts.renamed(parts_of(name)))
-        self.pipeline._rename(self._grouping, name, grouping.renamed(name, format))
+            self.pipeline.rename(parts.output, parts_of(name), parts.renamed(parts_of(name)))
+        self.pipeline.rename(self._grouping, name, grouping.renamed(name, format))
         self.name, self._grouping = name, None
         return self
 
@@ -214,7 +200,9 @@ class WindowedStream(Stream):
             Stream(self.pipeline, made), windows, None if name is not None else made
         )
 
-    def join(self, other: Stream, how: str = "inner", *, name: str | None = None) -> WindowedStream:
+    def join(
+        self, other: PlainStream, how: str = "inner", *, name: str | None = None
+    ) -> WindowedStream:
         """Pair the values with those of another stream that have the same key and window.
 
         Args:
@@ -227,7 +215,7 @@ class WindowedStream(Stream):
             A stream of pairs (of this stream, of the other). A further pane of a window has all
             its pairs again; with ``ACCUMULATING_AND_RETRACTING`` those before are taken back.
         """
-        if not isinstance(other, Stream) or other.pipeline is not self.pipeline:
+        if not isinstance(other, PlainStream) or other.pipeline is not self.pipeline:
             raise PipelineError(
                 f"{self!r}.join({other!r}): expected another stream of {self.pipeline!r}."
             )
@@ -246,105 +234,6 @@ class WindowedStream(Stream):
         names = (f"{self.name}.{kind}-{n}" for n in range(1, len(taken) + 2))
         return next(free for free in names if free not in taken)
 
-    def sum(
-        self, value: Chosen = None, *, name: str | None = None, fanout: int | None = None
-    ) -> WindowedStream:
-        """Add numbers up."""
-        return self.aggregate(Sum(), value, name=name, fanout=fanout)
-
-    def count(self, *, name: str | None = None, fanout: int | None = None) -> WindowedStream:
-        """Count the elements."""
-        return self.aggregate(Count(), name=name, fanout=fanout)
-
-    def mean(
-        self, value: Chosen = None, *, name: str | None = None, fanout: int | None = None
-    ) -> WindowedStream:
-        """Return the arithmetic mean."""
-        return self.aggregate(Mean(), value, name=name, fanout=fanout)
-
-    def variance(
-        self,
-        value: Chosen = None,
-        *,
-        sample: bool = True,
-        name: str | None = None,
-        fanout: int | None = None,
-    ) -> WindowedStream:
-        """Return the variance: of a sample, or of all there is; None where there are too few."""
-        return self.aggregate(Variance(sample=sample), value, name=name, fanout=fanout)
-
-    def stddev(
-        self,
-        value: Chosen = None,
-        *,
-        sample: bool = True,
-        name: str | None = None,
-        fanout: int | None = None,
-    ) -> WindowedStream:
-        """Return the standard deviation: the square root of the variance."""
-        return self.aggregate(StdDev(sample=sample), value, name=name, fanout=fanout)
-
-    def min(
-        self, value: Chosen = None, *, name: str | None = None, fanout: int | None = None
-    ) -> WindowedStream:
-        """Return the smallest value."""
-        return self.aggregate(Min(), value, name=name, fanout=fanout)
-
-    def max(
-        self, value: Chosen = None, *, name: str | None = None, fanout: int | None = None
-    ) -> WindowedStream:
-        """Return the largest value."""
-        return self.aggregate(Max(), value, name=name, fanout=fanout)
-
-    def top(
-        self,
-        n: int,
-        value: Chosen = None,
-        *,
-        key: Chosen = None,
-        name: str | None = None,
-        fanout: int | None = None,
-    ) -> WindowedStream:
-        """Return the n largest values, the largest first, compared by ``key`` if given."""
-        return self.aggregate(Top(n, key), value, name=name, fanout=fanout)
-
-    def distinct(
-        self,
-        value: Chosen = None,
-        *,
-        approximate: bool = False,
-        name: str | None = None,
-        fanout: int | None = None,
-    ) -> WindowedStream:
-        """Count the different values: exactly, keeping them, or within 2% or so in 2 kB."""
-        combine = ApproximateDistinct() if approximate else Distinct()
-        return self.aggregate(combine, value, name=name, fanout=fanout)
-
-    def quantiles(
-        self,
-        at: Sequence[float],
-        value: Chosen = None,
-        *,
-        approximate: bool = False,
-        name: str | None = None,
-        fanout: int | None = None,
-    ) -> WindowedStream:
-        """Return quantiles, a list: exactly, keeping the values, or within 1% of rank in 4 kB.
-
-        Args:
-            at: Shares: 0.5 is the median, 0.99 the 99th percentile.
-            value: What to aggregate of an element.
-            approximate: By a t-digest.
-            name: Of the grouping.
-            fanout: See :meth:`aggregate`.
-        """
-        combine = ApproximateQuantiles(at) if approximate else Quantiles(at)
-        return self.aggregate(combine, value, name=name, fanout=fanout)
-
-    def group(self, value: Chosen = None, *, name: str | None = None) -> WindowedStream:
-        """Return the list of the values, in order of arrival."""
-        return self.aggregate(Group(), value, name=name)
-
 
 def _with_windows(format: Any) -> PanedCoder:
     """Return the format of a stream whose elements have got windows."""
@@ -357,7 +246,7 @@ def parts_of(grouping: str) -> str:
     return f"{grouping}.parts"
 
 
-def _keyed(stream: Stream) -> tuple[str, KeyExtractor]:
+def _keyed(stream: PlainStream) -> tuple[str, KeyExtractor]:
     """Return the stream to subscribe to for a stream with keys, and how the keys are extracted.
 
     Directly after ``key_by`` that is the stream before it, so that the key is extracted where the

@@ -1,0 +1,102 @@
+"""PlainStream: a named stream of a pipeline, to which stateless steps can be added.
+
+What groups by windows stands above the model, and so does the class that users meet:
+:class:`~millrace.dataflow.stream.Stream` adds ``window`` to this one.
+
+Source: MillWheel, "Streams" (4.3).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+from millrace.model.errors import PipelineError
+from millrace.model.pipeline import Declarations
+from millrace.model.stream import TimeSetter, by
+from millrace.model.time import Duration, TimeUnit, duration_us, time_unit
+
+
+class PlainStream:
+    """A stream by its name, and the steps that may follow it.
+
+    Attributes:
+        pipeline: Whose stream it is.
+        name: In that pipeline.
+    """
+
+    def __init__(self, pipeline: Declarations, name: str) -> None:
+        self.pipeline = pipeline
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def map(self, function: Callable[[Any], Any]) -> Self:
+        """Replace each value by ``function(value)``; key and timestamp stay."""
+        return self._step("map", function)
+
+    def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Self:
+        """Replace each value by the values in ``function(value)``, none or many."""
+        return self._step("flat_map", function)
+
+    def filter(self, function: Callable[[Any], bool]) -> Self:
+        """Keep the values for which ``function(value)`` is true."""
+        return self._step("filter", function)
+
+    def key_by(self, chosen: str | Callable[[Any], Any], *more: str) -> Self:
+        """Give each record the key in a field, several fields, or a function of the value."""
+        return self._step("key_by", by(chosen, *more))
+
+    def with_timestamps(
+        self,
+        chosen: str | Callable[[Any], Any],
+        *,
+        unit: TimeUnit | None = None,
+        backwards: Duration = 0,
+    ) -> Self:
+        """Give each record the event time in a field, or what a function of the value returns.
+
+        Args:
+            chosen: A field or a function, giving an integer or a datetime with a time zone.
+            unit: What an integer counts since 1970 (UTC): ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``;
+                by default microseconds.
+            backwards: How far before its present timestamp the new one may lie. Consumers' low
+                watermark is held back by that much. Moving further back is an error at the record;
+                moving forward is always allowed.
+
+        Source: Dataflow patent, "timestamp setter function 322", option 1, ``lateDataHorizon``.
+        """
+        backwards_us = duration_us(backwards, "with_timestamps(backwards)")
+        setter: Any = by(chosen)
+        if time_unit(unit, "with_timestamps(unit)") is not None:
+            setter = TimeSetter(setter, unit)
+        return self._step("with_timestamps", setter, backwards_us)
+
+    def flatten(self, *others: PlainStream) -> Self:
+        """Return one stream of the records of this and the others, of one record format."""
+        for other in others:
+            if not isinstance(other, PlainStream) or other.pipeline is not self.pipeline:
+                raise PipelineError(
+                    f"{self!r}.flatten: {other!r} is no stream of {self.pipeline!r}."
+                )
+        return self._next(self.pipeline.flatten([self.name, *(other.name for other in others)]))
+
+    def to(self, name: str, format: Any = Any) -> Self:
+        """Name the stream, and declare its record format, so that consumers can subscribe."""
+        self.pipeline.name_stream(self.name, name, format)
+        return self._next(name)
+
+    def _step(
+        self, kind: str, function: Callable[..., Any], backwards_us: int | None = None
+    ) -> Self:
+        if not callable(function):
+            raise PipelineError(f"{self!r}.{kind}: {function!r} cannot be called with a value.")
+        return self._next(self.pipeline.add_step(self.name, kind, function, backwards_us))
+
+    def _next(self, name: str) -> Self:
+        """Return the stream that follows this one, of the same kind."""
+        following = copy.copy(self)
+        following.name = name
+        return following
