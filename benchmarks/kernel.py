@@ -122,7 +122,8 @@ class Kernel:
     @property
     def deduplicator(self) -> Deduplicator | None:
         """What filters its duplicates."""
-        return self._worker._deduplicators.get(self._spec.name)
+        found = self._worker._deduplicators[self._spec.name]
+        return found if isinstance(found, Deduplicator) else None
 
     def limit_filters(self, bytes_max: int) -> None:
         """Give the Bloom filters another limit."""

@@ -154,12 +154,12 @@ def test_a_slot_gets_its_name_after_its_bytes_are_durable_and_is_durable_when_ap
         recorded("write", name(fd))
         return write(fd, data)
 
-    def on_link(source: Path, target: Path) -> None:
-        recorded("link", target.parent.name)
+    def on_link(source: Path | str, target: Path | str) -> None:
+        recorded("link", Path(target).parent.name)
         link(source, target)
 
-    def on_mkdir(path: Path, mode: int = 0o777) -> None:
-        recorded("mkdir", path.name)
+    def on_mkdir(path: Path | str, mode: int = 0o777) -> None:
+        recorded("mkdir", Path(path).name)
         mkdir(path, mode)
 
     monkeypatch.setattr(os, "fsync", on_fsync)

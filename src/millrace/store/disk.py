@@ -11,11 +11,14 @@ import stat
 from pathlib import Path
 from typing import Protocol
 
+#: Of a commit, strings: a :class:`~pathlib.Path` costs more than the system call that it is for.
+AnyPath = Path | str
+
 
 class Disk(Protocol):
     """Functions of :mod:`os`, with its arguments and its errors; paths are absolute."""
 
-    def open(self, path: Path, flags: int, mode: int = 0o777, /) -> int:
+    def open(self, path: AnyPath, flags: int, mode: int = 0o777, /) -> int:
         """As :func:`os.open`."""
         ...
 
@@ -39,28 +42,28 @@ class Disk(Protocol):
         """As :func:`os.fstat`."""
         ...
 
-    def stat(self, path: Path, /) -> os.stat_result:
+    def stat(self, path: AnyPath, /) -> os.stat_result:
         """As :func:`os.stat`."""
         ...
 
-    def link(self, source: Path, target: Path, /) -> None:
+    def link(self, source: AnyPath, target: AnyPath, /) -> None:
         """As :func:`os.link`."""
         ...
 
-    def unlink(self, path: Path, /) -> None:
+    def unlink(self, path: AnyPath, /) -> None:
         """As :func:`os.unlink`."""
         ...
 
-    def mkdir(self, path: Path, /) -> None:
+    def mkdir(self, path: AnyPath, /) -> None:
         """As :func:`os.mkdir`."""
         ...
 
-    def listdir(self, path: Path, /) -> list[str]:
+    def listdir(self, path: AnyPath, /) -> list[str]:
         """As :func:`os.listdir`."""
         ...
 
 
-def read_file(path: Path, disk: Disk) -> bytes:
+def read_file(path: AnyPath, disk: Disk) -> bytes:
     """Return the content of a file."""
     fd = disk.open(path, os.O_RDONLY)
     try:
@@ -81,7 +84,7 @@ def read_range(fd: int, start: int, stop: int, disk: Disk) -> bytes:
     return b"".join(parts)
 
 
-def exists(path: Path, disk: Disk) -> bool:
+def exists(path: AnyPath, disk: Disk) -> bool:
     """Return whether a name is there."""
     try:
         disk.stat(path)
@@ -90,7 +93,7 @@ def exists(path: Path, disk: Disk) -> bool:
     return True
 
 
-def is_directory(path: Path, disk: Disk) -> bool:
+def is_directory(path: AnyPath, disk: Disk) -> bool:
     """Return whether a name is there and is a directory's."""
     try:
         return stat.S_ISDIR(disk.stat(path).st_mode)
@@ -98,6 +101,6 @@ def is_directory(path: Path, disk: Disk) -> bool:
         return False
 
 
-def same_file(one: Path, other: Path, disk: Disk) -> bool:
+def same_file(one: AnyPath, other: AnyPath, disk: Disk) -> bool:
     """Return whether two names, which must be there, are of one file."""
     return os.path.samestat(disk.stat(one), disk.stat(other))

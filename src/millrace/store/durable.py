@@ -16,12 +16,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from millrace.model.errors import CheckpointUnwritable, DamagedStore, StoreError
-from millrace.store.disk import Disk, exists, is_directory, same_file
+from millrace.store.disk import AnyPath, Disk, exists, is_directory, same_file
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -44,7 +42,7 @@ _REMEDIES = {
 
 
 def put_if_absent(
-    data: bytes | Iterable[bytes], slots: Sequence[Path], *, scratch: Path, disk: Disk = os
+    data: bytes | Iterable[bytes], slots: Sequence[AnyPath], *, scratch: AnyPath, disk: Disk = os
 ) -> list[bool]:
     """Give ``data`` every free name in ``slots`` and return which ones it got.
 
@@ -67,11 +65,11 @@ def put_if_absent(
     >>> put_if_absent(b"second", [here / "1", here / "2"], scratch=here)
     [False, True]
     """
-    given: dict[Path, bool] = {}
+    given: dict[AnyPath, bool] = {}
     # Parts that came one by one cannot be written again.
     attempts = _ATTEMPTS if isinstance(data, bytes) else 1
     for attempt in range(1, attempts + 1):
-        temporary = scratch / f"{os.getpid()}-{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+        temporary = f"{scratch}/{os.getpid()}-{os.urandom(16).hex()}{TEMPORARY_SUFFIX}"
         with translated(scratch):
             try:
                 _write(temporary, [data] if isinstance(data, bytes) else data, disk)
@@ -84,7 +82,7 @@ def put_if_absent(
                     if attempt < attempts and lost:
                         continue
                     raise
-                for directory in dict.fromkeys(slot.parent for slot in slots):
+                for directory in dict.fromkeys(map(os.path.dirname, slots)):
                     sync_directory(directory, disk)
             finally:
                 with contextlib.suppress(OSError):
@@ -93,7 +91,7 @@ def put_if_absent(
     return [given[slot] for slot in slots]
 
 
-def remove(paths: Iterable[Path], disk: Disk = os) -> None:
+def remove(paths: Iterable[AnyPath], disk: Disk = os) -> None:
     """Remove names, in order; one that has gone is passed over.
 
     Raises:
@@ -104,7 +102,7 @@ def remove(paths: Iterable[Path], disk: Disk = os) -> None:
             disk.unlink(path)
 
 
-def make_directory(path: Path, disk: Disk = os) -> None:
+def make_directory(path: AnyPath, disk: Disk = os) -> None:
     """Make ``path`` unless it is there, and make its name durable either way.
 
     Raises:
@@ -117,10 +115,10 @@ def make_directory(path: Path, disk: Disk = os) -> None:
         except FileExistsError:
             if not is_directory(path, disk):
                 raise
-        sync_directory(path.parent, disk)
+        sync_directory(os.path.dirname(path), disk)
 
 
-def sync_directory(path: Path, disk: Disk = os) -> None:
+def sync_directory(path: AnyPath, disk: Disk = os) -> None:
     """Make the names in a directory durable; an untouched directory costs tens of microseconds.
 
     A file system that cannot (EINVAL, on some network mounts) is taken to order names itself.
@@ -135,12 +133,12 @@ def sync_directory(path: Path, disk: Disk = os) -> None:
         disk.close(fd)
 
 
-def remove_leftovers(scratch: Path, disk: Disk = os) -> int:
+def remove_leftovers(scratch: AnyPath, disk: Disk = os) -> int:
     """Remove temporary names that dead processes left, and return how many there were."""
     removed = 0
     for name in temporaries(disk.listdir(scratch)):
         with contextlib.suppress(OSError):
-            disk.unlink(scratch / name)
+            disk.unlink(f"{scratch}/{name}")
             removed += 1
     return removed
 
@@ -151,7 +149,7 @@ def temporaries(names: Iterable[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
+def translated(path: AnyPath) -> Iterator[None]:
     """Turn the OSErrors of a write into CheckpointUnwritable or DamagedStore, with what to do."""
     try:
         yield
@@ -167,7 +165,7 @@ def translated(path: Path) -> Iterator[None]:
         raise _unwritable(path, error) from error
 
 
-def unreadable(path: Path, error: OSError) -> StoreError:
+def unreadable(path: AnyPath, error: OSError) -> StoreError:
     """Return the error for a file that is there and cannot be read."""
     kind = DamagedStore if error.errno == errno.EIO else StoreError
     return kind(
@@ -176,7 +174,7 @@ def unreadable(path: Path, error: OSError) -> StoreError:
     )
 
 
-def _unwritable(path: Path, error: OSError, remedy: str | None = None) -> CheckpointUnwritable:
+def _unwritable(path: AnyPath, error: OSError, remedy: str | None = None) -> CheckpointUnwritable:
     where = error.filename2 or error.filename or path
     remedy = remedy or _REMEDIES.get(error.errno or 0, "Make the location writable")
     unwritable = CheckpointUnwritable(
@@ -187,7 +185,7 @@ def _unwritable(path: Path, error: OSError, remedy: str | None = None) -> Checkp
     return unwritable
 
 
-def _write(path: Path, parts: Iterable[bytes], disk: Disk) -> None:
+def _write(path: AnyPath, parts: Iterable[bytes], disk: Disk) -> None:
     """Write and fsync a new file. A failed fsync is never repeated: the pages may be gone."""
     fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -200,7 +198,7 @@ def _write(path: Path, parts: Iterable[bytes], disk: Disk) -> None:
         disk.close(fd)
 
 
-def _link(temporary: Path, slot: Path, disk: Disk) -> bool:
+def _link(temporary: AnyPath, slot: AnyPath, disk: Disk) -> bool:
     try:
         disk.link(temporary, slot)
     except FileExistsError:

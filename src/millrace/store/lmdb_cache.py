@@ -240,7 +240,6 @@ class LmdbCache:
 
     def _acquire(self) -> Environment:
         """Return the environment, a new one when the one that is there is of no use."""
-        boots.remove_earlier(self._home)
         try:
             return self._open()
         except (lmdb.Error, Damaged, OSError) as error:
@@ -257,6 +256,7 @@ class LmdbCache:
         )
 
     def _check(self, env: lmdb.Environment) -> None:
+        boots.remove_earlier(self._home)
         with env.begin() as txn:
             if txn.get(_META) is None and txn.stat()["entries"]:
                 raise Damaged(f"{self._path}: rows without a position")

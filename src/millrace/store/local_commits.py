@@ -57,7 +57,7 @@ class LocalCommitLog:
             commit = read_commit(slot, computation, interval, number, disk=self._disk)
         except FileNotFoundError:
             return None
-        self._settle(slot, self._slots.path(computation, interval, number + 1))
+        self._settle(computation, interval, number)
         return commit
 
     def exists(self, computation: str, interval: int, number: int) -> bool:
@@ -66,7 +66,7 @@ class LocalCommitLog:
         with translated(slot):
             if not exists(slot, self._disk):
                 return False
-        self._settle(slot, self._slots.path(computation, interval, number + 1))
+        self._settle(computation, interval, number)
         return True
 
     def numbers(self, computation: str) -> dict[int, list[int]]:
@@ -77,7 +77,7 @@ class LocalCommitLog:
         """See :meth:`millrace.store.CommitLog.remove`."""
         self._slots.remove(computation, interval, numbers)
 
-    def _settle(self, slot: Path, following: Path) -> None:
+    def _settle(self, computation: str, interval: int, number: int) -> None:
         """Make a name that was found durable before anybody acts on it.
 
         Its writer may have been killed between ``link`` and fsync; a power cut would then take back
@@ -85,10 +85,11 @@ class LocalCommitLog:
         was durable before: only the head of a log costs an fsync (on a busy disk, milliseconds),
         a repair of a thousand commits costs one.
         """
+        slot, following = (self._slots.path(computation, interval, number + n) for n in (0, 1))
         with translated(slot):
             try:
                 if not same_file(slot, following, self._disk):
                     return
             except FileNotFoundError:
                 pass
-            sync_directory(slot.parent, self._disk)
+            sync_directory(self._slots.folder(computation), self._disk)

@@ -21,18 +21,18 @@ class Slots:
     def __init__(self, folder: Path, disk: Disk) -> None:
         self._folder = folder
         self._disk = disk
-        self._of: dict[str, Path] = {}
+        self._of: dict[str, str] = {}
 
-    def folder(self, computation: str) -> Path:
+    def folder(self, computation: str) -> str:
         """Return the folder of a computation, which may not be there yet."""
         found = self._of.get(computation)
         if found is None:
-            found = self._of[computation] = self._folder / file_name(computation)
+            found = self._of[computation] = str(self._folder / file_name(computation))
         return found
 
-    def path(self, computation: str, interval: int, number: int) -> Path:
+    def path(self, computation: str, interval: int, number: int) -> str:
         """Return the name of a slot."""
-        return self.folder(computation) / slot_name(interval, number)
+        return f"{self.folder(computation)}/{slot_name(interval, number)}"
 
     def numbers(self, computation: str) -> dict[int, list[int]]:
         """Return interval -> numbers of the slots in a computation's folder, ascending."""

@@ -25,7 +25,7 @@ class LocalSnapshots:
     def put(self, computation: str, interval: int, number: int, pieces: Iterable[bytes]) -> bool:
         """See :meth:`millrace.store.Snapshots.put`. Cost: one fsync of data and two of names."""
         slot = self._slots.path(computation, interval, number)
-        make_directory(slot.parent, self._disk)
+        make_directory(self._slots.folder(computation), self._disk)
         if exists(slot, self._disk):
             return False
         return put_if_absent(pieces, [slot], scratch=self._scratch, disk=self._disk)[0]
@@ -50,7 +50,7 @@ class LocalSnapshots:
         self._slots.remove(computation, interval, numbers)
 
 
-def _pieces(slot: Path, fd: int, disk: Disk) -> Iterator[bytes]:
+def _pieces(slot: str, fd: int, disk: Disk) -> Iterator[bytes]:
     offset = 0
     try:
         while piece := disk.pread(fd, _PIECE_BYTES, offset):

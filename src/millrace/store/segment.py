@@ -22,7 +22,6 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 import xxhash
@@ -177,7 +176,7 @@ def _opened(source: bytes | str | os.PathLike[str], disk: Disk) -> Iterator[_Seg
         yield _Segment("<memory>", len(source), source, -1, disk)
         return
     try:
-        fd = disk.open(Path(source), os.O_RDONLY)
+        fd = disk.open(os.fspath(source), os.O_RDONLY)
         try:
             yield _Segment(os.fspath(source), disk.fstat(fd).st_size, None, fd, disk)
         finally:
@@ -185,7 +184,7 @@ def _opened(source: bytes | str | os.PathLike[str], disk: Disk) -> Iterator[_Seg
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise unreadable(Path(source), error) from error
+        raise unreadable(os.fspath(source), error) from error
 
 
 def _index(segment: _Segment) -> list[IndexEntry]:

@@ -19,9 +19,11 @@ operation").
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec
 from millrace.model.time import MAX_TIMESTAMP
@@ -29,6 +31,8 @@ from millrace.store import View
 from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.bloom import RotatingFilter
+from millrace.windmill.bundle import Attempt, Bundle
+from millrace.windmill.machine import Effects
 
 #: Memory of the Bloom filters of one computation in one process: room for 10 to 30 million live ids
 #: before look-ups in the store become more frequent.
@@ -54,9 +58,51 @@ class Filtered:
     duplicates: int = 0
     expires_us: int = MAX_TIMESTAMP
 
+    def complete(self, effects: Effects) -> None:
+        """Add to a bundle's effects what became of ids."""
+        effects.mutations.update(self.mutations)
+        effects.counters.duplicates_filtered = self.duplicates
+        if self.expires_us < MAX_TIMESTAMP:
+            effects.report = replace(effects.report, ids_us=self.expires_us)
+
+
+class Deduplication(Protocol):
+    """What a worker does about records that were delivered before; one object a computation."""
+
+    def run(self, bundle: Bundle, attempt: Attempt, view: View) -> Filtered:
+        """Return the records of a bundle that were not delivered before.
+
+        Args:
+            bundle: What arrived for one interval. Its position says when ids will have expired.
+            attempt: Its low watermark says which ids expire now: they are collected, and an id that
+                would expire by it is not kept. What expired by the one before is in no row.
+            view: The interval's rows as of the last commit.
+        """
+        ...
+
+    def forget(self, interval: int) -> None:
+        """Drop what is known of an interval but by its rows: it may be of a damaged cache."""
+        ...
+
+
+class AsTheyCome:
+    """The deduplication of computations whose records have no source ids: there is none."""
+
+    def run(self, bundle: Bundle, attempt: Attempt, view: View) -> Filtered:
+        """Return all records."""
+        return Filtered(bundle.records)
+
+    def forget(self, interval: int) -> None:
+        """Do nothing."""
+
+
+def deduplication_of(spec: ComputationSpec) -> Deduplication:
+    """Return what filters the bundles of a computation."""
+    return Deduplicator(spec) if spec.slacks else AsTheyCome()
+
 
 class Deduplicator:
-    """Filters the bundles of one computation.
+    """Filters the bundles of one computation by source ids.
 
     Args:
         spec: The computation; it reads streams with source ids.
@@ -75,38 +121,26 @@ class Deduplicator:
         self._filters: dict[int, _IntervalFilter] = {}
         self.lookups = 0
 
-    def run(
-        self,
-        interval: int,
-        intervals: int,
-        records: KeyedRecords,
-        view: View,
-        collected_us: int,
-        low_watermark_us: int,
-    ) -> Filtered:
-        """Return the records of a bundle that were not delivered before.
-
-        Args:
-            interval: Id of the key interval.
-            intervals: How many the computation has; they share the memory for filters.
-            records: What arrived.
-            view: The interval's rows as of the last commit.
-            collected_us: Input low watermark of the last epoch: what expired by it is in no row.
-            low_watermark_us: Input low watermark after the records: what expires by it is
-                collected, and an id that would expire by it is not kept.
-        """
+    def run(self, bundle: Bundle, attempt: Attempt, view: View) -> Filtered:
+        """See :meth:`Deduplication.run`."""
+        interval, records = bundle.interval.id, bundle.records
         found = self._filters.get(interval)
         if found is None:
-            budget = self._bytes_max // max(1, intervals)
+            budget = self._bytes_max // max(1, attempt.intervals)
             found = _IntervalFilter(RotatingFilter(self._span_us, budget))
             self._filters[interval] = found
         made = Filtered(records)
+        low_watermark_us = attempt.clocks[100]
         if records.ids is not None and len(records.cuts) > 1:
             # Not by this epoch's low watermark: its rows are there still, for another attempt too.
-            found.ids.expire(collected_us)
+            found.ids.expire(attempt.collected_us)
             found.catch_up(view)
             self._filter(made, found.ids, view, low_watermark_us)
-        _collect(made, view, low_watermark_us)
+        kept_until_us = bundle.position.report.ids_us
+        if kept_until_us <= low_watermark_us:
+            _collect(made, view, low_watermark_us)
+        else:
+            made.expires_us = min(made.expires_us, kept_until_us)
         return made
 
     def forget(self, interval: int) -> None:

@@ -10,9 +10,8 @@ Streaming Engine, GetWork/GetData/CommitWork; docs/architecture.md, "The commit 
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -20,18 +19,21 @@ from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.errors import DamagedCache, DamagedStore, StoreError
 from millrace.model.guarantees import WEAK
 from millrace.store import (
+    NOTHING,
     Cache,
     Caches,
     Commit,
     HardState,
     Repair,
+    Standing,
     View,
     bring,
     chain_of,
 )
+from millrace.watermark.report import Report
 from millrace.windmill.bundle import Attempt, Bundle
 from millrace.windmill.columnar import machine_for
-from millrace.windmill.deduplication import Deduplicator
+from millrace.windmill.deduplication import deduplication_of
 from millrace.windmill.fence import Fence
 from millrace.windmill.machine import Effects
 from millrace.windmill.replay import Result, footing, holds_productions, replay
@@ -60,9 +62,7 @@ class Worker:
         self._machines = {
             spec.name: machine_for(topology, spec, router) for spec in topology.computations
         }
-        self._deduplicators = {
-            spec.name: Deduplicator(spec) for spec in topology.computations if spec.slacks
-        }
+        self._deduplicators = {spec.name: deduplication_of(spec) for spec in topology.computations}
         # Commits that caches have yet to take, see _commit. To read one back costs a request, where
         # the log is an object store.
         self._pending: dict[tuple[str, int], Commit] = {}
@@ -91,11 +91,13 @@ class Worker:
         for bundle in bundles:
             interval, position = bundle.interval.id, bundle.position
             number = position.number + 1
-            committed = self._committed(name, interval, number)
+            # In this order: if the cache has what another attempt committed, so has the log.
+            standing = self._caches.open(name, interval).standing
+            committed = log.read(name, interval, number)
             if committed is not None and holds_productions(log, committed, attempt):
                 results[interval] = replay(committed, attempt, Productions())
                 continue
-            effects, repair = self._execute(spec, bundle, attempt, fence)
+            effects, repair = self._execute(spec, bundle, attempt, fence, standing)
             if committed is not None:
                 results[interval] = replay(committed, attempt, effects.productions)
                 continue
@@ -126,58 +128,52 @@ class Worker:
         return [results[bundle.interval.id] for bundle in bundles]
 
     def _execute(
-        self, spec: ComputationSpec, bundle: Bundle, attempt: Attempt, fence: Fence
+        self,
+        spec: ComputationSpec,
+        bundle: Bundle,
+        attempt: Attempt,
+        fence: Fence,
+        standing: Standing,
     ) -> tuple[Effects, Repair]:
         """GetData and user code for one bundle; once more if its cache turns out damaged."""
-        number, report = bundle.position.number, bundle.position.report
-        clocks, wall_us = attempt.clocks, attempt.wall_time_us
-        work = Work(
-            number + 1, attempt.epoch, bundle.records, attempt.delivered_us, clocks[100], wall_us,
-            wall_us,
-            shown_us=attempt.shown_us,
-            percentiles={
-                # A timer whose percentile nobody declares any more waits for the low watermark.
-                p: clocks.get(p, clocks[100])
-                for p in {*spec.percentiles, *clocks, *(p for p, _ in report.percentile_timers)}
-                if p != 100
-            },
-            percentiles_before=attempt.delivered,
-            report=report,
-        )  # fmt: skip
+        number = bundle.position.number
         interval = bundle.interval.id
         cache = self._caches.open(spec.name, interval)
         try:
-            repair = self._get_data(cache, spec, bundle, fence)
+            repair = NOTHING
+            if (standing.position, standing.chain) != (number, bundle.position.chain):
+                repair = self._get_data(cache, spec, bundle, fence)
             with cache.view(at=number) as view:
-                return self._run_user_code(work, view, spec, interval, attempt), repair
+                return self._run_user_code(spec, bundle, attempt, view), repair
         except DamagedCache as damage:
             _log.warning("%s", damage)
-            if spec.name in self._deduplicators:
-                self._deduplicators[spec.name].forget(interval)
+            self._deduplicators[spec.name].forget(interval)
         repair = self._get_data(cache, spec, bundle, fence)
         with cache.view(at=number) as view:
-            effects = self._run_user_code(work, view, spec, interval, attempt)
+            effects = self._run_user_code(spec, bundle, attempt, view)
             return effects, replace(repair, damaged=repair.damaged + 1)
 
     def _run_user_code(
-        self, work: Work, view: View, spec: ComputationSpec, interval: int, attempt: Attempt
+        self, spec: ComputationSpec, bundle: Bundle, attempt: Attempt, view: View
     ) -> Effects:
         """Run the machine, over the records that were not delivered before."""
-        machine, deduplicator = self._machines[spec.name], self._deduplicators.get(spec.name)
-        if deduplicator is None:
-            return machine.run(work, view)
-        filtered = deduplicator.run(
-            interval,
-            attempt.intervals,
-            work.records,
-            view,
-            attempt.collected_us,
-            work.low_watermark_us,
+        report, clocks = bundle.position.report, attempt.clocks
+        filtered = self._deduplicators[spec.name].run(bundle, attempt, view)
+        work = Work(
+            bundle.position.number + 1,
+            attempt.epoch,
+            filtered.records,
+            attempt.delivered_us,
+            clocks[100],
+            attempt.wall_time_us,
+            attempt.wall_time_us,
+            attempt.shown_us,
+            _percentiles(spec, clocks, report),
+            attempt.delivered,
+            report,
         )
-        effects = machine.run(dataclasses.replace(work, records=filtered.records), view)
-        effects.mutations.update(filtered.mutations)
-        effects.counters.duplicates_filtered = filtered.duplicates
-        effects.report = replace(effects.report, ids_us=filtered.expires_us)
+        effects = self._machines[spec.name].run(work, view)
+        filtered.complete(effects)
         return effects
 
     def _get_data(
@@ -204,14 +200,6 @@ class Worker:
             # Its cache is a commit behind, see _commit; another process made it.
             repair = replace(repair, deltas_applied=repair.deltas_applied - 1)
         return repair
-
-    def _committed(self, computation: str, interval: int, number: int) -> Commit | None:
-        """Return what an earlier attempt committed as ``number``."""
-        commit = self.state.commits.read(computation, interval, number)
-        if commit is None and self._caches.open(computation, interval).position >= number:
-            # Either another attempt has committed it meanwhile, or the cache is of another history.
-            commit = self.state.commits.read(computation, interval, number)
-        return commit
 
     def _commit(
         self,
@@ -258,3 +246,12 @@ class Worker:
             self._caches.open(commit.computation, commit.interval).apply(commit)
         except StoreError as problem:
             _log.warning("the cache is brought forward later: %s", problem)
+
+
+def _percentiles(
+    spec: ComputationSpec, clocks: Mapping[int, int], report: Report
+) -> dict[int, int]:
+    """Return the low watermarks of the percentiles that something waits for, or may."""
+    waiting = (p for p, _ in report.percentile_timers)
+    # A timer whose percentile nobody declares any more waits for the low watermark.
+    return {p: clocks.get(p, clocks[100]) for p in {*spec.percentiles, *clocks, *waiting} - {100}}

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from millrace.store.disk import AnyPath
+
 #: Asks for leave to do what the words say; returns an errno to fail with, 0 to go on.
 Ask = Callable[[str, Path], int]
 
@@ -70,8 +72,9 @@ class SimulatedDisk:
 
     # -- the system calls --------------------------------------------------------------------------
 
-    def open(self, path: Path, flags: int, mode: int = 0o777, /) -> int:
+    def open(self, path: AnyPath, flags: int, mode: int = 0o777, /) -> int:
         """As :func:`os.open`."""
+        path = Path(path)
         if flags & os.O_CREAT:
             self._leave("create", path)
             directory, name = self._parent(path)
@@ -130,13 +133,15 @@ class SimulatedDisk:
         """As :func:`os.fstat`."""
         return _stat(self._opened(fd)[0])
 
-    def stat(self, path: Path, /) -> os.stat_result:
+    def stat(self, path: AnyPath, /) -> os.stat_result:
         """As :func:`os.stat`."""
+        path = Path(path)
         self._leave("stat", path)
         return _stat(self._node(path))
 
-    def link(self, source: Path, target: Path, /) -> None:
+    def link(self, source: AnyPath, target: AnyPath, /) -> None:
         """As :func:`os.link`; its reply may be lost, as over NFS."""
+        source, target = Path(source), Path(target)
         refused = self._ask("link", target)
         if refused > 0:
             raise _error(refused, target)
@@ -148,8 +153,9 @@ class SimulatedDisk:
         if refused == LOST_REPLY:
             raise _error(errno.EEXIST, target)
 
-    def unlink(self, path: Path, /) -> None:
+    def unlink(self, path: AnyPath, /) -> None:
         """As :func:`os.unlink`."""
+        path = Path(path)
         self._leave("unlink", path)
         directory, name = self._parent(path)
         if name not in directory.names:
@@ -158,16 +164,18 @@ class SimulatedDisk:
         if isinstance(removed, _File):
             self.removed.setdefault(path, removed.data)
 
-    def mkdir(self, path: Path, /) -> None:
+    def mkdir(self, path: AnyPath, /) -> None:
         """As :func:`os.mkdir`."""
+        path = Path(path)
         self._leave("mkdir", path)
         directory, name = self._parent(path)
         if name in directory.names:
             raise _error(errno.EEXIST, path)
         directory.names[name] = _Directory(self._inode())
 
-    def listdir(self, path: Path, /) -> list[str]:
+    def listdir(self, path: AnyPath, /) -> list[str]:
         """As :func:`os.listdir`, newest first: no caller may rely on an order."""
+        path = Path(path)
         self._leave("list", path)
         node = self._node(path)
         if isinstance(node, _File):
