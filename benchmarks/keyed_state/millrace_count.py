@@ -8,9 +8,6 @@ import millrace as mr
 from benchmarks.keyed_state.job import Job, Outcome
 from benchmarks.keyed_state.workload import SCHEMA_DDL, Totals
 from benchmarks.spark_session import BatchLog, build_session, read_batches
-from millrace.store import HardState, MemoryCaches, bring, open_location
-from millrace.windmill.manifest import Completion, decode_entry
-from millrace.windmill.rows import VALUES, after
 
 
 class Event(msgspec.Struct):
@@ -50,28 +47,11 @@ def run(job: Job) -> Outcome:
     batches = log.wait_for(job.workload.batches)[job.workload.warmup_batches :]
     spark.stop()
     marks_s = [batch.started_s for batch in batches] + [batches[-1].ended_s]
-    return Outcome(marks_s, _read_totals(open_location(checkpoint)))
+    return Outcome(marks_s, _read_totals(checkpoint))
 
 
-def _read_totals(state: HardState) -> Totals:
-    """Rebuild every interval from log and snapshots; neither LMDB nor the run is asked."""
-    totals = Totals(0, 0, 0)
-    for interval, number in _last_completion(state).numbers["RunningCount"].items():
-        cache = MemoryCaches().open("RunningCount", interval)
-        bring(cache, state, "RunningCount", interval, number)
-        with cache.view() as view:
-            rows = view.scan(VALUES, after(VALUES))
-            counts = [msgspec.msgpack.decode(value, type=int) for _, value in rows]
-        squares = sum(count**2 for count in counts)
-        totals += Totals(len(counts), sum(counts), squares)
-    return totals
-
-
-def _last_completion(state: HardState) -> Completion:
-    for number in range(state.epochs.last(), 0, -1):
-        stored = state.epochs.read(number)
-        assert stored is not None
-        entry = decode_entry(stored)
-        if isinstance(entry, Completion):
-            return entry
-    raise LookupError("the checkpoint has no completed epoch")
+def _read_totals(checkpoint: str) -> Totals:
+    """Add up the counts in log and snapshots; neither LMDB nor the run is asked."""
+    kept = mr.open_checkpoint(checkpoint)["RunningCount"].scan()
+    counts = [one.cells["count"] for one in kept]
+    return Totals(len(counts), sum(counts), sum(count**2 for count in counts))

@@ -16,6 +16,7 @@ from millrace.inspect.overview import (
 from millrace.inspect.pending import DeliveredIds, PendingChunk, PendingHold, PendingTimer
 from millrace.inspect.values import Encoded
 from millrace.inspect.watermark import Explanation, Hop, Pin, explain_watermark
+from millrace.inspect.windows import WindowState
 
 __all__ = [
     "Cell",
@@ -34,6 +35,7 @@ __all__ = [
     "PendingTimer",
     "Pin",
     "StreamOverview",
+    "WindowState",
     "explain_watermark",
     "open_checkpoint",
     "overview_of_run",

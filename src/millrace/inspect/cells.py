@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from millrace.compile.schemas import Schema
-from millrace.inspect.values import reader
+from millrace.inspect.windows import cell_reader
 from millrace.model.keys import decode_key
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
 from millrace.windmill import rows
@@ -51,7 +51,7 @@ class Cells:
         self._scalars = [
             name for _, name in sorted(self._names.items()) if self.by_name[name].kind in _SCALAR
         ]
-        self._readers = {name: reader(cell.format) for name, cell in self.by_name.items()}
+        self._readers = {name: cell_reader(cell.format) for name, cell in self.by_name.items()}
 
     def empty(self) -> dict[str, Any]:
         """Return what a key has of which nothing is kept."""

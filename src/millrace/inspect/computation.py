@@ -14,6 +14,7 @@ from millrace.inspect import pending
 from millrace.inspect.cells import Cell, Cells
 from millrace.inspect.overview import ComputationOverview, some_time
 from millrace.inspect.pending import DeliveredIds, PendingChunk, PendingHold, PendingTimer
+from millrace.inspect.windows import WindowState
 from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.store import View
 from millrace.watermark.report import NOTHING_PENDING, Report
@@ -148,6 +149,19 @@ class ComputationInspection:
                         hash=int.from_bytes(key_row[: rows.HASH_BYTES]),
                         cells=self._cells.read(stored),
                     )
+
+    def windows(self) -> Iterator[tuple[Any, WindowState]]:
+        """Yield the key and the state of every window of a grouping that is kept key by key.
+
+        Of one that is kept as columns there are :meth:`chunks`.
+
+        Raises:
+            NotKept: As :meth:`get`.
+        """
+        for found in self.scan():
+            for cell in found.cells.values():
+                kept = cell.values() if isinstance(cell, dict) else [cell]
+                yield from ((found.key, one) for one in kept if isinstance(one, WindowState))
 
     def timers(self, key: Any = ...) -> Iterator[PendingTimer]:
         """Yield pending timers: of a key by domain and tag; of all, in each interval, as they fire.

@@ -52,16 +52,16 @@ def reader(schema: Schema) -> Callable[[bytes], Any]:
     coder = schema["coder"]
     if coder == "bytes":
         return bytes
-    if coder not in ("msgpack", "json") or "type" not in schema:
+    plain = plain_reader(schema)
+    if plain is None:
         return lambda data: Encoded(coder, data)
-    values = _Values(schema.get("types", {}))
     decode: Callable[[bytes], Any] = (
         msgspec.msgpack.Decoder().decode if coder == "msgpack" else msgspec.json.Decoder().decode
     )
 
     def read(data: bytes) -> Any:
         try:
-            return values.of(schema["type"], decode(data))
+            return plain(decode(data))
         except (msgspec.MsgspecError, AttributeError, LookupError, TypeError, ValueError) as wrong:
             raise DamagedStore(
                 f"these bytes are not of the format that the checkpoint says: {data[:40]!r} "
@@ -69,6 +69,14 @@ def reader(schema: Schema) -> Callable[[bytes], Any]:
             ) from wrong
 
     return read
+
+
+def plain_reader(schema: Schema) -> Callable[[Any], Any] | None:
+    """Return what makes values of what msgpack or JSON has for them; None if neither does."""
+    if schema["coder"] not in ("msgpack", "json") or "type" not in schema:
+        return None
+    values = _Values(schema.get("types", {}))
+    return lambda data: values.of(schema["type"], data)
 
 
 #: Types that msgpack or JSON carries as text or as numbers.

@@ -1,12 +1,20 @@
 """A checkpoint read without its pipeline: cells by name, timers, holds, chunks, ids."""
 
+import pickle
 from typing import Any
 
 import msgspec
 import pytest
 
 import millrace as mr
-from millrace.inspect import Checkpoint, DeliveredIds, PendingHold, PendingTimer, overview_of_run
+from millrace.inspect import (
+    Checkpoint,
+    DeliveredIds,
+    Encoded,
+    PendingHold,
+    PendingTimer,
+    overview_of_run,
+)
 from millrace.model.errors import CoderError, NotKept, PipelineError
 from millrace.windmill.manifest import Completion, decode_entry
 
@@ -40,6 +48,24 @@ class Visitor(mr.Computation):
 
     def process_timer(self, timer):
         self.hold(None)
+
+
+class Longest(mr.CombineFn):
+    """Keeps something that only pickle can carry."""
+
+    accumulator = mr.PickleCoder()
+
+    def create(self):
+        return []
+
+    def add(self, accumulator, value):
+        return [*accumulator, value]
+
+    def merge(self, accumulators):
+        return [each for one in accumulators for each in one]
+
+    def extract(self, accumulator):
+        return max(accumulator)
 
 
 class Nothing(mr.Computation):
@@ -160,6 +186,44 @@ def test_windows_kept_as_columns_are_pending_chunks():
         assert found.next_timer == 100
         h.advance_watermark("events", 100)
         assert [chunk.at for chunk in opened(h)["sums"].chunks()] == [200]
+
+
+def test_windows_kept_key_by_key_are_told_with_what_is_in_them():
+    p = mr.Pipeline("p")
+    keyed = p.inject("events", format=dict).key_by("user")
+    keyed.window(mr.FixedWindows(100), trigger=mr.Repeat(mr.AfterCount(2))).sum("n").to("sums")
+    keyed.window(mr.Sessions(50)).aggregate(Longest(), "n").to("longest")
+    keyed.window(trigger=mr.Repeat(mr.AfterCount(2))).group("n").to("ever")
+    with mr.testing.Harness(p) as h:
+        values = [("ann", 3, 5), ("ann", 4, 15), ("ann", 5, 150), ("bob", 6, 150)]
+        h.inject("events", [({"user": user, "n": n}, at) for user, n, at in values])
+        checkpoint = opened(h)
+        found = {
+            name: sorted(
+                (key, one.start, one.end, one.size, one.pending, one.panes, one.accumulator)
+                for key, one in checkpoint[name].windows()
+            )
+            for name in ("sums", "ever")
+        }
+        sessions = {
+            (key, one.start, one.end, one.accumulator)
+            for key, one in checkpoint["longest"].windows()
+        }
+
+    assert found["sums"] == [
+        ("ann", 0, 100, 2, 0, 1, 7),
+        ("ann", 100, 200, 1, 1, 0, 5),
+        ("bob", 100, 200, 1, 1, 0, 6),
+    ]
+    assert found["ever"] == [
+        ("ann", None, None, 3, 1, 1, [3, 4, 5]),
+        ("bob", None, None, 1, 1, 0, [6]),
+    ]
+    assert sessions == {
+        ("ann", 5, 65, Encoded("pickle", pickle.dumps([3, 4], protocol=5))),
+        ("ann", 150, 200, Encoded("pickle", pickle.dumps([5], protocol=5))),
+        ("bob", 150, 200, Encoded("pickle", pickle.dumps([6], protocol=5))),
+    }
 
 
 def test_delivered_ids_are_counted_by_when_they_are_forgotten():
