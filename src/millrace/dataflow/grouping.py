@@ -323,7 +323,7 @@ class GroupByKeyAndWindow(Computation):
                 row.timers.remove(due)
                 fire = self._tree.on_timer(self, row, due)
                 if fire is not None:
-                    self._fire(row, fire)
+                    self._fire(row, fire, over=self._is_over(row))
             if clock == _WATERMARK and self._expiry_us(row) <= timer.at:
                 self._collect(address, row)
             else:
@@ -336,6 +336,10 @@ class GroupByKeyAndWindow(Computation):
         """Return the window of the current key whose timer has a tag; None if it is gone."""
         row = self.windows.get(_address(tag))
         return None if row is None else row.window
+
+    def _is_over(self, row: WindowRow) -> bool:
+        """Return whether a window takes no elements of a later bundle."""
+        return self.low_watermark >= self._expiry_us(row)
 
     def _expiry_us(self, row: WindowRow) -> int:
         end = row.window.end
@@ -387,7 +391,7 @@ class GroupByKeyAndWindow(Computation):
     def _collect(self, address: Address, row: WindowRow) -> None:
         """Forget a window that takes no more elements, having emitted what is pending."""
         if row.pending and 0 not in row.finished:
-            self._fire(row, _EXPIRED)
+            self._fire(row, _EXPIRED, over=True)
         if row.armed:
             self._disarm(address, row)
         del self.windows[address]
@@ -397,22 +401,28 @@ class GroupByKeyAndWindow(Computation):
 
     # -- panes -------------------------------------------------------------------------------------
 
-    def _fire(self, row: WindowRow, fire: Fire) -> None:
-        """Emit a pane, unless nothing has come since the last."""
+    def _fire(self, row: WindowRow, fire: Fire, *, over: bool = False) -> None:
+        """Emit a pane, unless nothing has come since the last.
+
+        Args:
+            row: Of the window.
+            fire: Why.
+            over: Whether the window takes no more elements. While elements come it may: until its
+                timer collects it, a session that has expired goes on with those that touch it.
+        """
         finished = 0 in row.finished
         if row.pending:
-            self._emit(row, fire, finished)
+            self._emit(row, fire, is_last=finished or over)
         if finished:
             row.accumulator, row.size = self.combine.create(), 0
 
-    def _emit(self, row: WindowRow, fire: Fire, finished: bool) -> None:
+    def _emit(self, row: WindowRow, fire: Fire, *, is_last: bool) -> None:
         low_watermark_us, window = self.low_watermark, row.window
         if low_watermark_us < end_us(window):
             timing = Timing.EARLY
         else:
             timing = Timing.LATE if row.on_time or row.late else Timing.ON_TIME
             row.on_time = True
-        is_last = finished or low_watermark_us >= self._expiry_us(row)
         pane = Pane(
             window,
             row.panes,
