@@ -11,14 +11,13 @@ from __future__ import annotations
 import argparse
 import struct
 import time
-from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 import millrace as mr
 from millrace.model.coder import MsgpackCoder
-from millrace.plane.formats import Columns
+from millrace.plane.formats import SinkColumns
 from millrace.spark.binding import Binding
 
 
@@ -30,25 +29,14 @@ class Row(msgspec.Struct):
     ratio: float
 
 
-class Partitions:
-    """Stands for Spark's DataFrame."""
-
-    def __init__(self, batches: list[pa.RecordBatch]) -> None:
-        self._batches = batches
-
-    def mapInArrow(self, task: Any, ddl: str) -> Partitions:
-        """Take the copying function."""
-        self._task = task
-        return self
-
-    def collect(self) -> list[dict[str, Any]]:
-        """Run it over each partition."""
-        return [
-            report
-            for batch in self._batches
-            for made in self._task(iter([batch]))
-            for report in made.to_pylist()
-        ]
+def written(sink: mr.PostgreSQL, batches: list[pa.RecordBatch], epoch: int) -> list[bytes]:
+    """Write each batch as a task of its own does, one after the other; return the receipts."""
+    receipts = []
+    for task, batch in enumerate(batches):
+        writing = sink.for_tasks().begin(epoch, task)
+        writing.write(batch)
+        receipts.append(writing.close())
+    return receipts
 
 
 def main() -> None:
@@ -58,7 +46,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=5)
     options = parser.parse_args()
-    columns, coder = Columns(Row, MsgpackCoder(Row)), MsgpackCoder(Row)
+    columns, coder = SinkColumns(Row, MsgpackCoder(Row)), MsgpackCoder(Row)
     size = options.rows // options.partitions
     batches = [
         pa.RecordBatch.from_struct_array(
@@ -66,7 +54,7 @@ def main() -> None:
                 [coder.encode(Row(f"name {start + n}", n, n / 7)) for n in range(size)],
                 [f"name {start + n}" for n in range(size)],
                 pa.array(range(size), pa.int64()),
-                [struct.pack(">qq", 1, start + n) for n in range(size)],
+                pa.array([struct.pack(">qq", 1, start + n) for n in range(size)], pa.binary()),
             )
         )
         for start in range(0, options.rows, size)
@@ -77,15 +65,17 @@ def main() -> None:
         owner = f"benchmark {time.time_ns()}"
         sink.bind(Binding(owner, "rows", owner, columns))
         sink.claim(1, -1)
-        taken = []
+        taken, used = [], []
         for epoch in range(options.epochs):
-            started = time.perf_counter()
-            sink(Partitions(batches), epoch)
+            started, cpu = time.perf_counter(), time.process_time()
+            sink.publish(epoch, written(sink, batches, epoch))
             taken.append(time.perf_counter() - started)
+            used.append(time.process_time() - cpu)
         best = min(taken)
         print(
             f"{'upsert' if key else 'append'}: {options.rows} rows an epoch, first "
-            f"{taken[0]:.2f} s, best {best:.2f} s, {options.rows / best:,.0f} rows/s"
+            f"{taken[0]:.2f} s, best {best:.2f} s, {options.rows / best:,.0f} rows/s, "
+            f"{min(used) / options.rows * 1e6:.2f} CPU us a row here, beside the server's"
         )
 
 

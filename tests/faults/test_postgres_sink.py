@@ -16,7 +16,8 @@ import millrace as mr
 from millrace.model.coder import MsgpackCoder
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError, ZombieWriter
 from millrace.model.pane import Pane, Paned, PanedCoder, Window
-from millrace.plane.formats import Columns
+from millrace.plane.formats import SinkColumns
+from millrace.plane.task_sinks import WriteAgain
 from millrace.spark.binding import Binding
 
 
@@ -25,8 +26,8 @@ class Total(msgspec.Struct):
     points: int
 
 
-class Frame:
-    """Stands for Spark's DataFrame: runs the copying function over each partition."""
+class Job:
+    """Stands for Spark: runs tasks that write the rows of each partition."""
 
     def __init__(self, *partitions: pa.RecordBatch, between: Any = None) -> None:
         self.partitions = partitions
@@ -34,29 +35,41 @@ class Frame:
         self.runs = 0
         self.lost: list[int] = []
 
-    def mapInArrow(self, task: Any, ddl: str) -> Frame:
-        self.task = task
-        return self
-
-    def collect(self) -> list[dict[str, Any]]:
+    def receipts(self, sink: mr.PostgreSQL, epoch: int) -> list[bytes]:
         self.runs += 1
+        writer = sink.for_tasks()
+
+        def attempt(number: int) -> bytes:
+            writing = writer.begin(epoch, number)
+            # A task has rows in as many batches as it likes.
+            for row in range(self.partitions[number].num_rows):
+                writing.write(self.partitions[number].slice(row, 1))
+            return writing.close()
+
         for lost in self.lost:
             # An attempt that copied its rows and was not heard of again.
-            list(self.task(iter([self.partitions[lost]])))
-        reports = [
-            report
-            for partition in self.partitions
-            for batch in self.task(iter([partition]))
-            for report in batch.to_pylist()
-        ]
+            attempt(lost)
+        found = [attempt(n) for n, rows in enumerate(self.partitions) if rows.num_rows]
         if self.between is not None:
             self.between, between = None, self.between
             between()
-        return reports
+        return found
 
 
-def columns_of(format: Any) -> Columns:
-    return Columns(format, format if isinstance(format, PanedCoder) else MsgpackCoder(format))
+def put(sink: mr.PostgreSQL, job: Job, epoch: int) -> None:
+    """Write an epoch as a run does."""
+    while True:
+        receipts = job.receipts(sink, epoch)
+        try:
+            if receipts:
+                sink.publish(epoch, receipts)
+        except WriteAgain:
+            continue
+        return
+
+
+def columns_of(format: Any) -> SinkColumns:
+    return SinkColumns(format, format if isinstance(format, PanedCoder) else MsgpackCoder(format))
 
 
 def rows(format: Any, *values: Any, first: int = 0) -> pa.RecordBatch:
@@ -96,13 +109,13 @@ def totals(server: Any) -> list[tuple[str, int]]:
 
 def test_an_epoch_is_appended_once_however_often_it_is_retried(postgres: Any) -> None:
     sink = bound(sink_of(postgres))
-    frame = Frame(rows(Total, Total("a", 1), Total("b", 2)), rows(Total, Total("c", 3), first=2))
-    frame.lost = [0]
-    sink(frame, 0)
-    sink(frame, 0)
+    job = Job(rows(Total, Total("a", 1), Total("b", 2)), rows(Total, Total("c", 3), first=2))
+    job.lost = [0]
+    put(sink, job, 0)
+    put(sink, job, 0)
     again = bound(sink_of(postgres), generation=2)
-    again(frame, 0)
-    again(Frame(rows(Total, Total("a", 1))), 1)
+    put(again, job, 0)
+    put(again, Job(rows(Total, Total("a", 1))), 1)
 
     assert totals(postgres) == [("a", 1), ("a", 1), ("b", 2), ("c", 3)]
     recorded = "SELECT pipeline, sink, checkpoint, generation, epoch FROM millrace_epochs"
@@ -117,15 +130,16 @@ def test_an_epoch_is_appended_once_however_often_it_is_retried(postgres: Any) ->
 
 def test_an_upsert_takes_the_record_produced_last(postgres: Any) -> None:
     sink = bound(sink_of(postgres, key="team"))
-    sink(
-        Frame(
+    put(
+        sink,
+        Job(
             rows(Total, Total("a", 7), Total("b", 5), first=10),
             rows(Total, Total("a", 9), Total("b", 1), first=2),
         ),
         0,
     )
     assert totals(postgres) == [("a", 7), ("b", 5)]
-    sink(Frame(rows(Total, Total("a", 1))), 3)
+    put(sink, Job(rows(Total, Total("a", 1))), 3)
     assert totals(postgres) == [("a", 1), ("b", 5)]
 
 
@@ -138,7 +152,7 @@ def pane(team: str, points: int, start: int = 0, *, retraction: bool = False) ->
 
 def test_a_retraction_deletes_its_row_unless_it_was_replaced(postgres: Any) -> None:
     sink = bound(sink_of(postgres, key=("team", "_window_start")), RETRACTING)
-    sink(Frame(rows(RETRACTING, pane("a", 1), pane("b", 2), pane("b", 3, start=10))), 0)
+    put(sink, Job(rows(RETRACTING, pane("a", 1), pane("b", 2), pane("b", 3, start=10))), 0)
     assert totals(postgres) == [("a", 1), ("b", 2), ("b", 3)]
     # The value of a is refined; that of b's second window goes: its records joined the first's.
     retractions = rows(
@@ -151,9 +165,9 @@ def test_a_retraction_deletes_its_row_unless_it_was_replaced(postgres: Any) -> N
         pane("c", 9),
         pane("c", 9, retraction=True),
     )
-    sink(Frame(retractions), 1)
+    put(sink, Job(retractions), 1)
     assert totals(postgres) == [("a", 4), ("b", 5)]
-    sink(Frame(rows(RETRACTING, pane("a", 4, retraction=True), first=20)), 2)
+    put(sink, Job(rows(RETRACTING, pane("a", 4, retraction=True), first=20)), 2)
     assert totals(postgres) == [("b", 5)]
 
 
@@ -163,7 +177,7 @@ def test_retractions_are_not_appended_unmarked(postgres: Any) -> None:
         bound(sink_of(postgres), RETRACTING)
     postgres.query("ALTER TABLE totals ADD _retraction boolean, ADD _window_end timestamptz")
     sink = bound(sink_of(postgres), RETRACTING)
-    sink(Frame(rows(RETRACTING, pane("a", 1), pane("a", 1, retraction=True))), 0)
+    put(sink, Job(rows(RETRACTING, pane("a", 1), pane("a", 1, retraction=True))), 0)
     assert postgres.query("SELECT points, _retraction FROM totals ORDER BY 2") == [
         (1, False),
         (1, True),
@@ -172,7 +186,7 @@ def test_retractions_are_not_appended_unmarked(postgres: Any) -> None:
 
 def test_an_epoch_without_rows_touches_nothing(postgres: Any) -> None:
     sink = bound(sink_of(postgres))
-    sink(Frame(rows(Total)), 5)
+    put(sink, Job(rows(Total)), 5)
     assert postgres.query("SELECT epoch FROM millrace_epochs") == [(-1,)]
 
 
@@ -183,14 +197,14 @@ def test_a_zombie_is_refused_before_and_after_its_rows_are_staged(postgres: Any)
     # It paused after its tasks had copied; meanwhile the newer run wrote this epoch and the next.
     def replaced() -> None:
         bound(new, generation=2)
-        new(Frame(rows(Total, Total("a", 1))), 0)
-        new(Frame(rows(Total, Total("a", 2))), 1)
+        put(new, Job(rows(Total, Total("a", 1))), 0)
+        put(new, Job(rows(Total, Total("a", 2))), 1)
 
     with pytest.raises(ZombieWriter, match=r"generation 2 of this pipeline.*generation 1"):
-        old(Frame(rows(Total, Total("a", 1)), between=replaced), 0)
+        put(old, Job(rows(Total, Total("a", 1)), between=replaced), 0)
     # Its tasks have nowhere to copy to.
     with pytest.raises(ZombieWriter, match="staging table of this run is gone"):
-        old(Frame(rows(Total, Total("a", 1))), 0)
+        put(old, Job(rows(Total, Total("a", 1))), 0)
     with pytest.raises(ZombieWriter):
         old.claim(1, 0)
     assert totals(postgres) == [("a", 2)]
@@ -206,7 +220,7 @@ def test_a_paused_copy_of_an_older_run_holds_nobody_up(postgres: Any) -> None:
     with psycopg.connect(postgres.conninfo) as paused:
         paused.execute(f"LOCK {staging} IN ROW EXCLUSIVE MODE")
         new = bound(sink_of(postgres), generation=2)
-        new(Frame(rows(Total, Total("a", 1))), 0)
+        put(new, Job(rows(Total, Total("a", 1))), 0)
     assert totals(postgres) == [("a", 1)]
     bound(sink_of(postgres), generation=3, completed=0)
     left = postgres.query("SELECT relname FROM pg_class WHERE relname LIKE 'millrace_stage%'")
@@ -217,10 +231,10 @@ def test_two_drivers_in_one_epoch_write_it_once(postgres: Any) -> None:
     """Both get the row lock one after the other, in the same epoch and of the same generation."""
     sinks = [bound(sink_of(postgres)) for _ in range(4)]
     together = threading.Barrier(4)
-    frames = [Frame(rows(Total, Total("a", 1)), between=together.wait) for _ in sinks]
+    jobs = [Job(rows(Total, Total("a", 1)), between=together.wait) for _ in sinks]
     threads = [
-        threading.Thread(target=sink, args=(frame, 0))
-        for sink, frame in zip(sinks, frames, strict=True)
+        threading.Thread(target=put, args=(sink, job, 0))
+        for sink, job in zip(sinks, jobs, strict=True)
     ]
     for thread in threads:
         thread.start()
@@ -237,9 +251,9 @@ def test_a_server_that_crashes_after_the_copy_loses_no_row(postgres: Any) -> Non
         postgres.start()
 
     # Both an unlogged table that comes back empty, and connections that are gone.
-    frame = Frame(rows(Total, Total("a", 1), Total("b", 2)), between=crash)
-    sink(frame, 0)
-    assert frame.runs == 2
+    job = Job(rows(Total, Total("a", 1), Total("b", 2)), between=crash)
+    put(sink, job, 0)
+    assert job.runs == 2
     assert totals(postgres) == [("a", 1), ("b", 2)]
 
 
@@ -247,15 +261,15 @@ def test_a_server_that_stays_away_is_told(postgres: Any) -> None:
     sink = bound(sink_of(postgres, retry="300 ms"))
     postgres.stop()
     try:
-        frame = Frame(rows(Total, Total("a", 1)))
+        job = Job(rows(Total, Total("a", 1)))
         with pytest.raises(SinkError, match=r"cannot be reached.*tried for 0.3 s.*epoch 0 is"):
-            sink(frame, 0)
-        assert frame.runs > 1
+            put(sink, job, 0)
+        assert job.runs > 1
         with pytest.raises(SinkError, match="Is the server up"):
             bound(sink_of(postgres), generation=2)
     finally:
         postgres.start()
-    sink(frame, 0)
+    put(sink, job, 0)
     assert totals(postgres) == [("a", 1)]
 
 
@@ -272,9 +286,9 @@ def test_an_answer_to_commit_that_gets_lost(postgres: Any, monkeypatch: pytest.M
         clear(connection)
 
     monkeypatch.setattr(sink._ledger, "clear", cut_off)
-    frame = Frame(rows(Total, Total("a", 1)))
-    sink(frame, 0)
-    assert frame.runs == 2
+    job = Job(rows(Total, Total("a", 1)))
+    put(sink, job, 0)
+    assert job.runs == 2
     assert totals(postgres) == [("a", 1)]
 
 
@@ -308,7 +322,7 @@ EXPECTED = (
 
 def test_types_of_a_table_that_is_made(postgres: Any) -> None:
     sink = bound(mr.PostgreSQL(postgres.conninfo, "public.things"), Everything)
-    sink(Frame(rows(Everything, EVERYTHING)), 0)
+    put(sink, Job(rows(Everything, EVERYTHING)), 0)
     names = ", ".join(f'"{field.name}"' for field in msgspec.structs.fields(Everything))
     assert postgres.query(f"SELECT {names} FROM public.things") == [EXPECTED]
     kinds = postgres.query(
@@ -333,12 +347,12 @@ def test_a_table_with_types_of_its_own(postgres: Any) -> None:
     )
     sink = bound(mr.PostgreSQL(postgres.conninfo, "shop.Über", workspace="public"), str)
     word = "6f1c2c52-9d57-4f7a-9d3b-0c6d1f5b7a10"
-    sink(Frame(rows(str, word)), 0)
+    put(sink, Job(rows(str, word)), 0)
     assert postgres.query('SELECT n, value::text, year, at IS NOT NULL FROM shop."Über"') == [
         (1, word, 1970, True)
     ]
     with pytest.raises(SinkError) as refused:
-        sink(Frame(rows(str, word, "a\nb", word)), 1)
+        put(sink, Job(rows(str, word, "a\nb", word)), 1)
     message = str(refused.value)
     assert re.search(
         r"PostgreSQL\('shop.Über'\), epoch 1: the table refuses the record of key 'key 1', "
@@ -347,7 +361,7 @@ def test_a_table_with_types_of_its_own(postgres: Any) -> None:
     )
     assert "Nothing of the epoch was written" in message
     with pytest.raises(SinkError, match="invalid byte sequence"):
-        sink(Frame(rows(str, "\x00")), 1)
+        put(sink, Job(rows(str, "\x00")), 1)
     assert postgres.query('SELECT count(*) FROM shop."Über"') == [(1,)]
 
 
@@ -355,10 +369,10 @@ def test_a_row_that_breaks_a_constraint(postgres: Any) -> None:
     postgres.query("CREATE TABLE totals (team text PRIMARY KEY, points int CHECK (points > 0))")
     sink = bound(sink_of(postgres))
     with pytest.raises(SinkError, match=r"check constraint.*Failing row contains \(b, -1\)"):
-        sink(Frame(rows(Total, Total("a", 1), Total("b", -1))), 0)
-    sink(Frame(rows(Total, Total("a", 1))), 0)
+        put(sink, Job(rows(Total, Total("a", 1), Total("b", -1))), 0)
+    put(sink, Job(rows(Total, Total("a", 1))), 0)
     with pytest.raises(SinkError, match=r"duplicate key.*already exists"):
-        sink(Frame(rows(Total, Total("a", 1))), 1)
+        put(sink, Job(rows(Total, Total("a", 1))), 1)
     assert totals(postgres) == [("a", 1)]
 
 
@@ -406,7 +420,7 @@ def test_checking_a_sink_writes_nothing(postgres: Any) -> None:
 
 def test_another_checkpoint_and_an_older_copy_of_it_are_refused(postgres: Any) -> None:
     sink = bound(sink_of(postgres))
-    sink(Frame(rows(Total, Total("a", 1))), 6)
+    put(sink, Job(rows(Total, Total("a", 1))), 6)
     with pytest.raises(CheckpointMismatch, match=r"another checkpoint.*uuid-1; this one is uuid-2"):
         bound(sink_of(postgres), owner="uuid-2")
     with pytest.raises(CheckpointMismatch, match="recorded epoch 6, but the checkpoint's last"):
@@ -417,8 +431,8 @@ def test_another_checkpoint_and_an_older_copy_of_it_are_refused(postgres: Any) -
 def test_two_streams_into_one_table(postgres: Any) -> None:
     first = bound(sink_of(postgres), stream="home")
     second = bound(sink_of(postgres), stream="away")
-    first(Frame(rows(Total, Total("a", 1))), 0)
-    second(Frame(rows(Total, Total("b", 1))), 0)
+    put(first, Job(rows(Total, Total("a", 1))), 0)
+    put(second, Job(rows(Total, Total("b", 1))), 0)
     assert totals(postgres) == [("a", 1), ("b", 1)]
     with pytest.raises(PipelineError, match="sink of two streams, 'home' and 'guests'"):
         bound(first, stream="guests")

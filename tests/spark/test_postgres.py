@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError, RunFailed
+from millrace.spark.postgres.connection import Away
+from millrace.spark.postgres.ledger import Ledger
 from millrace.windmill.epochs import Epochs
 
 
@@ -53,6 +55,20 @@ def _dies_before_completion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Epochs, "complete", dies)
 
 
+def _server_away_once(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let the server break off as an epoch's rows are merged; return whose they were."""
+    merge, away = Ledger.merge, list[str]()
+
+    def breaks_off(self: Ledger, epoch: int, staged: dict[int, int]) -> None:
+        if not away:
+            away.append(self._tables.name)
+            raise Away("the server broke off")
+        merge(self, epoch, staged)
+
+    monkeypatch.setattr(Ledger, "merge", breaks_off)
+    return away
+
+
 @pytest.mark.parametrize("single", [True, False])
 def test_append_and_upsert_are_exactly_once(
     spark: SparkSession, tools: Any, postgres: Any, monkeypatch: pytest.MonkeyPatch, single: bool
@@ -65,10 +81,12 @@ def test_append_and_upsert_are_exactly_once(
         latest = mr.PostgreSQL(conninfo, "latest", key="team")
         return [latest] if single else [latest, mr.PostgreSQL(conninfo, "history")]
 
+    again = _server_away_once(monkeypatch)
     _dies_before_completion(monkeypatch)
     run = tools.start(_pipeline(feed.stream, *sinks()))
     with pytest.raises(RunFailed, match="the driver dies"):
         tools.step(run)
+    assert again == ["latest"], "the tasks write again what the server has lost"
     written = postgres.query("SELECT team, points FROM latest ORDER BY team")
     assert written == [(f"team {n}", sum(range(n, 50, 5))) for n in range(5)]
     ((before,),) = postgres.query("SELECT max(written_at) FROM millrace_epochs")

@@ -12,6 +12,8 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
+from millrace.model.errors import SinkError
+
 
 class Receipt(msgspec.Struct, array_like=True):
     """What a task tells the driver of the rows that it has written to a sink.
@@ -23,6 +25,13 @@ class Receipt(msgspec.Struct, array_like=True):
 
     task: int
     of: bytes
+
+
+class WriteAgain(SinkError):
+    """What tasks have written cannot be published now, and may be lost: they are to write it again.
+
+    Who raises it has waited, and gives up in the end, by another error.
+    """
 
 
 class Writing(Protocol):
@@ -70,5 +79,8 @@ class TaskSink(Protocol):
         Args:
             epoch: The epoch.
             receipts: What :meth:`Writing.close` returned in the tasks that had rows, at least one.
+
+        Raises:
+            WriteAgain: The tasks are to write the epoch again.
         """
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,11 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.storagelevel import StorageLevel
 
 from millrace.plane.outcome import Messages, Outcome
+from millrace.plane.task_sinks import WriteAgain
 from millrace.spark.plan import Plan
 from millrace.windmill.manifest import Manifest
+
+_log = logging.getLogger("millrace")
 
 
 def run_job(
@@ -28,11 +32,19 @@ def run_job(
     frame = plan.frame(rows, manifest, lift=lift)
     written = plan.written
     called = {number: sink for number, sink in enumerate(sinks) if number not in written}
-    messages = Messages.of(_called(plan, frame, manifest, called) if called else frame.collect())
-    for sink, edge in written.items():
-        if edge in messages.receipts:
-            sinks[sink].publish(manifest.epoch, messages.receipts[edge])
-    return Outcome.of(messages.reports)
+    while True:
+        messages = Messages.of(
+            _called(plan, frame, manifest, called) if called else frame.collect()
+        )
+        try:
+            for sink, edge in written.items():
+                if edge in messages.receipts:
+                    sinks[sink].publish(manifest.epoch, messages.receipts[edge])
+        except WriteAgain as refused:
+            # The commits are there, so the tasks only replay them.
+            _log.warning("epoch %d is written again: %s", manifest.epoch, refused)
+            continue
+        return Outcome.of(messages.reports)
 
 
 def _called(

@@ -1,115 +1,157 @@
-"""The task side of the sink: a partition's rows go into the staging table by COPY."""
+"""The task side of the sink: the rows of a task go into the staging table by COPY."""
 
 from __future__ import annotations
 
-import io
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.csv as pc
 
 from millrace.model.errors import SinkError, ZombieWriter
 from millrace.spark.postgres.connection import Away, connect, said
-from millrace.spark.postgres.tables import ID, RETRACTED, TASK, Column
+from millrace.spark.postgres.tables import ID, RETRACTED, TASK, Column, identifier
+from millrace.spark.postgres.text import as_csv
 
 if TYPE_CHECKING:
     import psycopg
-    from psycopg import sql
 
-#: What a task tells the driver: which rows are its own, how many, and whether the server was away.
-REPORT_DDL = "task bigint, rows bigint, away string"
-_REPORT = pa.schema([("task", pa.int64()), ("rows", pa.int64()), ("away", pa.string())])
+#: Rows are kept until there are so many bytes of them: one COPY.
+_COPY_BYTES = 8 << 20
 
 
-class CopyTask:
-    """The function of the copying stage, one call a task attempt.
+class Copied(msgspec.Struct, array_like=True):
+    """What a task tells the driver.
+
+    Attributes:
+        attempt: By which its rows in the staging table are known.
+        rows: How many they are.
+        away: What was wrong, if the server was away.
+    """
+
+    attempt: int
+    rows: int
+    away: str | None
+
+
+@dataclass(frozen=True)
+class CopyWriter:
+    """What tasks write with.
+
+    Attributes:
+        sink: The sink, for messages.
+        conninfo: How to connect; without a password.
+        staging: Schema and name of the run's staging table.
+        columns: Written, in this order.
+    """
+
+    sink: str
+    conninfo: str
+    staging: tuple[str, str]
+    columns: tuple[Column, ...]
+
+    def begin(self, epoch: int, task: int) -> Copying:
+        """Return what copies the rows of an attempt at a task."""
+        return Copying(self, f"{self.sink}, epoch {epoch}")
+
+
+class Copying:
+    """Copies the rows of one attempt at a task.
 
     Every attempt marks its rows with a number of its own, so the rows of one that died, or of a
-    speculative copy, are never taken for another's. Spark says which attempt counts: the one whose
-    report reaches the driver.
+    speculative copy, are never taken for another's: the driver merges those of which it is told.
 
     Args:
-        conninfo: How to connect; without a password.
-        staging: The staging table.
-        columns: Written, in this order.
+        writer: Of the sink.
         where: The sink and the epoch, for messages.
     """
 
-    def __init__(
-        self, conninfo: str, staging: sql.Identifier, columns: Sequence[Column], where: str
-    ) -> None:
-        self.conninfo = conninfo
-        self.staging = staging
-        self.columns = tuple(columns)
-        self.where = where
+    def __init__(self, writer: CopyWriter, where: str) -> None:
+        self._writer = writer
+        self._where = where
+        self._attempt = secrets.randbits(62)
+        self._connection: psycopg.Connection[Any] | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._copied = 0
+        self._away: str | None = None
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Copy the rows and yield the report; nothing for a partition without rows."""
-        task, count = secrets.randbits(62), 0
-        connection: psycopg.Connection[Any] | None = None
-        away = None
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows; they may stay in memory for now."""
+        self._waiting.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= _COPY_BYTES:
+            self._flush()
+
+    def close(self) -> bytes:
+        """Copy what waits, and return what to tell the driver."""
         try:
-            for batch in batches:
-                if batch.num_rows == 0 or away is not None:
-                    continue
-                try:
-                    if connection is None:
-                        connection = connect(self.conninfo)
-                    self._copy(connection, task, batch)
-                    count += batch.num_rows
-                except Away as gone:
-                    # Told, not raised: on a local master Spark does not try a task again.
-                    away = str(gone)
+            self._flush()
         finally:
-            if connection is not None:
-                connection.close()
-        if count or away is not None:
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([task]), pa.array([count]), pa.array([away], pa.string())],
-                schema=_REPORT,
-            )
+            self.abort()
+        return msgspec.msgpack.encode(Copied(self._attempt, self._copied, self._away))
 
-    def _copy(self, connection: psycopg.Connection[Any], task: int, batch: pa.RecordBatch) -> None:
+    def abort(self) -> None:
+        """Leave: what was copied is never looked at, and removed with the next epoch."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _flush(self) -> None:
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        if not waiting or self._away is not None:
+            return
+        rows = pa.concat_batches(waiting)
+        try:
+            if self._connection is None:
+                self._connection = connect(self._writer.conninfo)
+            self._copy(self._connection, rows)
+            self._copied += rows.num_rows
+        except Away as gone:
+            # Told, not raised: on a local master Spark does not try a task again.
+            self._away = str(gone)
+
+    def _copy(self, connection: psycopg.Connection[Any], batch: pa.RecordBatch) -> None:
         import psycopg
 
         try:
-            self._send(connection, task, batch)
+            self._send(connection, batch)
         except psycopg.OperationalError as error:
-            raise Away(f"{self.where}: the connection broke off: {said(error)}") from None
+            raise Away(f"{self._where}: the connection broke off: {said(error)}") from None
         except psycopg.DataError as error:
-            bad = self._culprit(connection, task, batch)
+            bad = self._culprit(connection, batch)
             key, at, id = (bad.column(name)[0].as_py() for name in ("_key", "_timestamp", "_id"))
             raise SinkError(
-                f"{self.where}: the table refuses the record of key {key!r}, timestamp "
+                f"{self._where}: the table refuses the record of key {key!r}, timestamp "
                 f"{at.isoformat()}, id {id.hex()}: {said(error)} {error.diag.context or ''}\n"
                 "Nothing of the epoch was written. Mend the computation that produced it, or "
                 "change the column's type, and start again."
             ) from None
         except psycopg.errors.UndefinedTable:
             raise ZombieWriter(
-                f"zombie writer: {self.where}: the staging table of this run is gone. A newer run "
+                f"zombie writer: {self._where}: the staging table of this run is gone. A newer run "
                 "drops it when it takes over; this one must stop. Nothing was lost."
             ) from None
         except psycopg.Error as error:
             raise SinkError(
-                f"{self.where}: {said(error)} Nothing of the epoch was written."
+                f"{self._where}: {said(error)} Nothing of the epoch was written."
             ) from None
 
-    def _send(self, connection: psycopg.Connection[Any], task: int, batch: pa.RecordBatch) -> None:
+    def _send(self, connection: psycopg.Connection[Any], batch: pa.RecordBatch) -> None:
         from psycopg import sql
 
-        names = [TASK, ID, RETRACTED, *(column.name for column in self.columns)]
+        columns: Sequence[Column] = self._writer.columns
+        names = [TASK, ID, RETRACTED, *(column.name for column in columns)]
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
-            self.staging, sql.SQL(", ").join(map(sql.Identifier, names))
+            identifier(*self._writer.staging), sql.SQL(", ").join(map(sql.Identifier, names))
         )
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
-            copy.write(self._csv(task, batch))
+            copy.write(as_csv(self._attempt, batch, columns))
 
     def _culprit(
-        self, connection: psycopg.Connection[Any], task: int, batch: pa.RecordBatch
+        self, connection: psycopg.Connection[Any], batch: pa.RecordBatch
     ) -> pa.RecordBatch:
         """Return the first row that the table refuses, by halves; line numbers count line ends."""
         import psycopg
@@ -117,68 +159,9 @@ class CopyTask:
         while batch.num_rows > 1:
             half = batch.slice(0, batch.num_rows // 2)
             try:
-                self._send(connection, task, half)
+                self._send(connection, half)
             except psycopg.DataError:
                 batch = half
             else:
                 batch = batch.slice(half.num_rows)
         return batch
-
-    def _csv(self, task: int, batch: pa.RecordBatch) -> bytes:
-        arrays = [
-            pa.array([task] * batch.num_rows),
-            _text(batch.column("_id"), False),
-            _retracted(batch),
-            *(_text(batch.column(column.name), column.array) for column in self.columns),
-        ]
-        made = pa.RecordBatch.from_arrays(arrays, names=[str(n) for n in range(len(arrays))])
-        out = io.BytesIO()
-        # Texts are quoted and nulls are not, which is how PostgreSQL tells '' from NULL.
-        pc.write_csv(made, out, pc.WriteOptions(include_header=False))
-        return out.getvalue()
-
-
-def _retracted(batch: pa.RecordBatch) -> pa.Array:
-    if "_retraction" not in batch.schema.names:
-        return pa.repeat(False, batch.num_rows)
-    return batch.column("_retraction").fill_null(False)
-
-
-def _text(array: pa.Array, as_array: bool) -> pa.Array:
-    """Return a column as what Arrow writes in CSV and PostgreSQL reads."""
-    kind = array.type
-    if pa.types.is_binary(kind):
-        return _each(array, lambda data: f"\\x{data.hex()}")
-    if pa.types.is_list(kind) and as_array:
-        return _each(array, _array_literal)
-    if pa.types.is_nested(kind):
-        return _each(array, lambda value: msgspec.json.encode(value).decode())
-    return array
-
-
-def _each(array: pa.Array, write: Any) -> pa.Array:
-    return pa.array(
-        [None if value is None else write(value) for value in array.to_pylist()], pa.string()
-    )
-
-
-def _array_literal(values: list[Any]) -> str:
-    """Return a list as PostgreSQL writes arrays.
-
-    >>> print(_array_literal([1, None, "a, b"]))
-    {"1",NULL,"a, b"}
-    """
-    return "{" + ",".join(map(_element, values)) + "}"
-
-
-def _element(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    if isinstance(value, list):
-        return _array_literal(value)
-    if isinstance(value, bytes):
-        value = f"\\x{value.hex()}"
-    elif isinstance(value, dict):
-        value = msgspec.json.encode(value).decode()
-    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'

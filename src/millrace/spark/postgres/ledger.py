@@ -44,11 +44,10 @@ class Ledger:
         self._owner = owner
         self.generation = 0
 
-    def staging(self) -> sql.Identifier:
-        """Return this run's staging table."""
-        return identifier(
-            self._tables.workspace, self._tables.staging(self._owner, self.generation)
-        )
+    @property
+    def staging(self) -> tuple[str, str]:
+        """Schema and name of this run's staging table."""
+        return self._tables.workspace, self._tables.staging(self._owner, self.generation)
 
     def check_owner(self, connection: psycopg.Connection[Any]) -> None:
         """Refuse a sink that holds the output of another checkpoint.
@@ -156,7 +155,7 @@ class Ledger:
         try:
             with connection.transaction():
                 connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_WAIT}'")
-                connection.execute(sql.SQL("TRUNCATE {}").format(self.staging()))
+                connection.execute(sql.SQL("TRUNCATE {}").format(identifier(*self.staging)))
         except errors.LockNotAvailable:
             # A task attempt that was given up, or that is paused.
             return
@@ -166,7 +165,9 @@ class Ledger:
     ) -> None:
         from psycopg import sql
 
-        here = sql.SQL("FROM {} WHERE {} = ANY(%s)").format(self.staging(), sql.Identifier(TASK))
+        here = sql.SQL("FROM {} WHERE {} = ANY(%s)").format(
+            identifier(*self.staging), sql.Identifier(TASK)
+        )
         found = connection.execute(sql.SQL("SELECT count(*) ") + here, [list(staged)])
         (count,) = found.fetchone() or (0,)
         if count != sum(staged.values()):
@@ -303,7 +304,7 @@ class Ledger:
         ]
         connection.execute(
             sql.SQL("CREATE UNLOGGED TABLE IF NOT EXISTS {} ({})").format(
-                self.staging(), sql.SQL(", ").join([own, *written])
+                identifier(*self.staging), sql.SQL(", ").join([own, *written])
             )
         )
         earlier = connection.execute(

@@ -1,24 +1,29 @@
 """PostgreSQL: rows of a table, exactly once, with the epoch recorded in the same transaction.
 
-Tasks copy their rows into a staging table, side by side. Then the driver, in one transaction: locks
-the sink's row of ``millrace_epochs``, looks whether a newer run has claimed it or this epoch is
-recorded there, moves the rows of the attempts that count into the table, and records the epoch.
+Tasks copy their rows into a staging table, side by side, in the job of the epoch. Then the driver,
+in one transaction: locks the sink's row of ``millrace_epochs``, looks whether a newer run has
+claimed it or this epoch is recorded there, moves the rows of the attempts that count into the
+table, and records the epoch.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.time import SECOND, Duration, duration_us
+from millrace.plane.task_sinks import WriteAgain
 from millrace.spark.postgres.connection import Away, checked, connect, said
 from millrace.spark.postgres.ledger import Ledger
 from millrace.spark.postgres.tables import Tables
 
 if TYPE_CHECKING:
     from millrace.spark.binding import Binding
+    from millrace.spark.postgres.copying import CopyWriter
 
 #: Between attempts while the server is away, in seconds: twice as long each time.
 _PAUSE, _PAUSE_MAX = 0.1, 5.0
@@ -48,9 +53,6 @@ class PostgreSQL:
             installed.
     """
 
-    #: Tells the runner that this sink runs its DataFrame before it returns, once if all goes well.
-    single_pass = True
-
     def __init__(
         self,
         conninfo: str,
@@ -70,6 +72,8 @@ class PostgreSQL:
                 f"mr.PostgreSQL(table={table!r}): expected 'table' or 'schema.table'."
             )
         self._stream = ""
+        self._pause = _PAUSE
+        self._deadline: float | None = None
         self._tables: Tables
         self._ledger: Ledger
 
@@ -127,38 +131,42 @@ class PostgreSQL:
         """
         self._ledger.claim(generation, completed)
 
-    def __call__(self, rows: Any, epoch: int) -> None:
-        """Write the records of an epoch.
+    def for_tasks(self) -> CopyWriter:
+        """Return what tasks copy with."""
+        from millrace.spark.postgres.copying import CopyWriter
+
+        return CopyWriter(repr(self), self.conninfo, self._ledger.staging, self._tables.columns)
+
+    def publish(self, epoch: int, receipts: list[bytes]) -> None:
+        """Move the rows that tasks have copied into the table, unless the epoch is recorded.
 
         Raises:
-            SinkError: The table refuses a record, or the server was away for too long.
+            WriteAgain: The server was away, or has lost the rows.
+            SinkError: The table refuses the rows, or the server was away for too long.
             ZombieWriter: A newer run has claimed the table.
         """
-        from millrace.spark.postgres.copying import REPORT_DDL, CopyTask
+        from millrace.spark.postgres.copying import Copied
 
-        where = f"{self!r}, epoch {epoch}"
-        task: Any = CopyTask(self.conninfo, self._ledger.staging(), self._tables.columns, where)
-        deadline = time.monotonic() + self.retry_us / SECOND
-        pause = _PAUSE
-        while True:
-            reports = rows.mapInArrow(task, REPORT_DDL).collect()
-            gone = next((report["away"] for report in reports if report["away"]), None)
-            staged = {report["task"]: report["rows"] for report in reports}
-            if not staged:
-                return
+        copied = [msgspec.msgpack.decode(receipt, type=Copied) for receipt in receipts]
+        gone = next((one.away for one in copied if one.away is not None), None)
+        if gone is None:
             try:
-                if gone is None:
-                    self._ledger.merge(epoch, staged)
-                    return
+                self._ledger.merge(epoch, {one.attempt: one.rows for one in copied})
             except Away as away:
                 gone = str(away)
-            if time.monotonic() + pause > deadline:
-                raise SinkError(
-                    f"{gone} This was tried for {self.retry_us / SECOND:g} s (retry=...); "
-                    f"epoch {epoch} is written when the run is started again."
-                )
-            time.sleep(pause)
-            pause = min(2 * pause, _PAUSE_MAX)
+        if gone is None:
+            self._pause, self._deadline = _PAUSE, None
+            return
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self.retry_us / SECOND
+        if time.monotonic() + self._pause > self._deadline:
+            raise SinkError(
+                f"{gone} This was tried for {self.retry_us / SECOND:g} s (retry=...); "
+                f"epoch {epoch} is written when the run is started again."
+            )
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, _PAUSE_MAX)
+        raise WriteAgain(gone)
 
     def __repr__(self) -> str:
         return f"PostgreSQL({self.table!r})"

@@ -1,0 +1,96 @@
+"""Columns as the text that PostgreSQL's COPY reads."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from millrace.spark.postgres.tables import Column
+
+#: Byte -> its two hexadecimal digits, as one number of two bytes.
+_HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
+
+
+def as_csv(attempt: int, rows: pa.RecordBatch, columns: Sequence[Column]) -> bytes:
+    """Return rows for the staging table: the attempt, the id, whether retracted, the columns."""
+    arrays = [
+        pa.array(np.full(rows.num_rows, attempt)),
+        _text(rows.column("_id"), False),
+        _retracted(rows),
+        *(_text(rows.column(column.name), column.array) for column in columns),
+    ]
+    made = pa.RecordBatch.from_arrays(arrays, names=[str(n) for n in range(len(arrays))])
+    out = io.BytesIO()
+    # Texts are quoted and nulls are not, which is how PostgreSQL tells '' from NULL.
+    csv.write_csv(made, out, csv.WriteOptions(include_header=False))
+    return out.getvalue()
+
+
+def _retracted(batch: pa.RecordBatch) -> pa.Array:
+    if "_retraction" not in batch.schema.names:
+        return pa.repeat(False, batch.num_rows)
+    return batch.column("_retraction").fill_null(False)
+
+
+def _text(array: pa.Array, as_array: bool) -> pa.Array:
+    """Return a column as what Arrow writes in CSV and PostgreSQL reads."""
+    kind = array.type
+    if pa.types.is_binary(kind):
+        return pc.binary_join_element_wise("\\x", _hexadecimal(array), "")
+    if pa.types.is_list(kind) and as_array:
+        return _each(array, _array_literal)
+    if pa.types.is_nested(kind):
+        return _each(array, lambda value: msgspec.json.encode(value).decode())
+    return array
+
+
+def _hexadecimal(array: pa.Array) -> pa.StringArray:
+    """Return the digits of bytes.
+
+    >>> _hexadecimal(pa.array([bytes([0, 255]), None, b""])).to_pylist()
+    ['00ff', None, '']
+    """
+    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset :][: len(array) + 1]
+    data = array.buffers()[2]
+    held = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    digits = _HEX[held[offsets[0] : offsets[-1]]]
+    starts = ((offsets - offsets[0]) * 2).astype(np.int32)
+    there = None if not array.null_count else pc.is_valid(array).buffers()[1]
+    return pa.StringArray.from_buffers(
+        len(array), pa.py_buffer(starts.tobytes()), pa.py_buffer(digits.tobytes()), there
+    )
+
+
+def _each(array: pa.Array, write: Callable[[Any], str]) -> pa.Array:
+    return pa.array(
+        [None if value is None else write(value) for value in array.to_pylist()], pa.string()
+    )
+
+
+def _array_literal(values: list[Any]) -> str:
+    """Return a list as PostgreSQL writes arrays.
+
+    >>> print(_array_literal([1, None, "a, b"]))
+    {"1",NULL,"a, b"}
+    """
+    return "{" + ",".join(map(_element, values)) + "}"
+
+
+def _element(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, list):
+        return _array_literal(value)
+    if isinstance(value, bytes):
+        value = f"\\x{value.hex()}"
+    elif isinstance(value, dict):
+        value = msgspec.json.encode(value).decode()
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
