@@ -131,6 +131,18 @@ def test_many_small_batches_are_one_row_group(tmp_path: Path) -> None:
     assert pq.ParquetFile(path).read().column("value").to_pylist() == list(range(50))
 
 
+def test_dictionaries_of_what_repeats_and_not_of_ids(tmp_path: Path) -> None:
+    names = pa.array([["a", "b"]] * 3)
+    id = pa.array([b"0", b"1", b"2"])
+    file = ParquetWriter(str(tmp_path), "sink").begin(0, 0)
+    file.write(pa.RecordBatch.from_arrays([names, id], ["names", "_id"]))
+    group = pq.read_metadata(tmp_path / STAGING / file.close().decode()).row_group(0)
+
+    found = {group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)}
+    assert found["names.list.element"].has_dictionary_page
+    assert not found["_id"].has_dictionary_page
+
+
 def test_memory_is_bounded_by_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "_ROW_GROUP_BYTES", rows(1, 2).nbytes)
     file = ParquetWriter(str(tmp_path), "sink").begin(0, 0)
