@@ -11,7 +11,7 @@ import millrace as mr
 from millrace.dataflow.aggregations import Count, Max, Mean, Min, Sum
 from millrace.dataflow.columns import sessions as columns_of_sessions
 from millrace.dataflow.columns import windows as columns_of_windows
-from millrace.dataflow.grouping_operator import GroupingOperator
+from millrace.dataflow.grouping import GroupingOperator
 
 windows = st.sampled_from(
     [

@@ -21,7 +21,7 @@ from millrace.dataflow.aggregations import (
     Top,
     Variance,
 )
-from millrace.dataflow.grouping_operator import GroupingOperator
+from millrace.dataflow.grouping import GroupingOperator
 
 
 class Extent(mr.VectorFold):

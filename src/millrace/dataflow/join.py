@@ -13,8 +13,7 @@ from typing import Any
 
 from millrace.dataflow.aggregations.combine_fn import CombineFn, without
 from millrace.dataflow.formats import plain_format
-from millrace.dataflow.grouping import GroupByKeyAndWindow
-from millrace.dataflow.grouping_operator import GroupingOperator
+from millrace.dataflow.grouping import GroupByKeyAndWindow, GroupingOperator
 from millrace.dataflow.strategy import Windowing
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError

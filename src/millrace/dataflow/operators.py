@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from millrace.dataflow.fanout import CombineByPart, PartOperator
-from millrace.dataflow.grouping import GroupByKeyAndWindow
-from millrace.dataflow.grouping_operator import GroupingOperator
+from millrace.dataflow.grouping import GroupByKeyAndWindow, GroupingOperator
 from millrace.dataflow.join import JoinByKeyAndWindow, JoinOperator
 from millrace.dataflow.operator import Operator
 from millrace.model.computation import Computation

@@ -19,7 +19,7 @@ from millrace.model.coder import Coder
 from millrace.model.pane import PanedCoder
 
 if TYPE_CHECKING:
-    from millrace.dataflow.grouping import GroupByKeyAndWindow
+    from millrace.dataflow.grouping.computation import GroupByKeyAndWindow
 
 
 def columns_of(

@@ -19,7 +19,7 @@ from millrace.model.pane import PanedCoder
 from millrace.model.record import LOW_WATERMARK, WALL_TIME
 
 if TYPE_CHECKING:
-    from millrace.dataflow.grouping import GroupByKeyAndWindow
+    from millrace.dataflow.grouping.computation import GroupByKeyAndWindow
 
 
 def lift_of(grouping: GroupByKeyAndWindow, coder: Coder) -> Lift | str:

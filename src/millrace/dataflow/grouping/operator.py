@@ -7,7 +7,7 @@ from typing import Any
 
 from millrace.dataflow.aggregations import Recomputed
 from millrace.dataflow.columns import columns_of
-from millrace.dataflow.grouping import GroupByKeyAndWindow
+from millrace.dataflow.grouping.computation import GroupByKeyAndWindow
 from millrace.dataflow.lifting import Lift, lift_of
 from millrace.dataflow.operator import Operator
 from millrace.dataflow.strategy import AccumulationMode, OutputTime

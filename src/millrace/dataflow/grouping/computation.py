@@ -1,0 +1,273 @@
+"""GroupByKeyAndWindow: the one computation that windows, triggers and aggregations compile to.
+
+It is user space: state cells and timers, nothing else. The patent's five parts are here: elements'
+timestamps are dropped for windows; the key is the computation's; windows of the key merge; values
+are folded by window; panes leave with timestamps of their windows.
+
+Source: Dataflow patent, "GroupByKeyAndWindow", FIG. 5; "Triggers API 400".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from millrace.dataflow.blame import blame
+from millrace.dataflow.grouping.timers import (
+    WATERMARK,
+    Address,
+    WindowTimers,
+    address_of,
+    due_timer,
+)
+from millrace.dataflow.merging import Active
+from millrace.dataflow.partial import Partial
+from millrace.dataflow.triggers.context import FireMode
+from millrace.dataflow.triggers.tree import Fire
+from millrace.dataflow.window_row import WindowRow
+from millrace.dataflow.windows.window_fn import end_us
+from millrace.model.pane import Window
+from millrace.model.record import Record, Timer
+
+#: A window's row, and the rows that have just merged into it.
+_Found = tuple[Address, WindowRow, Sequence[WindowRow]]
+
+_EXPIRED = Fire(FireMode.DEFAULT, "end of allowed lateness")
+
+
+class GroupByKeyAndWindow(WindowTimers):
+    """Folds the values of each key and window, and emits panes.
+
+    Args:
+        inputs: Input stream -> key extractor.
+        windowing: Where, when and how.
+        combine: What.
+        value: The value to aggregate: a column name, a function of the element, or None: itself.
+        output: Output stream.
+        format: Its record format; by default as the aggregation says.
+
+    Counters of its own: ``dropped_late`` (elements whose window had expired),
+    ``dropped_after_finish`` (elements whose window's trigger was done), ``lifted`` (elements that
+    senders had combined).
+    """
+
+    def renamed(self, output: str, format: Any) -> GroupByKeyAndWindow:
+        """Return the same with another name for its output, and a format unless that is Any."""
+        return GroupByKeyAndWindow(
+            self.inputs, self.windowing, self.combine, self.value, output, format
+        )
+
+    # -- elements ----------------------------------------------------------------------------------
+
+    def process_record(self, record: Record) -> None:
+        """Add an element, or a partial, to its windows."""
+        if type(record.value) is Partial:
+            self._add_partial(record, record.value)
+            return
+        value = self._pick(record.value)
+        pane = record.pane
+        retraction = pane is not None and pane.retraction
+        for window in self._assign(record):
+            try:
+                found = self._row_for(window, 1)
+                if found is None:
+                    continue
+                address, row, merged = found
+                if retraction:
+                    row.accumulator = self.combine.uncombine(row.accumulator, value)
+                    row.size -= 1
+                else:
+                    row.accumulator = self.combine.add(row.accumulator, value)
+                    row.size += 1
+                size = len(_encode(value)) if self._tree.needs_bytes else 0
+                at_us = record.timestamp
+                self._added(address, row, merged, value, 1, size, at_us, at_us, at_us)
+            except Exception as error:
+                blame(error, self._whole(window))
+                raise
+
+    def _add_partial(self, record: Record, partial: Partial) -> None:
+        self.increment("lifted", partial.elements)
+        windows = self._assign(record) if partial.window is None else (partial.window,)
+        for window in windows:
+            try:
+                found = self._row_for(window, partial.elements)
+                if found is None:
+                    continue
+                address, row, merged = found
+                row.accumulator = self.combine.merge(row.accumulator, partial.accumulator)
+                row.size += partial.elements - 2 * partial.retracted
+                self._added(
+                    address, row, merged, None, partial.elements, partial.bytes, record.timestamp,
+                    partial.earliest, partial.latest,
+                )  # fmt: skip
+            except Exception as error:
+                blame(error, self._whole(window))
+                raise
+
+    def _whole(self, window: Window) -> Window:
+        """Return the window of the key that an element's window has become part of."""
+        if self._window_fn.merges:
+            for start, end, _ in self.active.get(()):
+                if window.start is not None and start <= window.start and end_us(window) <= end:
+                    return Window(start, end)
+        return window
+
+    def _row_for(self, window: Window, elements: int) -> _Found | None:
+        """Return the row that elements of a window go to; None if it takes no more."""
+        found = self._merged_in(window) if self._window_fn.merges else self._found(window)
+        if found is None:
+            self.increment("dropped_late", elements)
+        elif 0 in found[1].finished:
+            self.increment("dropped_after_finish", elements)
+            return None
+        return found
+
+    def _found(self, window: Window) -> _Found | None:
+        """Return the row of a window that never merges, made if need be; None if expired."""
+        if window.start is None:
+            address = b""
+        else:
+            if end_us(window) + self._lateness_us <= self.low_watermark:
+                return None
+            address = _pack(window.start, window.end)
+        row = self.windows.get(address)
+        if row is None:
+            row = self.windows[address] = WindowRow(window, accumulator=self.combine.create())
+        return address, row, ()
+
+    def _added(
+        self,
+        address: Address,
+        row: WindowRow,
+        merged: Sequence[WindowRow],
+        element: Any,
+        elements: int,
+        size: int,
+        timestamp_us: int,
+        earliest_us: int,
+        latest_us: int,
+    ) -> None:
+        """Take note of elements that are in the accumulator, and tell the triggers of the first."""
+        row.pending += elements
+        if self.low_watermark >= end_us(row.window):
+            row.late += elements
+        if earliest_us < row.earliest:
+            row.earliest = earliest_us
+        if latest_us > row.latest:
+            row.latest = latest_us
+        if row.primed and not self._tree.per_element:
+            # Nothing that timers and holds depend on has changed, but that something is pending.
+            if row.pending == elements or not self._at_end:
+                self._arm(address, row)
+            return
+        fire = self._tree.on_element(self, row, merged, element, timestamp_us, elements, size)
+        if fire is not None:
+            self._fire(row, fire)
+        self._arm(address, row)
+
+    # -- merging -----------------------------------------------------------------------------------
+
+    def _merged_in(self, window: Window) -> _Found | None:
+        """Return the row of the window that an element's window becomes part of.
+
+        What triggers say of that is asked with the element, which the pane must have: merge and
+        element are one step. Windows of a user's that merge besides are a step of their own.
+        """
+        active = list(self.active.get(()))
+        *besides, (whole, old) = self._merging.with_window(active, window)
+        for merge in besides:
+            address, row, merged = self._merge(active, merge.whole, merge.old)
+            fire = self._tree.on_merge(self, row, merged)
+            if fire is not None:
+                self._fire(row, fire)
+            self._arm(address, row)
+        if not old:
+            if end_us(whole) + self._lateness_us <= self.low_watermark:
+                return None
+            address = max((known.address for known in active), default=-1) + 1
+            self._activate(active, whole, address)
+            row = self.windows[address] = WindowRow(whole, accumulator=self.combine.create())
+            return address, row, ()
+        if len(old) == 1 and (old[0].start, old[0].end) == (whole.start, whole.end):
+            return old[0].address, self.windows[old[0].address], ()
+        return self._merge(active, whole, old)
+
+    def _activate(self, active: list[Active], whole: Window, address: int) -> None:
+        """Note a window among those of the key that still count."""
+        active.append(Active(whole.start or 0, end_us(whole), address))
+        active.sort()
+        self.active.set(tuple(active))
+
+    def _merge(self, active: list[Active], whole: Window, old: list[Active]) -> _Found:
+        """Make one row, under the address of the first, of those of several windows, by start."""
+        addresses = [known.address for known in old]
+        active[:] = [known for known in active if known not in old]
+        self._activate(active, whole, addresses[0])
+        rows: list[WindowRow] = [self.windows[address] for address in addresses]
+        first = rows[0]
+        row = WindowRow(
+            whole,
+            size=sum(row.size for row in rows),
+            pending=sum(row.pending for row in rows),
+            late=sum(row.late for row in rows),
+            earliest=min(row.earliest for row in rows),
+            latest=max(row.latest for row in rows),
+            panes=max(row.panes for row in rows),
+            on_time=any(row.on_time for row in rows) and self.low_watermark >= end_us(whole),
+            finished=sorted(set.intersection(*(set(row.finished) for row in rows))),
+            emitted=[emitted for row in rows for emitted in row.emitted],
+            armed=first.armed,
+            accumulator=first.accumulator,
+        )
+        for address, other in zip(addresses[1:], rows[1:], strict=True):
+            row.accumulator = self.combine.merge(row.accumulator, other.accumulator)
+            self._disarm(address, other)
+            del self.windows[address]
+        self.windows[addresses[0]] = row
+        return addresses[0], row, rows
+
+    # -- timers ------------------------------------------------------------------------------------
+
+    def process_timer(self, timer: Timer) -> None:
+        """Fire the triggers' timers that are due in a window, and collect it when it expires."""
+        address = address_of(timer.tag)
+        row = self.windows[address]
+        clock = self.number(timer.domain, timer.percentile)
+        row.armed.pop(clock, None)
+        try:
+            while row.timers and (due := due_timer(row.timers, clock, timer.at)) is not None:
+                row.timers.remove(due)
+                fire = self._tree.on_timer(self, row, due)
+                if fire is not None:
+                    self._fire(row, fire, over=self._is_over(row))
+            if clock == WATERMARK and self._expiry_us(row) <= timer.at:
+                self._collect(address, row)
+            else:
+                self._arm(address, row)
+        except Exception as error:
+            blame(error, row.window)
+            raise
+
+    def window_of(self, tag: Any) -> Window | None:
+        """Return the window of the current key whose timer has a tag; None if it is gone."""
+        row = self.windows.get(address_of(tag))
+        return None if row is None else row.window
+
+    def _collect(self, address: Address, row: WindowRow) -> None:
+        """Forget a window that takes no more elements, having emitted what is pending."""
+        if row.pending and 0 not in row.finished:
+            self._fire(row, _EXPIRED, over=True)
+        if row.armed:
+            self._disarm(address, row)
+        del self.windows[address]
+        if self._window_fn.merges:
+            left = tuple(known for known in self.active.get(()) if known.address != address)
+            self.active.set(left or None)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_pack = struct.Struct(">qq").pack

@@ -1,0 +1,123 @@
+"""What a grouping declares: what, where, when and how, and the state that follows from it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from millrace.dataflow.aggregations import CombineFn
+from millrace.dataflow.formats import field_type, picker, plain_format
+from millrace.dataflow.merging import Active, ActiveCoder, Merging
+from millrace.dataflow.strategy import AccumulationMode, OutputTime, Windowing
+from millrace.dataflow.triggers.watermark_only import runner
+from millrace.dataflow.window_row import RowCoder, WindowRow
+from millrace.dataflow.windows.window_fn import assignment
+from millrace.model.coder import Coder, coder_for
+from millrace.model.computation import Computation
+from millrace.model.derived import DerivedFormat
+from millrace.model.pane import PanedCoder
+from millrace.model.state import MapState, ValueState
+from millrace.model.stream import KeyExtractor
+from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, UNBOUNDED_PAST
+
+
+class DeclaredGrouping(Computation):
+    """What is fixed about a grouping before the first element comes.
+
+    Args:
+        inputs: Input stream -> key extractor.
+        windowing: Where, when and how.
+        combine: What.
+        value: The value to aggregate: a column name, a function of the element, or None: itself.
+        output: Output stream.
+        format: Its record format; by default as the aggregation says.
+    """
+
+    # A late pane is the answer to late records; a retraction is as old as what it takes back.
+    may_produce_late = UNBOUNDED_PAST
+
+    def __init__(
+        self,
+        inputs: Mapping[str, KeyExtractor],
+        windowing: Windowing,
+        combine: CombineFn,
+        value: str | Callable[[Any], Any] | None,
+        output: str,
+        format: Any = Any,
+    ) -> None:
+        self.inputs = inputs  # type: ignore[misc]  # of this instance
+        self.output = output
+        self.windowing = windowing
+        self.combine = combine
+        self.value = value
+        self.format = format
+        self._retracting = windowing.mode is AccumulationMode.ACCUMULATING_AND_RETRACTING
+        self._discarding = windowing.mode is AccumulationMode.DISCARDING
+        self._lateness_us = windowing.allowed_lateness_us
+        self._at_end = windowing.output_time is OutputTime.END_OF_WINDOW
+        self._window_fn = windowing.window_fn
+        self._tree = runner(windowing.trigger)
+        self.percentiles = windowing.trigger.percentiles  # type: ignore[misc]
+        self._assign = assignment(self._window_fn)
+        self._pick = picker(value)
+        self._result_coder: Coder = coder_for(Any)
+        self.outputs = {output: DerivedFormat(tuple(inputs), self._derive)}  # type: ignore[misc]
+        self.windows: MapState[WindowRow] = MapState(RowCoder(Any))
+        if self._window_fn.merges:
+            self.active: ValueState[tuple[Active, ...]] = ValueState(ActiveCoder())
+            self._merging = Merging(self._window_fn)
+
+    def kind_of(self, formats: Sequence[Any]) -> Any:
+        """Return the type of what is aggregated, for the inputs' formats."""
+        return field_type(plain_format(formats[0]), self.value)
+
+    def _derive(self, *formats: Any) -> PanedCoder:
+        """Return the output's format for the inputs'."""
+        kind = self.kind_of(formats)
+        result = self.combine.result_type(kind) if self.format is Any else self.format
+        return PanedCoder(result, retracts=self._retracting)
+
+    def typed(self, coders: Sequence[Coder], combine: CombineFn, *, ends: bool) -> Self:
+        """Return the same with state of the right types for its inputs.
+
+        Args:
+            coders: Of the inputs, in order.
+            combine: What to fold by, for what the inputs carry.
+            ends: Whether every window must end.
+        """
+        typed = copy.copy(self)
+        typed.combine = combine
+        typed._assign = assignment(self._window_fn, ends=ends)
+        kind = self.kind_of(coders)
+        typed._pick = picker(self.value, plain_format(coders[0]))
+        users = not type(self.combine).__module__.startswith("millrace.")
+        typed.windows = MapState(RowCoder(combine.accumulator_type(kind), checked=users))
+        output = typed._derive(*coders)
+        typed.outputs = {self.output: output}  # type: ignore[misc]  # of this instance
+        typed._result_coder = output.inner
+        return typed
+
+    def _is_over(self, row: WindowRow) -> bool:
+        """Return whether a window takes no elements of a later bundle."""
+        return self.low_watermark >= self._expiry_us(row)
+
+    def _expiry_us(self, row: WindowRow) -> int:
+        """Return when a window takes no more elements, and is forgotten."""
+        end = row.window.end
+        if end is None:
+            return MAX_TIMESTAMP
+        expiry_us = end + self._lateness_us
+        return expiry_us if expiry_us < MAX_TIMESTAMP else MAX_TIMESTAMP
+
+    def _timestamp_us(self, row: WindowRow) -> int:
+        """Return the event time that a pane has now."""
+        if self.windowing.output_time is OutputTime.EARLIEST:
+            return row.earliest
+        if self.windowing.output_time is OutputTime.LATEST:
+            return row.latest
+        if row.window.end is not None:
+            return row.window.end - 1
+        # The global window has no last instant: its elements', or where the low watermark stands.
+        low_watermark_us = self.low_watermark
+        return max(row.latest, low_watermark_us if low_watermark_us <= LATEST_RECORD else 0)
