@@ -57,6 +57,10 @@ def test_files(tools: Any, tmp_path: Path) -> None:
     assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 2"]
     assert run.status().low_watermark == 9 * mr.HOUR
     run.stop()
+    # What Spark saw are two files that a task had to read, and no record.
+    assert run.status().injected == {"trips": 4}
+    seen = [s.numInputRows for p in run.query.recentProgress for s in p.sources]
+    assert max(seen) == 2
     _write(folder, 9, "Soho", mode="a")
     _write(folder, 10, "Ely")
     run = start()
@@ -101,6 +105,11 @@ class Echo(mr.Computation):
 
 def test_an_injector_in_python_that_is_held_back(tools: Any, tmp_path: Path) -> None:
     there, kept = tmp_path / "there", tools.Kept()
+    attempts: dict[int, list[Any]] = {}
+
+    def injected(rows: Any, epoch: int) -> None:
+        made = [(row["_id"], row["value"]) for row in rows.toArrow().to_pylist()]
+        attempts.setdefault(epoch, []).append(sorted(made))
 
     class Flaky(type(kept)):  # type: ignore[misc]
         failures = 1
@@ -117,6 +126,7 @@ def test_an_injector_in_python_that_is_held_back(tools: Any, tmp_path: Path) -> 
         p = mr.Pipeline("numbers")
         p.inject("numbers", Numbers(str(there)), timestamp="at", skew="15 s")
         p.add(Echo)
+        p.sink("numbers", injected)
         p.sink("echoes", flaky)
         return tools.start(p)
 
@@ -134,3 +144,7 @@ def test_an_injector_in_python_that_is_held_back(tools: Any, tmp_path: Path) -> 
     assert sorted(flaky.values) == sorted([*range(100), *range(100)])
     assert run.status().low_watermark == 100 * mr.SECOND
     assert run.status().late == 0
+    # The epoch that was run again had the same records, with the same ids.
+    assert [len(made) for made in attempts.values()][:3] == [1, 2, 1]
+    assert attempts[1][0] == attempts[1][1]
+    assert len({id for made in attempts.values() for id, _ in made[-1]}) == 200

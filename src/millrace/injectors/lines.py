@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from millrace.injectors.offsets import columns
+from millrace.injectors.schema import columns
 from millrace.model.errors import RecordRejected
 from millrace.model.time import DAY, TimeUnit, in_microseconds, likelier_unit, time_unit
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from millrace.injectors.injector import Injector
+from millrace.injectors.schema import column_names
 from millrace.model.errors import PipelineError, WatermarkRegression
 
 #: Process -> [offset, the low watermark that it promises there or None].
@@ -31,12 +32,15 @@ class Piece(NamedTuple):
         between: The offsets (start, end); None if there is nothing to read.
         claim_us: What the process promises after it.
         last: Whether it is the last of its process in the epoch.
+        number: Of those of the injector that the epoch reads, from 0: with the row in it a
+            record's place in the source.
     """
 
     process: str
     between: tuple[Any, Any] | None
     claim_us: int | None
     last: bool
+    number: int = 0
 
 
 def advanced(name: str, injector: Injector, start: Offsets, held_back: Collection[str]) -> Offsets:
@@ -72,14 +76,18 @@ def advanced(name: str, injector: Injector, start: Offsets, held_back: Collectio
 
 def pieces(injector: Injector, start: Offsets, end: Offsets) -> list[Piece]:
     """Return what has to be read between two states, and what the processes then promise."""
-    found = []
+    found, number = list[Piece](), 0
     for process, (offset, claim_us) in end.items():
         begun, promised_us = start.get(process, (None, None))
         if process in start and (begun, promised_us) == (offset, claim_us):
             continue
         between = [] if begun == offset else list(injector.split(process, begun, offset))
-        found += [Piece(process, one, None, last=False) for one in between[:-1]]
-        found.append(Piece(process, between[-1] if between else None, claim_us, last=True))
+        for one in between[:-1]:
+            found.append(Piece(process, one, None, last=False, number=number))
+            number += 1
+        last = between[-1] if between else None
+        found.append(Piece(process, last, claim_us, last=True, number=number))
+        number += last is not None
     return found
 
 
@@ -99,24 +107,3 @@ def rows(injector: Injector, piece: Piece) -> Iterator[tuple[Any, ...]]:
             yield (*row, piece.process, None, False)
     if piece.last:
         yield (*[None] * width, piece.process, piece.claim_us, True)
-
-
-def columns(ddl: str) -> list[tuple[str, str]]:
-    """Return the names and types of the columns that a schema declares.
-
-    >>> columns("name string, price decimal(10, 2), `at` TIMESTAMP")
-    [('name', 'string'), ('price', 'decimal(10, 2)'), ('at', 'timestamp')]
-    """
-    found, depth, start = [], 0, 0
-    for at, character in enumerate(ddl + ","):
-        depth += (character in "(<") - (character in ")>")
-        if character == "," and depth == 0:
-            name, _, kind = ddl[start:at].strip().partition(" ")
-            found.append((name.strip("`:"), kind.strip().lower()))
-            start = at + 1
-    return found
-
-
-def column_names(ddl: str) -> list[str]:
-    """Return the names of the columns that a schema declares."""
-    return [name for name, _ in columns(ddl)]

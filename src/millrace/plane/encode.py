@@ -25,7 +25,7 @@ from millrace.windmill.record_ids import ROW_BITS
 
 @dataclass(frozen=True)
 class EncodeStage:
-    """The stage of sources whose records Python makes; a task reads one source partition.
+    """The stage of sources whose records Python makes.
 
     Attributes:
         by_time: Groupings take a key's records in order of time, as in a batch.
@@ -50,7 +50,7 @@ class _Run:
         self._task = task
         self._lifter = lifter
         self._outbox = Outbox(task)
-        self._injections: dict[str, Injection] = {}
+        self._injections: dict[tuple[str, int], Injection] = {}
         self.report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
 
     def encoded(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -61,7 +61,7 @@ class _Run:
             if not len(chosen) or source.native:
                 continue
             rows = batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))
-            if source.names_processes:
+            if "punctuation" in rows.schema.names and source.names_processes:
                 rows = self._punctuation(rows, source)
                 if not rows.num_rows:
                     continue
@@ -71,9 +71,10 @@ class _Run:
 
     def _encode(self, source: SourceColumns, rows: pa.RecordBatch) -> None:
         stream, task = source.stream, self._task
-        if stream not in self._injections:
-            partition = rows.column("sequence")[0].as_py() >> ROW_BITS
-            self._injections[stream] = Injection(
+        partition = rows.column("sequence")[0].as_py() >> ROW_BITS
+        injection = self._injections.get((stream, partition))
+        if injection is None:
+            injection = self._injections[stream, partition] = Injection(
                 task, stream, partition, self._outbox, self.report, task.event_times(stream)
             )
         struct = rows.column(f"s{source.number}")
@@ -84,7 +85,7 @@ class _Run:
             values.values[n] = struct[n].as_py()  # what a dead letter or an error shows
             # Where the time is a field as well, its format could only say that this is null.
             refused[n] = times.refusal(timestamps[n]) or reason
-        accepted = self._injections[stream].send(
+        accepted = injection.send(
             values.values,
             timestamps,
             None if source.id is None else rows.column(wire.FINGERPRINT).to_pylist(),

@@ -141,7 +141,7 @@ class Inbox:
             return
         rows = wire.where(table, chosen)
         for source in self._runtime.sources:
-            if source.names_processes:
+            if source.names_processes and f"s{source.number}" in table.column_names:
                 mine = rows.filter(rows.column(f"s{source.number}").is_valid())
                 latest_us = self._latest_us[source.stream]
                 processes.note(self._report, source.stream, mine, latest_us)
@@ -152,7 +152,8 @@ class Inbox:
             source = next(
                 source
                 for source in self._runtime.sources
-                if table.column(f"s{source.number}")[n].is_valid
+                if f"s{source.number}" in table.column_names
+                and table.column(f"s{source.number}")[n].is_valid
             )
             stream = self._topology.streams[source.stream]
             at_us = table.column("ts")[n].as_py()

@@ -75,7 +75,7 @@ class _Run:
                 yield batch.select(wire.COLUMNS)
             else:
                 records.append(batch)
-        table = pa.Table.from_batches(records) if records else _EMPTY
+        table = _together(records) if records else _EMPTY
         edges = table.column("edge").to_numpy()
         if (of_control := edges == wire.CONTROL).any():
             told += wire.where(table, of_control).column("value").to_pylist()
@@ -148,3 +148,12 @@ class _Run:
                 )
             )
         return results
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.Table:
+    """Return batches as one table; those of several sources do not have the same columns."""
+    first = batches[0].schema
+    if all(batch.schema == first for batch in batches):
+        return pa.Table.from_batches(batches)
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    return pa.concat_tables(tables, promote_options="default")

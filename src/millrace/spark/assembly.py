@@ -92,11 +92,13 @@ def start(
         spec.name: Gate(scratch / f"gate-{number}")
         for number, spec in enumerate(topology.injected())
     }
+    at_once = tasks_for(spark)
     sources = sources_of(
-        topology, lambda stream, injector: external(spark, stream, injector, gates[stream])
+        topology,
+        lambda stream, injector: external(spark, stream, injector, gates[stream], tasks=at_once),
     )
     publisher = Publisher.of(topology)
-    bounded = [source.stream.name for source in sources if not source.frame.isStreaming]
+    bounded = [source.stream.name for source in sources if not source.is_streaming]
     if bounded:
         raise PipelineError(
             f"streams {bounded} have bounded sources, and start() runs streaming ones. Read them "
@@ -104,7 +106,7 @@ def start(
         )
     if not sources:
         raise PipelineError(f"{pipeline!r} injects no stream, so it would never run.")
-    tasks = tasks_for(spark) if tasks is None else tasks
+    tasks = at_once if tasks is None else tasks
     intervals = intervals_for(tasks) if intervals is None else intervals
     if intervals < 1 or intervals & (intervals - 1):
         raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")

@@ -58,7 +58,7 @@ def run_batch(
     """
     topology = build(pipeline)
     sources = sources_of(topology, _no_injector)
-    streaming = [source.stream.name for source in sources if source.frame.isStreaming]
+    streaming = [source.stream.name for source in sources if source.is_streaming]
     if streaming:
         raise PipelineError(
             f"streams {streaming} have streaming sources, and run_batch() needs bounded ones. Read "

@@ -1,7 +1,8 @@
-"""External: an injector as a streaming source of Spark, which writes its offsets down.
+"""External: what an epoch reads of an injector, as a streaming source of Spark.
 
 ``latestOffset`` is where an injector decides how far an epoch reads, in a process beside the
-driver; the end is in Spark's offset log before any worker reads.
+driver; the end is in Spark's offset log before any worker reads. Its rows stand for pieces of that,
+which the first stage reads (:mod:`millrace.plane.reading`): no record is a row of Spark's here.
 """
 
 from __future__ import annotations
@@ -16,22 +17,29 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from millrace.injectors.injector import Injector
-from millrace.injectors.offsets import COLUMNS_DDL, Piece, advanced, pieces, rows
+from millrace.injectors.offsets import advanced, pieces
+from millrace.injectors.schema import arrow_schema
 from millrace.injectors.skew import Gate
 from millrace.model.errors import PipelineError
+from millrace.plane import reading
 from millrace.spark.pickling import pickle_by_value
 
 NAME = "millrace_injector"
 #: The option with the pickled injector, passwords and all: Spark keeps what is so named out of its
 #: plans and web page (``spark.redaction.regex``).
 _INJECTOR = "injector_secret"
+#: Partitions for each task that can run at once: where there are more pieces, some share one, since
+#: to start a task takes as long as to read thousands of records; with a few for each, a large piece
+#: does not keep one core busy while the others wait.
+_PARTITIONS_A_TASK = 4
 
 
 class _Reader(DataSourceStreamReader):
-    def __init__(self, stream: str, injector: Injector, gate: Gate) -> None:
+    def __init__(self, stream: str, injector: Injector, gate: Gate, tasks: int) -> None:
         self._stream = stream
         self._injector = injector
         self._gate = gate
+        self._tasks = tasks
 
     def initialOffset(self) -> dict[str, Any]:
         return {}
@@ -42,14 +50,18 @@ class _Reader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         found = pieces(self._injector, start, end)
         # What is only a promise needs no task of its own.
-        reading = [[piece] for piece in found if piece.between is not None]
-        promises = [piece for piece in found if piece.between is None]
-        return [InputPartition(some) for some in [*reading, promises] if some]
+        to_read = [piece for piece in found if piece.between is not None]
+        count = min(len(to_read), _PARTITIONS_A_TASK * self._tasks)
+        lots = [to_read[first::count] for first in range(count)]
+        lots.append([piece for piece in found if piece.between is None])
+        return [
+            InputPartition([reading.packed_piece(self._stream, piece) for piece in lot])
+            for lot in lots
+            if lot
+        ]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        some: list[Piece] = partition.value
-        for piece in some:
-            yield from rows(self._injector, piece)
+    def read(self, partition: InputPartition) -> Iterator[tuple[bytes]]:
+        return ((piece,) for piece in partition.value)
 
 
 class InjectorSource(DataSource):
@@ -61,26 +73,33 @@ class InjectorSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """Return the injector's columns and what tells of its processes."""
-        return f"{self._injector().schema}, {COLUMNS_DDL}"
+        """Return the columns of a row that stands for a piece."""
+        return reading.DDL
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         """Return the reader."""
-        gate = Gate(Path(self.options["gate"]))
-        return _Reader(self.options["stream"], self._injector(), gate)
-
-    def _injector(self) -> Injector:
         # Written by the driver of this very run, never read from anywhere else.
         injector: Injector = pickle.loads(base64.b64decode(self.options[_INJECTOR]))
-        return injector
+        gate = Gate(Path(self.options["gate"]))
+        return _Reader(self.options["stream"], injector, gate, int(self.options["tasks"]))
 
 
-def external(spark: SparkSession, stream: str, injector: Injector, gate: Gate) -> DataFrame:
-    """Return an injector's rows as a streaming DataFrame.
+def external(
+    spark: SparkSession, stream: str, injector: Injector, gate: Gate, *, tasks: int
+) -> DataFrame:
+    """Return what is read of an injector as a streaming DataFrame: a row a piece.
+
+    Args:
+        spark: The session.
+        stream: Name of the injected stream.
+        injector: Its injector.
+        gate: Says who is held back.
+        tasks: How many tasks can read at once.
 
     Raises:
-        PipelineError: The injector cannot be sent to workers.
+        PipelineError: The injector cannot be sent to workers, or its schema is none.
     """
+    arrow_schema(injector.schema)
     try:
         pickled = pickle_by_value(injector)
     except (TypeError, AttributeError, pickle.PicklingError) as refused:
@@ -89,6 +108,10 @@ def external(spark: SparkSession, stream: str, injector: Injector, gate: Gate) -
             f"{refused}. Open connections where they are used, and leave them out of __getstate__."
         ) from refused
     spark.dataSource.register(InjectorSource)
-    reader = spark.readStream.format(NAME).option("stream", stream)
-    reader = reader.option(_INJECTOR, base64.b64encode(pickled).decode())
-    return reader.option("gate", str(gate.path)).load()
+    options = {
+        _INJECTOR: base64.b64encode(pickled).decode(),
+        "stream": stream,
+        "gate": str(gate.path),
+        "tasks": str(tasks),
+    }
+    return spark.readStream.format(NAME).options(**options).load()

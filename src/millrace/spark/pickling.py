@@ -17,18 +17,18 @@ import cloudpickle
 import msgspec
 
 from millrace.compile.topology import Topology
+from millrace.injectors.injector import Injector
 
 _StructMeta = type(msgspec.Struct)
 _CACHE = "__msgspec_cache__"
 
 
 def pickle_topology(topology: Topology) -> bytes:
-    """Return a topology as bytes, without what only the driver uses: sources and sinks."""
+    """Return a topology as bytes, without what only the driver uses: DataFrames and sinks."""
     streams = {
-        name: dataclasses.replace(
-            spec,
-            injection=spec.injection and dataclasses.replace(spec.injection, source=None),
-        )
+        name: spec
+        if spec.injection is None or isinstance(spec.injection.source, Injector)
+        else dataclasses.replace(spec, injection=dataclasses.replace(spec.injection, source=None))
         for name, spec in topology.streams.items()
     }
     travelling = dataclasses.replace(

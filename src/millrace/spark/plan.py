@@ -18,13 +18,14 @@ from pyspark.sql import types as T
 
 from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
-from millrace.plane import wire
+from millrace.plane import packet, wire
 from millrace.plane.batch_level import BatchLevelStage
 from millrace.plane.encode import EncodeStage
 from millrace.plane.exchange import through_levels
 from millrace.plane.level import LevelStage
 from millrace.plane.lifting import LiftStage
 from millrace.plane.outlet import Outlet
+from millrace.plane.reading import ReadStage
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Stage
 from millrace.plane.task_sinks import TaskWriter
@@ -60,6 +61,8 @@ class Plan:
 
     #: Whether groupings take a key's records in order of time.
     _by_time = False
+    #: Whether rows leave a stage in packets. Spark cannot sort what is in them.
+    _packed = True
 
     def __init__(self, topology: Topology, sources: Sequence[Source], *, tasks: int) -> None:
         if tasks < 1:
@@ -105,7 +108,9 @@ class Plan:
             intervals: Computation -> number of its intervals.
         """
         frames = [
-            native_rows(source, tasks=self._tasks, intervals=intervals, several=self._several)
+            source.pieces
+            if source.pieces is not None
+            else native_rows(source, tasks=self._tasks, intervals=intervals, several=self._several)
             if source.native
             else python_rows(source)
             for source in self._sources
@@ -136,14 +141,30 @@ class Plan:
             lift: Whether there is to be a lifting stage, if it :meth:`has_lifting_stage`.
         """
         spark = _Stages(
-            self._blueprint, encode_entry(manifest), self._tasks, self._leaving, self._ordered
+            self._blueprint,
+            encode_entry(manifest),
+            self._tasks,
+            self._leaving,
+            self._ordered,
+            packed=self._packed,
         )
         frame = self._numbering.apply(rows)
-        if not self._sources[0].native:
-            frame = spark.here(frame, EncodeStage(self._by_time), _parsed(wire.DDL))
-        elif lift and self.has_lifting_stage:
-            frame = spark.here(frame, LiftStage(self._by_time), lifted_rows(frame.schema))
+        stage = self._first_stage(lift=lift)
+        if stage is not None:
+            frame = spark.here(frame, stage)
         return through_levels(spark, frame, self._topology.depth, self._level)
+
+    def _first_stage(self, *, lift: bool) -> Stage | None:
+        """Return the stage in front of the first shuffle; None if Spark does all that is to do."""
+        native = self._sources[0].native
+        stage: Stage | None = None
+        if not native:
+            stage = EncodeStage(self._by_time)
+        elif lift and self.has_lifting_stage:
+            stage = LiftStage(self._by_time)
+        if any(source.pieces is not None for source in self._sources):
+            return ReadStage(stage, keyed=native)
+        return stage
 
     @property
     def python_reasons(self) -> dict[str, str | None]:
@@ -188,7 +209,10 @@ class Plan:
     @property
     def _several(self) -> bool:
         """Whether a row of Spark's making may be for several edges."""
-        return any(source.native and len(source.stream.edges) > 1 for source in self._sources)
+        return any(
+            source.native and source.pieces is None and len(source.stream.edges) > 1
+            for source in self._sources
+        )
 
     @cached_property
     def _sinks(self) -> dict[int, tuple[Column, Column]]:
@@ -232,6 +256,7 @@ class _Stages:
         tasks: Number of tasks a level.
         out: Columns that leave the last stage.
         ordered: Makes of what was sent to the tasks what they are to read.
+        packed: Whether rows leave a stage in packets.
     """
 
     def __init__(
@@ -241,22 +266,33 @@ class _Stages:
         tasks: int,
         out: T.StructType,
         ordered: Callable[[DataFrame], DataFrame],
+        *,
+        packed: bool,
     ) -> None:
         self._blueprint = blueprint
         self._manifest = manifest
         self._tasks = tasks
         self._out = out
         self._ordered = ordered
+        self._packed = packed
 
-    def here(self, rows: DataFrame, stage: Stage, schema: Any, *, last: bool = False) -> DataFrame:
-        """Return what a stage makes of rows where they are."""
-        function: Any = OnSpark(self._blueprint, self._manifest, stage, last=last)
+    def here(self, rows: DataFrame, stage: Stage, *, last: bool = False) -> DataFrame:
+        """Return what a stage makes of rows where they are; see :meth:`across`."""
+        packed = self._packed and not last
+        if last:
+            schema: Any = self._out
+        elif packed:
+            schema = _parsed(packet.DDL)
+        else:
+            lifting = isinstance(stage, LiftStage)
+            schema = lifted_rows(rows.schema) if lifting else _parsed(wire.DDL)
+        function: Any = OnSpark(self._blueprint, self._manifest, stage, last=last, packed=packed)
         return rows.mapInArrow(function, schema)
 
     def across(self, rows: DataFrame, stage: Stage, *, last: bool) -> DataFrame:
         """Return what a stage makes of rows when they were shuffled."""
         sent = self._ordered(rows.repartitionById(self._tasks, "pid"))
-        return self.here(sent, stage, self._out if last else _parsed(wire.DDL), last=last)
+        return self.here(sent, stage, last=last)
 
 
 @cache
@@ -289,6 +325,7 @@ class BatchPlan(Plan):
     """Builds the frame of a batch: rows are sorted by computation and key, and stream through."""
 
     _by_time = True
+    _packed = False
 
     def _ordered(self, shuffled: DataFrame) -> DataFrame:
         computation = F.lit(-1)

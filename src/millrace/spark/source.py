@@ -19,7 +19,6 @@ from pyspark.sql import types as T
 from millrace.compile.native import one_field, python_reason
 from millrace.compile.topology import Edge, StreamSpec, Topology
 from millrace.injectors.injector import Injector
-from millrace.injectors.offsets import PROCESS, PROMISE, PUNCTUATION
 from millrace.injectors.policy import WatermarkColumn
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Injection
@@ -48,7 +47,7 @@ class Source:
 
     Attributes:
         stream: The stream.
-        frame: Its DataFrame.
+        frame: Its DataFrame; of an injector's rows an empty one, that says their columns.
         columns: The columns that make a value.
         column: Name of the struct column that holds them on the wire.
         native: Whether Spark encodes its keys; otherwise Python does. The same for all sources.
@@ -56,6 +55,7 @@ class Source:
         reason: Why it needs Python, if it does; others may be read by Python with it.
         promises: Column in which its processes promise a low watermark; None if they do not.
         punctuation: Boolean column: whether a row is no record but only carries such a promise.
+        pieces: Of an injector: the rows that stand for what the first stage reads; else None.
         process: Column that names the process that a row came by; None if it has but one.
     """
 
@@ -68,6 +68,7 @@ class Source:
     process: str | None = None
     bare: bool = False
     reason: str | None = None
+    pieces: DataFrame | None = None
 
     def of(self, topology: Topology) -> Source:
         """Return it as the source of the same stream of a topology with other numbers."""
@@ -81,7 +82,12 @@ class Source:
     @property
     def names_processes(self) -> bool:
         """Return whether its rows tell more of their processes than the time of a record."""
-        return self.promises is not None or self.process is not None
+        return bool(self.promises or self.process or self.pieces is not None)
+
+    @property
+    def is_streaming(self) -> bool:
+        """Return whether it has no end."""
+        return self.pieces is not None or self.frame.isStreaming
 
     @property
     def injection(self) -> Injection:
@@ -100,17 +106,18 @@ def sources_of(topology: Topology, read: Callable[[str, Injector], DataFrame]) -
 
     Args:
         topology: The pipeline.
-        read: Makes a DataFrame of a stream's injector.
+        read: Makes a DataFrame of the pieces of a stream's injector.
 
     Raises:
         PipelineError: A stream has no source, or one that cannot make its records.
     """
     found = []
     for spec in topology.injected():
-        frame = spec.injection.source if spec.injection is not None else None
+        frame, pieces = spec.injection and spec.injection.source, None
         if isinstance(frame, Injector):
-            frame = read(spec.name, frame)
-        found.append(_source(topology, spec, frame))
+            pieces = read(spec.name, frame)
+            frame = pieces.sparkSession.createDataFrame([], frame.schema)
+        found.append(dataclasses.replace(_source(topology, spec, frame), pieces=pieces))
     # One pass over the input serves all sources, so one that needs Python takes the others along.
     native = all(source.native for source in found)
     return [dataclasses.replace(source, native=native) for source in found]
@@ -158,14 +165,11 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
     _check_timestamp(spec.name, str(injection.timestamp), frame, injection.unit)
     check_format(spec.name, spec.coder, spec.format)
     process, policy = injection.process, injection.low_watermark
-    promises, punctuation = None, None
+    promises, punctuation, promises_unit = None, None, None
     if injector is not None:
-        process, promises, punctuation = PROCESS, PROMISE, PUNCTUATION
+        process = None  # it has processes of its own, which no column names
     elif isinstance(policy, WatermarkColumn):
-        promises, punctuation = policy.column, policy.punctuation
-    promises_unit = (
-        policy.unit if injector is None and isinstance(policy, WatermarkColumn) else None
-    )
+        promises, punctuation, promises_unit = policy.column, policy.punctuation, policy.unit
     _check_processes(spec.name, frame, process, promises, punctuation, promises_unit)
     _check_id(spec.name, injection.id, frame)
     # Without a format, a value is all there is to know of a record; its id is data.
@@ -252,12 +256,16 @@ class Numbering:
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return a batch's rows, numbered, one for each edge."""
+        if _PARTITION not in rows.columns:
+            return rows  # only pieces, whose rows are numbered by who reads them
         rows = rows.withColumn("sequence", self._sequence).drop(_PARTITION)
         if self._single is None:
             self._single = []
             if "to" in rows.columns:
                 others = [name for name in rows.columns if name != "to"]
-                self._single = [F.inline("to"), *map(F.col, others)]
+                # A row that stands for a piece is for no edge, and stays.
+                inline = F.inline_outer if "piece" in others else F.inline
+                self._single = [inline("to"), *map(F.col, others)]
         return rows.select(*self._single) if self._single else rows
 
 
@@ -297,8 +305,7 @@ def _process(source: Source) -> list[Column]:
     name, promises = source.process, source.promises
     process = F.lit(None) if name is None else F.col(f"`{name}`")
     policy = source.injection.low_watermark
-    # An injector's own promises are arguments, and so microseconds.
-    unit = policy.unit if isinstance(policy, WatermarkColumn) and promises != PROMISE else None
+    unit = policy.unit if isinstance(policy, WatermarkColumn) else None
     promised = F.lit(None) if promises is None else _micros(source.frame, promises, unit)
     return [process.cast("string").alias("process"), promised.cast("long").alias("promised")]
 

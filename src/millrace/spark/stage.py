@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from millrace.plane.outlet import Outlet
+from millrace.plane.packet import packed, unpacked
 from millrace.plane.task import Stage, Task
 from millrace.spark.process import Blueprint, runtime_of
 from millrace.windmill.manifest import decode_manifest
@@ -20,15 +21,23 @@ class OnSpark:
         manifest: Of the epoch, as JSON.
         stage: What the tasks do.
         last: Whether it is the last one: what leaves it are columns for the sinks, and reports.
+        packed: Whether what leaves it leaves in packets.
     """
 
     def __init__(
-        self, blueprint: Blueprint, manifest: bytes, stage: Stage, *, last: bool = False
+        self,
+        blueprint: Blueprint,
+        manifest: bytes,
+        stage: Stage,
+        *,
+        last: bool = False,
+        packed: bool = False,
     ) -> None:
         self.blueprint = blueprint
         self.manifest = manifest
         self.stage = stage
         self.last = last
+        self.packed = packed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield what leaves the task."""
@@ -38,7 +47,9 @@ class OnSpark:
         number = context.partitionId() if context is not None else 0
         runtime = runtime_of(self.blueprint)
         manifest = decode_manifest(self.manifest)
-        leaving = self.stage.run(Task(runtime, manifest, number), batches)
+        leaving = self.stage.run(Task(runtime, manifest, number), unpacked(batches))
         if self.last:
             leaving = Outlet(runtime, manifest.epoch, number).batches(leaving)
+        elif self.packed:
+            leaving = packed(leaving)
         yield from leaving

@@ -10,7 +10,8 @@ import msgspec
 
 from millrace.compile.topology import StreamSpec
 from millrace.injectors.injector import Injector
-from millrace.injectors.offsets import Offsets, advanced, column_names, pieces, rows
+from millrace.injectors.offsets import Offsets, advanced, pieces, rows
+from millrace.injectors.schema import column_names
 from millrace.model.errors import PipelineError
 from millrace.model.time import MIN_TIMESTAMP, in_microseconds
 from millrace.watermark.process import Process

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 import millrace as mr
 from millrace.injectors.kafka import ID_HEADER, _id
 from millrace.injectors.lines import RowMaker, json_object
-from millrace.injectors.offsets import column_names
+from millrace.injectors.schema import column_names
 from millrace.model.errors import InputLost, PipelineError, RecordRejected
 from millrace.spark.kafka_sink import encode_columns
 

@@ -1,0 +1,218 @@
+"""Schemas: the columns of an injector's rows, as Spark writes them, and batches of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millrace.model.errors import PipelineError
+
+#: Rows that become one batch. Ten times as many take no less time a row, and ten times the memory.
+_CHUNK: Final = 10_000
+
+_TYPES: Final = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "byte": pa.int8(),
+    "smallint": pa.int16(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ltz": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_COLUMN: Final = re.compile(r"(?s)\s*(`[^`]*`|[^\s:]*)\s*:?(.*)")
+_KIND: Final = re.compile(
+    r"(?is)\s*(\w+)\s*(?:<(.*)>|\((.*?)\))?\s*(?:not\s+null)?\s*(?:comment\b.*)?$"
+)
+
+
+def columns(ddl: str) -> list[tuple[str, str]]:
+    """Return the names and types of the columns that a schema declares.
+
+    >>> columns("name string, price decimal(10, 2), `at` TIMESTAMP")
+    [('name', 'string'), ('price', 'decimal(10, 2)'), ('at', 'timestamp')]
+    """
+    return [(name, kind.lower()) for name, kind in _parts(ddl)]
+
+
+def column_names(ddl: str) -> list[str]:
+    """Return the names of the columns that a schema declares."""
+    return [name for name, _ in _parts(ddl)]
+
+
+@lru_cache(maxsize=64)
+def arrow_schema(ddl: str) -> pa.Schema:
+    """Return a schema as Arrow has it; a ``timestamp`` is in microseconds, UTC.
+
+    Raises:
+        PipelineError: A type is none that a column of an injector can have.
+
+    >>> arrow_schema("name string, sizes array<int>, at timestamp")
+    name: string
+    sizes: list<item: int32>
+      child 0, item: int32
+    at: timestamp[us, tz=UTC]
+    """
+    return pa.schema([(name, _type(kind, ddl)) for name, kind in _parts(ddl)])
+
+
+def batches_of(rows: Iterable[Sequence[Any]], ddl: str, where: str) -> Iterator[pa.RecordBatch]:
+    """Yield rows as batches.
+
+    Args:
+        rows: In order of the schema's columns.
+        ddl: The schema.
+        where: They came from, for messages.
+
+    Raises:
+        PipelineError: A row has not as many values as the schema has columns, or a value is not of
+            its column's type.
+    """
+    schema, each = arrow_schema(ddl), iter(rows)
+    while chunk := list(islice(each, _CHUNK)):
+        for row in chunk:
+            if len(row) != len(schema):
+                raise PipelineError(
+                    f"{where} gave a row of {len(row)} values, {row!r}. Its schema, {ddl!r}, has "
+                    f"{len(schema)} columns."
+                )
+        yield batch_of(list(zip(*chunk, strict=True)), schema, where)
+
+
+def batch_of(values: Sequence[Sequence[Any]], schema: pa.Schema, where: str) -> pa.RecordBatch:
+    """Return columns of Python values as a batch.
+
+    Raises:
+        PipelineError: A value is not of its column's type.
+    """
+    arrays = [_array(column, field, where) for column, field in zip(values, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def conformed(batch: pa.RecordBatch, ddl: str, where: str) -> pa.RecordBatch:
+    """Return a batch with the columns of a schema, in their order, and no others.
+
+    Types that say the same are converted: integers of other widths, text with a dictionary, times
+    in other units.
+
+    Raises:
+        PipelineError: A column is missing, or its values are not of the declared type.
+    """
+    schema = arrow_schema(ddl)
+    if batch.schema.equals(schema):
+        return batch
+    arrays = []
+    for field in schema:
+        position = batch.schema.get_field_index(field.name)
+        if position < 0:
+            raise PipelineError(
+                f"{where} has no column {field.name!r}, which the schema {ddl!r} declares. It has "
+                f"{batch.schema.names}."
+            )
+        column = batch.column(position)
+        if column.type != field.type:
+            column = _cast(column, field, where)
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
+    given, wanted = column.type, field.type
+    times = pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted)
+    refused: object = "only one of the two has a time zone"
+    if not times or (given.tz is None) == (wanted.tz is None):
+        try:
+            # What is finer than a microsecond is cut off, as Spark does it.
+            return column.cast(wanted, safe=not times)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            refused = error
+    raise PipelineError(
+        f"{where}: column {field.name!r} is {given}, and the schema declares {wanted}: {refused}. "
+        "Declare the type that it has, or convert it where it is written."
+    )
+
+
+def _array(values: Sequence[Any], field: pa.Field, where: str) -> pa.Array:
+    kind = field.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        for value in values:
+            if isinstance(value, dt.datetime) and value.tzinfo is None:
+                raise PipelineError(
+                    f"{where}: column {field.name!r} is {value.isoformat()}, without a time zone, "
+                    "so it names no instant. Expected a datetime with a time zone."
+                )
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as refused:
+        if pa.types.is_string(kind):
+            return pa.array([_text(value) for value in values], kind)
+        raise PipelineError(
+            f"{where}: column {field.name!r} has values that are not {kind}: {refused}. Expected "
+            "values of the type that its schema declares, or None."
+        ) from refused
+
+
+def _text(value: Any) -> str | None:
+    """Return a value as Spark writes it into a column of text."""
+    if value is None or isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _parts(ddl: str) -> list[tuple[str, str]]:
+    """Return the names and types between the commas."""
+    found = []
+    for part in _apart(ddl):
+        name, kind = _COLUMN.match(part).groups()  # type: ignore[union-attr]  # it matches anything
+        found.append((name.strip("`"), kind.strip()))
+    return found
+
+
+def _apart(text: str) -> list[str]:
+    """Return what stands between the commas that are in no brackets."""
+    found, depth, start = [], 0, 0
+    for at, character in enumerate(text + ","):
+        depth += (character in "(<") - (character in ")>")
+        if character == "," and depth == 0:
+            found.append(text[start:at])
+            start = at + 1
+    return found
+
+
+def _type(kind: str, ddl: str) -> pa.DataType:
+    matched = _KIND.match(kind)
+    word, inner, sizes = matched.group(1, 2, 3) if matched else ("", None, None)
+    word = word.lower()
+    if inner is None and word in _TYPES:
+        return _TYPES[word]
+    if word in ("varchar", "char"):
+        return pa.string()
+    if word in ("decimal", "dec", "numeric"):
+        digits = [int(part) for part in (sizes or "10,0").split(",")]
+        return pa.decimal128(digits[0], digits[1] if len(digits) > 1 else 0)
+    if inner is not None and word == "array":
+        return pa.list_(_type(inner, ddl))
+    if inner is not None and word == "struct":
+        return pa.struct([(name, _type(part, ddl)) for name, part in _parts(inner)])
+    if inner is not None and word == "map" and len(_apart(inner)) == 2:
+        return pa.map_(*(_type(part, ddl) for part in _apart(inner)))
+    raise PipelineError(
+        f"schema {ddl!r}: {kind!r} is no type of an injector's column. Expected one of "
+        f"{', '.join(_TYPES)}, decimal(p, s), array<...>, map<..., ...> or struct<name: ...>."
+    )

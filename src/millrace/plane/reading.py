@@ -1,0 +1,164 @@
+"""Reading: what the driver decided that an epoch reads of injectors, read by its first stage.
+
+A task of that stage gets one row a piece: the injected stream, and what is to be read between which
+offsets. It reads, and what leaves it is as if the engine had read it: rows of a source for the
+encode stage, or rows on edges where keys are in columns. So no record of an injector is ever a row
+of Spark's.
+
+Source: MillWheel, "Injector and Low Watermark API" (5.2).
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.injectors.injector import Injector
+from millrace.injectors.offsets import Piece
+from millrace.injectors.schema import conformed
+from millrace.model.time import LATEST_RECORD, TimeUnit, in_microseconds
+from millrace.plane import processes, wire
+from millrace.plane.keying import Keying, fingerprints
+from millrace.plane.runtime import SourceColumns
+from millrace.plane.task import Stage, Task
+from millrace.windmill.record_ids import place
+
+#: The column of a row that stands for a piece.
+DDL = "piece binary"
+
+
+def packed_piece(stream: str, piece: Piece) -> bytes:
+    """Return a piece as a row has it. Written by the driver of a run, read by its own tasks."""
+    return pickle.dumps((stream, piece))
+
+
+@dataclass(frozen=True)
+class ReadStage:
+    """The first stage of a pipeline with injectors; a task reads the pieces that it gets.
+
+    Attributes:
+        then: What becomes of the rows in the same task: they are encoded or lifted; None if they
+            leave as they are. Rows that the engine has read pass on to it.
+        keyed: Whether it gets rows on edges; else it gets rows of sources.
+    """
+
+    then: Stage | None
+    keyed: bool
+
+    def run(self, task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows, then this task's report if it has read anything."""
+        started = time.perf_counter()
+        reading = _Reading(task, keyed=self.keyed)
+        rows = reading.rows(batches)
+        yield from rows if self.then is None else self.then.run(task, rows)
+        if not reading.pieces:
+            return
+        if self.then is None:
+            reading.report.seconds = time.perf_counter() - started
+        yield wire.report_row(reading.report, task.number % task.runtime.tasks)
+
+
+class _Reading:
+    """Reads the pieces of one task."""
+
+    def __init__(self, task: Task, *, keyed: bool) -> None:
+        self._task = task
+        self._keying = Keying(task) if keyed else None
+        self._sources = {source.stream: source for source in task.runtime.sources}
+        self.report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
+        self.pieces = 0
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all pieces; rows of other sources as they came."""
+        for batch in batches:
+            column = batch.column("piece")
+            of_pieces = column.is_valid().to_numpy(zero_copy_only=False)
+            others = wire.where(batch.drop_columns(["piece"]), ~of_pieces)
+            if others.num_rows:
+                yield others
+            for packed in column.drop_null().to_pylist():
+                stream, piece = pickle.loads(packed)
+                self.pieces += 1
+                yield from self._read(self._sources[stream], piece)
+
+    def _read(self, source: SourceColumns, piece: Piece) -> Iterator[pa.RecordBatch]:
+        injection = self._task.topology.streams[source.stream].injection
+        assert injection is not None, "only injected streams have pieces"
+        injector = injection.source
+        assert isinstance(injector, Injector), "only injectors are read by a task"
+        if piece.between is not None:
+            where, first = f"{type(injector).__name__}.read_arrow({piece.process!r})", 0
+            for batch in injector.read_arrow(piece.process, *piece.between):
+                if not batch.num_rows:
+                    continue
+                columns = conformed(batch, injector.schema, where)
+                at_us = microseconds(columns.column(str(injection.timestamp)), injection.unit)
+                rows = _source_rows(source, columns, at_us, piece, first)
+                first += batch.num_rows
+                if self._keying is not None:
+                    yield from self._keying.on_edges(source, rows)
+                else:
+                    number = pa.array(np.full(rows.num_rows, source.number, dtype=np.int32))
+                    yield rows.append_column("stream", number)
+        if piece.last:
+            self._promise(source.stream, piece)
+
+    def _promise(self, stream: str, piece: Piece) -> None:
+        """Note what a process promises, or only that it is there, before it has a record."""
+        told = pa.table(
+            {
+                "ts": pa.nulls(1, pa.int64()),
+                "process": pa.array([piece.process]),
+                "promised": pa.array([piece.claim_us], pa.int64()),
+            }
+        )
+        processes.note(self.report, stream, told, self._task.latest_us[stream])
+
+
+def microseconds(column: pa.Array, unit: TimeUnit | None) -> pa.Array:
+    """Return event times as microseconds, null where there is none.
+
+    What would overflow is as far out of range as can be said.
+
+    >>> microseconds(pa.array([1, None, 1 << 62]), "s").to_pylist()
+    [1000000, None, 9223372037000000]
+    """
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    whole = column.cast(pa.int64())
+    if unit == "ns":
+        return pc.divide(whole, 1000)
+    per = in_microseconds(1, unit)
+    if per == 1:
+        return whole
+    most = LATEST_RECORD // per + 1
+    within = pc.min_element_wise(
+        pc.max_element_wise(whole, -most, skip_nulls=False), most, skip_nulls=False
+    )
+    return pc.multiply(within, per)
+
+
+def _source_rows(
+    source: SourceColumns, columns: pa.RecordBatch, at_us: pa.Array, piece: Piece, first: int
+) -> pa.RecordBatch:
+    """Return a batch of an injector as the engine's rows of a source."""
+    count = columns.num_rows
+    at = place(piece.number, first)
+    values = [columns.column(name) for name in source.columns]
+    fields = [columns.schema.field(name) for name in source.columns]
+    made = {
+        "ts": at_us,
+        "sequence": pa.array(np.arange(at, at + count, dtype=np.int64)),
+        f"s{source.number}": pa.StructArray.from_arrays(values, fields=fields),
+    }
+    if source.id is not None:
+        made[wire.FINGERPRINT] = fingerprints(columns.column(source.id))
+    made["process"] = pa.repeat(piece.process, count)
+    made["promised"] = pa.nulls(count, pa.int64())
+    return pa.RecordBatch.from_pydict(made)

@@ -1,0 +1,268 @@
+"""What the first stage reads of injectors: by columns or record by record, the same comes of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import millrace as mr
+from millrace.injectors.offsets import Piece
+from millrace.injectors.schema import column_names
+from millrace.model.keys import encode_key, hash_key
+from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
+from millrace.plane import wire
+from millrace.plane.encode import EncodeStage
+from millrace.plane.exchange import LocalExchange, through_levels
+from millrace.plane.keying import encoded, fingerprints
+from millrace.plane.lifting import LiftStage
+from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.outlet import values_and_ids
+from millrace.plane.packet import packed, unpacked
+from millrace.plane.reading import ReadStage, microseconds, packed_piece
+from millrace.plane.runtime import Runtime, SourceColumns
+from millrace.plane.task import Task
+from millrace.plane.values import value_columns
+from millrace.store import MemoryCaches, MemoryHardState
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.source_ids import fingerprint
+from millrace.windmill.worker import Worker
+
+NOW = 10 * mr.HOUR
+
+
+class Trip(msgspec.Struct):
+    zone: str
+    miles: int
+    at: int
+
+
+class Log(mr.Injector):
+    """Rows that a test gives; a piece is of so many."""
+
+    schema = "id string, zone string, miles long, at timestamp"
+
+    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+        self.rows = rows
+
+    def processes(self) -> list[str]:
+        return ["log"]
+
+    def advance(self, process: str, offset: Any) -> mr.Advance:
+        return mr.Advance(len(self.rows))
+
+    def read(self, process: str, start: Any, end: Any) -> Any:
+        return self.rows[start:end]
+
+
+def at(us: int | None) -> dt.datetime | None:
+    return None if us is None else dt.datetime.fromtimestamp(us / 10**6, dt.UTC)
+
+
+class PerZone(mr.Computation):
+    inputs = {"trips": mr.by("zone")}
+    outputs = {"seen": str}
+    miles = mr.CombiningState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.miles.add(record.value.miles)
+        self.produce("seen", f"{self.key} {self.miles.get()} at {record.timestamp}")
+
+
+class PerMile(mr.Computation):
+    inputs = {"trips": mr.by("miles")}
+    outputs = {"seen": str}
+
+    def process_record(self, record: mr.Record) -> None:
+        self.produce("seen", f"{self.key}: {record.value.zone} {record.id.hex()}")
+
+
+def pipeline(injector: mr.Injector, *, id: str | None = None) -> mr.Pipeline:
+    p = mr.Pipeline("trips")
+    p.inject("trips", injector, timestamp="at", format=Trip, id=id)
+    p.add(PerZone)
+    p.add(PerMile)
+    p.sink("seen", print)
+    p.dead_letter("rejects")
+    p.sink("rejects", print)
+    return p
+
+
+class Reader:
+    """Runs an epoch of a pipeline whose first stage reads pieces."""
+
+    def __init__(self, p: mr.Pipeline, *, native: bool, tasks: int = 2) -> None:
+        self.topology = topology = p.build()
+        (spec,) = topology.injected()
+        injection, format = spec.injection, spec.format
+        columns = value_columns(
+            spec.name,
+            format,
+            column_names(injection.source.schema),
+            injection.timestamp,
+            (injection.id,),
+        )
+        source = SourceColumns(0, spec.name, columns, native, True, injection.id)
+        state = MemoryHardState()
+        self.epochs = Epochs(topology, state, intervals=4)
+        worker = Worker(topology, state, MemoryCaches())
+        self.runtime = Runtime(topology, tasks=tasks, worker=worker, sources=[source])
+        self.native = native
+
+    def read(self, stage: ReadStage, *pieces: Piece) -> list[pa.RecordBatch]:
+        """Return what leaves the first stage, and begin the epoch."""
+        self.manifest = self.epochs.begin(
+            self.epochs.completed + 1, wall_time_us=NOW, injectors={"trips": 0}
+        )
+        rows = pa.RecordBatch.from_pydict(
+            {
+                "piece": [packed_piece("trips", piece) for piece in pieces],
+            }
+        )
+        sent = packed(stage.run(Task(self.runtime, self.manifest, 0), [rows]))
+        return list(unpacked(sent))
+
+    def epoch(self, *pieces: Piece, lift: bool = False) -> tuple[list[Any], Outcome]:
+        """Return the rows for sinks, by key and place, and what the tasks report."""
+        then = LiftStage() if lift else None
+        stage = ReadStage(then if self.native else EncodeStage(), keyed=self.native)
+        sent = self.read(stage, *pieces)
+        left = through_levels(LocalExchange(self.runtime, self.manifest), sent, self.topology.depth)
+        rows = []
+        for batch in left:
+            edges = batch.column("edge").to_numpy()
+            for edge in self.topology.edges:
+                if edge.sink is not None and (edges == edge.number).any():
+                    mine = wire.where(batch, edges == edge.number)
+                    values, _, _ = values_and_ids(self.topology, edge.number, mine)
+                    decode = self.topology.streams[edge.stream].coder.decode
+                    rows += [(edge.stream, decode(value)) for value in values]
+        return sorted(rows, key=repr), Outcome.of(reports_in(left))
+
+
+ROWS = [
+    ("a", "Soho", 5, at(5)),
+    ("b", "Bow", 7, at(6)),
+    ("c", None, 7, at(6)),
+    ("d", "Soho", None, at(7)),
+    ("e", "Soho", 1, None),
+    ("f", "Soho", 1, at(EARLIEST_RECORD - 1)),
+    ("g", "Soho", 2, at(NOW + 400 * mr.DAY)),
+    (None, "Ely", 3, at(9)),
+    ("h", "Soho", -(2**63), at(8)),
+]
+PIECES = [
+    Piece("log", (0, 4), None, last=False, number=0),
+    Piece("log", (4, 9), 1234, last=True, number=1),
+]
+
+
+@pytest.mark.parametrize("id", [None, "id"])
+def test_what_is_keyed_by_columns_is_what_is_keyed_by_record(id):
+    by_columns, seen = Reader(pipeline(Log(ROWS), id=id), native=True).epoch(*PIECES)
+    by_record, also = Reader(pipeline(Log(ROWS), id=id), native=False).epoch(*PIECES)
+
+    def sent(rows):
+        # Of a record without a key of one consumer, the others get it or do not; ids of rows count
+        # what left a step, or what was read.
+        return [value for stream, value in rows if stream == "seen" and " at " in value]
+
+    assert sent(by_columns) == sent(by_record) != []
+    assert seen.observed.refused == also.observed.refused == {"trips": 5 if id is None else 6}
+    assert seen.observed.injected == also.observed.injected
+    assert seen.observed.newest == also.observed.newest
+    assert seen.observed.processes == also.observed.processes
+    assert seen.observed.processes["trips"]["log"].promised_us == 1234
+
+
+def test_a_record_has_the_same_id_whoever_reads_its_piece_and_when():
+    def ids(*pieces):
+        rows, _ = Reader(pipeline(Log(ROWS[:2] + ROWS[8:])), native=True).epoch(*pieces)
+        return [value.split()[-1] for stream, value in rows if " at " not in str(value)]
+
+    one, two = Piece("log", (0, 1), None, last=False), Piece("log", (1, 3), None, True, 1)
+    assert ids(one, two) == ids(two, one)
+    assert len(set(ids(one, two))) == 3
+
+
+def test_a_promise_alone_is_told_and_nothing_is_read():
+    rows, seen = Reader(pipeline(Log([])), native=True).epoch(Piece("log", None, 77, last=True))
+
+    assert rows == []
+    assert seen.observed.processes["trips"]["log"].promised_us == 77
+    assert seen.observed.injected == {}
+
+
+def test_values_are_combined_before_they_are_sent():
+    def windowed():
+        p = mr.Pipeline("windows")
+        rows = [("a", zone, 1, at(n)) for n, zone in enumerate(["Soho", "Bow"] * 50)]
+        p.inject("trips", Log(rows), timestamp="at", format=Trip)
+        (p.stream("trips").key_by("zone").window(mr.FixedWindows(1000)).sum("miles").to("seen"))
+        p.sink("seen", print)
+        return Reader(p, native=True, tasks=1)
+
+    sent = windowed().read(
+        ReadStage(LiftStage(), keyed=True), Piece("log", (0, 100), 5000, last=True)
+    )
+    edges = [edge for batch in sent for edge in batch.column("edge").to_pylist()]
+    assert sorted(edges) == [wire.REPORT, wire.REPORT, wire.lifted(0), wire.lifted(0)]
+    _, outcome = windowed().epoch(Piece("log", (0, 100), 5000, last=True), lift=True)
+    assert (outcome.observed.injected, outcome.partials) == ({"trips": 100}, 2)
+
+
+def test_keys_are_encoded_as_python_does_it():
+    draw = random.Random(42)
+    text = ["", "JFK", "é", "日本", "\U0001f600", "x" * 500, "a\x00b"]
+    whole = [0, -1, 2**63 - 1, -(2**63), *(draw.randrange(-(2**63), 2**63) for _ in range(99))]
+    data = [draw.randbytes(n) for n in range(40)]
+    for values, kind in [(text, pa.string()), (whole, pa.int64()), (data, pa.binary())]:
+        made = encoded(pa.array([*values, None], kind)).to_pylist()
+        assert made == [*map(encode_key, values), None]
+        ids = fingerprints(pa.array([*values, None], kind)).to_pylist()
+        assert ids == [*map(fingerprint, values), None]
+    assert encoded(pa.array([7], pa.int8())).to_pylist() == [encode_key(7)]
+
+
+def test_a_row_goes_to_the_task_that_owns_its_key():
+    rows = [("a", f"zone {n % 300}", n, at(5)) for n in range(1000)]
+    reader = Reader(pipeline(Log(rows)), native=True, tasks=3)
+    sent = reader.read(ReadStage(None, keyed=True), Piece("log", (0, 1000), None, last=True))
+    table = pa.Table.from_batches(
+        [batch for batch in sent if "s0" in batch.schema.names]
+    ).to_pylist()
+
+    assert len(table) == 2000
+    owners = reader.manifest.interval_map("PerZone")
+    of_zones = [e.number for e in reader.topology.edges if e.computation == "PerZone"]
+    for row in table:
+        key = row["s0"]["zone" if row["edge"] in of_zones else "miles"]
+        hashed = np.array([hash_key(encode_key(key))], np.uint64)
+        assert row["key"] == encode_key(key)
+        assert row["hash"] == hashed.view(np.int64)[0]
+        assert row["pid"] == owners.task_of(hashed, 3)[0]
+        assert row["sequence"] == row["s0"]["miles"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "given", "expected"),
+    [
+        (None, [5, None], [5, None]),
+        ("us", [-5], [-5]),
+        ("ns", [1999, -1999], [1, -1]),
+        ("ms", [7, None], [7000, None]),
+    ],
+)
+def test_integers_are_times_of_their_unit(unit, given, expected):
+    assert microseconds(pa.array(given, pa.int64()), unit).to_pylist() == expected
+
+
+def test_a_time_that_would_overflow_is_out_of_range():
+    far, before = microseconds(pa.array([1 << 62, -(1 << 62)]), "s").to_pylist()
+    assert far > LATEST_RECORD
+    assert before < EARLIEST_RECORD
