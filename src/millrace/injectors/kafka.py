@@ -12,12 +12,17 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib
+import operator
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
+import pyarrow as pa
+
 from millrace.injectors.injector import Advance, Injector
-from millrace.injectors.lines import Parse, RowMaker, json_object
+from millrace.injectors.lines import Parse, RowMaker, as_it_is, json_object
+from millrace.injectors.schema import column_names
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import MILLISECOND, Instant, TimeUnit, timestamp_us
 
@@ -89,8 +94,9 @@ class Kafka(Injector):
             raise PipelineError("Kafka(topics=()): expected the name of a topic, or several.")
         self.schema = f"value binary, {KAFKA_COLUMNS}" if schema is None else schema
         if parse is None:
-            parse = json_object if schema is not None else _value
+            parse = json_object if schema is not None else as_it_is
         self._make = RowMaker(self.schema, parse, unit, "Kafka")
+        self._beside = [name for name in column_names(self.schema) if name in _BESIDE]
         self._since_us = None if since is None else timestamp_us(since)
         self._records = records_per_epoch
         self._config = {
@@ -230,25 +236,43 @@ class Kafka(Injector):
 
     # -- in a worker -------------------------------------------------------------------------------
 
-    def read(self, process: str, start: Any, end: Any) -> Iterator[tuple[Any, ...]]:
-        """Yield a row for each message between two offsets."""
+    def read_arrow(self, process: str, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
+        """Yield a row for each message between two offsets, as many at once as come together."""
         topic, _, number = process.rpartition("-")
         consumer = _consumer_for(self._config)
-        for message in _messages(consumer, topic, int(number), start, end):
-            kind, at_ms = message.timestamp()
-            timestamp = _UNIX_EPOCH + dt.timedelta(milliseconds=at_ms) if kind else None
-            yield self._make.row(
-                message.value() or b"",
-                f"Kafka {process}, offset {message.offset()}",
-                {
-                    "kafka_key": message.key(),
-                    "kafka_topic": topic,
-                    "kafka_partition": int(number),
-                    "kafka_offset": message.offset(),
-                    "kafka_timestamp": timestamp,
-                    "kafka_id": _id(message.headers()),
-                },
+        for messages in _messages(consumer, topic, int(number), start, end):
+            yield self._make.batch(
+                [message.value() or b"" for message in messages],
+                partial(_place, process, messages),
+                {name: [_BESIDE[name](message) for message in messages] for name in self._beside},
             )
+
+
+def _place(process: str, messages: Sequence[Any], n: int) -> str:
+    return f"Kafka {process}, offset {messages[n].offset()}"
+
+
+def _timestamp(message: Any) -> dt.datetime | None:
+    kind, at_ms = message.timestamp()
+    return _UNIX_EPOCH + dt.timedelta(milliseconds=at_ms) if kind else None
+
+
+def _id(message: Any) -> str | None:
+    for name, value in message.headers() or ():
+        if name == ID_HEADER:
+            return str(value.decode("utf-8", "replace"))
+    return None
+
+
+#: What may stand beside a message's value, by the column's name.
+_BESIDE: Final[dict[str, Callable[[Any], Any]]] = {
+    "kafka_key": operator.methodcaller("key"),
+    "kafka_topic": operator.methodcaller("topic"),
+    "kafka_partition": operator.methodcaller("partition"),
+    "kafka_offset": operator.methodcaller("offset"),
+    "kafka_timestamp": _timestamp,
+    "kafka_id": _id,
+}
 
 
 def _passing() -> set[int]:
@@ -279,32 +303,41 @@ def require_client() -> None:
         ) from missing
 
 
-def _messages(consumer: Any, topic: str, partition: int, start: int, end: int) -> Iterator[Any]:
-    """Yield the messages in a range of offsets; some may be missing: aborted, or compacted away."""
+def _messages(
+    consumer: Any, topic: str, partition: int, start: int, end: int
+) -> Iterator[list[Any]]:
+    """Yield the messages in a range of offsets, many at once.
+
+    Some may be missing: aborted, or compacted away.
+    """
     from confluent_kafka import KafkaError, TopicPartition
 
     consumer.assign([TopicPartition(topic, partition, start)])
     try:
         heard = time.monotonic()
         while True:
+            some, done = list[Any](), False
             for message in consumer.consume(_CHUNK, timeout=0.5):
                 heard = time.monotonic()
                 error = message.error()
                 if error is None:
-                    if message.offset() >= end:
-                        return
-                    yield message
-                    if message.offset() == end - 1:
-                        return
+                    if message.offset() < end:
+                        some.append(message)
+                    done = message.offset() >= end - 1
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    if message.offset() >= end:
-                        return
+                    done = message.offset() >= end
                 else:
                     raise InputLost(
                         f"Kafka partition '{topic}-{partition}' cannot be read from offset {start} "
                         f"to {end}: {error.str()}. Was the topic deleted, or were records removed "
                         "before they were read? What was read before is safe in the checkpoint."
                     )
+                if done:
+                    break
+            if some:
+                yield some
+            if done:
+                return
             if time.monotonic() - heard > _PATIENCE_S:
                 raise TimeoutError(
                     f"Kafka partition '{topic}-{partition}' gave nothing for {_PATIENCE_S:g} s, "
@@ -326,17 +359,6 @@ def _consumer_for(config: Mapping[str, Any]) -> Any:
     if name not in _CONSUMERS:
         _CONSUMERS[name] = Consumer(dict(config))
     return _CONSUMERS[name]
-
-
-def _id(headers: Sequence[tuple[str, bytes]] | None) -> str | None:
-    for name, value in headers or ():
-        if name == ID_HEADER:
-            return value.decode("utf-8", "replace")
-    return None
-
-
-def _value(data: bytes) -> dict[str, Any]:
-    return {"value": data}
 
 
 def _quiet(error: Any) -> None:

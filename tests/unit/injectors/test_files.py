@@ -258,3 +258,134 @@ def test_a_line_that_cannot_be_read_is_named(directory):
 def test_a_directory_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(InputLost, match="No such file or directory"):
         Directory(tmp_path / "gone").read()
+
+
+def parquet(directory, name, numbers, *, rows=1000, **columns):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = directory.path / name
+    path.parent.mkdir(exist_ok=True)
+    table = pa.table({"n": pa.array(numbers, pa.int32()), "x": numbers, "at": numbers, **columns})
+    pq.write_table(table, path, row_group_size=rows)
+    directory.touch(name, directory.now)
+    return path
+
+
+def test_parquet_is_read_by_the_columns_that_the_schema_declares(tmp_path):
+    directory = Directory(tmp_path)
+    parquet(directory, "5.parquet", [1, 2])
+    directory.write("3.json", lines(0))
+    assert directory.read() == [0, 1, 2]
+    assert directory.promised == 5
+    directory.write("7", lines(1))
+    other = Directory(tmp_path, format="parquet", pattern="7")
+    with pytest.raises(PipelineError, match=r"7 is not a Parquet file: .* Files\(format=\"json\""):
+        other.read()
+
+
+def test_a_large_parquet_file_is_read_in_row_groups_by_several_tasks_and_epochs(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("millrace.injectors.file_formats._ROW_GROUPS", 1)
+    numbers = list(range(10_000))
+    directory = Directory(tmp_path, bytes_per_epoch=1)
+    parquet(directory, "1.parquet", numbers)
+    assert directory.read() == numbers[:1000]
+    assert directory.read() == numbers[1000:2000]
+    assert directory.promised == 1
+
+    directory = Directory(tmp_path)
+    planned = directory.plan()
+    assert [piece.number for piece in planned] == list(range(10))
+    assert directory.read(planned[3:4]) == numbers[3000:4000]
+    assert directory.read(planned) == numbers
+    assert directory.read() == []
+
+    monkeypatch.undo()
+    assert len(Directory(tmp_path).plan()) == 1  # small row groups are not worth a task each
+
+
+def test_an_empty_parquet_file_is_finished_at_once(directory):
+    parquet(directory, "1.parquet", [])
+    parquet(directory, "2.parquet", [7])
+    assert directory.read() == [7]
+    assert directory.promised == 2
+
+
+def test_a_parquet_file_that_grows_is_read_when_it_is_quiet(tmp_path):
+    directory = Directory(tmp_path, grows="5 s")
+    parquet(directory, "1.parquet", [1])
+    assert directory.read() == []
+    directory.now += 5
+    assert directory.read() == [1]
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("n long, more string", r"1.parquet has no column 'more', which the schema .* declares"),
+        ("n string", r"1.parquet: column 'n' is int32, and the schema declares binary"),
+        ("n timestamp", r"1.parquet: column 'n' is int32, and the schema declares timestamp"),
+    ],
+)
+def test_a_parquet_file_of_another_schema_is_an_error(directory, schema, words):
+    parquet(directory, "1.parquet", [1])
+    files = mr.Files(directory.path, schema=schema.replace("n string", "n binary"))
+    after = advanced("s", files, {}, ())
+    with pytest.raises(PipelineError, match=words):
+        [list(rows(files, piece)) for piece in pieces(files, {}, after)]
+
+
+def test_instants_of_spark_are_read_as_such(directory):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    at = pa.array([1_700_000_000_000_001], pa.timestamp("us", "UTC"))
+    for name, int96 in (("1.parquet", True), ("2.parquet", False)):
+        pq.write_table(
+            pa.table({"at": at}), directory.path / name, use_deprecated_int96_timestamps=int96
+        )
+    files = mr.Files(directory.path, schema="at timestamp")
+    planned = pieces(files, {}, advanced("s", files, {}, ()))
+    made = [b for p in planned for b in files.read_arrow(p.process, *p.between)]
+    assert [batch.column("at") for batch in made] == [at, at]
+
+
+def test_folders_are_read_too_where_that_is_wanted(tmp_path):
+    directory = Directory(tmp_path, recursive=True, pattern="*/*.json", created="%Y/%m/%d.json")
+    for name, numbers in (("2026/01/02.json", [2]), ("2026/01/01.json", [1]), ("3.json", [3])):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        directory.write(name, lines(*numbers))
+    (tmp_path / "_temporary").mkdir()
+    directory.write("_temporary/2026.json", "half a li")
+    assert directory.read() == [1, 2]
+    assert directory.promised == 1_767_312_000 * mr.SECOND
+    assert Directory(tmp_path, pattern="*.json").read() == [3]
+
+
+def test_a_large_file_of_lines_is_cut_between_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr("millrace.injectors.file_formats._PIECE", 100)
+    directory = Directory(tmp_path)
+    directory.write("1", lines(*range(100)))
+    planned = directory.plan()
+    assert len(planned) > 5
+    assert [n for piece in planned for n in directory.read([piece])] == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"format": "csv"}, r"Files\(format='csv'\): expected \"json\" or \"parquet\""),
+        ({"format": "parquet", "parse": len}, "Parquet files have no lines"),
+    ],
+)
+def test_a_format_that_is_none_is_refused(tmp_path, options, words):
+    with pytest.raises(PipelineError, match=words):
+        mr.Files(tmp_path, schema="n long", **options)
+
+
+def test_a_value_of_another_type_names_its_line(directory):
+    directory.write("1", lines(1) + '{"n": "x", "at": 1}\n')
+    with pytest.raises(RecordRejected, match=r"1, byte 18: .* column 'n' has values that are not"):
+        directory.read()

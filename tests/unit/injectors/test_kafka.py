@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 import millrace as mr
-from millrace.injectors.kafka import ID_HEADER, _id
+from millrace.injectors.kafka import ID_HEADER, _id, _messages
 from millrace.injectors.lines import RowMaker, json_object
 from millrace.injectors.schema import column_names
 from millrace.model.errors import InputLost, PipelineError, RecordRejected
@@ -116,9 +116,12 @@ def test_the_missing_package_is_named(monkeypatch, make):
 
 
 def test_the_id_is_in_the_header():
-    assert _id([("other", b"x"), (ID_HEADER, b"7f")]) == "7f"
-    assert _id(None) is None
-    assert _id([]) is None
+    def id_of(headers):
+        return _id(SimpleNamespace(headers=lambda: headers))
+
+    assert id_of([("other", b"x"), (ID_HEADER, b"7f")]) == "7f"
+    assert id_of(None) is None
+    assert id_of([]) is None
 
 
 def test_a_column_may_come_from_beside_the_value():
@@ -160,3 +163,35 @@ def test_messages_of_a_sink():
     assert encode_columns({"at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}) == (
         b'{"at":"2026-01-01T00:00:00Z"}'
     )
+
+
+def test_messages_come_as_many_as_there_are_up_to_the_end():
+    class Message:
+        def __init__(self, offset, error=None):
+            self._offset, self._error = offset, error
+
+        def offset(self):
+            return self._offset
+
+        def error(self):
+            return self._error
+
+    def read(*lots, end=9):
+        left = [list(lot) for lot in lots]
+        consumer = SimpleNamespace(
+            assign=lambda _: None, unassign=lambda: None, consume=lambda *_, **__: left.pop(0)
+        )
+        found = [[m.offset() for m in some] for some in _messages(consumer, "t", 0, 3, end)]
+        assert left == []
+        return found
+
+    def ends(at):
+        return Message(at, KafkaError(KafkaError._PARTITION_EOF))
+
+    assert read([Message(3), Message(4)], [], [Message(8), Message(9)]) == [[3, 4], [8]]
+    assert read([Message(3), Message(7), Message(12)]) == [[3, 7]]  # 8 was compacted away
+    assert read([Message(3)], [ends(9)]) == [[3]]  # aborted
+    assert read([ends(5)], [Message(8)]) == [[8]]  # what was there when it was planned comes
+    gone = Message(0, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    with pytest.raises(InputLost, match="Was the topic deleted"):
+        read([Message(3), gone])

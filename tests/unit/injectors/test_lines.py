@@ -8,7 +8,7 @@ import json
 import pytest
 
 import millrace as mr
-from millrace.injectors.lines import RowMaker, json_object
+from millrace.injectors.lines import RowMaker, as_it_is, json_object
 from millrace.model.errors import RecordRejected
 
 EVENT = dt.datetime(2026, 11, 22, 6, 30, tzinfo=dt.UTC)
@@ -37,6 +37,54 @@ def test_what_is_hardly_in_microseconds_is_refused_if_nobody_says_so(unit, per_s
     assert row(number, "us") == (
         dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(0, 0, number),
     )
+
+
+@pytest.mark.parametrize("unit", [None, "s", "ms", "us", "ns"])
+def test_many_lines_at_once_are_what_each_of_them_is(unit):
+    schema = "n int, ok boolean, x double, name string, data binary, at timestamp, beside long"
+    texts = [
+        ['{"n": 1, "ok": true, "x": 2, "name": "\\u00e9", "data": "d", "at": 7, "more": {}}', "{}"],
+        ['{"at": "2026-11-20T09:00:00+01:00"}', '{"at": null, "name": null}'],
+        ['{"at": "2026-11-20T09:00:00Z"}', '{"at": 1700000000000000000}' if unit == "ns" else "{}"],
+        ['{"at": 1}', '{"at": 2}', '{"at": -3}'],
+        ['{"beside": 5}', "{}"],
+        ['{"name": 5}', '{"name": true}'],
+        [],
+    ]
+    for lines in texts:
+        data = [text.encode() for text in lines]
+        beside = {"beside": [90 + n for n in range(len(data))]}
+        at_once, by_one = (
+            RowMaker(schema, parse, unit, "Files").batch(data, str, beside)
+            for parse in (json_object, lambda line: json_object(line))
+        )
+        assert at_once.equals(by_one)
+        assert at_once.num_rows == len(data)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'{"n": "x"}', "values that are not int32"),
+        (b'{"n": 3000000000}', "values that are not int32"),
+        (b'{"n": 1', "DecodeError"),
+        (b"[1]", "expected a JSON object"),
+        (b'{"at": "2026-11-20T09:00:00"}', "no time zone"),
+        (b'{"at": 1700000000000}', "January 1970"),
+        (b"\xff", "Error"),
+    ],
+)
+def test_the_one_of_many_that_is_wrong_is_named(line, words):
+    maker = RowMaker("n int, at timestamp", json_object)
+    with pytest.raises(RecordRejected, match=f"(?s)line 1: .*{words}"):
+        maker.batch([b'{"n": 1, "at": 5}', line, b"{}"], lambda n: f"line {n}")
+
+
+def test_messages_may_stay_as_they_are():
+    made = RowMaker("value binary, k int, more string", as_it_is).batch(
+        [b"x", b""], str, {"k": [1, 2]}
+    )
+    assert made.to_pydict() == {"value": [b"x", b""], "k": [1, 2], "more": [None, None]}
 
 
 def test_files_take_a_unit_and_the_harness_counts_in_that_of_the_injection(tmp_path):

@@ -1,0 +1,201 @@
+"""Formats of files: where reading may stop, which pieces are read apart, and what is in one.
+
+Places in a file are bytes from its beginning, whatever its format; a piece goes from one to the
+next.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Protocol
+
+import pyarrow as pa
+
+from millrace.injectors.lines import RowMaker
+from millrace.injectors.schema import column_names, conformed
+from millrace.model.errors import InputLost, PipelineError
+
+#: How much is read at once while looking for the end of a line.
+_BLOCK: Final = 1 << 16
+#: Bytes of lines that one task reads. To start a task takes as long as to read a tenth of that.
+_PIECE: Final = 8 << 20
+#: Bytes of row groups that one task reads at the least: they are many records, packed.
+_ROW_GROUPS: Final = 1 << 20
+#: Lines, or rows of a Parquet file, that are decoded at once.
+_LINES: Final = 20_000
+_ROWS: Final = 100_000
+
+
+class Format(Protocol):
+    """How a file is cut and read."""
+
+    def end(self, file: BinaryIO, start: int, room: int, size: int, *, settled: bool) -> int:
+        """Return where reading stops that begins at a place: after ``room`` bytes, about.
+
+        Args:
+            file: The file.
+            start: Where it begins.
+            room: How much there is to be read.
+            size: Of the file.
+            settled: Whether nothing is added to it any more.
+        """
+        ...
+
+    def pieces(self, path: Path, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the pieces that different tasks may read; always the same."""
+        ...
+
+    def read(self, path: Path, file: BinaryIO, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield what is in a piece. The file is known to be as it was when it was cut."""
+        ...
+
+
+class Lines:
+    """Lines of text.
+
+    Args:
+        make: Makes rows of them.
+    """
+
+    def __init__(self, make: RowMaker) -> None:
+        self._make = make
+
+    def end(self, file: BinaryIO, start: int, room: int, size: int, *, settled: bool) -> int:
+        """Return the end of a line; of the last one, which needs none, in a settled file."""
+        end = _line_end(file, start, room, size)
+        return size if settled and (size <= start + room or end == start) else end
+
+    def pieces(self, path: Path, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield pieces of whole lines."""
+        if end - start > 2 * _PIECE:
+            with path.open("rb") as file:
+                while end - start > 2 * _PIECE:
+                    stop = _line_end(file, start, _PIECE, end)
+                    if stop == start:
+                        break
+                    yield start, stop
+                    start = stop
+        yield start, end
+
+    def read(self, path: Path, file: BinaryIO, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the lines that are not empty, many at a time."""
+        file.seek(start)
+        data = file.read(end - start)
+        if len(data) != end - start:
+            raise InputLost(f"{path}: it was truncated while it was read. Put it back as it was.")
+        lines = data.splitlines(keepends=True)
+        places = itertools.accumulate(map(len, lines), initial=start)
+        full = [(line.rstrip(b"\r\n"), at) for line, at in zip(lines, places, strict=False)]
+        full = [(line, at) for line, at in full if line]
+        for first in range(0, len(full), _LINES):
+            some = full[first : first + _LINES]
+            yield self._make.batch([line for line, _ in some], partial(_place, path, some))
+
+
+class Parquet:
+    """Row groups of Parquet files, those columns that a schema declares.
+
+    Args:
+        schema: As Spark writes it.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+
+    def end(self, file: BinaryIO, start: int, room: int, size: int, *, settled: bool) -> int:
+        """Return the end of a row group; a file that is not settled has no footer yet."""
+        if not settled or start == size:
+            return start
+        places = [at for at, _ in _cuts(_open(file, file.name), size) if at > start]
+        return max((at for at in places if at <= start + room), default=places[0])
+
+    def pieces(self, path: Path, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield pieces of one row group, or of several small ones."""
+        with path.open("rb") as file:
+            cuts = _cuts(_open(file, path), file.seek(0, os.SEEK_END))
+        places = [start, *(at for at, _ in cuts if start < at <= end)]
+        yield from itertools.pairwise(places)
+
+    def read(self, path: Path, file: BinaryIO, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a piece.
+
+        Raises:
+            PipelineError: A column that the schema declares is missing, or of another type.
+        """
+        found = _open(file, path)
+        cuts = _cuts(found, file.seek(0, os.SEEK_END))
+        groups = [n for at, before in cuts if start < at <= end for n in before]
+        wanted = set(column_names(self._schema))
+        names = [name for name in found.schema_arrow.names if name in wanted]
+        # Spark and Impala write instants as INT96, which says nothing of a time zone.
+        instants = {
+            column.name
+            for column in map(found.schema.column, range(len(found.schema)))
+            if column.physical_type == "INT96"
+        }
+        for batch in found.iter_batches(_ROWS, groups, names, use_threads=False):
+            for name in instants.intersection(batch.schema.names):
+                at = batch.schema.get_field_index(name)
+                times = batch.column(at).cast(pa.timestamp("us", "UTC"))
+                batch = batch.set_column(at, name, times)
+            yield conformed(batch, self._schema, str(path))
+
+
+def _place(path: Path, lines: Sequence[tuple[bytes, int]], n: int) -> str:
+    return f"{path}, byte {lines[n][1]}"
+
+
+def _open(file: BinaryIO, path: Any) -> Any:
+    # Only those that read Parquet files pay for it.
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+    except pa.ArrowInvalid as refused:
+        raise PipelineError(
+            f"{path} is not a Parquet file: {refused}. Is it still being written? Write it under a "
+            "name that begins with '_', then rename it. If it is of another format, say so: "
+            'Files(format="json").'
+        ) from refused
+
+
+def _cuts(found: Any, size: int) -> list[tuple[int, list[int]]]:
+    """Return the places where a Parquet file may be cut, and the row groups before each."""
+    metadata, cuts, groups, begun = found.metadata, list[tuple[int, list[int]]](), list[int](), 0
+    for n in range(metadata.num_row_groups):
+        group = metadata.row_group(n)
+        at = min(
+            place
+            for column in map(group.column, range(group.num_columns))
+            for place in (column.dictionary_page_offset, column.data_page_offset)
+            if place
+        )
+        if groups and at - begun >= _ROW_GROUPS:
+            cuts.append((at, groups))
+            groups, begun = [], at
+        groups.append(n)
+    return [*cuts, (size, groups)]
+
+
+def _line_end(file: BinaryIO, start: int, room: int, size: int) -> int:
+    """Return where the last whole line ends that begins within ``room``; ``start`` if none ends."""
+    at = min(start + room, size)
+    while at > start:
+        begin = max(start, at - _BLOCK)
+        file.seek(begin)
+        found = file.read(at - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        at = begin
+    at = min(start + room, size)
+    file.seek(at)
+    while block := file.read(_BLOCK):  # one line that is longer than the room there is
+        found = block.find(b"\n")
+        if found >= 0:
+            return at + found + 1
+        at += len(block)
+    return start
