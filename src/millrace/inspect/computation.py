@@ -146,7 +146,7 @@ class ComputationInspection:
                     encoded = rows.key_in(key_row)
                     yield KeyState(
                         key=None if encoded is None else decode_key(encoded),
-                        hash=int.from_bytes(key_row[: rows.HASH_BYTES]),
+                        hash=rows.hash_in(key_row),
                         cells=self._cells.read(stored),
                     )
 
@@ -224,5 +224,4 @@ class ComputationInspection:
 
 
 def _key_row(found: tuple[bytes, bytes]) -> bytes:
-    row, _ = found
-    return row[1 : rows.key_row_end(row, 1)]
+    return rows.key_row_at(found[0], 1)

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.compile.registry import Registry
 from millrace.inspect import (
     Checkpoint,
     DeliveredIds,
@@ -16,7 +17,10 @@ from millrace.inspect import (
     overview_of_run,
 )
 from millrace.model.errors import CoderError, NotKept, PipelineError
-from millrace.windmill.manifest import Completion, decode_entry
+from millrace.store import MemoryHardState
+from millrace.testing import harness as harness_module
+from millrace.windmill.claims import claim_of
+from millrace.windmill.manifest import Completion, decode_entry, encode_entry
 
 
 class Visit(msgspec.Struct):
@@ -132,6 +136,28 @@ def test_cells_are_described(h):
         "visits": "MapState",
     }
     assert cells["longest"].format == {"coder": "msgpack", "type": {"kind": "int"}}
+
+
+def test_cells_are_found_by_the_numbers_that_the_registry_has_for_their_names(monkeypatch):
+    p = mr.Pipeline("p")
+    p.inject("events")
+    p.add(Visitor)
+    built, state = p.build(), MemoryHardState()
+    numbers = {"visits": 3, "last": 200, "order": 9, "longest": 1, "secret": 0}  # after years
+    registry = Registry(cells={"Visitor": numbers}).assign(built)
+    state.epochs.append(1, encode_entry(claim_of(built, registry, 1)))
+    monkeypatch.setattr(harness_module, "MemoryHardState", lambda: state)
+    with mr.testing.Harness(p) as h:
+        visit(h, "ann", "a", 5)
+        found = h.checkpoint()["Visitor"].get("ann")
+
+    assert found.pop("secret").coder == "pickle"
+    assert found == {
+        "last": {"page": "a", "seconds": 5},
+        "longest": 5,
+        "order": ["a"],
+        "visits": {"a": {"page": "a", "seconds": 5}},
+    }
 
 
 def test_a_scan_finds_every_key_once_in_the_order_of_hashes(h):

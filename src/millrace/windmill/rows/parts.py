@@ -62,6 +62,16 @@ def key_row_end(row: bytes, start: int) -> int:
     return start + 10 + (length if length <= WHOLE else _DIGEST_BYTES)
 
 
+def key_row_at(row: bytes, start: int) -> bytes:
+    """Return the part of a row that names a key and begins at ``start``."""
+    return row[start : key_row_end(row, start)]
+
+
+def hash_in(key_row: bytes) -> int:
+    """Return the hash of the key that a row names."""
+    return int.from_bytes(key_row[:HASH_BYTES])
+
+
 def key_in(key_row: bytes) -> bytes | None:
     """Return the encoded key that a row names; None if it is too long to stand in one.
 

@@ -19,6 +19,7 @@ from millrace.windmill.rows.parts import (
     SIGN,
     WHOLE,
     after,
+    key_row_at,
     key_row_end,
     last_part,
     time8,
@@ -73,7 +74,7 @@ class TimerRow(NamedTuple):
     def unpack(cls, row: bytes, value: bytes) -> TimerRow:
         """Return what a row says."""
         timer = _decode(value)
-        named = row[10 : key_row_end(row, 10)]
+        named = key_row_at(row, 10)
         return cls(row[1], time_of(row[2:10]), named, timer.tag, timer.key, timer.hold_us)
 
     def pack(self) -> tuple[bytes, bytes]:
