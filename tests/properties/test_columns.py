@@ -169,3 +169,54 @@ def test_these_are_columns() -> None:
     found = {spec.name for spec in p.build().computations if spec.columnar is not None}
 
     assert found == {"sums", "counts", "sessions"}
+
+
+class Follows(mr.Computation):
+    """Tells when half, and when all, of what is summed before it has passed a time."""
+
+    inputs = {"sums": mr.by_key(), "ticks": mr.by("key")}
+    outputs = {"told": tuple[int, int]}
+    percentiles = (50,)
+
+    def process_record(self, record: mr.Record) -> None:
+        if record.stream == "ticks":
+            for share in (50, 100):
+                self.set_timer(share, at=record.timestamp, percentile=share)
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        self.produce("told", (timer.tag, timer.at))
+
+
+@given(scripts, windows)
+@example(
+    [("records", [(key, 1, 5) for key in "abcd"] + [("a", 1, 50)]), ("watermark", 15)] * 2,
+    mr.FixedWindows(20),
+)
+def test_percentiles_of_what_is_pending_are_the_same(script: Any, window_fn: Any) -> None:
+    def told() -> list[Any]:
+        p = mr.Pipeline("percentiles")
+        p.inject("elements", format=dict).key_by("key").window(window_fn).count().to("sums")
+        p.inject("ticks", format=dict)
+        p.add(Follows)
+        found = []
+        with mr.testing.Harness(p, intervals=2) as h:
+            h.inject("ticks", [({"key": n}, 3 * n) for n in range(30)])
+            h.advance_watermark("ticks", mr.MAX_TIMESTAMP)
+            for what, with_what in [*script, ("watermark", mr.MAX_TIMESTAMP)]:
+                if what == "records":
+                    h.inject("elements", [({"key": k, "value": v}, at) for k, v, at in with_what])
+                elif what == "watermark" and with_what >= h.low_watermark("sums"):
+                    h.advance_watermark("elements", with_what)
+                    ahead_us = min(with_what + 40, mr.MAX_TIMESTAMP)
+                    h.advance_watermark("elements", ahead_us, percentile=50)
+                elif what == "crash":
+                    h.crash()
+                found.append(sorted(out.value for out in h.outputs("told")))
+        return found
+
+    columns = told()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GroupingOperator, "columnar", lambda *_: None)
+        by_key = told()
+
+    assert columns == by_key

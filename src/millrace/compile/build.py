@@ -15,7 +15,7 @@ from millrace.compile.checks import (
 )
 from millrace.compile.fields import check_fields
 from millrace.compile.formats import formats_of
-from millrace.compile.levels import counting, levels_of
+from millrace.compile.levels import levels_of, upstream
 from millrace.compile.publishers import backwards_of, publishers_of, roots, slacks_of
 from millrace.compile.reserved import reserved_problems
 from millrace.compile.sink_columns import hidden_field
@@ -84,7 +84,7 @@ def build(pipeline: Declarations) -> Topology:
         for name, computation in bound.items()
     }
     waiting = {name: checked_percentiles(name, computation) for name, computation in bound.items()}
-    counted_for = counting(senders, [name for name in order if waiting[name]])
+    counted = upstream(senders, [name for name in order if waiting[name]])
     edges: list[Edge] = []
     for name in order:
         for stream, extractor in sorted(pipeline.computations[name].inputs.items()):
@@ -144,8 +144,8 @@ def build(pipeline: Declarations) -> Topology:
             percentiles=waiting[name],
             backwards=backwards_of(bound[name].inputs, publishers),
             paned=any(stream in paned for stream in bound[name].inputs),
-            columnar=None if counted_for[name] else columnar[name],
-            counted_for=counted_for[name] if columnar[name] is not None else (),
+            columnar=columnar[name],
+            counted=name in counted,
         )
         for number, name in enumerate(order)
     )

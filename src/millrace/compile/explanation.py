@@ -136,9 +136,6 @@ class Explanation:
         notes = list(operator_of(spec.instance).described())
         if spec.columnar is not None:
             notes.append(f"kept   as {spec.columnar!r}, all keys together")
-        if spec.counted_for:
-            who = ", ".join(map(repr, spec.counted_for))
-            notes.append(f"kept   key by key, not as columns: {who} waits for percentiles of it")
         notes += [
             f"drops what {stream!r} delivers again: ids are kept for {format_duration(slack)}"
             for stream, slacks in spec.slacks.items()

@@ -54,13 +54,8 @@ def identity(topology: Topology) -> Schema:
 def changes(stored: Schema, topology: Topology) -> list[Difference]:
     """Return what differs between the identity in a checkpoint and that of a pipeline."""
     given = identity(topology)
-    reasons = {
-        spec.name: f": {', '.join(map(repr, spec.counted_for))} waits for percentiles of its work"
-        for spec in topology.computations
-        if spec.counted_for
-    }
     return [
-        *_computations(stored["computations"], given["computations"], reasons),
+        *_computations(stored["computations"], given["computations"]),
         *_members(stored["streams"], given["streams"], "stream", _feeders),
         *_listed(stored["injected"], given["injected"], "injected stream"),
     ]
@@ -118,9 +113,7 @@ def _cell(cell: StateDescriptor) -> Schema:
 # -- comparison ------------------------------------------------------------------------------------
 
 
-def _computations(
-    stored: Schema, given: Schema, reasons: Mapping[str, str]
-) -> Iterator[Difference]:
+def _computations(stored: Schema, given: Schema) -> Iterator[Difference]:
     for name, old, new in _both(stored, given):
         where = f"computation {name!r}"
         if old is None or new is None:
@@ -133,8 +126,8 @@ def _computations(
         if old["kept as"] != new["kept as"]:
             yield Difference(
                 where,
-                f"its windows are kept as {old['kept as']}, and would be as {new['kept as']} now"
-                + reasons.get(name, ", by its windows, trigger, lateness, output time and values"),
+                f"its windows are kept as {old['kept as']}, and would be as {new['kept as']} now, "
+                "by its windows, trigger, lateness, output time and values",
             )
 
 

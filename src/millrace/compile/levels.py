@@ -41,27 +41,21 @@ def levels_of(pipeline: Declarations, senders: Mapping[str, frozenset[str]]) -> 
     return levels
 
 
-def counting(
-    senders: Mapping[str, frozenset[str]], waiting: Iterable[str]
-) -> dict[str, tuple[str, ...]]:
-    """Return each computation's part in percentiles: who waits for those of its work.
-
-    How much work is left behind a time is asked of all computations upstream of one that waits for
-    a percentile, and of no other, not even of itself: its input does not wait for its own work.
+def upstream(senders: Mapping[str, frozenset[str]], names: Iterable[str]) -> set[str]:
+    """Return the computations and injectors that feed some computations, over others or not.
 
     Args:
         senders: Computation -> computations and injectors that feed it.
-        waiting: The computations that wait for percentiles.
+        names: Computations; one is among the result if it feeds another.
 
-    >>> counting({"a": frozenset(), "b": frozenset("a"), "c": frozenset("a")}, ["b"])
-    {'a': ('b',), 'b': (), 'c': ()}
+    >>> sorted(upstream({"a": frozenset(), "b": frozenset("a"), "c": frozenset("b")}, ["c"]))
+    ['a', 'b']
     """
-    found: dict[str, list[str]] = {name: [] for name in senders}
-    for name in waiting:
-        pending = list(senders[name])
-        while pending:
-            sender = pending.pop()
-            if sender in found and name not in found[sender]:
-                found[sender].append(name)
-                pending += senders[sender]
-    return {name: tuple(those) for name, those in found.items()}
+    found: set[str] = set()
+    pending = [sender for name in names for sender in senders[name]]
+    while pending:
+        sender = pending.pop()
+        if sender not in found:
+            found.add(sender)
+            pending += senders.get(sender, ())
+    return found

@@ -106,8 +106,7 @@ class ComputationSpec:
         paned: Whether values of its inputs may carry panes.
         columnar: How it works on whole bundles, :class:`~millrace.model.bundle.Columnar`; None if
             it works key by key.
-        counted_for: Computations behind it that wait for percentiles of what it has to do, which is
-            therefore kept, and counted, key by key; only where it would be ``columnar`` otherwise.
+        counted: Whether a computation behind it waits for percentiles of what it has to do.
     """
 
     name: str
@@ -143,7 +142,7 @@ class ComputationSpec:
 
     paned: bool = False
     columnar: Any = None
-    counted_for: tuple[str, ...] = ()
+    counted: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ when it is wanted again. Built-in computations only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -113,3 +113,10 @@ class Columnar(Protocol):
 
     def run(self, bundle: ColumnarBundle) -> Done:
         """Return what becomes of a bundle. Every chunk that is due must be among the removed."""
+
+    def pending(self, chunks: Iterable[tuple[int, bytes]]) -> Mapping[int, int]:
+        """Return how many keys wait for an instant, by instant, each for each window of its own.
+
+        Args:
+            chunks: All there are: when each is wanted, and what it says.
+        """

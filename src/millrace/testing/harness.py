@@ -305,7 +305,7 @@ class Harness:
                 check_interval(
                     self._durable,
                     self._caches,
-                    spec.name,
+                    spec,
                     entry.id,
                     authority.report(spec.name, entry.id),
                     authority.low_watermarks.inputs[spec.name],

@@ -9,6 +9,7 @@ import itertools
 
 import msgspec
 
+from millrace.compile.topology import ComputationSpec
 from millrace.model.errors import InvariantViolation
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import Caches, HardState, MemoryCaches, bring
@@ -33,12 +34,13 @@ def check_low_watermarks(before: LowWatermarks, after: LowWatermarks) -> None:
 def check_interval(
     state: HardState,
     caches: Caches,
-    computation: str,
+    spec: ComputationSpec,
     interval: int,
     report: Report,
     low_watermark_us: int,
 ) -> None:
     """Check one interval: log, cache, timers, holds and report say the same."""
+    computation = spec.name
     where = f"{computation!r}, interval {interval}"
     number = max(state.commits.numbers(computation).get(interval, ()), default=0)
     number = max(number, *state.snapshots.numbers(computation).get(interval, (0,)))
@@ -83,8 +85,17 @@ def check_interval(
         f"{where}: reported {report}, the store says {truth}",
     )
     if report.outstanding is not None:
-        with fresh.view() as view:
-            spread = Outstanding.of(rows.pending_us(view)).coarser(report.outstanding.shift)
+        if spec.columnar is None:
+            with fresh.view() as view:
+                spread = Outstanding.of(rows.pending_us(view))
+        else:
+            chunks = (
+                (rows.chunk_instant(row), chunk)
+                for row, chunk in stored.items()
+                if row.startswith(rows.CHUNKS)
+            )
+            spread = Outstanding().changed(spec.columnar.pending(chunks))
+        spread = spread.coarser(report.outstanding.shift)
         _hold(report.outstanding == spread, f"{where}: {report.outstanding}, but it is {spread}")
 
 

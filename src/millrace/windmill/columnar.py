@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from millrace.compile.topology import ComputationSpec, Topology
@@ -20,6 +21,8 @@ from millrace.model.keys import decode_key, encode_key
 from millrace.model.record import DeadLetter, Timer
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP
 from millrace.store import View
+from millrace.watermark.outstanding import Outstanding
+from millrace.watermark.report import Report
 from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.machine import Machine
@@ -37,6 +40,7 @@ class ColumnarMachine(Machine):
     def _run_bundle(self, work: Work, view: View) -> None:
         records, counters = work.records, self._counters
         first = records.cuts[0]
+        self._rows.delta = None  # what waits are keys, see _report, and not the timers for them all
         keyed = _keyed(records) if len(records.cuts) > 1 else None
         if keyed is not None:
             self._note_all_late(work, keyed)
@@ -67,6 +71,28 @@ class ColumnarMachine(Machine):
                 mutations[rows.chunk(at_us, work.number, n)] = chunk
         counters.timers = self._wait(work, view, list(done.added))
         counters.keys = len(records.keys)
+
+    def _report(self, work: Work, view: View) -> Report:
+        """Return what pins the low watermark, with how many keys wait for what, if that is asked.
+
+        As if each had a timer of its own. It takes a look at all chunks, whoever they are of.
+        """
+        report = super()._report(work, view)
+        if not self.spec.counted:
+            return report
+        mutations = self._rows.mutations
+        left = [
+            (stored.at_us, stored.chunk)
+            for stored in _stored(view, MAX_TIMESTAMP)
+            if stored.row not in mutations
+        ]
+        left += [
+            (rows.chunk_instant(row), chunk)
+            for row, chunk in mutations.items()
+            if chunk is not None and row.startswith(rows.CHUNKS)
+        ]
+        waiting = Outstanding().changed(self.spec.columnar.pending(left))
+        return msgspec.structs.replace(report, outstanding=waiting)
 
     def _wait(self, work: Work, view: View, instants: list[int]) -> int:
         """Set timers for chunks; return how many timers were due."""

@@ -126,8 +126,12 @@ class Machine:
         self._run_bundle(work, view)
         self._counters.records = work.records.count()
         return Effects(
-            key_rows.mutations, calls.productions, report_of(key_rows, work), self._counters
+            key_rows.mutations, calls.productions, self._report(work, view), self._counters
         )
+
+    def _report(self, work: Work, view: View) -> Report:
+        """Return what pins the low watermark now."""
+        return report_of(self._rows, work)
 
     def _run_bundle(self, work: Work, view: View) -> None:
         """Run what every key has to do."""

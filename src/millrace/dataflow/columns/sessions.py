@@ -97,6 +97,21 @@ class SessionColumns(PlainGrouping):
             self._finish(self._merged(parts), bundle, done)
         return done
 
+    def pending(self, chunks: Iterable[tuple[int, bytes]]) -> dict[int, int]:
+        """Return how many sessions end at an instant, as far as they are known."""
+        parts = [_stretches(_decode(chunk)) for _, chunk in chunks]
+        if not parts:
+            return {}
+        hashes = np.concatenate([part.hashes for part in parts])
+        starts = np.concatenate([part.starts for part in parts])
+        ends = np.concatenate([part.ends for part in parts])
+        codes = np.unique(hashes, return_inverse=True)[1]
+        order = by_code(codes, starts)
+        ends = ends[order]
+        begins = overlaps(codes[order], starts[order], ends)
+        instants, counts = np.unique(np.maximum.reduceat(ends, begins), return_counts=True)
+        return dict(zip(instants.tolist(), counts.tolist(), strict=True))
+
     # -- elements ----------------------------------------------------------------------------------
 
     def _absorb(self, records: Keyed, bundle: ColumnarBundle, done: Done) -> list[_Stretches]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -89,6 +89,17 @@ class WindowColumns(PlainGrouping):
         if bundle.number % MERGE_EVERY == 0:
             self._merge(bundle, done)
         return done
+
+    def pending(self, chunks: Iterable[tuple[int, bytes]]) -> dict[int, int]:
+        """Return how many keys have a window that ends at an instant."""
+        found: dict[_Ends, list[Chunk]] = {}
+        for end_us, chunk in chunks:
+            _by_window(found, end_us, [chunk])
+        counts: dict[int, int] = {}
+        for (end_us, _), parts in found.items():
+            keys = np.unique(np.frombuffer(b"".join(part.hashes for part in parts), "<u8"))
+            counts[end_us] = counts.get(end_us, 0) + len(keys)
+        return counts
 
     # -- elements ----------------------------------------------------------------------------------
 
