@@ -243,9 +243,9 @@ class Stream:
             return (time.process_time() - start_s) / bundles / self._size * 1e6
 
 
-def measure(code: str, keys: int, size: int, bundles: int) -> dict[str, Any]:
+def measure(code: str, keys: int, size: int, bundles: int, where: str) -> dict[str, Any]:
     """Return what a record costs in bundles of a size: CPU us in all and by part, wall ms."""
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
+    with tempfile.TemporaryDirectory(dir=where) as directory:
         stream = Stream(code, Path(directory), keys=keys, size=size)
         if keys > KEYS[0]:
             stream.fill()
@@ -279,7 +279,7 @@ def measure(code: str, keys: int, size: int, bundles: int) -> dict[str, Any]:
     }
 
 
-def in_tree(src: str, case: tuple[str, int, int, int]) -> dict[str, Any]:
+def in_tree(src: str, case: tuple[Any, ...]) -> dict[str, Any]:
     """Return what a case costs in a tree of Millrace, in a process of its own."""
     root = Path(__file__).parents[1]
     paths = [src, str(root), os.environ.get("PYTHONPATH", "")]
@@ -299,6 +299,8 @@ def main() -> None:
     parser.add_argument("--code", default="count,windows")
     parser.add_argument("--keys", default=",".join(map(str, KEYS)))
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--bundles", type=int, default=200, help="so many of a size at most")
+    parser.add_argument("--where", default=str(Path.cwd()), help="in memory, fsync costs nothing")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="does it run? Its figures are nothing")
     parser.add_argument("--out", type=Path)
@@ -316,7 +318,7 @@ def main() -> None:
             code,
             int(keys),
             int(size),
-            20 if arguments.quick else max(40, min(400, 40_000 // int(size))),
+            20 if arguments.quick else max(20, min(arguments.bundles, 40_000 // int(size))),
         )
         for code in arguments.code.split(",")
         for keys in arguments.keys.split(",")
@@ -328,7 +330,7 @@ def main() -> None:
             "trees": [
                 _median(runs)
                 for runs in zip(
-                    *([in_tree(src, (code, keys, size, bundles)) for src in trees]
+                    *([in_tree(src, (code, keys, size, bundles, arguments.where)) for src in trees]
                       for _ in range(1 if arguments.quick else arguments.rounds)),
                     strict=True,
                 )

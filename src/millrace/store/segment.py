@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from typing import Self
 
 import msgspec
 import xxhash
@@ -143,7 +143,10 @@ def read_index(source: bytes | str | os.PathLike[str], *, disk: Disk = os) -> li
 
 
 class _Segment:
-    """Ranged reads of one segment, in a file or in memory; the tail is read once and kept."""
+    """Ranged reads of one segment, in a file or in memory; the tail is read once and kept.
+
+    It is closed by the end of a ``with`` block, out of which no OSError comes as it is.
+    """
 
     def __init__(self, name: str, size: int, data: bytes | None, fd: int, disk: Disk) -> None:
         self.name = name
@@ -154,6 +157,15 @@ class _Segment:
             data = read_range(fd, max(0, size - _TAIL_BYTES), size, disk)
         self._tail = data
         self._tail_offset = size - len(self._tail)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+        if isinstance(error, OSError):
+            raise unreadable(self.name, error) from error
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes ``[start, stop)``; fewer when the file ends before (a checksum tells)."""
@@ -170,21 +182,19 @@ class _Segment:
         )
 
 
-@contextmanager
-def _opened(source: bytes | str | os.PathLike[str], disk: Disk) -> Iterator[_Segment]:
+def _opened(source: bytes | str | os.PathLike[str], disk: Disk) -> _Segment:
     if isinstance(source, bytes):
-        yield _Segment("<memory>", len(source), source, -1, disk)
-        return
+        return _Segment("<memory>", len(source), source, -1, disk)
+    name, fd = os.fspath(source), -1
     try:
-        fd = disk.open(os.fspath(source), os.O_RDONLY)
-        try:
-            yield _Segment(os.fspath(source), disk.fstat(fd).st_size, None, fd, disk)
-        finally:
-            disk.close(fd)
+        fd = disk.open(name, os.O_RDONLY)
+        return _Segment(name, disk.fstat(fd).st_size, None, fd, disk)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise unreadable(os.fspath(source), error) from error
+        if fd >= 0:
+            disk.close(fd)
+        raise unreadable(name, error) from error
 
 
 def _index(segment: _Segment) -> list[IndexEntry]:
