@@ -71,6 +71,7 @@ class Checkpoint:
         self.state = state
         self.ended: Ended = ended(state.epochs, epoch)
         self.overview: Overview = overview_of_log(self.ended)
+        self._found: dict[str, ComputationInspection] = {}
         self._loaded: tuple[tuple[str, int], MemoryCache] | None = None
 
     @property
@@ -92,7 +93,10 @@ class Checkpoint:
         if computation not in self.overview.computations:
             known = ", ".join(self.computations) or "none yet"
             raise PipelineError(f"no computation {computation!r}; there are {known}")
-        return ComputationInspection(self, computation)
+        found = self._found.get(computation)
+        if found is None:
+            found = self._found[computation] = ComputationInspection(self, computation)
+        return found
 
     def latest(self) -> Checkpoint:
         """Return the checkpoint as it is now."""
