@@ -104,8 +104,8 @@ class ComputationSpec:
         percentiles: Percentile low watermarks that its timers may wait for.
         backwards: Sender -> how far back steps between it and here move timestamps, at most.
         paned: Whether values of its inputs may carry panes.
-        columnar: How it works on whole bundles, :class:`~millrace.model.bundle.Columnar`; None if
-            it works key by key.
+        columnar: How it works on whole bundles, a
+            :class:`~millrace.dataflow.columnar.Columnar`; None if it works key by key.
         counted: Whether a computation behind it waits for percentiles of what it has to do.
     """
 

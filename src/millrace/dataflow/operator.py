@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from millrace.dataflow.columnar import Columnar
 from millrace.dataflow.lifting import Lift
 from millrace.dataflow.strategy import Windowing
-from millrace.model.bundle import Columnar
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 

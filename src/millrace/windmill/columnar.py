@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.model.bundle import ColumnarBundle, Emitted, Keyed, Stored
+from millrace.dataflow.columnar import ColumnarBundle, Emitted, Keyed, Stored
 from millrace.model.errors import InvariantViolation
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.record import DeadLetter, Timer
@@ -35,7 +35,7 @@ _ALL_KEYS_ROW: Final = rows.key_row(bytes(8), ALL_KEYS)
 
 
 class ColumnarMachine(Machine):
-    """Runs bundles of a computation with :class:`~millrace.model.bundle.Columnar`."""
+    """Runs bundles of a computation with :class:`~millrace.dataflow.columnar.Columnar`."""
 
     def _run_bundle(self, work: Work, view: View) -> None:
         records, counters = work.records, self._counters

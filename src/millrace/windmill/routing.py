@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from millrace.compile.topology import Topology
-from millrace.model.bundle import Emitted
+from millrace.dataflow.columnar import Emitted
 from millrace.model.coder import Coder
 from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, encode_key, hash_key

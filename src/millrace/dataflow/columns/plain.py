@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.dataflow.aggregations import VectorFold
+from millrace.dataflow.columnar import Done
 from millrace.dataflow.windows.vector import Ints
 from millrace.dataflow.windows.window_fn import WindowFn
-from millrace.model.bundle import Done
 from millrace.model.pane import Pane, Window
 
 

@@ -21,13 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.dataflow.aggregations.vector import Mask, joined
+from millrace.dataflow.columnar import ColumnarBundle, Done, Emitted, Keyed, Stored
 from millrace.dataflow.columns.accumulators import Accumulators, too_large
 from millrace.dataflow.columns.elements import brought, weights
 from millrace.dataflow.columns.plain import PlainGrouping
 from millrace.dataflow.lifting.segments import by_code
 from millrace.dataflow.windows.vector import Ints, overlaps
 from millrace.dataflow.windows.window_fn import assigned_columns
-from millrace.model.bundle import ColumnarBundle, Done, Emitted, Keyed, Stored
 from millrace.model.pane import Window
 from millrace.model.time import MAX_TIMESTAMP
 

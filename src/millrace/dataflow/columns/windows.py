@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.dataflow.aggregations.vector import joined
+from millrace.dataflow.columnar import ColumnarBundle, Done, Emitted, Keyed, Stored
 from millrace.dataflow.columns.accumulators import Accumulators, too_large
 from millrace.dataflow.columns.elements import Positions, brought, weights
 from millrace.dataflow.columns.plain import PlainGrouping
 from millrace.dataflow.lifting.segments import alike_segments
 from millrace.dataflow.windows.vector import Ints
 from millrace.dataflow.windows.window_fn import assigned_columns, is_ours
-from millrace.model.bundle import ColumnarBundle, Done, Emitted, Keyed, Stored
 from millrace.model.pane import Window
 from millrace.model.time import MAX_TIMESTAMP
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace.dataflow.aggregations import Recomputed
+from millrace.dataflow.columnar import Columnar
 from millrace.dataflow.columns import columns_of
 from millrace.dataflow.grouping.computation import GroupByKeyAndWindow
 from millrace.dataflow.lifting import Lift, lift_of
 from millrace.dataflow.operator import Operator
 from millrace.dataflow.strategy import AccumulationMode, OutputTime
 from millrace.dataflow.values import text
-from millrace.model.bundle import Columnar
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
