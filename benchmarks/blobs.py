@@ -25,7 +25,8 @@ from millrace.store import (
 )
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.epoch_work import run_epoch
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.observed import Observed
 from millrace.windmill.worker import Worker
 
 NEVER = SnapshotPolicy(fixed_bytes=1 << 60)
@@ -99,8 +100,8 @@ class BlobWorker:
         manifest = self._epochs.begin(epoch, wall_time_us=epoch, injectors={"blobs": 0})
         assert manifest is not None, "the next epoch is not complete"
         (spec,) = self.topology.computations
-        owned = manifest.interval_map(spec.name).intervals
-        results = run_epoch(self._worker, spec, manifest, owned, arrivals, {100: 0})
+        positions, owned = self._epochs.positions, range(len(manifest.interval_map(spec.name)))
+        results = run_epoch(self._worker, spec, manifest, positions, owned, arrivals, {100: 0})
         self._epochs.complete(manifest, results, Observed())
         seconds = time.perf_counter() - started
         self.snapshots.offer(spec.name, [result.interval for result in results])

@@ -26,7 +26,8 @@ from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.counters import Counters
 from millrace.windmill.deduplication import Deduplicator
 from millrace.windmill.epoch_work import run_epoch
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.observed import Observed
 from millrace.windmill.record_ids import injected_origin
 from millrace.windmill.source_ids import SourceIds
 from millrace.windmill.worker import Worker
@@ -160,7 +161,13 @@ class Kernel:
             ids,
         )
         results = run_epoch(
-            self._worker, self._spec, manifest, intervals.intervals, arrivals, {100: now_us}
+            self._worker,
+            self._spec,
+            manifest,
+            self._epochs.positions,
+            range(len(intervals)),
+            arrivals,
+            {100: now_us},
         )
         spent = Spent(
             count,

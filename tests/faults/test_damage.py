@@ -26,7 +26,8 @@ from millrace.store import (
 )
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.epoch_work import run_epoch
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.observed import Observed
 from millrace.windmill.worker import Worker
 
 INTERVALS = 2
@@ -84,8 +85,9 @@ def run(home: Path, until: int, weight: int = 1) -> tuple[Produced, Counter[str]
             np.full(KEYS, epoch, dtype=np.int64),
             np.arange(KEYS, dtype=np.int64),
         )
-        owned = manifest.interval_map("Count").intervals
-        results = run_epoch(worker, built.computations[0], manifest, owned, arrivals, {100: at_us})
+        spec, positions = built.computations[0], driver.positions
+        owned = range(len(manifest.interval_map("Count")))
+        results = run_epoch(worker, spec, manifest, positions, owned, arrivals, {100: at_us})
         produced[epoch] = [result.productions.pack() for result in results]
         for result in results:
             repairs["rebuilt"] += result.repair.rebuilt

@@ -12,7 +12,9 @@ from millrace.inspect.ended import Ended, ended, moments
 from millrace.inspect.overview import Overview, overview_of_log
 from millrace.model.errors import DamagedStore, NotKept, PipelineError
 from millrace.store import HardState, MemoryCache, View, bring
+from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.history import Moment
+from millrace.windmill.manifest import interval_map
 
 T = TypeVar("T")
 
@@ -131,7 +133,8 @@ class Checkpoint:
         numbers = completion.numbers.get(computation, {})
         chains = completion.chains.get(computation, {})
         reports = completion.reports.get(computation, {})
-        found = [entry.interval() for entry in completion.intervals.get(computation, ())]
+        partition = completion.intervals.get(computation)
+        found = [] if partition is None else interval_map(partition).intervals
         return [
             Interval(
                 id=one.id,
@@ -139,9 +142,10 @@ class Checkpoint:
                 end=one.end,
                 commit=numbers.get(one.id, 0),
                 chain=chains.get(one.id, 0),
-                report=reports.get(one.id),
+                # One that never had a commit is not said: it has nothing pending.
+                report=reports.get(one.id, None if one.id in numbers else NOTHING_PENDING),
             )
-            for one in sorted(found, key=lambda one: one.start)
+            for one in found
         ]
 
     @contextmanager

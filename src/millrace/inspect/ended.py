@@ -45,9 +45,9 @@ def ended(log: EpochLog, epoch: int | None = None) -> Ended:
     found = Ended(*_steadily(log, lambda: journal.latest(log)))
     if epoch is None or (found.completion is not None and found.completion.epoch == epoch):
         return found
-    kept = _steadily(log, lambda: list(journal.completions(log)))
-    completion = next((one for one in kept if one.epoch == epoch), None)
+    completion = _steadily(log, lambda: journal.completion_of(log, epoch))
     if completion is None:
+        kept = _steadily(log, lambda: list(journal.completions(log)))
         there = f"{kept[0].epoch} to {kept[-1].epoch}" if kept else "none"
         raise NotKept(
             f"epoch {epoch} is not in the epoch log of this checkpoint; there are {there}. Open it "

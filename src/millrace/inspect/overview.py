@@ -95,7 +95,7 @@ def overview_of_log(found: Ended) -> Overview:
     oldest, timers = {}, {}
     for name in names:
         reports = completion.reports.get(name, {})
-        missing = any(entry.id not in reports for entry in completion.intervals.get(name, ()))
+        missing = any(interval not in reports for interval in completion.numbers.get(name, ()))
         oldest[name] = min(
             (report.oldest_work_us() for report in reports.values()), default=MAX_TIMESTAMP
         )

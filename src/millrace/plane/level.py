@@ -25,7 +25,6 @@ from millrace.watermark.shown import Pending, Shown
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.record_ids import production_ids
-from millrace.windmill.replay import Result
 
 _EMPTY = wire.SCHEMA.empty_table()
 
@@ -95,10 +94,7 @@ class _Run:
             self._inbox.read_punctuation(table, edges)
         for spec in specs:
             arrivals = self._inbox.arrivals(table, edges, spec)
-            results = self._run(spec, arrivals, shown.inputs(spec))
-            pending[spec.name] = Pending.of(
-                (result.report for result in results), spread=bool(self._topology.percentiles)
-            )
+            pending[spec.name] = self._run(spec, arrivals, shown.inputs(spec))
         lifter = Lifter(self._task)
         for batch in self._outbox.batches():
             yield from lifter.lifted(batch)
@@ -121,12 +117,12 @@ class _Run:
         shown.hear(map(wire.decode_message, told), self._topology)
         return shown
 
-    def _run(
-        self, spec: ComputationSpec, arrivals: Arrivals, clocks: dict[int, int]
-    ) -> list[Result]:
+    def _run(self, spec: ComputationSpec, arrivals: Arrivals, clocks: dict[int, int]) -> Pending:
+        """Run a computation; return the pending work of the intervals that the task owns."""
         runtime, manifest = self._task.runtime, self._task.manifest
+        positions = runtime.positions(manifest)
         owned = manifest.interval_map(spec.name).owned(self._task.number, runtime.tasks)
-        results = run_epoch(runtime.worker, spec, manifest, owned, arrivals, clocks)
+        results = run_epoch(runtime.worker, spec, manifest, positions, owned, arrivals, clocks)
         runtime.snapshots.offer(
             spec.name, [result.interval for result in results if result.counters.keys]
         )
@@ -147,7 +143,9 @@ class _Run:
                     result.repair,
                 )
             )
-        return results
+        spread, ran = bool(self._topology.percentiles), [result.interval for result in results]
+        idle = positions.bulletin(spec.name).pending(spread, within=owned, without=ran)
+        return Pending.of((result.report for result in results), spread=spread).merged(idle)
 
 
 def _together(batches: list[pa.RecordBatch]) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from millrace.plane import wire
 from millrace.plane.task_sinks import Receipt
 from millrace.store import Written
-from millrace.windmill.epochs import Observed
+from millrace.windmill.observed import Observed
 from millrace.windmill.replay import Result
 from millrace.windmill.routing import Productions
 
@@ -24,7 +24,7 @@ class Outcome:
     """What came of an epoch.
 
     Attributes:
-        results: One for each interval; productions are not among what is reported.
+        results: One for each interval that had work; productions are not among what is reported.
         observed: What was seen of the injected streams.
         seconds: Python time, over all tasks.
         written: Snapshots that the workers wrote.

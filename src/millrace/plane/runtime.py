@@ -15,6 +15,8 @@ from millrace.plane.values import ValueReader
 from millrace.store import Written
 from millrace.windmill.columnar import machine_for
 from millrace.windmill.machine import Machine
+from millrace.windmill.manifest import Manifest
+from millrace.windmill.positions import Followed, Positions
 from millrace.windmill.routing import Router
 from millrace.windmill.worker import Worker
 
@@ -102,6 +104,14 @@ class Runtime:
         """The machines and their store, of a streaming run."""
         assert self._worker is not None, "a batch has no worker: it keeps no state"
         return self._worker
+
+    def positions(self, manifest: Manifest) -> Positions:
+        """Return where intervals stand when an epoch begins."""
+        return self._followed.at(manifest)
+
+    @cached_property
+    def _followed(self) -> Followed:
+        return Followed(self.topology, self.worker.state.epochs)
 
     @cached_property
     def router(self) -> Router:

@@ -84,7 +84,7 @@ class TaskReport(msgspec.Struct, array_like=True):
     Attributes:
         level: The level that it ran.
         task: Its number.
-        intervals: One for each interval that it owned.
+        intervals: One for each interval that it owned and that had work.
         newest: Injected stream -> latest timestamp that it saw.
         injected: Injected stream -> records that it saw.
         refused: Injected stream -> records that it refused.

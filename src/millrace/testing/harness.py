@@ -301,7 +301,8 @@ class Harness:
         """
         authority = self._epochs.authority
         for spec in self._topology.computations:
-            for entry in self._last_manifest.intervals[spec.name] if self._last_manifest else ():
+            intervals = self._epochs.positions.maps[spec.name].intervals
+            for entry in intervals if self._last_manifest else ():
                 check_interval(
                     self._durable,
                     self._caches,
@@ -387,10 +388,8 @@ class Harness:
 
     def _housekeep(self) -> None:
         """Write the snapshots that are due and collect, as threads beside the tasks do on Spark."""
-        manifest = self._last_manifest
-        assert manifest is not None, "an epoch has been completed"
-        for name, entries in manifest.intervals.items():
-            for entry in entries:
+        for name, intervals in self._epochs.positions.maps.items():
+            for entry in intervals.intervals:
                 cache = self._caches.open(name, entry.id)
                 write_if_due(cache, self._state.snapshots, name, entry.id, _POLICY)
         self._collector.collect(self._epochs.collectable())

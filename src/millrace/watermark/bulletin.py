@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from millrace.model.errors import ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.watermark.outstanding import NOTHING_OUTSTANDING, Outstanding
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.watermark.shown import Pending
 from millrace.watermark.tournament import Tournament
@@ -54,11 +55,14 @@ class Bulletin:
         One that is new has not reported, so :attr:`oldest_work_us` is before time until it has.
         """
         before, who = self._places, self._sequencers
-        self._places = {interval: place for place, interval in enumerate(intervals)}
+        self._ids = list(intervals)
+        self._places = {interval: place for place, interval in enumerate(self._ids)}
         size = len(self._places)
         self._sequencers = _nobody(size)
         self._oldest_work = Tournament(size, initial=MIN_TIMESTAMP)
         self._wall_timers = Tournament(size, initial=MAX_TIMESTAMP)
+        self._event_times: Tournament | None = None
+        self._spreads: dict[int, Outstanding] | None = None
         self.reports = {n: report for n, report in self.reports.items() if n in self._places}
         for interval in self.reports:
             self._sequencers[self._places[interval]] = who[before[interval]]
@@ -100,15 +104,69 @@ class Bulletin:
         """The oldest work of the computation; before time while an interval has not reported."""
         return self._oldest_work.minimum
 
-    def pending(self, spread: bool) -> Pending:
+    def pending(
+        self, spread: bool, *, within: range | None = None, without: Iterable[int] = ()
+    ) -> Pending:
         """Return the pending work of the computation.
 
         Args:
-            spread: Whether to tell how it is spread too, which looks at every interval.
+            spread: Whether to tell how it is spread too, which looks at every interval that has
+                something pending.
+            within: Places in the map; by default all.
+            without: Intervals to leave out.
         """
-        if not spread:
-            return Pending(self.oldest_work_us)
-        return Pending.of(self.reports.values(), spread=True).merged(Pending(self.oldest_work_us))
+        places = range(len(self._ids)) if within is None else within
+        oldest_us, first = MAX_TIMESTAMP, places.start
+        for place in sorted(self._places[interval] for interval in without):
+            oldest_us = min(oldest_us, self._oldest_work.minimum_of(range(first, place)))
+            first = place + 1
+        oldest_us = min(oldest_us, self._oldest_work.minimum_of(range(first, places.stop)))
+        found = Pending(oldest_us)
+        if spread:
+            left_out = set(without)
+            for interval, outstanding in self._spread().items():
+                if self._places[interval] in places and interval not in left_out:
+                    found = found.merged(Pending(oldest_us, outstanding))
+        return found
+
+    def due(self, places: range, clocks: Mapping[int, int], wall_time_us: int) -> list[int]:
+        """Return which intervals have a timer due, or ids to forget, in the order of their places.
+
+        It costs by those, and not by the number of intervals.
+
+        Args:
+            places: Where to look in the map.
+            clocks: Percentile -> low watermark; 100 is the low watermark itself.
+            wall_time_us: The wall clock.
+        """
+        if self._event_times is None:
+            self._event_times = Tournament(len(self._ids), initial=MAX_TIMESTAMP)
+            self._event_times.update(
+                [self._places[interval] for interval in self.reports],
+                [report.event_time_us() for report in self.reports.values()],
+            )
+        maybe = {
+            *self._event_times.at_most(places, max(clocks.values())),
+            *self._wall_timers.at_most(places, wall_time_us),
+        }
+        found = [self._ids[place] for place in sorted(maybe)]
+        return [n for n in found if self.report(n).due(clocks, wall_time_us)]
+
+    def _spread(self) -> dict[int, Outstanding]:
+        """Return how the work of those intervals is spread that have some."""
+        if self._spreads is None:
+            self._spreads = {}
+            self._post_spread(self.reports)
+        return self._spreads
+
+    def _post_spread(self, reports: Mapping[int, Report]) -> None:
+        assert self._spreads is not None, "kept once somebody has asked for it"
+        for interval, report in reports.items():
+            outstanding = report.spread()
+            if outstanding == NOTHING_OUTSTANDING:
+                self._spreads.pop(interval, None)
+            else:
+                self._spreads[interval] = outstanding
 
     @property
     def next_wall_timer_us(self) -> int:
@@ -127,6 +185,10 @@ class Bulletin:
         self.reports.update(reports)
         self._oldest_work.update(places, [report.oldest_work_us() for report in reports.values()])
         self._wall_timers.update(places, [report.wall_timer_us for report in reports.values()])
+        if self._event_times is not None:
+            self._event_times.update(places, [r.event_time_us() for r in reports.values()])
+        if self._spreads is not None:
+            self._post_spread(reports)
 
     def _zombie(self, interval: int, sequencer: Sequencer) -> str:
         generation, epoch = sequencer

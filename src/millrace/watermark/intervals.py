@@ -9,6 +9,8 @@ intervals, which move between machines, split and merge.
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +34,11 @@ class KeyInterval(msgspec.Struct, frozen=True, order=True):
 
 
 class IntervalMap:
-    """A partition of the hash space, ordered by start.
+    """A partition of the hash space, ordered by start. It is made once, and not changed.
+
+    Attributes:
+        intervals: In order.
+        places: Interval id -> its place among them.
 
     >>> halves = IntervalMap.uniform(2)
     >>> halves.locate(np.array([0, 1 << 63], dtype=np.uint64)).tolist()
@@ -48,13 +54,16 @@ class IntervalMap:
         if len({interval.id for interval in ordered}) != len(ordered):
             raise ValueError(f"two of these intervals have one id: {ordered!r}")
         self.intervals = ordered
+        self.places = {interval.id: place for place, interval in enumerate(ordered)}
         self._starts = np.array([interval.start for interval in ordered], dtype=np.uint64)
 
     @classmethod
+    @cache
     def uniform(cls, count: int) -> IntervalMap:
         """Return ``count`` intervals of equal size (``count`` must be a power of two).
 
-        A power of two lets Spark find a key's interval by shifting its hash.
+        A power of two lets Spark find a key's interval by shifting its hash. It is made once in a
+        process: every epoch asks for it.
         """
         if count < 1 or count & (count - 1):
             raise ValueError(f"the number of intervals must be a power of two, not {count}")
@@ -73,17 +82,13 @@ class IntervalMap:
         """Return the position (not the id) of the interval that holds each hash."""
         return np.searchsorted(self._starts, hashes, side="right") - 1
 
-    def owned(self, task: int, tasks: int) -> list[KeyInterval]:
-        """Return the intervals that one of ``tasks`` tasks owns: a contiguous run of them.
+    def owned(self, task: int, tasks: int) -> range:
+        """Return the places of the intervals that one of ``tasks`` tasks owns.
 
-        Interval at position p belongs to task ``p * tasks // len(self)``.
+        The interval at place p belongs to task ``p * tasks // len(self)``.
         """
         count = len(self.intervals)
-        return [
-            interval
-            for position, interval in enumerate(self.intervals)
-            if position * tasks // count == task
-        ]
+        return range(-(-task * count // tasks), -(-(task + 1) * count // tasks))
 
     def task_of(self, hashes: npt.NDArray[np.uint64], tasks: int) -> npt.NDArray[np.int32]:
         """Return the number of the task that owns each hash."""

@@ -45,6 +45,13 @@ class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
             return min(oldest_us, *(at_us for _, at_us in self.percentile_timers))
         return oldest_us
 
+    def event_time_us(self) -> int:
+        """Return the earliest low watermark, of any percentile, at which something is due."""
+        first_us = min(self.low_watermark_timer_us, self.ids_us)
+        if self.percentile_timers:
+            return min(first_us, *(at_us for _, at_us in self.percentile_timers))
+        return first_us
+
     def spread(self) -> Outstanding:
         """Return how the pending work is spread; what is not known keeps all percentiles back."""
         if self.outstanding is not None:

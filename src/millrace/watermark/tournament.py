@@ -38,6 +38,36 @@ class Tournament:
         """The least value; MAX_TIMESTAMP if there is none."""
         return int(self._nodes[1])
 
+    def minimum_of(self, places: range) -> int:
+        """Return the least value at some places; MAX_TIMESTAMP if there are none.
+
+        >>> Tournament(5, initial=9).minimum_of(range(1, 4))
+        9
+        """
+        nodes, first, end = self._nodes, places.start + self._leaves, places.stop + self._leaves
+        found = MAX_TIMESTAMP
+        while first < end:
+            if first & 1:
+                found = min(found, int(nodes[first]))
+                first += 1
+            if end & 1:
+                end -= 1
+                found = min(found, int(nodes[end]))
+            first >>= 1
+            end >>= 1
+        return found
+
+    def at_most(self, places: range, limit: int) -> list[int]:
+        """Return at which of some places the value is at most a limit, ascending.
+
+        If it is so nowhere, the tree says so; else all of the places are looked at, by numpy.
+        """
+        if self.minimum_of(places) > limit:
+            return []
+        leaves = self._nodes[self._leaves + places.start : self._leaves + places.stop]
+        found: list[int] = (np.flatnonzero(leaves <= limit) + places.start).tolist()
+        return found
+
     def update(self, places: Sequence[int], values: Sequence[int]) -> None:
         """Change the values at some places, each named once."""
         nodes = self._nodes

@@ -12,78 +12,41 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology, injector_name
-from millrace.model.errors import CheckpointMismatch, DamagedStore, ZombieWriter
+from millrace.model.errors import CheckpointMismatch, ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
 from millrace.store import Collectable, HardState
-from millrace.watermark.ahead import Ahead, SaysPercentiles
+from millrace.watermark.ahead import SaysPercentiles
 from millrace.watermark.authority import Authority
 from millrace.watermark.intervals import IntervalMap
-from millrace.watermark.process import ONLY, Process
-from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.claims import check, check_sinks, claim_of, registry_after
 from millrace.windmill.counters import Counters, FirstLate
 from millrace.windmill.history import History, Moment
+from millrace.windmill.journal import end_of
 from millrace.windmill.manifest import (
+    Changes,
     Claim,
     Completion,
     Entry,
-    IntervalEntry,
     Manifest,
-    decode_entry,
     encode_entry,
+    interval_map,
+    partition_of,
 )
+from millrace.windmill.observed import Observed
+from millrace.windmill.positions import Positions
 from millrace.windmill.replay import Result
 
 _log = logging.getLogger("millrace")
 
 
 # A claim is read by a start only, and must not hold up the collection of all that came since: a run
-# repeats it after so many entries. A start then reads as many at the most.
+# repeats it after so many entries. The completion after it says where every interval stands; so a
+# start reads as many entries at the most.
 _CLAIM_ENTRIES = 200
-
-
-@dataclass
-class Observed:
-    """What a task, or an epoch, saw of the injected streams.
-
-    Attributes:
-        newest: Injected stream -> latest timestamp.
-        injected: Injected stream -> records.
-        refused: Injected stream -> records refused.
-        processes: Injected stream -> process of its injector -> what was seen of it.
-        ahead: Injected stream -> how far its records came ahead of its low watermark; only where
-            the pipeline uses percentiles.
-    """
-
-    newest: dict[str, int] = field(default_factory=dict)
-    injected: dict[str, int] = field(default_factory=dict)
-    refused: dict[str, int] = field(default_factory=dict)
-    processes: dict[str, dict[str, Process]] = field(default_factory=dict)
-    ahead: dict[str, Ahead] = field(default_factory=dict)
-
-    def by_process(self) -> dict[str, dict[str, Process]]:
-        """Return what was seen of each process; an injector that names none has one."""
-        only = {stream: {ONLY: Process(us)} for stream, us in self.newest.items()}
-        return only | self.processes
-
-    def add(self, other: Observed) -> None:
-        """Add what another task saw."""
-        for stream, newest_us in other.newest.items():
-            self.newest[stream] = max(self.newest.get(stream, MIN_TIMESTAMP), newest_us)
-        for mine, theirs in ((self.injected, other.injected), (self.refused, other.refused)):
-            for stream, count in theirs.items():
-                mine[stream] = mine.get(stream, 0) + count
-        for stream, seen in other.processes.items():
-            known = self.processes.setdefault(stream, {})
-            for name, process in seen.items():
-                known[name] = known.get(name, Process()).merged(process)
-        for stream, ahead in other.ahead.items():
-            self.ahead[stream] = self.ahead.get(stream, Ahead()).merged(ahead)
 
 
 class Epochs:
@@ -106,6 +69,7 @@ class Epochs:
         open: The manifest of an epoch that was begun and not completed, to be retried.
         drained: Whether the input has ended for good.
         authority: Low watermarks and reports.
+        positions: Where every key interval stands after the last completed epoch.
         counters: Computation -> counts since the beginning.
         observed: Injected streams since the beginning.
         history: The epochs that this process completed.
@@ -130,31 +94,30 @@ class Epochs:
         self.observed = Observed()
         self.history = History()
         self._moved: dict[str, tuple[int, int]] = {}
-        self._numbers: dict[str, dict[int, int]] = {spec.name: {} for spec in topology.computations}
-        self._chains: dict[str, dict[int, int]] = {spec.name: {} for spec in topology.computations}
-        uniform = [IntervalEntry.of(entry) for entry in IntervalMap.uniform(intervals).intervals]
         self._scripted = {
             spec.name: policy
             for spec in topology.injected()
             if spec.injection is not None
             and isinstance(policy := spec.injection.low_watermark, SaysPercentiles)
         }
-        self._intervals: dict[str, list[IntervalEntry]] = {}
         self.authority = Authority(topology)
-        self._cover({spec.name: uniform for spec in topology.computations})
+        self.positions = Positions(self.authority.bulletins)
+        self._changed: Changes | None = None
         self._wall_time_us = 0
-        self._last = self._log.last()
         self._claim_entries = claim_entries or _CLAIM_ENTRIES
-        self._claim_entry = self._completion_entry = 0
-        earlier = self._recover()
-        self._report_fresh()
+        self._claim_entry = self._whole_entry = 0
+        earlier = self._recover(IntervalMap.uniform(intervals))
         self.generation = 1 + (earlier.generation if earlier is not None else 0)
         self._claim()
 
     def collectable(self) -> Collectable:
-        """Return what lies behind the last completed epoch, for collection."""
-        first = min(self._claim_entry, self._completion_entry)
-        return Collectable({name: dict(known) for name, known in self._numbers.items()}, first)
+        """Return what lies behind the last completed epoch, for collection.
+
+        Its numbers are looked up when they are wanted, maybe by another thread and later: what they
+        say then is of a completed epoch, too.
+        """
+        first = min(self._claim_entry, self._whole_entry)
+        return Collectable(self.positions.numbers, first)
 
     def superseded(self) -> ZombieWriter | None:
         """Return the error to end with if a newer run has claimed the checkpoint, else None."""
@@ -162,7 +125,7 @@ class Epochs:
 
     def interval_counts(self) -> dict[str, int]:
         """Return the number of key intervals of each computation."""
-        return {name: len(entries) for name, entries in self._intervals.items()}
+        return {name: len(intervals) for name, intervals in self.positions.maps.items()}
 
     def estimated(self, injectors: Mapping[str, int]) -> dict[int, dict[str, int]]:
         """Return what to publish for percentiles with the next epoch.
@@ -257,11 +220,10 @@ class Epochs:
             percentiles=self._percentiles(published, percentiles or {}),
             draining=draining,
             before=self.authority.low_watermarks.copy(self.topology.percentiles),
-            intervals=self._intervals,
-            numbers={name: dict(known) for name, known in self._numbers.items()},
-            chains={name: dict(known) for name, known in self._chains.items()},
+            intervals=self._partitions,
             entry=self._last + 1,
-            reports={name: dict(known) for name, known in self.authority.reports.items()},
+            follows=self.positions.entry,
+            changed=self._changed,
             splitting=dict(splitting or {}),
             edges=[edge.number for edge in self.topology.edges],
         )
@@ -283,22 +245,23 @@ class Epochs:
             ZombieWriter: A newer run has claimed the checkpoint. Its outcome of the epoch is the
                 same as this one's.
         """
-        reports: dict[str, dict[int, Report]] = {}
+        changed = Changes(self.positions.entry)
         for result in results:
-            reports.setdefault(result.computation, {})[result.interval] = result.report
+            name, interval = result.computation, result.interval
+            changed.reports.setdefault(name, {})[interval] = result.report
             if result.number:
-                self._numbers[result.computation][result.interval] = result.number
-                self._chains[result.computation][result.interval] = result.chain
-            counters = self.counters[result.computation]
+                changed.numbers.setdefault(name, {})[interval] = result.number
+                changed.chains.setdefault(name, {})[interval] = result.chain
+            counters = self.counters[name]
             if counters.first_late is None and result.counters.first_late is not None:
-                _log_first_late(result.computation, result.counters.first_late)
+                _log_first_late(name, result.counters.first_late)
             counters.add(result.counters)
         self.observed.add(observed)
         self.observed.ahead = {s: ahead.faded() for s, ahead in self.observed.ahead.items()}
         shown = self.authority.low_watermarks.outputs
         after = self.authority.advance(
             manifest.injectors,
-            reports,
+            changed.reports,
             (self.generation, manifest.epoch),
             manifest.percentiles,
         )
@@ -307,6 +270,8 @@ class Epochs:
             for name, us in after.outputs.items()
             if us != shown[name]
         }
+        whole = not self._whole_entry or self._claim_entry > self._whole_entry
+        said = self._all(changed) if whole else changed
         completion = Completion(
             epoch=manifest.epoch,
             generation=self.generation,
@@ -314,9 +279,10 @@ class Epochs:
             wall_time_us=manifest.wall_time_us,
             after=after,
             intervals=manifest.intervals,
-            numbers=self._numbers,
-            chains=self._chains,
-            reports=self.authority.reports,
+            since=None if whole else changed.since,
+            numbers=said.numbers,
+            chains=said.chains,
+            reports=said.reports,
             newest=self.observed.newest,
             counters=self.counters,
             injected=self.observed.injected,
@@ -327,7 +293,10 @@ class Epochs:
         )
         self._append(completion)
         self.history.add(Moment.of(completion))
-        self._completion_entry = self._last
+        if whole:
+            self._whole_entry = self._last
+        self.positions.add(changed, self._last)
+        self._changed = changed
         self.completed = manifest.epoch
         self._wall_time_us = manifest.wall_time_us
         self.drained = manifest.draining
@@ -351,47 +320,34 @@ class Epochs:
             "was lost. Two runs on one checkpoint: was the earlier one thought to be dead?"
         )
 
-    def _recover(self) -> Claim | None:
-        """Read the log backwards to the last completion and the last claim."""
-        claim: Claim | None = None
-        completion: Completion | None = None
-        manifest: Manifest | None = None
-        for number in range(self._last, 0, -1):
-            data = self._log.read(number)
-            if data is None and self._log.last() > self._last:
-                # Another run has gone on meanwhile, and collected what this one was reading.
-                self._last = self._log.last()
-                return self._recover()
-            if data is None:
-                raise DamagedStore(
-                    f"entry {number} of the epoch log is gone, though {self._last} exists. "
-                    "Restore it from a copy of the checkpoint; without it the state of the run "
-                    "is unknown."
-                )
-            entry = decode_entry(data)
-            if isinstance(entry, Claim) and claim is None:
-                claim = entry
-            elif isinstance(entry, Manifest) and completion is None and manifest is None:
-                manifest = entry
-            elif isinstance(entry, Completion) and completion is None:
-                completion = entry
-                self._completion_entry = number
-            if claim is not None and completion is not None:
-                break
-        if claim is not None:
-            manifest = self._go_on(claim, manifest)
+    def _recover(self, uniform: IntervalMap) -> Claim | None:
+        """Take up what the end of the log says; return the last claim."""
+        end = end_of(self._log)
+        self._last = end.last
+        manifest, completion = end.manifest, end.completion
+        if end.claim is not None:
+            manifest = self._go_on(end.claim, manifest, end.completed)
+        maps = dict.fromkeys(self.authority.bulletins, uniform)
+        if completion is not None:
+            maps |= {name: interval_map(said) for name, said in completion.intervals.items()}
+        if manifest is not None:
+            maps |= {name: manifest.interval_map(name) for name in manifest.intervals}
+        self.positions.cover(maps)
+        self._partitions = {name: partition_of(intervals) for name, intervals in maps.items()}
         if completion is not None:
             self._take_up(completion)
-        if manifest is not None:
-            self.open = manifest
-            self._cover(manifest.intervals)
-        return claim
+            self.positions.add(completion, end.completed)
+            self._whole_entry = end.whole
+        self.positions.settle()
+        self.open = manifest
+        return end.claim
 
-    def _go_on(self, claim: Claim, unfinished: Manifest | None) -> Manifest | None:
-        """Take up the registry, if the pipeline may; return the manifest as it is under it."""
+    def _go_on(self, claim: Claim, unfinished: Manifest | None, completed: int) -> Manifest | None:
+        """Take up the registry, if the pipeline may; return the manifest as this version has it."""
         check(claim, self.topology)
         if unfinished is not None and unfinished.edges is None:
-            unfinished = replace(unfinished, edges=list(range(len(claim.edges))))
+            edges = list(range(len(claim.edges)))
+            unfinished = replace(unfinished, edges=edges, follows=completed)
         self._registry = registry_after(claim, self.topology)
         self.topology = self._registry.bind(self.topology)
         check_sinks(claim, self._registry, self.topology, unfinished)
@@ -411,29 +367,26 @@ class Epochs:
             }
         return dict(sorted(found.items()))
 
-    def _cover(self, intervals: Mapping[str, list[IntervalEntry]]) -> None:
-        self._intervals = {**self._intervals, **intervals}
-        for name, entries in intervals.items():
-            self.authority.cover(name, [entry.id for entry in entries])
+    def _all(self, changed: Changes) -> Changes:
+        """Return where every interval stands after these changes, of those that ever had a commit.
 
-    def _report_fresh(self) -> None:
-        """Report for the intervals that never had a commit: they have nothing, so nothing waits."""
-        for name, entries in self._intervals.items():
-            known = self._numbers[name]
-            fresh = {entry.id: NOTHING_PENDING for entry in entries if not known.get(entry.id)}
-            self.authority.bulletins[name].restore(fresh)
+        The reports of the changes are recorded already.
+        """
+        every = Changes(0)
+        for name in self.positions.numbers:
+            numbers, chains, reports = self.positions.whole(name)
+            every.numbers[name] = numbers | changed.numbers.get(name, {})
+            every.chains[name] = chains | changed.chains.get(name, {})
+            every.reports[name] = reports | changed.reports.get(name, {})
+        return every
 
     def _take_up(self, completion: Completion) -> None:
         self.completed = completion.epoch
         self.drained = completion.drained
         self._wall_time_us = completion.wall_time_us
-        self._cover(completion.intervals)
         self.authority.restore(
             completion.after, completion.reports, (completion.generation, completion.epoch)
         )
-        for name, numbers in completion.numbers.items():
-            self._numbers[name] = dict(numbers)
-            self._chains[name] = dict(completion.chains.get(name, {}))
         self.counters.update(completion.counters)
         self.observed = Observed(
             completion.newest,

@@ -28,12 +28,12 @@ def refuse_superseded(log: EpochLog, manifest: Manifest) -> None:
     number = manifest.entry + 1
     while (data := log.read(number)) is not None:
         if not isinstance(decode_entry(data), Claim):
-            raise _left_behind(manifest)
+            raise left_behind(manifest)
         number += 1
     # In this order: an entry is removed after those before it, so if the manifest is still there,
     # what was not found after it was not collected, but never written.
     if not log.exists(manifest.entry):
-        raise _left_behind(manifest)
+        raise left_behind(manifest)
 
 
 class Fence(Protocol):
@@ -65,7 +65,8 @@ class EpochFence:
         refuse_superseded(self.log, self.manifest)
 
 
-def _left_behind(manifest: Manifest) -> ZombieWriter:
+def left_behind(manifest: Manifest) -> ZombieWriter:
+    """Return the error of an attempt at an epoch that is over."""
     return ZombieWriter(
         f"zombie writer: epoch {manifest.epoch} (generation {manifest.generation}) is complete, "
         "and this attempt at it has only now come to its end. It was left behind, and must stop. "

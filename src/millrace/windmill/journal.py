@@ -5,37 +5,75 @@ It only reads, so it may look at the checkpoint of a live run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from millrace.model.errors import DamagedStore
 from millrace.store import EpochLog
 from millrace.windmill.manifest import Claim, Completion, Entry, Manifest, decode_entry
 
+_Value = TypeVar("_Value")
 
-def latest(log: EpochLog) -> tuple[Claim | None, Completion | None, Manifest | None]:
-    """Return the last claim, the last completion, and a manifest after it if there is one.
+
+@dataclass
+class End:
+    """The end of an epoch log.
+
+    Attributes:
+        last: Number of its last entry.
+        claim: The last claim.
+        completions: The last one that says where every interval stands, and those after it.
+        completed: Number of the last completion's entry; 0 if there is none.
+        whole: Number of the first one's.
+        manifest: A manifest after the last completion: its epoch is open.
+    """
+
+    last: int
+    claim: Claim | None = None
+    completions: Sequence[Completion] = ()
+    completed: int = 0
+    whole: int = 0
+    manifest: Manifest | None = None
+
+    @property
+    def completion(self) -> Completion | None:
+        """The last completion, with all that it adds to."""
+        return together(self.completions) if self.completions else None
+
+
+def end_of(log: EpochLog) -> End:
+    """Return what stands at the end of a log.
 
     Raises:
         DamagedStore: An entry that is needed is gone or cannot be read.
     """
-    claim: Claim | None = None
-    completion: Completion | None = None
-    manifest: Manifest | None = None
-    for number in range(log.last(), max(1, log.first()) - 1, -1):
-        entry = _read(log, number)
-        if isinstance(entry, Claim):
-            claim = claim or entry
-        elif isinstance(entry, Completion):
-            completion = completion or entry
-        elif completion is None:
-            manifest = manifest or entry
-        if claim is not None and completion is not None:
-            break
-    return claim, completion, manifest
+    while True:
+        last = log.last()
+        try:
+            return _end(log, last)
+        except DamagedStore:
+            # A run may have gone on meanwhile, and collected what was being read.
+            if log.last() == last:
+                raise
+
+
+def latest(log: EpochLog) -> tuple[Claim | None, Completion | None, Manifest | None]:
+    """Return the last claim, the last completion, and a manifest after it if there is one.
+
+    The completion says where every interval stands, whatever the entry itself says.
+
+    Raises:
+        DamagedStore: An entry that is needed is gone or cannot be read.
+    """
+    end = end_of(log)
+    return end.claim, end.completion, end.manifest
 
 
 def completions(log: EpochLog) -> Iterator[Completion]:
-    """Yield every completion that the log still has, oldest first."""
+    """Yield every completion that the log still has, oldest first, as the entries are."""
     if not log.last():
         return
     for number in range(log.first(), log.last() + 1):
@@ -44,11 +82,103 @@ def completions(log: EpochLog) -> Iterator[Completion]:
             yield entry
 
 
+def completion_of(log: EpochLog, epoch: int) -> Completion | None:
+    """Return an epoch's completion, with all that it adds to; None if the log does not have both.
+
+    Raises:
+        DamagedStore: An entry cannot be read.
+    """
+    first = max(1, log.first())
+    for number in range(log.last(), first - 1, -1):
+        entry = _read(log, number)
+        if isinstance(entry, Completion) and entry.epoch == epoch:
+            said, at = [entry], entry.since
+            while at is not None and at >= first:
+                said += [earlier := _completion(log, at)]
+                at = earlier.since
+            return None if at is not None else together(said[::-1])
+    return None
+
+
+def completions_to(log: EpochLog, number: int) -> list[Completion]:
+    """Return what says where intervals stand after a completion: a whole one, and what adds to it.
+
+    Args:
+        log: The log.
+        number: Of the completion's entry; 0 for none.
+
+    Raises:
+        DamagedStore: One of them is gone or cannot be read.
+    """
+    return [completion for _, completion in _back_from(log, number)][::-1]
+
+
+def _end(log: EpochLog, last: int) -> End:
+    end = End(last)
+    first = max(1, log.first())
+    for number in range(last, first - 1, -1):
+        entry = _read(log, number)
+        if isinstance(entry, Claim):
+            end.claim = end.claim or entry
+        elif isinstance(entry, Completion):
+            end.completed = end.completed or number
+        elif not end.completed:
+            end.manifest = end.manifest or entry
+        if end.claim is not None and end.completed:
+            break
+    else:
+        if first > 1:
+            raise _gone(log, first - 1)
+    found = list(_back_from(log, end.completed))
+    if found:
+        end.whole = found[-1][0]
+        end.completions = [completion for _, completion in reversed(found)]
+    return end
+
+
+def _back_from(log: EpochLog, number: int) -> Iterator[tuple[int, Completion]]:
+    at: int | None = number
+    while at:
+        entry = _completion(log, at)
+        yield at, entry
+        at = entry.since
+
+
+def _completion(log: EpochLog, number: int) -> Completion:
+    entry = _read(log, number)
+    if not isinstance(entry, Completion):
+        raise DamagedStore(f"entry {number} of the epoch log is no completion, and should be one.")
+    return entry
+
+
+def together(said: Sequence[Completion]) -> Completion:
+    """Return the last of some completions as if it were whole; the first is."""
+    return replace(
+        said[-1],
+        since=None,
+        numbers=_merged([one.numbers for one in said]),
+        chains=_merged([one.chains for one in said]),
+        reports=_merged([one.reports for one in said]),
+    )
+
+
+def _merged(said: Sequence[dict[str, dict[int, _Value]]]) -> dict[str, dict[int, _Value]]:
+    found: dict[str, dict[int, _Value]] = {}
+    for one in said:
+        for name, values in one.items():
+            found.setdefault(name, {}).update(values)
+    return found
+
+
 def _read(log: EpochLog, number: int) -> Entry:
     data = log.read(number)
     if data is None:
-        raise DamagedStore(
-            f"entry {number} of the epoch log is gone, though {log.last()} exists. Restore it from "
-            "a copy of the checkpoint."
-        )
+        raise _gone(log, number)
     return decode_entry(data)
+
+
+def _gone(log: EpochLog, number: int) -> DamagedStore:
+    return DamagedStore(
+        f"entry {number} of the epoch log is gone, though {log.last()} exists. Restore it from a "
+        "copy of the checkpoint; without it the state of the run is unknown."
+    )

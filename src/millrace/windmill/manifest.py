@@ -1,5 +1,8 @@
 """Entries of the epoch log: claims of a run, manifests of epochs, completions.
 
+Where key intervals stand is said by completions: each says what its epoch changed, and the first
+after a claim says all. So an entry is as long as what happened, however many intervals there are.
+
 They are JSON, to be read without us. One totally ordered, numbered list holds all three, and an
 entry is put only if its number is free. So the log is also the fence between drivers: a new run
 first puts a claim; a superseded driver's next entry finds its number taken.
@@ -39,6 +42,48 @@ class IntervalEntry(msgspec.Struct, frozen=True):
     def interval(self) -> KeyInterval:
         """Return the interval."""
         return KeyInterval(self.id, int(self.first, 16), int(self.last, 16) + 1)
+
+
+#: The key intervals of a computation: how many, where they are of equal size, else each of them.
+Partition = int | list[IntervalEntry]
+
+
+def interval_map(partition: Partition) -> IntervalMap:
+    """Return the interval map that an entry says."""
+    if isinstance(partition, int):
+        return IntervalMap.uniform(partition)
+    uniform = IntervalMap.uniform(1 << (len(partition) - 1).bit_length())
+    found = IntervalMap([entry.interval() for entry in partition])
+    return uniform if found == uniform else found
+
+
+def partition_of(intervals: IntervalMap) -> Partition:
+    """Return what an entry says of an interval map.
+
+    >>> partition_of(IntervalMap.uniform(64))
+    64
+    """
+    count = len(intervals)
+    if not count & (count - 1) and intervals == IntervalMap.uniform(count):
+        return count
+    return [IntervalEntry.of(interval) for interval in intervals.intervals]
+
+
+class Changes(msgspec.Struct):
+    """What became of key intervals between two completions.
+
+    Attributes:
+        since: Number of the entry of the earlier one; 0 is before all.
+        numbers: Computation -> interval id -> number of its last commit.
+        chains: Computation -> interval id -> that commit's chain, by which a cache or a snapshot
+            of another history is told.
+        reports: Computation -> interval id -> its last report.
+    """
+
+    since: int
+    numbers: dict[str, dict[int, int]] = {}
+    chains: dict[str, dict[int, int]] = {}
+    reports: dict[str, dict[int, Report]] = {}
 
 
 class InjectorEntry(msgspec.Struct, frozen=True):
@@ -92,11 +137,11 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
         draining: Whether this epoch ends the input.
         before: Low watermarks when the epoch began.
         intervals: Computation -> key intervals.
-        numbers: Computation -> interval id -> number of its last commit; 0 is left out.
-        chains: Computation -> interval id -> that commit's chain, by which a cache or a snapshot
-            of another history is told.
         entry: The manifest's own number in the epoch log.
-        reports: Computation -> interval id -> its last report.
+        follows: Number of the entry of the completion before it; 0 if there is none. Intervals
+            begin where that one left them.
+        changed: What that completion's epoch changed, so that who knew where intervals stood before
+            it need not look it up; None of a run's first manifest.
         splitting: Settings by which the input is cut into partitions, which are part of the ids of
             injected records. Whoever runs the epoch knows what they mean.
         edges: Numbers of the subscriptions; a sink that came later gets nothing of the epoch. None:
@@ -110,11 +155,10 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
     percentiles: dict[int, dict[str, int]] = {}
     draining: bool
     before: LowWatermarks
-    intervals: dict[str, list[IntervalEntry]]
-    numbers: dict[str, dict[int, int]]
-    chains: dict[str, dict[int, int]]
+    intervals: dict[str, Partition]
     entry: int
-    reports: dict[str, dict[int, Report]]
+    follows: int = 0
+    changed: Changes | None = None
     splitting: dict[str, str] = {}
     edges: list[int] | None = None
 
@@ -147,7 +191,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
 
     def interval_map(self, computation: str) -> IntervalMap:
         """Return the interval map of a computation."""
-        return IntervalMap([entry.interval() for entry in self.intervals[computation]])
+        return interval_map(self.intervals[computation])
 
 
 class Completion(msgspec.Struct, tag="completion", kw_only=True):
@@ -160,9 +204,12 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
         wall_time_us: The clock of the epoch.
         after: Low watermarks after it.
         intervals: As in the manifest.
-        numbers: As in the manifest, after the epoch.
-        chains: As in the manifest, after the epoch.
-        reports: As in the manifest, after the epoch.
+        since: Number of the entry of the completion before it, to which it adds; None if it says
+            where every interval stands.
+        numbers: Computation -> interval id -> number of its last commit. An interval that has had
+            none is left out, and, if it is said since when, one whose last commit is older.
+        chains: Likewise that commit's chain.
+        reports: Likewise its last report.
         newest: Injected stream -> latest timestamp seen so far.
         counters: Computation -> counts since the beginning.
         injected: Injected stream -> records since the beginning.
@@ -178,7 +225,8 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     drained: bool
     wall_time_us: int
     after: LowWatermarks
-    intervals: dict[str, list[IntervalEntry]]
+    intervals: dict[str, Partition]
+    since: int | None = None
     numbers: dict[str, dict[int, int]]
     chains: dict[str, dict[int, int]]
     reports: dict[str, dict[int, Report]]

@@ -13,7 +13,8 @@ from millrace.model.keys import encode_key, hash_key
 from millrace.store import LmdbCaches, open_location
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.epoch_work import run_epoch
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.observed import Observed
 from millrace.windmill.worker import Worker
 
 Millrace = Callable[..., Result]
@@ -89,9 +90,9 @@ class Checkpoint:
             np.arange(count, dtype=np.int64),
         )
         (spec,) = self._topology.computations
-        owned = manifest.interval_map(spec.name).intervals
-        clocks = {100: low_watermark}
-        results = run_epoch(self._worker, spec, manifest, owned, arrivals, clocks)
+        owned = range(len(manifest.interval_map(spec.name)))
+        clocks, positions = {100: low_watermark}, epochs.positions
+        results = run_epoch(self._worker, spec, manifest, positions, owned, arrivals, clocks)
         if complete:
             seen = Observed({"clicks": at}, {"clicks": count}) if count else Observed()
             epochs.complete(manifest, results, seen)

@@ -23,7 +23,7 @@ def stored(h: mr.testing.Harness) -> list[bytes]:
     manifest = h._last_manifest
     assert manifest is not None
     found = []
-    for entry in manifest.intervals["sums"]:
+    for entry in manifest.interval_map("sums").intervals:
         with h._caches.open("sums", entry.id).view() as view:
             found += [row[:1] for row, _ in view.scan(b"A", b"[")]
     return sorted(found)

@@ -117,7 +117,7 @@ def test_nothing_stays_with_the_parts() -> None:
         assert manifest is not None
         rows = [
             row
-            for entry in manifest.intervals["sums.parts"]
+            for entry in manifest.interval_map("sums.parts").intervals
             for row, _ in h._caches.open("sums.parts", entry.id).view().__enter__().scan(b"", b"~")
         ]
         assert rows == []

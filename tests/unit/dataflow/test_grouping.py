@@ -85,7 +85,7 @@ def rows(g: Any) -> int:
     """Return how many rows of state the grouping has in the store."""
     caches = g.harness._caches
     total = 0
-    for interval in g.harness._last_manifest.intervals["panes"]:
+    for interval in g.harness._last_manifest.interval_map("panes").intervals:
         cache = caches.open("panes", interval.id)
         with cache.view() as view:
             total += sum(1 for _ in view.scan(b"", b"\xff"))

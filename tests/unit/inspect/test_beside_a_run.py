@@ -17,7 +17,8 @@ from millrace.store import (
     bring,
     encode_snapshot,
 )
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.observed import Observed
 
 
 class Sum(mr.Computation):

@@ -6,8 +6,9 @@ import millrace as mr
 from millrace.inspect import Hop, explain_watermark
 from millrace.store import MemoryCache, MemoryHardState, SnapshotHead, bring, encode_snapshot
 from millrace.watermark.report import Report
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import encode_entry
+from millrace.windmill.observed import Observed
 
 
 class Gate(mr.Computation):
@@ -248,7 +249,8 @@ def test_an_interval_that_has_not_reported():
     epochs = Epochs(p.build(), state, intervals=2)
     manifest = epochs.begin(0, wall_time_us=0, injectors={"events": 100})
     completion = epochs.complete(manifest, [], Observed())
-    completion.epoch, completion.reports = 1, {"Gate": {0: Report()}}
+    completion.epoch, completion.numbers = 1, {"Gate": {0: 1, 1: 1}}
+    completion.reports = {"Gate": {0: Report()}}
     state.epochs.append(state.epochs.last() + 1, encode_entry(completion))
     found = explain_watermark(state)
 

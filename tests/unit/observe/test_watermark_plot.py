@@ -9,7 +9,8 @@ import pytest
 
 import millrace as mr
 from millrace.store import open_location
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.observed import Observed
 
 pytest.importorskip("matplotlib")
 

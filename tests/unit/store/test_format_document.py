@@ -35,6 +35,7 @@ def test_the_examples_read_a_checkpoint_without_us(
         assert "millrace" not in block
         exec(block.replace('"ckpt"', repr(str(checkpoint))), {})
     assert capsys.readouterr().out.splitlines() == [
+        "{('count', '0'): 1}",
         "0000000001 claim  ",
         "0000000002 completion 0 {'count': {'0': 1}}",
         "count 0 1 epoch 11 2 mutations",

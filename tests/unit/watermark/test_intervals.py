@@ -82,8 +82,9 @@ def test_two_intervals_with_one_id_are_refused():
 def test_each_interval_is_owned_by_exactly_one_task(count, tasks):
     map = IntervalMap.uniform(count)
 
-    owned = [interval for task in range(tasks) for interval in map.owned(task, tasks)]
-    assert owned == map.intervals
+    owned = [place for task in range(tasks) for place in map.owned(task, tasks)]
+    assert owned == list(range(count))
+    assert all(place * tasks // count == n for n in range(tasks) for place in map.owned(n, tasks))
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -91,7 +92,7 @@ def test_each_interval_is_owned_by_exactly_one_task(count, tasks):
 def test_a_hash_goes_to_the_task_that_owns_its_interval(count, tasks):
     map = IntervalMap.uniform(count)
     for task in range(tasks):
-        for interval in map.owned(task, tasks):
+        for interval in [map.intervals[place] for place in map.owned(task, tasks)]:
             edges = uint64(interval.start, interval.end - 1)
             assert map.task_of(edges, tasks).tolist() == [task, task]
 

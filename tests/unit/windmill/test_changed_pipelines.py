@@ -10,7 +10,8 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.observed import Observed
 
 # One class in four versions of a program.
 Before = msgspec.defstruct("Total", [("total", int, 0)])

@@ -9,7 +9,8 @@ from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.deduplication import Deduplicator
 from millrace.windmill.epoch_work import run_epoch
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.observed import Observed
 from millrace.windmill.record_ids import injected_origin
 from millrace.windmill.source_ids import SourceIds, fingerprint
 from millrace.windmill.worker import Worker
@@ -61,9 +62,11 @@ class Run:
             np.arange(len(keys), dtype=np.int64),
             SourceIds.of("events", names, origins, {0: SLACK * mr.SECOND}),
         )
-        owned = self.manifest.interval_map("Tell").intervals
-        clocks = {100: second * mr.SECOND}
-        self.results = run_epoch(worker, self.spec, self.manifest, owned, arrivals, clocks)
+        owned = range(len(self.manifest.interval_map("Tell")))
+        clocks, positions = {100: second * mr.SECOND}, self.epochs.positions
+        self.results = run_epoch(
+            worker, self.spec, self.manifest, positions, owned, arrivals, clocks
+        )
         made = [value for result in self.results for value in result.productions.values]
         return sorted(map(mr.MsgpackCoder(int).decode, made))
 
@@ -140,7 +143,7 @@ def test_ids_are_collected_in_an_epoch_without_records():
     run.epoch(worker, IDS)
     assert min(result.report.ids_us for result in run.results) == (SLACK + 4) * mr.SECOND
     run.epoch(worker, [], second=SLACK)
-    assert {result.report.ids_us for result in run.results} == {(SLACK + 4) * mr.SECOND}
+    assert run.results == []
     run.epoch(worker, [], second=SLACK + 4)
     assert {result.report.ids_us for result in run.results} == {mr.MAX_TIMESTAMP}
 

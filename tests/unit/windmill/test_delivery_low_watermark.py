@@ -4,7 +4,8 @@ import pytest
 
 import millrace as mr
 from millrace.store import MemoryHardState
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.observed import Observed
 
 
 class First(mr.Computation):

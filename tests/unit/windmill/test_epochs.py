@@ -6,8 +6,10 @@ import millrace as mr
 from millrace.model.errors import CheckpointMismatch, ZombieWriter
 from millrace.store import MemoryHardState
 from millrace.watermark.report import Report
+from millrace.windmill.bundle import Position
 from millrace.windmill.counters import Counters
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.observed import Observed
 from millrace.windmill.replay import Result
 from millrace.windmill.routing import Productions
 
@@ -224,8 +226,8 @@ def test_what_an_epoch_left_is_what_the_next_run_finds(epochs, state):
     assert recovered.completed == 0
     assert recovered.observed == seen
     assert recovered.counters["Count"].records == 5
-    assert manifest.numbers == {"Count": {0: 1}}
-    assert manifest.reports["Count"][0] == Report(low_watermark_timer_us=50)
+    assert recovered.positions.numbers == {"Count": {0: 1}}
+    assert recovered.positions.of("Count", 0).report == Report(low_watermark_timer_us=50)
     assert manifest.before.inputs == {"Count": 20}
     assert manifest.injectors == {"events": 20}
 
@@ -233,10 +235,8 @@ def test_what_an_epoch_left_is_what_the_next_run_finds(epochs, state):
 def test_an_interval_that_is_missing_in_the_results_is_as_it_was(epochs):
     whole(epochs, 0, result(1, hold_us=9), result(4, interval=1))
     whole(epochs, 1, result(2, hold_us=30))
-    manifest = begin(epochs, 2)
-
-    assert manifest.numbers == {"Count": {0: 2, 1: 4}}
-    assert manifest.reports["Count"] == {0: Report(hold_us=30), 1: Report()}
+    assert epochs.positions.of("Count", 0) == Position(2, 0, Report(hold_us=30))
+    assert epochs.positions.of("Count", 1) == Position(4, 0, Report())
 
 
 def test_the_interval_map_of_a_checkpoint_outlives_other_settings(epochs, state):

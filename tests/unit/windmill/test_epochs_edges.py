@@ -5,7 +5,8 @@ import pytest
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch
 from millrace.store import MemoryHardState
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.observed import Observed
 
 
 class Counts(mr.Computation):

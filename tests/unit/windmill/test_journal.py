@@ -5,8 +5,9 @@ import pytest
 import millrace as mr
 from millrace.model.errors import DamagedStore
 from millrace.store import MemoryHardState
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
 from millrace.windmill.journal import completions, latest
+from millrace.windmill.observed import Observed
 
 
 class Pass(mr.Computation):

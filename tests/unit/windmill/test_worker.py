@@ -12,7 +12,9 @@ from millrace.watermark.report import Report
 from millrace.windmill import fence as fence_module
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.epoch_work import run_epoch
-from millrace.windmill.epochs import Epochs, Observed
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.observed import Observed
+from millrace.windmill.positions import Followed
 from millrace.windmill.worker import Worker
 
 
@@ -74,9 +76,10 @@ class Attempts:
             np.zeros(len(keys), dtype=np.int64),
             np.arange(len(keys), dtype=np.int64),
         )
-        owned = self.manifest.interval_map("Count").intervals
+        positions = Followed(self.topology, worker.state.epochs).at(self.manifest)
+        owned = range(len(self.manifest.interval_map("Count")))
         spec = self.topology.computations[0]
-        return run_epoch(worker, spec, self.manifest, owned, arrivals, {100: 0})
+        return run_epoch(worker, spec, self.manifest, positions, owned, arrivals, {100: 0})
 
     def caches(self, worker):
         return [worker._caches.open("Count", interval) for interval in (0, 1)]
@@ -322,20 +325,22 @@ def test_a_claim_since_the_manifest_does_not_end_its_epoch(attempts):
     assert [result.number for result in results] == [1, 1]
 
 
-def test_an_interval_with_nothing_to_do_reports_as_before(attempts):
+def test_an_interval_with_nothing_to_do_has_no_result_and_is_as_before(attempts):
     attempts.epochs.complete(
         attempts.manifest, attempts.run(attempts.worker(), *VALUES), Observed()
     )
     attempts.begin()
     results = attempts.run(attempts.worker())
 
-    assert [result.report for result in results] == [Report(low_watermark_timer_us=100)] * 2
-    assert [result.number for result in results] == [1, 1]
+    assert results == []
+    for interval in (0, 1):
+        stands = attempts.epochs.positions.of("Count", interval)
+        assert (stands.number, stands.report) == (1, Report(low_watermark_timer_us=100))
     assert len(attempts.calls) == len(VALUES)
 
 
-def test_a_result_comes_for_each_owned_interval_in_their_order(attempts):
-    results = attempts.run(attempts.worker())
+def test_results_come_in_the_order_of_the_interval_map(attempts):
+    results = attempts.run(attempts.worker(), *VALUES)
 
     assert [result.interval for result in results] == [0, 1]
 

@@ -15,10 +15,11 @@ the truth; that state, later levels and other sinks have the same ones is then p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from millrace.compile.topology import Topology
 from millrace.injectors.publisher import Publisher
@@ -57,7 +58,15 @@ from millrace.testing.simulation.scheduler import Killed
 from millrace.testing.simulation.spark import FetchFailed, JobFailed
 from millrace.testing.simulation.sunk import Row, sink_rows
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import Claim, Completion, Entry, Manifest, decode_entry
+from millrace.windmill.journal import together
+from millrace.windmill.manifest import (
+    Claim,
+    Completion,
+    Entry,
+    Manifest,
+    decode_entry,
+    interval_map,
+)
 from millrace.windmill.worker import Worker
 
 #: What a process may end with. Anything else is a bug, whatever the outputs are.
@@ -108,10 +117,11 @@ def judge(run: Judged) -> str | None:
         reference = _Reference(run, manifests)
         _same_rows(run, reference.sunk)
         for epoch, (completion, expected) in enumerate(
-            zip(completions, reference.completions, strict=True)
+            zip(_whole(completions), _whole(reference.completions), strict=True)
         ):
             _same_completion(epoch, completion, expected)
-        _same_state(run, state, reference, completions[-1])
+        *_, last = _whole(completions)
+        _same_state(run, state, reference, last)
     except (Difference, InvariantViolation, StoreError) as found:
         return f"{type(found).__name__}: {found}"
     return None
@@ -196,9 +206,13 @@ class _Reference:
 
     def _stages(self, run: Judged, runtime: Runtime, manifest: Manifest, was: Manifest) -> Outcome:
         """Run the stages of an epoch, which must begin as it did."""
-        for what in ("injectors", "before", "numbers", "reports", "intervals", "draining"):
+        for what in ("injectors", "before", "intervals", "draining"):
             expected = getattr(manifest, what)
             _same(f"manifest {manifest.epoch}, {what}", getattr(was, what), expected)
+        if was.changed is not None and manifest.changed is not None:
+            for what in ("numbers", "chains", "reports"):
+                expected = getattr(manifest.changed, what)
+                _same(f"manifest {manifest.epoch}, {what}", getattr(was.changed, what), expected)
         sent = list(feed(run.work, run.query_log, manifest.epoch).rows(Task(runtime, manifest, 0)))
         left = through_levels(LocalExchange(runtime, manifest), sent, run.topology.depth)
         self.sunk.update(dict.fromkeys(sink_rows(run.topology, left), manifest.epoch))
@@ -242,6 +256,14 @@ def _told(run: Judged, row: Row) -> tuple[Any, ...]:
     return stream, run.topology.streams[stream].coder.decode(row.value), row.timestamp, row.sequence
 
 
+def _whole(completions: Sequence[Completion]) -> Iterator[Completion]:
+    """Yield completions as if each said where every interval stands: when one does is no matter."""
+    whole: Completion | None = None
+    for one in completions:
+        whole = one if whole is None or one.since is None else together([whole, one])
+        yield replace(whole, since=None)
+
+
 def _same_completion(epoch: int, found: Completion, expected: Completion) -> None:
     for what in msgspec.structs.fields(Completion):
         if what.name != "generation":
@@ -254,7 +276,7 @@ def _same_completion(epoch: int, found: Completion, expected: Completion) -> Non
 
 def _same_state(run: Judged, state: HardState, reference: _Reference, last: Completion) -> None:
     for spec in run.topology.computations:
-        for entry in last.intervals[spec.name]:
+        for entry in interval_map(last.intervals[spec.name]).intervals:
             number = last.numbers[spec.name].get(entry.id, 0)
             where = f"state of {spec.name}, interval {entry.id}, at commit {number}"
             _check(

@@ -1,0 +1,48 @@
+"""Observed: what a task, an epoch or a whole run saw of the injected streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from millrace.model.time import MIN_TIMESTAMP
+from millrace.watermark.ahead import Ahead
+from millrace.watermark.process import ONLY, Process
+
+
+@dataclass
+class Observed:
+    """What a task, or an epoch, saw of the injected streams.
+
+    Attributes:
+        newest: Injected stream -> latest timestamp.
+        injected: Injected stream -> records.
+        refused: Injected stream -> records refused.
+        processes: Injected stream -> process of its injector -> what was seen of it.
+        ahead: Injected stream -> how far its records came ahead of its low watermark; only where
+            the pipeline uses percentiles.
+    """
+
+    newest: dict[str, int] = field(default_factory=dict)
+    injected: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    processes: dict[str, dict[str, Process]] = field(default_factory=dict)
+    ahead: dict[str, Ahead] = field(default_factory=dict)
+
+    def by_process(self) -> dict[str, dict[str, Process]]:
+        """Return what was seen of each process; an injector that names none has one."""
+        only = {stream: {ONLY: Process(us)} for stream, us in self.newest.items()}
+        return only | self.processes
+
+    def add(self, other: Observed) -> None:
+        """Add what another task saw."""
+        for stream, newest_us in other.newest.items():
+            self.newest[stream] = max(self.newest.get(stream, MIN_TIMESTAMP), newest_us)
+        for mine, theirs in ((self.injected, other.injected), (self.refused, other.refused)):
+            for stream, count in theirs.items():
+                mine[stream] = mine.get(stream, 0) + count
+        for stream, seen in other.processes.items():
+            known = self.processes.setdefault(stream, {})
+            for name, process in seen.items():
+                known[name] = known.get(name, Process()).merged(process)
+        for stream, ahead in other.ahead.items():
+            self.ahead[stream] = self.ahead.get(stream, Ahead()).merged(ahead)

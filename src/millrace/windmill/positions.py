@@ -1,0 +1,154 @@
+"""Positions: where every key interval of a pipeline stands, as completions say one after another.
+
+The driver keeps them, and every process that runs tasks keeps its own: a manifest brings what the
+epoch before changed. So what an epoch costs does not depend on how many intervals do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from millrace.compile.topology import Topology
+from millrace.model.errors import DamagedStore
+from millrace.store import EpochLog
+from millrace.watermark.bulletin import Bulletin
+from millrace.watermark.intervals import IntervalMap
+from millrace.watermark.report import NOTHING_PENDING, Report
+from millrace.windmill.bundle import Position
+from millrace.windmill.fence import left_behind, refuse_superseded
+from millrace.windmill.journal import completions_to
+from millrace.windmill.manifest import Manifest, Partition
+
+
+class Changed(Protocol):
+    """What says where intervals stand that have changed: a completion, or changes."""
+
+    @property
+    def numbers(self) -> Mapping[str, Mapping[int, int]]:
+        """Computation -> interval id -> number of its last commit."""
+        ...
+
+    @property
+    def chains(self) -> Mapping[str, Mapping[int, int]]:
+        """Likewise that commit's chain."""
+        ...
+
+    @property
+    def reports(self) -> Mapping[str, Mapping[int, Report]]:
+        """Likewise its last report."""
+        ...
+
+
+class Positions:
+    """Where intervals stand after a completion.
+
+    Args:
+        bulletins: Computation -> its intervals' reports.
+
+    Attributes:
+        entry: Number of the completion's entry; 0 before the first.
+        maps: Computation -> its interval map.
+        numbers: Computation -> interval id -> number of its last commit; 0 is left out.
+    """
+
+    def __init__(self, bulletins: Mapping[str, Bulletin]) -> None:
+        self.entry = 0
+        self.maps: dict[str, IntervalMap] = {}
+        self.numbers: dict[str, dict[int, int]] = {name: {} for name in bulletins}
+        self._chains: dict[str, dict[int, int]] = {name: {} for name in bulletins}
+        self._bulletins = bulletins
+
+    def of(self, computation: str, interval: int) -> Position:
+        """Return where an interval stands."""
+        number = self.numbers[computation].get(interval, 0)
+        chain = self._chains[computation].get(interval, 0)
+        return Position(number, chain, self._bulletins[computation].report(interval))
+
+    def bulletin(self, computation: str) -> Bulletin:
+        """Return the last reports of a computation's intervals."""
+        return self._bulletins[computation]
+
+    def whole(self, computation: str) -> tuple[dict[int, int], dict[int, int], dict[int, Report]]:
+        """Return numbers, chains and reports of all its intervals that have had a commit."""
+        numbers, reports = self.numbers[computation], self._bulletins[computation].reports
+        return (
+            dict(numbers),
+            dict(self._chains[computation]),
+            {interval: reports[interval] for interval in numbers if interval in reports},
+        )
+
+    def cover(self, maps: Mapping[str, IntervalMap]) -> None:
+        """Take interval maps; of an interval that is new, nothing is known yet."""
+        for name, intervals in maps.items():
+            if self.maps.get(name) != intervals:
+                self.maps[name] = intervals
+                self._bulletins[name].cover(entry.id for entry in intervals.intervals)
+
+    def add(self, changed: Changed, entry: int) -> None:
+        """Take numbers and chains of a completion; its reports are taken by the bulletins."""
+        for known, said in ((self.numbers, changed.numbers), (self._chains, changed.chains)):
+            for name, values in said.items():
+                known.setdefault(name, {}).update(values)
+        self.entry = entry
+
+    def settle(self) -> None:
+        """Report for the intervals that never had a commit: they have nothing pending."""
+        for name, bulletin in self._bulletins.items():
+            numbers = self.numbers[name]
+            bulletin.restore({n: NOTHING_PENDING for n in bulletin.missing() if n not in numbers})
+
+
+class Followed:
+    """Positions in a process that runs tasks.
+
+    Args:
+        topology: The pipeline.
+        log: The epoch log, read where manifests were missed.
+    """
+
+    def __init__(self, topology: Topology, log: EpochLog) -> None:
+        self._topology = topology
+        self._log = log
+        self._positions: Positions | None = None
+        self._intervals: Mapping[str, Partition] = {}
+
+    def at(self, manifest: Manifest) -> Positions:
+        """Return where intervals stand when an epoch begins.
+
+        Raises:
+            ZombieWriter: The epoch is over.
+            DamagedStore: An entry that is needed is gone.
+        """
+        found = self._positions if manifest.intervals == self._intervals else None
+        if found is not None and found.entry == manifest.follows:
+            return found
+        if found is not None and found.entry > manifest.follows:
+            raise left_behind(manifest)
+        changed = manifest.changed
+        if found is None or changed is None or changed.since != found.entry:
+            found = self._positions = self._read(manifest)
+            self._intervals = manifest.intervals
+        else:
+            _take(found, [changed], manifest.follows)
+        return found
+
+    def _read(self, manifest: Manifest) -> Positions:
+        """Return positions as the epoch log says them."""
+        try:
+            said = completions_to(self._log, manifest.follows)
+        except DamagedStore:
+            refuse_superseded(self._log, manifest)
+            raise
+        found = Positions({s.name: Bulletin(s.name) for s in self._topology.computations})
+        found.cover({name: manifest.interval_map(name) for name in manifest.intervals})
+        _take(found, said, manifest.follows)
+        found.settle()
+        return found
+
+
+def _take(positions: Positions, changes: Iterable[Changed], entry: int) -> None:
+    for changed in changes:
+        positions.add(changed, entry)
+        for name, reports in changed.reports.items():
+            positions.bulletin(name).restore(reports)
