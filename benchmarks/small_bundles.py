@@ -36,6 +36,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,7 @@ class Watched:
     def __init__(self, of: Any, clock: Clock) -> None:
         self._of = of
         self._clock = clock
+        self._opened: dict[tuple[str, int], Watched] = {}
         for name in ("read", "append", "apply", "view"):
             if hasattr(of, name):
                 setattr(self, name, clock.timed(_CALLS[name], getattr(of, name)))
@@ -138,14 +140,17 @@ class Watched:
         """A cache's."""
         return self.standing.position
 
-    @property
+    @cached_property
     def commits(self) -> Watched:
         """A hard state's."""
         return Watched(self._of.commits, self._clock)
 
     def open(self, computation: str, interval: int) -> Watched:
-        """Return a cache."""
-        return Watched(self._of.open(computation, interval), self._clock)
+        """Return a cache, the same one each time."""
+        if (computation, interval) not in self._opened:
+            cache = self._of.open(computation, interval)
+            self._opened[computation, interval] = Watched(cache, self._clock)
+        return self._opened[computation, interval]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._of, name)
