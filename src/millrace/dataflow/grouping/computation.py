@@ -41,13 +41,7 @@ _EXPIRED = Fire(FireMode.DEFAULT, "end of allowed lateness")
 class GroupByKeyAndWindow(WindowTimers):
     """Folds the values of each key and window, and emits panes.
 
-    Args:
-        inputs: Input stream -> key extractor.
-        windowing: Where, when and how.
-        combine: What.
-        value: The value to aggregate: a column name, a function of the element, or None: itself.
-        output: Output stream.
-        format: Its record format; by default as the aggregation says.
+    Arguments are those of :class:`~millrace.dataflow.grouping.declared.DeclaredGrouping`.
 
     Counters of its own: ``dropped_late`` (elements whose window had expired),
     ``dropped_after_finish`` (elements whose window's trigger was done), ``lifted`` (elements that

@@ -1,0 +1,47 @@
+"""Words of the glossary are those of the code: a term's class is where it says, and only there."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "millrace"
+
+_ROW = re.compile(r"^\| ([a-z ]+) \| (.+?) \| `([\w/]+\.py)`(?: `(\w+)`)? \|$", re.MULTILINE)
+
+
+def glossary() -> str:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    return text.partition("\n## Vocabulary\n")[2].partition("\n## ")[0]
+
+
+def defined(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text())
+    return {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+@pytest.mark.parametrize(("term", "meaning", "path", "name"), _ROW.findall(glossary()))
+def test_a_term_is_where_the_glossary_says(term: str, meaning: str, path: str, name: str) -> None:
+    assert (SOURCE / path).is_file(), term
+    assert not name or name in defined(SOURCE / path), term
+    # The simulator has attempts and outcomes of its own making.
+    elsewhere = [
+        str(file.relative_to(SOURCE))
+        for file in SOURCE.rglob("*.py")
+        if file != SOURCE / path and "simulation" not in file.parts and name in defined(file)
+    ]
+    assert elsewhere == [], f"{name} has another meaning besides: {meaning}"
+
+
+def test_every_row_has_a_place_in_the_code_and_no_term_stands_there_twice() -> None:
+    rows = [
+        line
+        for line in glossary().splitlines()
+        if line.startswith("| ") and not line.startswith(("| what ", "|---"))
+    ]
+    terms = [term for term, *_ in _ROW.findall(glossary())]
+
+    assert len(terms) == len(rows)
+    assert len(set(terms)) == len(terms)
