@@ -271,7 +271,7 @@ class Epochs:
             if us != shown[name]
         }
         whole = not self._whole_entry or self._claim_entry > self._whole_entry
-        said = self._all(changed) if whole else changed
+        said = self.positions.every(changed) if whole else changed
         completion = Completion(
             epoch=manifest.epoch,
             generation=self.generation,
@@ -366,19 +366,6 @@ class Epochs:
                 for stream, us in above.items()
             }
         return dict(sorted(found.items()))
-
-    def _all(self, changed: Changes) -> Changes:
-        """Return where every interval stands after these changes, of those that ever had a commit.
-
-        The reports of the changes are recorded already.
-        """
-        every = Changes(0)
-        for name in self.positions.numbers:
-            numbers, chains, reports = self.positions.whole(name)
-            every.numbers[name] = numbers | changed.numbers.get(name, {})
-            every.chains[name] = chains | changed.chains.get(name, {})
-            every.reports[name] = reports | changed.reports.get(name, {})
-        return every
 
     def _take_up(self, completion: Completion) -> None:
         self.completed = completion.epoch

@@ -18,7 +18,7 @@ from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.bundle import Position
 from millrace.windmill.fence import left_behind, refuse_superseded
 from millrace.windmill.journal import completions_to
-from millrace.windmill.manifest import Manifest, Partition
+from millrace.windmill.manifest import Changes, Manifest, Partition
 
 
 class Changed(Protocol):
@@ -69,14 +69,18 @@ class Positions:
         """Return the last reports of a computation's intervals."""
         return self._bulletins[computation]
 
-    def whole(self, computation: str) -> tuple[dict[int, int], dict[int, int], dict[int, Report]]:
-        """Return numbers, chains and reports of all its intervals that have had a commit."""
-        numbers, reports = self.numbers[computation], self._bulletins[computation].reports
-        return (
-            dict(numbers),
-            dict(self._chains[computation]),
-            {interval: reports[interval] for interval in numbers if interval in reports},
-        )
+    def every(self, changed: Changes) -> Changes:
+        """Return where all intervals that ever had a commit stand after some changes.
+
+        The bulletins have the reports of the changes already.
+        """
+        found = Changes(0)
+        for name, numbers in self.numbers.items():
+            found.numbers[name] = numbers | changed.numbers.get(name, {})
+            found.chains[name] = self._chains[name] | changed.chains.get(name, {})
+            reports = self._bulletins[name].reports
+            found.reports[name] = {n: reports[n] for n in found.numbers[name] if n in reports}
+        return found
 
     def cover(self, maps: Mapping[str, IntervalMap]) -> None:
         """Take interval maps; of an interval that is new, nothing is known yet."""
