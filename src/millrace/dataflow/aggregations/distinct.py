@@ -79,7 +79,7 @@ class _Counted:
     needs_values = True
 
     def usable(self, values: pa.Array) -> Mask | None:
-        """Return which values can be told apart as Arrow does: floats cannot, 0.0 is -0.0."""
+        """Return which values are there, of integers, text and bytes; of others, none are taken."""
         kind = values.type
         if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind):
             return values.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

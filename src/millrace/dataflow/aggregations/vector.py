@@ -75,13 +75,12 @@ class VectorFold(CombineFn):
     >>> class Range(VectorFold):
     ...     accumulator = tuple[int | float, int | float] | None
     ...     folds = (np.minimum, np.maximum)
-    ...     numbers_only = True
     ...
     ...     def create(self):
     ...         return None
     ...
     ...     def add(self, accumulator, value):
-    ...         return self.merge(accumulator, (value + 0, value + 0))
+    ...         return self.merge(accumulator, (value, value))
     ...
     ...     def merge(self, accumulator, other):
     ...         if accumulator is None or other is None:
