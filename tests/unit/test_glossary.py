@@ -1,6 +1,7 @@
 """Words of the glossary are those of the code: a term's class is where it says, and only there."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -17,6 +18,7 @@ def glossary() -> str:
     return text.partition("\n## Vocabulary\n")[2].partition("\n## ")[0]
 
 
+@functools.cache  # each term looks at all files
 def defined(file: Path) -> set[str]:
     tree = ast.parse(file.read_text())
     return {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
