@@ -64,12 +64,16 @@ class Batch:
 class BatchLog(StreamingQueryListener):
     """Collects the batches that read data, in the order that Spark reports them.
 
+    What counts is rows of Spark's file source; or, where files are read by Millrace itself, the
+    files that an epoch was given to read, of which there are two or more: a tick is one row.
+
     A batch lasts from the trigger (``timestamp``) for ``durationMs.triggerExecution``: planning,
     offset log, tasks and commit log, and the same for everyone who runs on Spark.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_millrace: bool = False) -> None:
         self._batches: list[Batch] = []
+        self._by_millrace = by_millrace
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing: only progress counts."""
@@ -80,12 +84,17 @@ class BatchLog(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Keep the batch if a file was read in it."""
         progress = event.progress
-        records = sum(
-            source.numInputRows
-            for source in progress.sources
-            if source.description.startswith("FileStreamSource")
-        )
-        if records:
+        if self._by_millrace:
+            records = max(source.numInputRows for source in progress.sources)
+            read = records > 1
+        else:
+            records = sum(
+                source.numInputRows
+                for source in progress.sources
+                if source.description.startswith("FileStreamSource")
+            )
+            read = records > 0
+        if read:
             started_s = dt.datetime.fromisoformat(progress.timestamp).timestamp()
             lasted_s = progress.durationMs["triggerExecution"] / 1000
             self._batches.append(Batch(progress.batchId, started_s, started_s + lasted_s, records))

@@ -17,6 +17,7 @@ from benchmarks.keyed_state.job import Job, Outcome
 #: load, and count as its memory, the libraries of the others.
 CONTENDERS = {
     "millrace": "millrace_count:run",
+    "millrace-files": "millrace_count:run_files",
     "tws": "spark_tws:run_per_key",
     "tws-per-record": "spark_tws:run_per_record",
     "bytewax": "bytewax_flow:run",

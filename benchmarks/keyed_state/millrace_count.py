@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 import millrace as mr
+from benchmarks.file_batches import FileBatches
 from benchmarks.keyed_state.job import Job, Outcome
 from benchmarks.keyed_state.workload import SCHEMA_DDL, Totals
 from benchmarks.spark_session import BatchLog, build_session, read_batches
@@ -31,10 +34,22 @@ class RunningCount(mr.Computation):
 
 def run(job: Job) -> Outcome:
     """Count, then add up the counts as a recovery from the commit log would find them."""
+    return _run(job, files=False)
+
+
+def run_files(job: Job) -> Outcome:
+    """The same with files that are read by Millrace itself, and not by Spark."""
+    return _run(job, files=True)
+
+
+def _run(job: Job, *, files: bool) -> Outcome:
     spark = build_session(job.rival, job.cores)
-    log = BatchLog()
+    log = BatchLog(by_millrace=files)
     spark.streams.addListener(log)
-    events = read_batches(spark, str(job.input_dir), SCHEMA_DDL, job.workload.parts)
+    parts = job.workload.parts
+    events: Any = read_batches(spark, str(job.input_dir), SCHEMA_DDL, parts)
+    if files:
+        events = FileBatches(job.input_dir, schema=SCHEMA_DDL, files=parts)
     pipeline = mr.Pipeline("keyed-state")
     pipeline.inject(
         "events", events, timestamp="time", low_watermark=mr.BoundedDelay("5 s"), format=Event

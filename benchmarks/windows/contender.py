@@ -17,6 +17,7 @@ from benchmarks.windows.job import Job, Outcome
 #: load, and count as its memory, the libraries of the others.
 CONTENDERS = {
     "millrace": "millrace_sum:run",
+    "millrace-files": "millrace_sum:run_files",
     "millrace-unlifted": "millrace_sum:run_unlifted",
     "millrace-per-record": "millrace_sum:run_per_record",
     "spark": "spark_native:run",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pyarrow.dataset as ds
 
 import millrace as mr
+from benchmarks.file_batches import FileBatches
 from benchmarks.spark_session import BatchLog, build_session, read_batches
 from benchmarks.windows.job import Job, Outcome
 from benchmarks.windows.workload import (
@@ -38,16 +41,26 @@ def run_unlifted(job: Job) -> Outcome:
     return _run(job, mr.Repeat(mr.AtWatermark()), lift=False)
 
 
+def run_files(job: Job) -> Outcome:
+    """The same with files that are read by Millrace itself, and not by Spark."""
+    return _run(job, mr.Repeat(mr.AtWatermark()), files=True)
+
+
 def run_per_record(job: Job) -> Outcome:
     """The same with a pane for every record: a trigger that must see each of them."""
     return _run(job, mr.Repeat(mr.AfterCount(1)))
 
 
-def _run(job: Job, trigger: mr.Trigger, lift: bool | None = None) -> Outcome:
+def _run(
+    job: Job, trigger: mr.Trigger, lift: bool | None = None, *, files: bool = False
+) -> Outcome:
     spark = build_session(job.rival, job.cores)
-    log = BatchLog()
+    log = BatchLog(by_millrace=files)
     spark.streams.addListener(log)
-    events = read_batches(spark, str(job.input_dir / BATCHES), SCHEMA_DDL, job.workload.parts)
+    folder, parts = job.input_dir / BATCHES, job.workload.parts
+    events: Any = read_batches(spark, str(folder), SCHEMA_DDL, parts)
+    if files:
+        events = FileBatches(folder, schema=SCHEMA_DDL, files=parts)
     pipeline = mr.Pipeline("windows")
     pipeline.inject(
         "events",

@@ -34,7 +34,8 @@ def note(report: wire.TaskReport, stream: str, rows: pa.Table, latest_us: int) -
     """
     if not rows.num_rows:
         return
-    promised = rows.column("promised")
+    # Where all rows say the same, it may come with a dictionary, or as nulls of no type.
+    promised, named = rows.column("promised").cast(pa.int64()), rows.column("process")
     valid = pc.fill_null(
         pc.or_(pc.less_equal(promised, latest_us), pc.greater_equal(promised, MAX_TIMESTAMP)), True
     )
@@ -44,7 +45,7 @@ def note(report: wire.TaskReport, stream: str, rows: pa.Table, latest_us: int) -
         report.refused[stream] = report.refused.get(stream, 0) + wrong
     table = pa.table(
         {
-            "process": pc.fill_null(rows.column("process"), ONLY),
+            "process": pc.fill_null(named.cast(pa.string()), ONLY),
             "ts": rows.column("ts"),
             "promised": promised,
         }

@@ -159,6 +159,8 @@ def _source_rows(
     }
     if source.id is not None:
         made[wire.FINGERPRINT] = fingerprints(columns.column(source.id))
-    made["process"] = pa.repeat(piece.process, count)
-    made["promised"] = pa.nulls(count, pa.int64())
+    # One name, and no promise: columns that take a byte a row, and none.
+    names = np.zeros(count, dtype=np.int8)
+    made["process"] = pa.DictionaryArray.from_arrays(names, [piece.process])
+    made["promised"] = pa.nulls(count)
     return pa.RecordBatch.from_pydict(made)
