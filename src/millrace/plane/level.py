@@ -74,7 +74,7 @@ class _Run:
                 yield batch.select(wire.COLUMNS)
             else:
                 records.append(batch)
-        table = _together(records) if records else _EMPTY
+        table = wire.together(records) if records else _EMPTY
         edges = table.column("edge").to_numpy()
         if (of_control := edges == wire.CONTROL).any():
             told += wire.where(table, of_control).column("value").to_pylist()
@@ -146,12 +146,3 @@ class _Run:
         spread, ran = bool(self._topology.percentiles), [result.interval for result in results]
         idle = positions.bulletin(spec.name).pending(spread, within=owned, without=ran)
         return Pending.of((result.report for result in results), spread=spread).merged(idle)
-
-
-def _together(batches: list[pa.RecordBatch]) -> pa.Table:
-    """Return batches as one table; those of several sources do not have the same columns."""
-    first = batches[0].schema
-    if all(batch.schema == first for batch in batches):
-        return pa.Table.from_batches(batches)
-    tables = [pa.Table.from_batches([batch]) for batch in batches]
-    return pa.concat_tables(tables, promote_options="default")

@@ -159,8 +159,9 @@ def _source_rows(
     }
     if source.id is not None:
         made[wire.FINGERPRINT] = fingerprints(columns.column(source.id))
-    # One name, and no promise: columns that take a byte a row, and none.
-    names = np.zeros(count, dtype=np.int8)
+    # One name, and no promise: columns that take two bytes a row, and none. A task may get the rows
+    # of ten thousand processes, which is as many as there may be.
+    names = np.zeros(count, dtype=np.int16)
     made["process"] = pa.DictionaryArray.from_arrays(names, [piece.process])
     made["promised"] = pa.nulls(count)
     return pa.RecordBatch.from_pydict(made)

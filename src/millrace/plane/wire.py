@@ -6,6 +6,7 @@ records have negative edge numbers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -132,6 +133,28 @@ def where(rows: Any, mask: npt.NDArray[np.bool_]) -> Any:
     if mask[first : first + count].all():
         return rows.slice(first, count)
     return rows.filter(pa.array(mask))
+
+
+def together(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Return batches as one table, with null where one has not the columns of another.
+
+    Those of several sources differ: in the columns of a value, and in whether what all rows of a
+    batch say alike comes with a dictionary.
+
+    >>> names = pa.array(["a"]).dictionary_encode()
+    >>> made = [{"x": names, "n": pa.nulls(1)}, {"x": ["b"], "n": [7], "s1": [5]}]
+    >>> together([pa.RecordBatch.from_pydict(one) for one in made]).to_pydict()
+    {'x': ['a', 'b'], 'n': [None, 7], 's1': [None, 5]}
+    """
+    first = batches[0].schema
+    if all(batch.schema == first for batch in batches):
+        return pa.Table.from_batches(batches)
+    tables = [pa.table([_plain(column) for column in b.columns], b.schema.names) for b in batches]
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def control_rows(message: Message, tasks: int) -> pa.RecordBatch:

@@ -42,6 +42,8 @@ SETTINGS = {
     # Rows that Spark hands to Python at once. Ten thousand, its default, makes a batch of a hundred
     # thousand records ten pieces that are put together again.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # And bytes, since a row may be a packet of megabytes.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
     # Adaptive execution would plan every stage anew; the plan is known.
     "spark.sql.adaptive.enabled": "false",
 }
