@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
-import obstore
 from obstore import exceptions
 
 from millrace.model.errors import CheckpointUnwritable, StoreError
@@ -57,7 +56,8 @@ class Bucket:
     Args:
         url: Where.
         options: Time-outs, retries.
-        store: obstore's client, without retries of its own; by default made from the URL.
+        store: obstore's client, without retries of its own, or what has its ``put``, ``get``,
+            ``head``, ``list`` and ``delete``; by default made from the URL.
         clock: Seconds that only go forward.
         sleep: Waits for so many seconds.
 
@@ -100,7 +100,7 @@ class Bucket:
 
         def attempt() -> bool:
             try:
-                obstore.put(self._store, name, data, mode="create", use_multipart=False)
+                self._store.put(name, data, mode="create", use_multipart=False)
             except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
                 found = self._get(name)
                 if found is None:
@@ -129,7 +129,7 @@ class Bucket:
 
         def attempt() -> bool:
             try:
-                obstore.put(self._store, name, data, mode="create", use_multipart=False)
+                self._store.put(name, data, mode="create", use_multipart=False)
             except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
                 return True
             return False
@@ -149,7 +149,7 @@ class Bucket:
 
         def attempt() -> bool:
             try:
-                obstore.head(self._store, name)
+                self._store.head(name)
             except FileNotFoundError:
                 return False
             return True
@@ -168,7 +168,7 @@ class Bucket:
         """Return the name of some object under the prefix, None when there is none."""
 
         def attempt() -> str | None:
-            pages = obstore.list(self._store, chunk_size=1)
+            pages = self._store.list(chunk_size=1)
             return next((entry["path"] for page in pages for entry in page), None)
 
         return self._tried("list", "", attempt)
@@ -198,13 +198,13 @@ class Bucket:
             self._tried(
                 "put",
                 name,
-                lambda: obstore.put(self._store, name, data, use_multipart=False),
+                lambda: self._store.put(name, data, use_multipart=False),
                 CheckpointUnwritable,
             )
             return
         try:
-            obstore.put(
-                self._transfers, name, itertools.chain(head, pieces),
+            self._transfers.put(
+                name, itertools.chain(head, pieces),
                 use_multipart=True, chunk_size=_UPLOAD_WHOLE_BYTES, max_concurrency=2,
             )  # fmt: skip
         except exceptions.BaseError as error:
@@ -222,11 +222,11 @@ class Bucket:
 
         def attempt() -> Iterator[bytes] | None:
             try:
-                answer = obstore.get(self._transfers, name)
+                answer = self._transfers.get(name)
             except FileNotFoundError as error:
                 refuse_missing_bucket(error)
                 return None
-            return iter(answer.stream(min_chunk_size=_DOWNLOAD_PIECE_BYTES))
+            return iter(answer.stream(min_chunk_size=_DOWNLOAD_PIECE_BYTES))  # type: ignore[no-any-return]
 
         pieces = self._tried("get", name, attempt)
         return None if pieces is None else self._drawn(name, pieces)
@@ -246,21 +246,21 @@ class Bucket:
 
     def _listed(self, folder: str) -> list[Any]:
         def attempt() -> list[Any]:
-            pages = obstore.list(self._transfers, folder, chunk_size=_LIST_NAMES)
+            pages = self._transfers.list(folder, chunk_size=_LIST_NAMES)
             return [entry for page in pages for entry in page]
 
         return self._tried("list", folder, attempt)
 
     def _get(self, name: str) -> bytes | None:
         try:
-            return bytes(obstore.get(self._store, name).bytes())
+            return bytes(self._store.get(name).bytes())
         except FileNotFoundError as error:
             refuse_missing_bucket(error)
             return None
 
     def _delete(self, name: str) -> None:
         try:
-            obstore.delete(self._store, name)
+            self._store.delete(name)
         except FileNotFoundError as error:
             refuse_missing_bucket(error)
 
@@ -306,7 +306,7 @@ class Bucket:
         )
 
     def _map(self, call: Callable[[Any], _Answer], items: Sequence[Any]) -> list[_Answer]:
-        if len(items) < 2:
+        if len(items) < 2 or self.options.requests == 1:
             return [call(item) for item in items]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.options.requests, "millrace-bucket")

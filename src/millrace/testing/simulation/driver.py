@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from typing import Protocol
 
@@ -19,18 +18,17 @@ from millrace.plane.epoch import EpochDriver
 from millrace.plane.outcome import Outcome, reports_in
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
-from millrace.store import Collector, LocalHardState
+from millrace.store import Collector, HardState
 from millrace.testing.feed import Feed, Read
-from millrace.testing.simulation import workload
+from millrace.testing.simulation.program import STREAM
 from millrace.testing.simulation.scheduler import Scheduler
 from millrace.testing.simulation.spark import Cluster, Job
 from millrace.testing.simulation.sunk import Row, sink_rows
+from millrace.testing.simulation.workload import Workload
 from millrace.watermark.process import ONLY
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Manifest
 
-#: Where the checkpoint is; drivers make the path to it.
-ROOT = Path("/data/checkpoint")
 #: A run repeats its claim after so many entries of the epoch log, so that schedules cross it.
 CLAIM_ENTRIES = 6
 
@@ -62,11 +60,11 @@ class World(Cluster, Protocol):
     scheduler: Scheduler
     random: Random
     topology: Topology
-    work: workload.Workload
+    work: Workload
     query_log: QueryLog
     jobs: list[Job]
 
-    def open_state(self) -> LocalHardState:
+    def open_state(self) -> HardState:
         """Open the checkpoint as a driver does."""
         ...
 
@@ -83,14 +81,15 @@ class World(Cluster, Protocol):
         ...
 
 
-def feed(work: workload.Workload, log: QueryLog, batch: int) -> Feed:
+def feed(work: Workload, log: QueryLog, batch: int) -> Feed:
     """Return what the source delivers in a batch."""
     start, end = log.offsets[batch]
+    ids = work.program.ids
     records = [
-        Read(value, at_us, ONLY, value["id"] if work.ids else None)
+        Read(value, at_us, ONLY, value["id"] if ids else None)
         for value, at_us in work.records[start:end]
     ]
-    return Feed(workload.STREAM, records, {})
+    return Feed(STREAM, records, {})
 
 
 def drains(log: QueryLog, batch: int, records: int) -> bool:

@@ -9,17 +9,19 @@ from random import Random
 from typing import Protocol
 
 from millrace.model.errors import StoreError
-from millrace.store import LocalHardState, MemoryCache, bring
-from millrace.testing.simulation.disk import LOST_REPLY, TEAR, SimulatedDisk
-from millrace.testing.simulation.driver import ROOT
+from millrace.store import MemoryCache, bring
+from millrace.testing.simulation.bucket import DELAYED
+from millrace.testing.simulation.disk import LOST_REPLY, TEAR
 from millrace.testing.simulation.faults import Fault, Kind
 from millrace.testing.simulation.hosts import Host
 from millrace.testing.simulation.scheduler import Process, Scheduler
 from millrace.testing.simulation.spark import Attempt, Job
+from millrace.testing.simulation.storage import Storage
 
 _FOREVER = 1 << 60
-_FILLS = frozenset({"create", "write", "link", "mkdir"})
-_WRITES = _FILLS | {"fsync", "fsync names"}
+_FILLS = frozenset({"create", "write", "link", "mkdir", "put"})
+_REFUSED = _FILLS | {"fsync", "fsync names", "get", "head", "delete"}
+_ANSWERED = frozenset({"link", "put", "delete"})
 _CACHE = frozenset({"position", "standing", "view", "apply", "load", "settle", "clear"})
 _REFUSALS = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 
@@ -29,7 +31,7 @@ class Victim(Protocol):
 
     random: Random
     scheduler: Scheduler
-    disk: SimulatedDisk
+    storage: Storage
     hosts: list[Host]
     jobs: list[Job]
     drivers: list[Process]
@@ -112,15 +114,19 @@ class Fate:
                 self._tearing.add(process)
                 self._refuse(process, TEAR)
             case Kind.REFUSE:
-                if what not in _WRITES:
+                if what not in _REFUSED:
                     return False
                 self._refuse(process, _REFUSALS[pick % len(_REFUSALS)])
             case Kind.DISK_FULL:
                 self._full_until = scheduler.steps + 10 + pick % 150
             case Kind.LOST_REPLY:
-                if what != "link":
+                if what not in _ANSWERED:
                     return False
                 self._refuse(process, LOST_REPLY)
+            case Kind.DELAYED:
+                if what not in _ANSWERED:
+                    return False
+                self._refuse(process, DELAYED)
             case Kind.POWER | Kind.STORAGE_POWER:
                 self._cut_power(caches_too=fault.kind is Kind.POWER)
             case Kind.HOST:
@@ -165,7 +171,7 @@ class Fate:
         world = self._world
         for process in world.scheduler.processes:
             world.scheduler.kill(process)
-        lost = world.disk.cut_power()
+        lost = world.storage.cut_power()
         world.note("*", f"{lost} names and files were not durable, and are lost or torn")
         for host in world.hosts:
             host.idle.clear()
@@ -200,7 +206,7 @@ class Fate:
         if not lost and position > 1:
             current, self._world.scheduler.current = self._world.scheduler.current, None
             try:
-                state = LocalHardState.open(ROOT, disk=self._world.disk)
+                state = self._world.storage.open()
                 bring(older, state, computation, interval, pick % position)
             except StoreError:
                 older.clear()  # what it would take was collected

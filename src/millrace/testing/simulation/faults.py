@@ -20,9 +20,10 @@ class Kind(enum.Enum):
     PAUSE = "stop the process for a while, and let it go on"
     ZOMBIE = "stop the process, and let it go on when all is over"
     TEAR = "write half, and die"
-    REFUSE = "fail the call: EIO, ENOSPC or EDQUOT"
+    REFUSE = "fail the call: EIO, ENOSPC or EDQUOT; 503 of an object store"
     DISK_FULL = "fail all writes for a while"
-    LOST_REPLY = "make the link, and answer EEXIST"
+    LOST_REPLY = "do it, and answer EEXIST to a link, or nothing to a put or delete"
+    DELAYED = "answer nothing to a put or delete, and do it later"
     POWER = "cut the power of everything: only what is durable is left, no cache is"
     STORAGE_POWER = "cut the power of the storage: processes die, caches stay"
     HOST = "lose a machine: its tasks, caches and shuffle files"
@@ -54,22 +55,32 @@ class Fault:
 
 #: Steps of a schedule without faults, roughly: where faults are to fall.
 _STEPS = 900
-_KINDS = list(Kind)
+_KINDS_ON_DISK = [kind for kind in Kind if kind is not Kind.DELAYED]
+_KINDS_IN_BUCKET = [
+    kind for kind in Kind if kind not in (Kind.TEAR, Kind.POWER, Kind.STORAGE_POWER)
+]
 #: Where it hurts to be stopped: around what makes a commit durable, and what follows from it.
-_CALLS = (
+_CALLS_ON_DISK = (
     *(None,) * 4, "write", "fsync", "fsync names", "fsync names", "link", "unlink", "apply", "send",
     "sink",
 )  # fmt: skip
+_CALLS_IN_BUCKET = (None, None, "put", "put", "head", "get", "delete", "apply", "send", "sink")
 _STOPS = frozenset({Kind.KILL, Kind.PAUSE, Kind.ZOMBIE, Kind.POWER, Kind.STORAGE_POWER})
 
 
-def plan(random: Random) -> list[Fault]:
+def plan(random: Random, *, bucket: bool) -> list[Fault]:
     """Return the faults of a schedule, by step.
+
+    Args:
+        random: Chooses them.
+        bucket: Whether the checkpoint is in an object store, and not on a disk.
 
     A schedule draws its faults from a few kinds only ("swarm testing"), and some of them close to
     each other: most bugs need two that follow at once.
     """
-    kinds = random.sample(_KINDS, random.randint(2, 7))
+    possible = _KINDS_IN_BUCKET if bucket else _KINDS_ON_DISK
+    calls = _CALLS_IN_BUCKET if bucket else _CALLS_ON_DISK
+    kinds = random.sample(possible, random.randint(2, 7))
     faults: list[Fault] = []
     at = 0
     for _ in range(random.choice((1, 2, 3, 3, 4, 5, 6, 8, 12))):
@@ -78,7 +89,7 @@ def plan(random: Random) -> list[Fault]:
         else:
             at += random.randrange(random.choice((5, 40, 150)))
         kind = random.choice(kinds)
-        call = random.choice(_CALLS) if kind in _STOPS else None
+        call = random.choice(calls) if kind in _STOPS else None
         faults.append(Fault(kind, at, random.randrange(1 << 16), call))
         if call == "fsync names" and random.random() < 0.5:
             # A name that others see and that is not durable: take it back once they acted on it.

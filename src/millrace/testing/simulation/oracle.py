@@ -36,17 +36,15 @@ from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import (
     HardState,
-    LocalHardState,
     MemoryCache,
     MemoryCaches,
     MemoryHardState,
     bring,
 )
 from millrace.testing.invariants import check_low_watermarks
-from millrace.testing.simulation import workload
-from millrace.testing.simulation.disk import SimulatedDisk
+from millrace.testing.simulation import computations
+from millrace.testing.simulation.definitions import Wrong
 from millrace.testing.simulation.driver import (
-    ROOT,
     ConcurrentQuery,
     QueryLog,
     SinkFailed,
@@ -54,9 +52,12 @@ from millrace.testing.simulation.driver import (
     feed,
 )
 from millrace.testing.simulation.hosts import Host
+from millrace.testing.simulation.program import Evidence
 from millrace.testing.simulation.scheduler import Killed
 from millrace.testing.simulation.spark import FetchFailed, JobFailed
+from millrace.testing.simulation.storage import Storage
 from millrace.testing.simulation.sunk import Row, sink_rows
+from millrace.testing.simulation.workload import Workload
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.journal import together
 from millrace.windmill.manifest import (
@@ -84,9 +85,9 @@ class Judged(Protocol):
     """What the oracle looks at."""
 
     topology: Topology
-    work: workload.Workload
+    work: Workload
     query_log: QueryLog
-    disk: SimulatedDisk
+    storage: Storage
     hosts: list[Host]
     sunk: dict[Row, int]
 
@@ -112,7 +113,7 @@ def forbidden(error: BaseException | None, *, alone: bool) -> str | None:
 def judge(run: Judged) -> str | None:
     """Return what differs from a run without faults; None if nothing does."""
     try:
-        state = LocalHardState.open(ROOT, disk=run.disk)
+        state = run.storage.open()
         manifests, completions = _epoch_log(run, state)
         reference = _Reference(run, manifests)
         _same_rows(run, reference.sunk)
@@ -122,9 +123,17 @@ def judge(run: Judged) -> str | None:
             _same_completion(epoch, completion, expected)
         *_, last = _whole(completions)
         _same_state(run, state, reference, last)
-    except (Difference, InvariantViolation, StoreError) as found:
+        run.work.program.check(_evidence(run, last))
+    except (Difference, Wrong, InvariantViolation, StoreError) as found:
         return f"{type(found).__name__}: {found}"
     return None
+
+
+def _evidence(run: Judged, last: Completion) -> Evidence:
+    """Return what the definitions are asked about."""
+    offsets = run.query_log.offsets
+    batches = [run.work.records[slice(*offsets[epoch])] for epoch in range(last.epoch + 1)]
+    return Evidence(run.topology, batches, run.sunk, last)
 
 
 def _epoch_log(run: Judged, state: HardState) -> tuple[list[Manifest], list[Completion]]:
@@ -157,7 +166,7 @@ def _entry(run: Judged, state: HardState, number: int) -> Entry:
     """Return an entry of the epoch log, also one that was collected."""
     data = state.epochs.read(number) if number >= state.epochs.first() else None
     if data is None:
-        kept = run.disk.removed.get(ROOT / "epochs" / f"{number:010d}.json")
+        kept = run.storage.collected(number)
         _check(kept is not None, f"entry {number} is missing, and was not collected")
         assert kept is not None
         data = kept[: kept.rfind(b"\n", 0, -1)]  # its last line is a checksum
@@ -178,17 +187,19 @@ class _Reference:
         self.completions: list[Completion] = []
         self.state = MemoryHardState(encoded=False)
         drawn = _drawn(run)
-        earlier, workload.draw = workload.draw, lambda key, nth: drawn.get((key, nth), -1)
+        earlier, computations.draw = computations.draw, lambda key, nth: drawn.get((key, nth), -1)
         try:
             self._run(run, manifests)
         finally:
-            workload.draw = earlier
+            computations.draw = earlier
 
     def _run(self, run: Judged, manifests: Sequence[Manifest]) -> None:
         topology = run.topology
         epochs = Epochs(topology, self.state, intervals=run.work.intervals)
         worker = Worker(topology, self.state, MemoryCaches())
-        runtime = Runtime(topology, tasks=1, worker=worker)
+        # As many tasks where each of them combines what it sends.
+        combined = any(edge.lift is not None for edge in topology.edges)
+        runtime = Runtime(topology, tasks=run.work.tasks if combined else 1, worker=worker)
         driver = EpochDriver(topology, epochs, Publisher.of(topology))
         wall_time_us = 0
         for epoch, was in enumerate(manifests):
@@ -228,8 +239,10 @@ def decode_completion(data: bytes) -> Completion:
 
 def _drawn(run: Judged) -> dict[tuple[str, int], int]:
     """Return the random numbers that the sink of the stream that carries them got."""
-    coder = run.topology.streams["enriched"].coder
     drawn: dict[tuple[str, int], int] = {}
+    if "enriched" not in run.topology.streams:
+        return drawn
+    coder = run.topology.streams["enriched"].coder
     for row in run.sunk:
         if run.topology.edge(row.edge).stream == "enriched":
             key, nth, number, *_ = coder.decode(row.value)

@@ -14,16 +14,16 @@ from random import Random
 from millrace.model.errors import StoreError
 from millrace.model.time import SECOND
 from millrace.plane.runtime import Runtime
-from millrace.store import LocalHardState, SnapshotPolicy, write_if_due
+from millrace.store import HardState, SnapshotPolicy, write_if_due
 from millrace.store.durable import TEMPORARY_SUFFIX
-from millrace.testing.simulation import oracle, workload
-from millrace.testing.simulation.disk import SimulatedDisk
-from millrace.testing.simulation.driver import ROOT, QueryLog, SinkFailed, drive
+from millrace.testing.simulation import computations, oracle, workload
+from millrace.testing.simulation.driver import QueryLog, SinkFailed, drive
 from millrace.testing.simulation.fate import Fate
 from millrace.testing.simulation.faults import Fault, Kind, plan
 from millrace.testing.simulation.hosts import Host, HostCaches
 from millrace.testing.simulation.scheduler import Process, Scheduler, Stuck
 from millrace.testing.simulation.spark import Job
+from millrace.testing.simulation.storage import InBucket, OnDisk, Storage
 from millrace.testing.simulation.sunk import Row
 from millrace.windmill.worker import Worker
 
@@ -58,7 +58,7 @@ class Outcome:
 
 
 class Simulation:
-    """A world: a disk, hosts, drivers, and what happens to them.
+    """A world: a storage, hosts, drivers, and what happens to them.
 
     Args:
         seed: Everything follows from it.
@@ -81,8 +81,9 @@ class Simulation:
         self.seed = seed
         self.random = Random(f"{seed} world")
         self.work = workload.generate(Random(f"{seed} work"))
-        self.topology = workload.topology(weak=self.work.weak, ids=self.work.ids)
-        self.faults = [] if calm else plan(Random(f"{seed} faults"))
+        self.topology = self.work.program.topology
+        bucket = self.work.bucket
+        self.faults = [] if calm else plan(Random(f"{seed} faults"), bucket=bucket)
         stickiness = self.random.choice((0.0, 0.5, 0.8, 0.95))
         self.scheduler = Scheduler(
             Random(f"{seed} order"),
@@ -90,7 +91,11 @@ class Simulation:
             on_step=self._on_step,
             on_end=self._on_end,
         )
-        self.disk = SimulatedDisk(Random(f"{seed} disk"), self._ask_disk)
+        self.storage: Storage = (
+            InBucket(self._ask_storage)
+            if bucket
+            else OnDisk(Random(f"{seed} disk"), self._ask_storage)
+        )
         self.hosts = [Host(n, self._ask_cache) for n in range(1 if calm else self.work.hosts)]
         self.query_log = QueryLog()
         self.jobs: list[Job] = []
@@ -114,6 +119,7 @@ class Simulation:
                 self.scheduler.run(self._processed)
                 # Who slept through it all wakes up now, and must not change anything.
                 self._fate.rest()
+                self.storage.settle()
                 for process in self.scheduler.processes:
                     process.paused_until = 0
                 self.scheduler.run(self._quiet)
@@ -170,13 +176,13 @@ class Simulation:
 
     # -- what drivers and tasks ask of the world ---------------------------------------------------
 
-    def open_state(self) -> LocalHardState:
+    def open_state(self) -> HardState:
         """Open the checkpoint as a driver does."""
-        return LocalHardState.create_or_open(ROOT, pipeline=self.topology.name, disk=self.disk)
+        return self.storage.create_or_open(self.topology.name)
 
     def new_runtime(self, host: Host) -> Runtime:
         """Return the runtime of a new Python process on a host."""
-        state = LocalHardState.open(ROOT, disk=self.disk)
+        state = self.storage.open()
         worker = Worker(self.topology, state, HostCaches(host))
         return Runtime(self.topology, tasks=self.work.tasks, worker=worker)
 
@@ -205,7 +211,7 @@ class Simulation:
         """Write the snapshots that are due of a host's caches, in a process beside its tasks."""
 
         def write() -> None:
-            state, caches = LocalHardState.open(ROOT, disk=self.disk), HostCaches(host)
+            state, caches = self.storage.open(), HostCaches(host)
             for name, interval in list(host.caches):
                 cache = caches.open(name, interval)
                 write_if_due(cache, state.snapshots, name, interval, _SNAPSHOTS)
@@ -251,10 +257,10 @@ class Simulation:
         if wrong is not None:
             self.violated(f"{process} ended with {wrong}")
 
-    def _ask_disk(self, call: str, path: Path) -> int:
+    def _ask_storage(self, call: str, where: Path | str) -> int:
         if self.scheduler.current is None:
             return 0
-        self.scheduler.step(call, path)
+        self.scheduler.step(call, where)
         return self._fate.refusal()
 
     def _ask_cache(self, call: str, computation: str, interval: int) -> bool:
@@ -272,16 +278,16 @@ def run_all(seeds: Iterable[int]) -> list[Outcome]:
 
 
 @contextmanager
-def _staged(draw: workload.Draw) -> Iterator[None]:
+def _staged(draw: computations.Draw) -> Iterator[None]:
     """Let user code draw from here, and keep what thousands of runs would log to themselves."""
     log = logging.getLogger("millrace")
-    earlier, level = workload.draw, log.level
-    workload.draw = draw
+    earlier, level = computations.draw, log.level
+    computations.draw = draw
     log.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        workload.draw = earlier
+        computations.draw = earlier
         log.setLevel(level)
 
 

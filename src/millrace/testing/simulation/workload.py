@@ -1,167 +1,14 @@
-"""The workload: a pipeline that uses everything, and input for it that follows from a seed.
-
-Three levels, state cells of every kind, holds, timers of both domains, set, moved and deleted, late
-records, records that user code fails on, records that the source delivers again, strong and weak
-productions, and user code whose outcome is different each time it runs (it draws random numbers),
-as code that reads a clock or asks a service is.
-"""
+"""The workload: a program, input for it, and the cluster that runs it, as a seed says."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
-from millrace.compile.build import build
-from millrace.compile.topology import Topology
-from millrace.injectors.policy import BoundedDelay
-from millrace.model.computation import Computation
-from millrace.model.guarantees import STRONG, WEAK
-from millrace.model.record import WALL_TIME, Record, Timer
-from millrace.model.state import BagState, CombiningState, MapState, ValueState
-from millrace.model.stream import by
 from millrace.model.time import SECOND
-from millrace.pipeline import Pipeline
-
-STREAM = "events"
-#: Records with this value make user code fail.
-POISON = 13
-#: The streams that have sinks: all but the injected one.
-SUNK = ("aggregates", "alerts", "enriched", "refused")
-
-#: (key, how many it asked for before) -> a number.
-Draw = Callable[[str, int], int]
-
-
-def _nobody(key: str, nth: int) -> int:
-    raise AssertionError(f"draw {nth} of key {key!r}: no simulation is running")
-
-
-#: What the non-deterministic computation asks for a number: (key, how many it asked for before).
-#: A simulation puts its own function here; user code has no other way to be handed one.
-draw: Draw = _nobody
-
-
-class Enrich(Computation):
-    """Level 1: attaches a random number to every record."""
-
-    inputs = {"events": by("user")}
-    outputs = {"enriched": list}
-    drawn: ValueState[int] = ValueState(int)
-    last: ValueState[int] = ValueState(int)
-    numbers: BagState[int] = BagState(int)
-
-    def process_record(self, record: Record) -> None:
-        """Send the record on, with a number that no second run would draw again."""
-        n = record.value["n"]
-        self.numbers.add(n)
-        if n % 3 == 0:
-            self.hold(record.timestamp)
-            self.set_timer("flush", at=record.timestamp + 20 * SECOND)
-        self._send(n, [record.id.hex(), record.late])
-        if n == POISON:
-            raise ValueError(f"{n} is not to be had")
-
-    def process_timer(self, timer: Timer) -> None:
-        """Tell how many numbers there were, and let the low watermark go on."""
-        self._send(len(list(self.numbers)), ["flush", timer.at])
-        self.numbers.clear()
-        self.hold(None)
-
-    def _send(self, n: int, what: list[Any]) -> None:
-        nth = self.drawn.get(0)
-        self.drawn.set(nth + 1)
-        self.last.set(draw(self.key, nth))
-        self.produce("enriched", [self.key, nth, self.last.get(), n, *what])
-
-
-class Aggregate(Computation):
-    """Level 2: counts by bucket of event time, and by wall clock."""
-
-    inputs = {"enriched": by(lambda value: value[3] % 3)}
-    outputs = {"aggregates": list}
-    buckets: MapState[int] = MapState(int)
-    total: CombiningState[int] = CombiningState(int)
-    chain: ValueState[int] = ValueState(int)
-
-    def process_record(self, record: Record) -> None:
-        """Count, and chain the numbers seen, so that order and repetition show."""
-        bucket = record.timestamp // (10 * SECOND)
-        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
-        self.total.add(1)
-        self.chain.set((self.chain.get(0) * 31 + record.value[2] + 1) % (1 << 40))
-        self.set_timer(bucket, at=(bucket + 1) * 10 * SECOND)
-        if record.value[3] % 4 == 1:
-            self.delete_timer(bucket - 1)
-        self.set_timer("wall", at=self.wall_time + 90 * SECOND, domain=WALL_TIME)
-
-    def process_timer(self, timer: Timer) -> None:
-        """Produce a bucket's count, or on the wall clock the whole state."""
-        if timer.domain == WALL_TIME:
-            value = ["wall", self.total.get(), self.chain.get(), sorted(self.buckets.items())]
-            self.produce("aggregates", [self.key, *value], timestamp=max(self.low_watermark, 0))
-        else:
-            count = self.buckets.pop(timer.tag)
-            self.produce(
-                "aggregates", [self.key, timer.tag, count, self.chain.get()], timestamp=timer.at - 1
-            )
-
-
-class Alert(Computation):
-    """Level 3: a fan-in of two levels."""
-
-    inputs = {
-        "aggregates": by(lambda value: str(value[1])),
-        "enriched": by(lambda value: value[0]),
-    }
-    outputs = {"alerts": list}
-    count: ValueState[int] = ValueState(int)
-    chain: ValueState[int] = ValueState(int)
-
-    def process_record(self, record: Record) -> None:
-        """Number what comes, and say what it was."""
-        self.count.set(self.count.get(0) + 1)
-        number = record.value[3] if record.stream == "aggregates" else record.value[2]
-        self.chain.set((self.chain.get(0) * 31 + number + 1) % (1 << 40))
-        self.set_timer("silence", at=record.timestamp + 12 * SECOND)
-        if self.count.get() % 2:
-            said = [self.key, self.count.get(), self.chain.get(), record.late, record.id.hex()]
-            self.produce("alerts", said)
-
-    def process_timer(self, timer: Timer) -> None:
-        """Say that nothing more came."""
-        self.produce("alerts", [self.key, self.count.get(), self.chain.get(), timer.at])
-
-
-def pipeline(*, weak: bool, ids: bool) -> Pipeline:
-    """Return the pipeline; the simulation keeps what its sinks get.
-
-    Args:
-        weak: Whether the second level leaves its productions out of its commits.
-        ids: Whether the source's duplicates are filtered by an id of its own.
-    """
-    p = Pipeline("simulated")
-    p.inject(
-        STREAM,
-        low_watermark=BoundedDelay("15 s"),
-        id="id" if ids else None,
-        slack="30 s" if ids else None,
-    )
-    p.add(Enrich)
-    p.add(Aggregate, productions=WEAK if weak else STRONG)
-    p.add(Alert)
-    p.dead_letter("refused")
-    for stream in SUNK:
-        p.sink(stream, _nowhere)
-    return p
-
-
-@functools.cache
-def topology(*, weak: bool, ids: bool) -> Topology:
-    """Return the pipeline, checked."""
-    return build(pipeline(weak=weak, ids=ids))
+from millrace.testing.simulation.computations import Computations
+from millrace.testing.simulation.groupings import Groupings
+from millrace.testing.simulation.program import Arrival, Program
 
 
 @dataclass(frozen=True)
@@ -169,50 +16,46 @@ class Workload:
     """What one schedule processes.
 
     Attributes:
-        records: (value, timestamp) pairs of the injected stream, in the order of the source.
+        program: The pipeline, and what must come of it.
+        records: What the source delivers, in its order.
         per_batch: How many of them a batch takes at most, and half of that at least.
         intervals: Key intervals a computation.
         tasks: Tasks a level.
         hosts: Machines.
-        weak: See :func:`pipeline`.
-        ids: See :func:`pipeline`.
+        bucket: Whether the checkpoint is in an object store, and not on a disk.
         tidy: Whether snapshots are written and what they cover is collected.
     """
 
-    records: list[tuple[dict[str, Any], int]]
+    program: Program
+    records: list[Arrival]
     per_batch: int
     intervals: int
     tasks: int
     hosts: int
-    weak: bool
-    ids: bool
+    bucket: bool
     tidy: bool
 
 
 def generate(random: Random) -> Workload:
     """Return a workload."""
-    users = "abcdef"[: random.randint(2, 6)]
-    records: list[tuple[dict[str, Any], int]] = []
-    now = 1_000
+    program: Program = Computations(random) if random.random() < 0.35 else Groupings(random)
+    records: list[Arrival] = []
+    now, late_share = 1_000, random.choice((0.05, 0.1, 0.3))
     for number in range(random.randint(10, 30)):
         now += random.randint(0, 6)
         if records and random.random() < 0.15:
             records.append(random.choice(records[-12:]))  # delivered again
             continue
-        late = random.randint(20, 60) if random.random() < 0.1 else random.randint(0, 12)
-        value = {"id": number, "user": random.choice(users), "n": random.randint(0, 14)}
-        records.append((value, (now - late) * SECOND))
+        late = random.randint(20, 60) if random.random() < late_share else random.randint(0, 12)
+        value = {"id": number} | program.value(random)
+        records.append(Arrival(value, (now - late) * SECOND))
     return Workload(
+        program,
         records,
         per_batch=random.randint(5, 12),
         intervals=random.choice((1, 2, 4)),
         tasks=random.choice((1, 2, 2, 3)),
         hosts=random.choice((1, 2, 3)),
-        weak=random.random() < 0.4,
-        ids=random.random() < 0.6,
+        bucket=random.random() < 0.3,
         tidy=random.random() < 0.6,
     )
-
-
-def _nowhere(*_: Any) -> None:
-    """Stand for a sink."""

@@ -1,0 +1,339 @@
+"""Groupings: pipelines of windows, triggers, modes and aggregations, composed as a seed says.
+
+One grouping, or one over the panes of another with a step or a computation between them, or a join.
+What each comes to is checked against :mod:`.definitions`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from millrace.compile.build import build
+from millrace.dataflow import windows
+from millrace.dataflow.strategy import (
+    AccumulationMode,
+)
+from millrace.dataflow.stream import Stream
+from millrace.injectors.policy import BoundedDelay
+from millrace.model.computation import Computation
+from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
+from millrace.model.pane import Paned
+from millrace.model.record import Record, Timer
+from millrace.model.state import CombiningState, MapState, ValueState
+from millrace.model.stream import by
+from millrace.model.time import SECOND
+from millrace.pipeline import Pipeline
+from millrace.testing.simulation.composition import (
+    COMBINES,
+    FAR_US,
+    MODES,
+    WHOLE,
+    Grouping,
+    grouping,
+    when,
+    where,
+)
+from millrace.testing.simulation.definitions import (
+    AGGREGATES,
+    Aggregate,
+    Definition,
+    Element,
+    Shown,
+    Windows,
+    Wrong,
+    at_the_end,
+)
+from millrace.testing.simulation.program import DELAY_US, STREAM, Arrival, Evidence, Sunk
+
+_BEFORE_TIME = -(1 << 62)
+
+
+class Relay(Computation):
+    """Stands before a grouping: sends numbers on, and every third one later, as of its own time."""
+
+    inputs = {STREAM: by("user")}
+    outputs = {"numbers": int}
+    kept: MapState[list[int]] = MapState(list[int])
+    count: ValueState[int] = ValueState(int)
+
+    def process_record(self, record: Record) -> None:
+        """Send a number, or keep it and hold the low watermark."""
+        n, nth = record.value["n"], self.count.get(0)
+        self.count.set(nth + 1)
+        if record.late or n % 3:
+            self.produce("numbers", n)
+        else:
+            self.kept[nth] = [n, record.timestamp]
+            self.set_timer(nth, record.timestamp + 40 * SECOND, hold=record.timestamp)
+
+    def process_timer(self, timer: Timer) -> None:
+        """Send what was kept."""
+        n, at_us = self.kept.pop(timer.tag)
+        self.produce("numbers", n, timestamp=at_us)
+
+
+class Between(Computation):
+    """Stands between two groupings, and knows nothing of panes: none of some, two of others."""
+
+    inputs = {"one": by(lambda total: total % 2)}
+    outputs = {"parts": int}
+    seen: CombiningState[int] = CombiningState(int)
+
+    def process_record(self, record: Record) -> None:
+        """Send the parts of a total."""
+        self.seen.add(1)
+        for part in _parts(record.value):
+            self.produce("parts", part, key=part % 3)
+
+
+def _parts(total: int) -> list[int]:
+    return [] if total % 5 == 4 else [total] if total % 2 else [total, total + 1]
+
+
+class Groupings:
+    """A program of groupings; see :class:`~.program.Program`.
+
+    Args:
+        random: Composes it.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self.ids = random.random() < 0.3
+        p = Pipeline("simulated")
+        events = p.inject(
+            STREAM,
+            low_watermark=BoundedDelay(DELAY_US),
+            id="id" if self.ids else None,
+            slack=FAR_US if self.ids else None,
+        )
+        self._users = "abc"[: random.randint(1, 3)]
+        self._checks: list[Callable[[Evidence], None]] = []
+        shape = random.choice((_single, _single, _columns, _relayed, _two, _two, _join))
+        said = shape(self, random, p, events)
+        self.name = f"{shape.__name__.strip('_')}: {said}"
+        self.topology = build(p)
+
+    def value(self, random: Random) -> dict[str, Any]:
+        """Return a user's number, and the side of a join that it is for."""
+        return {
+            "user": random.choice(self._users),
+            "n": random.randint(0, 14),
+            "side": random.choice(("left", "right")),
+        }
+
+    def check(self, evidence: Evidence) -> None:
+        """Check each grouping against what it got."""
+        for check in self._checks:
+            check(evidence)
+
+    def elements(self, evidence: Evidence, *, levels: int = 1) -> list[tuple[Arrival, Element]]:
+        """Return what a grouping by user gets from the source, ``levels`` below it."""
+        fired = evidence.low_watermarks()
+        found, seen = [], set()
+        for epoch, batch in enumerate(evidence.batches):
+            collected = fired[epoch - 1] if epoch else _BEFORE_TIME
+            delivered = fired[epoch] if levels == 1 else collected
+            for arrival in batch:
+                value, at_us = arrival
+                if self.ids and value["id"] in seen:
+                    continue
+                seen.add(value["id"])
+                element = Element(value["user"], value["n"], at_us, epoch, delivered, collected)
+                found.append((arrival, element))
+        return found
+
+
+def _single(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
+    """One grouping of the source."""
+    return _first(self, grouping(random), random, p, events)
+
+
+def _columns(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
+    """One grouping whose windows are kept as columns."""
+    return _first(self, grouping(random, columns=True), random, p, events)
+
+
+def _relayed(self: Groupings, random: Random, p: Pipeline, _: Stream) -> str:
+    """One grouping of what a computation sends: its tasks lift it."""
+    p.add(Relay, productions=random.choice((STRONG, WEAK)))
+    how, combine, fanout, definition = grouping(random)
+    assert fanout is None or fanout, "parts are of the source"
+    definition = replace(definition, lateness=FAR_US)
+    if definition.cut is at_the_end:
+        definition = replace(definition, cut=None)  # it waits for what is held
+    how["allowed_lateness"] = FAR_US
+    p.stream("numbers").window(**how).aggregate(combine).to("one")
+    p.sink("numbers", _nowhere)
+    p.sink("one", _nowhere)
+
+    def check(evidence: Evidence) -> None:
+        sent = [element for _, element in self.elements(evidence)]
+        numbers = evidence.outputs("numbers")
+        _same(sent, numbers)
+        never = _BEFORE_TIME
+        elements = [Element(key, n, at_us, epoch, never, never) for key, n, at_us, epoch in numbers]
+        panes = [_shown(*sunk) for sunk in evidence.outputs("one")]
+        definition.check(elements, panes, evidence.low_watermarks(), None)
+        late = sum(element.at < element.low_watermark for element in sent)
+        found = evidence.last.counters["one"].late
+        if found > late:
+            raise Wrong(f"{found} records are late behind a computation, {late} were before it")
+
+    self._checks.append(check)
+    return f"{combine!r} {how}"
+
+
+def _same(sent: list[Element], numbers: list[Sunk]) -> None:
+    wanted = Counter((element.key, element.value, element.at) for element in sent)
+    found = Counter((sunk.key, sunk.value, sunk.at_us) for sunk in numbers)
+    if wanted != found:
+        raise Wrong(f"numbers: {found - wanted} too many, {wanted - found} missing")
+
+
+def _first(self: Groupings, chosen: Grouping, random: Random, p: Pipeline, events: Stream) -> str:
+    how, combine, fanout, definition = chosen
+    keyed = events.key_by("user")
+    value: str | None = "n"
+    if random.random() < 0.5:
+        keyed, value = keyed.map(_number).to("numbers", format=int), None
+    keyed.window(**how).aggregate(combine, value, fanout=fanout).to("one")
+    p.sink("one", _nowhere)
+
+    def check(evidence: Evidence) -> None:
+        elements = [e for _, e in self.elements(evidence, levels=2 if fanout else 1)]
+        panes = [_shown(*sunk) for sunk in evidence.outputs("one")]
+        dropped = evidence.counted("one", "dropped_late")
+        definition.check(elements, panes, evidence.low_watermarks(), dropped)
+
+    self._checks.append(check)
+    return f"{combine!r} {how} fanout {fanout}"
+
+
+def _two(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
+    """A grouping of the panes of another."""
+    first = grouping(random, columns=random.random() < 0.2)
+    while type(first.combine).__name__.lower() not in WHOLE or not first.definition.windows.size:
+        first = grouping(random)
+    said = _first(self, first, random, p, events)
+    trigger, _ = when(random)
+    retracts = first.definition.mode == "ACCUMULATING_AND_RETRACTING"
+    mode: AccumulationMode = random.choice(MODES[1:] if retracts else MODES)
+    name = random.choice(list(COMBINES))
+    how: dict[str, Any] = {
+        "window_fn": windows.FixedWindows(60 * SECOND),
+        "trigger": trigger,
+        "mode": mode,
+        "allowed_lateness": FAR_US,
+    }
+    between = random.random() < 0.5
+    if between:
+        p.add(
+            Between,
+            productions=random.choice((STRONG, WEAK)),
+            delivery=random.choice((EXACTLY_ONCE, AT_LEAST_ONCE)),
+        )
+    keyed = p.stream("parts" if between else "one").key_by(_third)
+    keyed.window(**how).aggregate(COMBINES[name]()).to("two")
+    p.sink("two", _nowhere)
+    definition = Definition(
+        Windows(60 * SECOND, 60 * SECOND),
+        AGGREGATES[name],
+        mode.name,
+        FAR_US,
+        None,
+        name != "group",
+    )
+
+    def check(evidence: Evidence) -> None:
+        elements = []
+        for _, paned, at_us, epoch in evidence.outputs("one"):
+            for part in _parts(paned.value) if between else [paned.value]:
+                back = paned.pane.retraction
+                never = _BEFORE_TIME
+                elements.append(Element(part % 3, part, at_us, epoch, never, never, back))
+        panes = [_shown(*sunk) for sunk in evidence.outputs("two")]
+        definition.check(elements, panes, evidence.low_watermarks(), None)
+
+    self._checks.append(check)
+    return f"{said} then {'through a computation ' if between else ''}{name} {how}"
+
+
+def _join(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
+    """The pairs of two sides."""
+    window_fn, spans = where(random)
+    trigger, _ = when(random)
+    mode = random.choice(MODES[1:])
+    kind = random.choice(("inner", "left", "outer"))
+    left = events.filter(_is_left).key_by("user").map(_number).to("left", format=int)
+    right = events.filter(_is_right).key_by("user").map(_number).to("right", format=int)
+    how: dict[str, Any] = {
+        "window_fn": window_fn,
+        "trigger": trigger,
+        "mode": mode,
+        "allowed_lateness": FAR_US,
+    }
+    left.window(**how).join(right, kind, name="one").to("pairs")
+    p.sink("one", _nowhere)
+    p.sink("pairs", _nowhere)
+
+    def pairs(values: list[tuple[str, int]]) -> list[tuple[int | None, int | None]]:
+        of = {side: [n for where, n in values if where == side] for side in ("left", "right")}
+        if not of["right"] and kind != "inner":
+            return sorted((n, None) for n in of["left"])
+        if not of["left"] and kind == "outer":
+            return sorted((None, n) for n in of["right"])
+        return sorted((a, b) for a in of["left"] for b in of["right"])
+
+    aggregate = Aggregate(pairs)
+    definition = Definition(spans, aggregate, mode.name, FAR_US, None, ordered=False)
+
+    def check(evidence: Evidence) -> None:
+        elements = [
+            element._replace(value=(arrival.value["side"], element.value))
+            for arrival, element in self.elements(evidence)
+        ]
+        panes = [_shown(*sunk) for sunk in evidence.outputs("one")]
+        definition.check(elements, panes, evidence.low_watermarks(), None)
+
+    self._checks.append(check)
+    return f"{kind} {how}"
+
+
+def _shown(key: Any, paned: Paned, at_us: int, epoch: int) -> Shown:
+    pane = paned.pane
+    return Shown(
+        key,
+        (pane.window.start, pane.window.end),
+        paned.value,
+        pane.index,
+        pane.timing.value,
+        pane.is_first,
+        pane.is_last,
+        pane.retraction,
+        at_us,
+        epoch,
+    )
+
+
+def _number(value: Any) -> int:
+    return int(value["n"])
+
+
+def _third(total: int) -> int:
+    return total % 3
+
+
+def _is_left(value: Any) -> bool:
+    return bool(value["side"] == "left")
+
+
+def _is_right(value: Any) -> bool:
+    return bool(value["side"] == "right")
+
+
+def _nowhere(*_: Any) -> None:
+    """Stand for a sink."""
