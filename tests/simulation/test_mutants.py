@@ -40,6 +40,15 @@ FOUND_AT = {
     "the_cache_is_written_before_the_commit": 106,
     "due_timers_are_taken_off_before_the_commit": 21,
     "weak_productions_are_made_again_over_the_state_after": 376,
+    "commits_of_the_open_epoch_are_collected": 132,
+    "an_older_commit_is_applied_again": 23,
+    "names_are_not_synced": 26,
+    "a_slot_is_looked_at_and_then_taken": 25,
+    "the_loser_sends_its_own_productions": 775,
+    "an_attempt_left_behind_takes_back_what_it_won": 49,
+    "nobody_looks_whether_the_epoch_is_over": 106,
+    "commits_are_collected_before_their_snapshot_is_durable": 115,
+    "data_is_not_synced_before_it_gets_its_name": 26,
 }
 
 
