@@ -28,7 +28,7 @@ from millrace.testing.simulation import Simulation, driver
 from millrace.testing.simulation.hosts import _SharedCache
 from millrace.testing.simulation.spark import Job
 from millrace.watermark.authority import Authority
-from millrace.windmill import fence, rows, worker
+from millrace.windmill import fence, journal, rows, worker
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import encode_entry
 from millrace.windmill.worker import Worker
@@ -291,8 +291,8 @@ def commits_come_before_the_manifest(patch):
 def a_retry_writes_a_manifest_of_its_own(patch):
     recover = Epochs._recover
 
-    def forget_the_open_one(self):
-        claim = recover(self)
+    def forget_the_open_one(self, *arguments):
+        claim = recover(self, *arguments)
         self.open = None
         return claim
 
@@ -324,6 +324,11 @@ def an_entry_of_the_epoch_log_is_overwritten(patch):
 @mutant
 def a_restart_forgets_low_watermarks(patch):
     patch.setattr(Authority, "restore", lambda *_: None)
+
+
+@mutant
+def a_restart_takes_what_the_last_epoch_changed_for_all(patch):
+    patch.setattr(journal, "together", lambda said: said[-1])
 
 
 @mutant
