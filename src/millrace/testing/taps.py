@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
@@ -18,14 +20,21 @@ def tapped(
     topology: Topology, batch: pa.RecordBatch, wall_time_us: int
 ) -> Iterator[tuple[str, Output]]:
     """Yield (stream, output) of the rows on edges to sinks, in their order."""
-    for n, number in enumerate(batch.column("edge").to_pylist()):
-        if number < 0 or topology.edge(number).sink is None:
+    edges = batch.column("edge").to_numpy()
+    # Rows of one edge mostly stand together.
+    starts = [0, *(np.flatnonzero(np.diff(edges)) + 1).tolist(), len(edges)]
+    for start, end in pairwise(starts):
+        if start == end or edges[start] < 0:
             continue
-        stream, row = topology.streams[topology.edge(number).stream], batch.slice(n, 1)
-        (encoded,), (origin,), (sequence,) = values_and_ids(topology, number, row)
-        value, pane = stream.coder.decode(encoded), None
-        if type(value) is Paned:
-            value, pane = value.value, value.pane
-        key, at_us = sink_key(row.column("key")[0].as_py()), row.column("ts")[0].as_py()
-        id = record_id(int(origin), int(sequence))
-        yield stream.name, Output(key, value, at_us, pane, wall_time_us, id)
+        edge = topology.edge(int(edges[start]))
+        if edge.sink is None:
+            continue
+        coder, rows = topology.streams[edge.stream].coder, batch.slice(start, end - start)
+        columns = (rows.column("key").to_pylist(), rows.column("ts").to_pylist())
+        parts = values_and_ids(topology, edge.number, rows)
+        for encoded, origin, sequence, key, at_us in zip(*parts, *columns, strict=True):
+            value, pane = coder.decode(encoded), None
+            if type(value) is Paned:
+                value, pane = value.value, value.pane
+            id = record_id(int(origin), int(sequence))
+            yield edge.stream, Output(sink_key(key), value, at_us, pane, wall_time_us, id)
