@@ -32,7 +32,7 @@ from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.bloom import RotatingFilter
 from millrace.windmill.bundle import Attempt, Bundle
-from millrace.windmill.machine import Effects
+from millrace.windmill.effects import Effects
 
 #: Memory of the Bloom filters of one computation in one process: room for 10 to 30 million live ids
 #: before look-ups in the store become more frequent.

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from itertools import repeat
 from operator import itemgetter
 from typing import Any
@@ -41,11 +40,12 @@ from millrace.windmill import rows
 from millrace.windmill.calls import Calls
 from millrace.windmill.cells import Cells
 from millrace.windmill.counters import Counters, FirstLate
+from millrace.windmill.effects import Effects
 from millrace.windmill.failure import Failures, timer_loop
 from millrace.windmill.holds import KeyHold
 from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.pending import pending_by, report_of
-from millrace.windmill.routing import Productions, Router
+from millrace.windmill.routing import Router
 from millrace.windmill.timers import DueTimers, KeyTimers
 from millrace.windmill.work import Work
 
@@ -59,16 +59,6 @@ _REARMED_MAX = 1_000_000
 
 _DOMAINS = tuple(TimeDomain)
 _NONE_POISONED: dict[Any, DeadLetter] = {}
-
-
-@dataclass(slots=True)
-class Effects:
-    """What a bundle changes: nothing has been written yet."""
-
-    mutations: dict[bytes, bytes | None]
-    productions: Productions
-    report: Report
-    counters: Counters = field(default_factory=Counters)
 
 
 class Machine:

@@ -34,8 +34,8 @@ from millrace.watermark.report import Report
 from millrace.windmill.bundle import Attempt, Bundle
 from millrace.windmill.columnar import machine_for
 from millrace.windmill.deduplication import deduplication_of
+from millrace.windmill.effects import Effects
 from millrace.windmill.fence import Fence
-from millrace.windmill.machine import Effects
 from millrace.windmill.replay import Result, footing, holds_productions, replay
 from millrace.windmill.routing import Productions, Router
 from millrace.windmill.work import Work
