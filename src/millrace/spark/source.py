@@ -26,18 +26,25 @@ from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, TimeUnit, in_mic
 from millrace.plane import wire
 from millrace.plane.formats import fields_of
 from millrace.plane.values import check_format, value_columns
+from millrace.spark.source_checks import (
+    INTEGERS,
+    KEY_TYPES,
+    check_id,
+    check_key_columns,
+    check_processes,
+    check_timestamp,
+    is_timestamp,
+)
 from millrace.windmill.record_ids import LAST_ROW, ROW_BITS
 from millrace.windmill.source_ids import FINGERPRINT_BYTES
 
 #: Column with the first part of a row's place in its source.
 _PARTITION = "partition"
-_INTEGERS = (T.LongType, T.IntegerType, T.ShortType, T.ByteType)
-_KEY_TYPES = (T.StringType, T.BinaryType, *_INTEGERS)
 #: Types of a format's field -> types of a column from which Spark makes the same key.
 _KEY_TYPES_OF: dict[Any, tuple[type, ...]] = {
     str: (T.StringType,),
     bytes: (T.BinaryType,),
-    int: _INTEGERS,
+    int: INTEGERS,
 }
 
 
@@ -162,7 +169,7 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
             f"stream {spec.name!r}: its source is {type(frame).__name__}; expected a Spark "
             "DataFrame, streaming or bounded, or an mr.Injector."
         )
-    _check_timestamp(spec.name, str(injection.timestamp), frame, injection.unit)
+    check_timestamp(spec.name, str(injection.timestamp), frame, injection.unit)
     check_format(spec.name, spec.coder, spec.format)
     process, policy = injection.process, injection.low_watermark
     promises, punctuation, promises_unit = None, None, None
@@ -170,8 +177,8 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
         process = None  # it has processes of its own, which no column names
     elif isinstance(policy, WatermarkColumn):
         promises, punctuation, promises_unit = policy.column, policy.punctuation, policy.unit
-    _check_processes(spec.name, frame, process, promises, punctuation, promises_unit)
-    _check_id(spec.name, injection.id, frame)
+    check_processes(spec.name, frame, process, promises, punctuation, promises_unit)
+    check_id(spec.name, injection.id, frame)
     # Without a format, a value is all there is to know of a record; its id is data.
     apart = None if spec.format is Any else injection.id
     columns = value_columns(
@@ -183,7 +190,7 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
     )
     reason = _python_reason(topology, spec, frame, columns)
     native = reason is None
-    bare = injection.unit is None and not _is_timestamp(frame, str(injection.timestamp))
+    bare = injection.unit is None and not is_timestamp(frame, str(injection.timestamp))
     return Source(spec, frame, columns, native, promises, punctuation, process, bare, reason)
 
 
@@ -281,7 +288,7 @@ def _time(source: Source) -> Column:
 
 def _micros(frame: DataFrame, name: str, unit: TimeUnit | None) -> Column:
     at = F.col(f"`{name}`")
-    if _is_timestamp(frame, name):
+    if is_timestamp(frame, name):
         return F.unix_micros(at)
     if unit == "ns":
         return F.expr(f"`{name}` div 1000")
@@ -292,10 +299,6 @@ def _micros(frame: DataFrame, name: str, unit: TimeUnit | None) -> Column:
     most = LATEST_RECORD // per + 1
     within = F.least(F.greatest(at.cast("long"), F.lit(-most)), F.lit(most))
     return F.when(at.isNotNull(), within * F.lit(per))  # these two pass over nulls
-
-
-def _is_timestamp(frame: DataFrame, name: str) -> bool:
-    return isinstance(frame.schema[name].dataType, T.TimestampType)
 
 
 def _process(source: Source) -> list[Column]:
@@ -373,7 +376,7 @@ def _python_reason(
 ) -> str | None:
     """Return why a source's keys cannot be encoded by Spark; None if they can."""
     if not spec.steps:
-        _check_key_columns(spec, frame)
+        check_key_columns(spec, frame)
     if (reason := python_reason(topology, spec)) is not None:
         return reason
     fields = fields_of(spec.format)
@@ -381,7 +384,7 @@ def _python_reason(
         name = one_field(edge)
         assert name is not None, "else it was said to need Python"
         kind = frame.schema[name].dataType
-        if not isinstance(kind, _KEY_TYPES):
+        if not isinstance(kind, KEY_TYPES):
             return f"column {name!r} of {spec.name!r} is {kind.simpleString()}"
         if name not in columns:
             return f"column {name!r} of {spec.name!r} is no part of its values"
@@ -389,84 +392,3 @@ def _python_reason(
             # The key would be the column's value, and not the field's.
             return f"column {name!r} of {spec.name!r} is {kind.simpleString()}, its field is not"
     return None
-
-
-def _check_key_columns(spec: StreamSpec, frame: DataFrame) -> None:
-    """Refuse keys in columns that are not there, up to the first consumer with another key."""
-    for edge in spec.edges:
-        if (name := one_field(edge)) is None:
-            return
-        if name not in frame.columns:
-            raise PipelineError(
-                f"computation {edge.computation!r} takes its key from field {name!r} of stream "
-                f"{spec.name!r}, which its source does not have. The source has {frame.columns}."
-            )
-
-
-def _check_id(stream: str, name: str | None, frame: DataFrame) -> None:
-    if name is None:
-        return
-    if name not in frame.columns:
-        raise PipelineError(
-            f"stream {stream!r}: its source has no column {name!r} to take ids from. It has "
-            f"{frame.columns}."
-        )
-    kind = frame.schema[name].dataType
-    if not isinstance(kind, _KEY_TYPES):
-        raise PipelineError(
-            f"stream {stream!r}: column {name!r}, which names records, is {kind.simpleString()}. "
-            f'Expected a string, bytes, or an integer: F.col("{name}").cast("string") makes one.'
-        )
-
-
-def _check_processes(
-    stream: str,
-    frame: DataFrame,
-    process: str | None,
-    promises: str | None,
-    punctuation: str | None,
-    unit: TimeUnit | None,
-) -> None:
-    for name, what in (
-        (process, "inject(process=)"),
-        (promises, "WatermarkColumn(column)"),
-        (punctuation, "WatermarkColumn(punctuation=)"),
-    ):
-        if name is not None and name not in frame.columns:
-            raise PipelineError(
-                f"stream {stream!r}: its source has no column {name!r}, which {what} names. It has "
-                f"{frame.columns}."
-            )
-    if promises is not None:
-        _check_timestamp(stream, promises, frame, unit)
-    if punctuation is not None:
-        kind = frame.schema[punctuation].dataType
-        if not isinstance(kind, T.BooleanType):
-            raise PipelineError(
-                f"stream {stream!r}: column {punctuation!r}, which says whether a row is "
-                f"punctuation, is {kind.simpleString()}. Expected a boolean."
-            )
-
-
-def _check_timestamp(stream: str, name: str, frame: DataFrame, unit: TimeUnit | None) -> None:
-    if name not in frame.columns:
-        raise PipelineError(
-            f"stream {stream!r}: its source has no column {name!r} to take event times from. "
-            f"It has {frame.columns}."
-        )
-    kind = frame.schema[name].dataType
-    if not isinstance(kind, T.TimestampType | T.LongType | T.IntegerType):
-        hint = (
-            "it has no time zone; cast it to a timestamp where you know the zone"
-            if isinstance(kind, T.TimestampNTZType)
-            else 'parse it first, for example with F.to_timestamp("time")'
-        )
-        raise PipelineError(
-            f"stream {stream!r}: column {name!r} is {kind.simpleString()}: {hint}. Expected a "
-            'timestamp, or an integer since 1970 (UTC) and its unit: unit="ms".'
-        )
-    if unit is not None and isinstance(kind, T.TimestampType):
-        raise PipelineError(
-            f"stream {stream!r}: column {name!r} is a timestamp, which says by itself what it "
-            f"counts. Leave unit={unit!r} out: it is for integers."
-        )

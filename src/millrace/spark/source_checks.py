@@ -1,0 +1,103 @@
+"""Checks of a source's columns: that they are there, and of types that make times, ids and keys."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from millrace.compile.native import one_field
+from millrace.compile.topology import StreamSpec
+from millrace.model.errors import PipelineError
+from millrace.model.time import TimeUnit
+
+INTEGERS = (T.LongType, T.IntegerType, T.ShortType, T.ByteType)
+KEY_TYPES = (T.StringType, T.BinaryType, *INTEGERS)
+
+
+def is_timestamp(frame: DataFrame, name: str) -> bool:
+    """Return whether a column holds instants, and not integers."""
+    return isinstance(frame.schema[name].dataType, T.TimestampType)
+
+
+def check_key_columns(spec: StreamSpec, frame: DataFrame) -> None:
+    """Refuse keys in columns that are not there, up to the first consumer with another key."""
+    for edge in spec.edges:
+        if (name := one_field(edge)) is None:
+            return
+        if name not in frame.columns:
+            raise PipelineError(
+                f"computation {edge.computation!r} takes its key from field {name!r} of stream "
+                f"{spec.name!r}, which its source does not have. The source has {frame.columns}."
+            )
+
+
+def check_id(stream: str, name: str | None, frame: DataFrame) -> None:
+    """Refuse a column of ids that is not there, or whose values cannot be ids."""
+    if name is None:
+        return
+    if name not in frame.columns:
+        raise PipelineError(
+            f"stream {stream!r}: its source has no column {name!r} to take ids from. It has "
+            f"{frame.columns}."
+        )
+    kind = frame.schema[name].dataType
+    if not isinstance(kind, KEY_TYPES):
+        raise PipelineError(
+            f"stream {stream!r}: column {name!r}, which names records, is {kind.simpleString()}. "
+            f'Expected a string, bytes, or an integer: F.col("{name}").cast("string") makes one.'
+        )
+
+
+def check_processes(
+    stream: str,
+    frame: DataFrame,
+    process: str | None,
+    promises: str | None,
+    punctuation: str | None,
+    unit: TimeUnit | None,
+) -> None:
+    """Refuse columns that tell of processes and are not there, or of another type."""
+    for name, what in (
+        (process, "inject(process=)"),
+        (promises, "WatermarkColumn(column)"),
+        (punctuation, "WatermarkColumn(punctuation=)"),
+    ):
+        if name is not None and name not in frame.columns:
+            raise PipelineError(
+                f"stream {stream!r}: its source has no column {name!r}, which {what} names. It has "
+                f"{frame.columns}."
+            )
+    if promises is not None:
+        check_timestamp(stream, promises, frame, unit)
+    if punctuation is not None:
+        kind = frame.schema[punctuation].dataType
+        if not isinstance(kind, T.BooleanType):
+            raise PipelineError(
+                f"stream {stream!r}: column {punctuation!r}, which says whether a row is "
+                f"punctuation, is {kind.simpleString()}. Expected a boolean."
+            )
+
+
+def check_timestamp(stream: str, name: str, frame: DataFrame, unit: TimeUnit | None) -> None:
+    """Refuse a column of times that is not there, or from which no instant can be told."""
+    if name not in frame.columns:
+        raise PipelineError(
+            f"stream {stream!r}: its source has no column {name!r} to take event times from. "
+            f"It has {frame.columns}."
+        )
+    kind = frame.schema[name].dataType
+    if not isinstance(kind, T.TimestampType | T.LongType | T.IntegerType):
+        hint = (
+            "it has no time zone; cast it to a timestamp where you know the zone"
+            if isinstance(kind, T.TimestampNTZType)
+            else 'parse it first, for example with F.to_timestamp("time")'
+        )
+        raise PipelineError(
+            f"stream {stream!r}: column {name!r} is {kind.simpleString()}: {hint}. Expected a "
+            'timestamp, or an integer since 1970 (UTC) and its unit: unit="ms".'
+        )
+    if unit is not None and isinstance(kind, T.TimestampType):
+        raise PipelineError(
+            f"stream {stream!r}: column {name!r} is a timestamp, which says by itself what it "
+            f"counts. Leave unit={unit!r} out: it is for integers."
+        )
