@@ -64,9 +64,9 @@ def test_a_failure_is_shrunk_to_the_faults_it_needs_and_told_with_its_seed(monke
         return result
 
     monkeypatch.setattr(worker, "replay", forget)
-    seed = next(
-        s for s in range(100) if Simulation(s).run().violation and len(Simulation(s).faults) > 3
-    )
+    # Few faults, as each is left out in turn; and none that has drivers start until the end.
+    outcomes = (Simulation(s).run() for s in range(100) if 3 < len(Simulation(s).faults) < 7)
+    seed = next(o.seed for o in outcomes if o.violation and "no end" not in o.violation)
     kept, outcome = shrink(seed)
     assert len(kept) < len(outcome.faults)
     assert outcome.violation is not None
