@@ -11,7 +11,7 @@ Source: MillWheel 6.1.1 (ids that are unique for all time); docs/design, "Number
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +27,8 @@ FORMAT: Final = 1
 #: How many numbers there are: of the 15 bits in a record's id, one tells streams from computations;
 #: a cell's is a byte of its rows; an edge's stands below the bit of partials.
 _MOST: Final = {"computation": 1 << 14, "stream": 1 << 14, "cell": 1 << 8, "edge": 1 << 24}
+
+_SINK: Final = " -> sink "
 
 
 class Registry(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +88,35 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
             cells={**self.cells, **cells},
             streams=_grown("stream", self.streams, _stream_names(topology).values()),
             edges=_grown("edge", self.edges, edge_names(topology)),
+        )
+
+    def succeeded(self, open_edges: Collection[int], topology: Topology) -> Registry:
+        """Return the registry in which sinks that are new follow on sinks that are gone.
+
+        A sink that was mended may be another by its text. So what an unfinished epoch has for sinks
+        that are gone is for those that are new on the same stream, which get their numbers in
+        order; but only if they are as many: else nobody knows which of them is the mended one.
+
+        Args:
+            open_edges: The subscriptions of the unfinished epoch.
+            topology: Of the pipeline that is to finish it.
+        """
+        names = edge_names(topology)
+        gone, fresh = dict[str, list[str]](), dict[str, list[str]]()
+        for name, number in self.edges.items():
+            if number in open_edges and name not in names and _SINK in name:
+                gone.setdefault(name.partition(_SINK)[0], []).append(name)
+        for name in names:
+            if name not in self.edges and _SINK in name:
+                fresh.setdefault(name.partition(_SINK)[0], []).append(name)
+        heirs = {
+            old: new
+            for stream, left in gone.items()
+            if len(left) == len(fresh.get(stream, ()))
+            for old, new in zip(left, fresh[stream], strict=True)
+        }
+        return msgspec.structs.replace(
+            self, edges={heirs.get(name, name): number for name, number in self.edges.items()}
         )
 
     def bind(self, topology: Topology) -> Topology:
@@ -155,7 +186,7 @@ def edge_names(topology: Topology) -> list[str]:
     routes = Routes(topology)
     inputs = {spec.name: routes.texts(sorted(spec.inputs)) for spec in topology.computations}
     return told_apart(
-        f"{routes.text(edge.stream)} -> sink {named(topology.sinks[edge.sink])}"
+        f"{routes.text(edge.stream)}{_SINK}{named(topology.sinks[edge.sink])}"
         if edge.sink is not None
         else f"{inputs[str(edge.computation)][edge.stream]} -> {edge.computation}"
         for edge in topology.edges

@@ -35,18 +35,24 @@ def claim_of(topology: Topology, registry: Registry, generation: int) -> Claim:
     )
 
 
-def registry_after(claim: Claim | None, topology: Topology) -> Registry:
+def registry_after(
+    claim: Claim | None, topology: Topology, unfinished: Manifest | None = None
+) -> Registry:
     """Return the registry of a checkpoint, with a number for everything in a topology.
 
     Args:
         claim: The last one; None of a new checkpoint.
         topology: Of a pipeline that may go on, see :func:`check`.
+        unfinished: The manifest of the unfinished epoch, if there is one.
     """
     if claim is None:
         return Registry().assign(topology)
-    if claim.registry is None:
-        return Registry.of_positions(claim.topology, claim.edges, topology).assign(topology)
-    return claim.registry.assign(topology)
+    known = claim.registry
+    if known is None:
+        known = Registry.of_positions(claim.topology, claim.edges, topology)
+    if unfinished is not None and unfinished.edges is not None:
+        known = known.succeeded(unfinished.edges, topology)
+    return known.assign(topology)
 
 
 def check(claim: Claim, topology: Topology) -> None:
@@ -64,6 +70,8 @@ def check_sinks(
     claim: Claim, registry: Registry, topology: Topology, unfinished: Manifest | None
 ) -> None:
     """Refuse to leave out sinks of an epoch that is unfinished; between epochs they may change.
+
+    A sink that is gone, while one is new on its stream, is not left out: it was mended.
 
     A sink that is new has its first records from the next epoch: who has committed in this one did
     not make any for it.
@@ -97,7 +105,7 @@ def check_sinks(
         raise CheckpointMismatch(
             f"epoch {unfinished.epoch} of this checkpoint is unfinished, and its records went to "
             f"{[names[number] for number in unfinished.edges]}; {what}. Nothing was written. "
-            "Finish the epoch with the sinks as they were; between epochs sinks may change."
+            "Finish the epoch with as many sinks on each stream; between epochs they may change."
         )
     read = {edge.stream for edge in topology.edges if edge.number in unfinished.edges}
     _refuse(topology.name, sink_changes(claim.sinks, topology, only=read))

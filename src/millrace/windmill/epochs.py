@@ -348,7 +348,7 @@ class Epochs:
         if unfinished is not None and unfinished.edges is None:
             edges = list(range(len(claim.edges)))
             unfinished = replace(unfinished, edges=edges, follows=completed)
-        self._registry = registry_after(claim, self.topology)
+        self._registry = registry_after(claim, self.topology, unfinished)
         self.topology = self._registry.bind(self.topology)
         check_sinks(claim, self._registry, self.topology, unfinished)
         return unfinished

@@ -56,6 +56,30 @@ def test_an_open_epoch_goes_on_with_its_sinks_in_another_order():
     }
 
 
+class Mended:
+    def __call__(self, frame, epoch):
+        pass
+
+
+def test_an_open_epoch_goes_on_with_a_sink_that_was_mended():
+    state = MemoryHardState()
+    first = Epochs(pipeline("good", "bad"), state, intervals=1)
+    begun = first.begin(0, wall_time_us=0, injectors={})
+    p = mr.Pipeline("p")
+    p.inject("in", format=str)
+    p.add(Counts)
+    p.sink("good", Mended())
+    p.sink("bad", print)
+    again = Epochs(p.build(), state, intervals=1)
+
+    assert again.open == begun
+    assert {(e.stream, e.number) for e in again.topology.edges} == {
+        (e.stream, e.number) for e in first.topology.edges
+    }
+    # And once more, as when the mended one fails, too.
+    assert Epochs(p.build(), state, intervals=1).topology == again.topology
+
+
 def test_between_epochs_sinks_may_change():
     state = MemoryHardState()
     first = Epochs(pipeline("good"), state, intervals=1)
