@@ -59,6 +59,7 @@ def put_if_absent(
         DamagedStore: a directory has gone.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> here = Path(tempfile.mkdtemp())
     >>> put_if_absent(b"first", [here / "1"], scratch=here)
     [True]
