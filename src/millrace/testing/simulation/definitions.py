@@ -4,7 +4,7 @@ Nothing here is taken from the code that it judges: elements are plain values, a
 instants, and what a pane must hold follows from the order of the elements and from where the low
 watermark stood. Where a trigger goes by a clock, only what holds under every schedule is checked.
 
-Source: the Dataflow paper, 2.2 and 2.3; docs/windows.md, docs/time.md.
+Source: the Dataflow paper, 2.2 and 2.3; docs/windows-and-triggers.md, docs/time.md.
 """
 
 from __future__ import annotations
