@@ -137,7 +137,7 @@ def run(script: list[Any], window_fn: Any, combine: Any, kind: Any, way: str) ->
                 (out.value, out.pane, out.timestamp)
             )
         letters = sorted((repr(o.value.value), o.value.reason) for o in h.outputs("letters"))
-    return panes, letters, p.build().computation("results").columns is not None
+    return panes, letters, p.build().computation("results").columnar is not None
 
 
 def _comparable(records: list[Any]) -> list[Any]:
