@@ -21,7 +21,7 @@ setup-demo: ## make .venv with what the examples need, and no more
 	@sh scripts/setup.sh demo
 
 test: setup ## run every tier of tests, in WORKERS processes
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 chaos: setup ## N schedules of simulated faults, for MINUTES at most, from seed FIRST on
 	$(BIN)/python -m millrace.testing.simulation --schedules $(N) --first $(FIRST) $(if $(MINUTES),--minutes $(MINUTES))

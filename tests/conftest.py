@@ -44,22 +44,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 "see tests/README.md."
             )
         item.add_marker(tier)
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=_weight)
 
 
-def _group(item: pytest.Item) -> str:
-    """Return what runs in one process of the run: a session of Spark is started once."""
-    path = item.path.relative_to(TESTS)
-    return "spark" if path.parts[0] == "spark" and len(path.parts) == 2 else str(path)
-
-
 def _weight(item: pytest.Item) -> int:
-    """Return how late a test may start: what runs long goes first, or one process ends alone."""
-    path = item.path.relative_to(TESTS)
-    if path.parts[0] == "spark":
-        return len(path.parts) - 2
-    return 2 if path.parts[0] == "simulation" else 3
+    """Return how late a file may start: those that run long go first, or one process ends alone."""
+    tier, *within = item.path.relative_to(TESTS).parts
+    if tier == "spark":
+        return len(within)
+    return 0 if tier == "simulation" else 9
 
 
 def _die_with_parent() -> None:

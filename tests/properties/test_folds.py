@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import event, example, given
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
@@ -155,6 +155,7 @@ def close(panes: Any) -> Any:
     }
 
 
+@settings(max_examples=30)  # each is five runs
 @given(
     st.sampled_from([int, float, Any]).flatmap(lambda k: st.tuples(st.just(k), scripts(k))),
     st.sampled_from(WINDOWS),

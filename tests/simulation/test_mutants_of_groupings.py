@@ -131,7 +131,7 @@ def what_is_sent_again_is_combined_a_second_time(patch):
     patch.setattr(Lifter, "lifted", twice)
 
 
-@harmless_without_faults(34)
+@harmless_without_faults(126)
 def a_record_goes_to_another_part_when_a_driver_reads_it_again(patch):
     part_of, start = Spread.part_of, simulation.Simulation.start_driver
     drivers = {}
