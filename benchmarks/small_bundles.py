@@ -250,7 +250,7 @@ class Stream:
 
 def measure(code: str, keys: int, size: int, bundles: int, where: str) -> dict[str, Any]:
     """Return what a record costs in bundles of a size: CPU us in all and by part, wall ms."""
-    with tempfile.TemporaryDirectory(dir=where) as directory:
+    with tempfile.TemporaryDirectory(dir=where, prefix=".cache-") as directory:
         stream = Stream(code, Path(directory), keys=keys, size=size)
         if keys > KEYS[0]:
             stream.fill()

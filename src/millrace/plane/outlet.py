@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -82,7 +83,8 @@ class Outlet:
                 yield self._row(number, pa.array([receipt], pa.binary()))
         except BaseException:
             for one in writing.values():
-                one.abort()
+                with suppress(Exception):  # what is told is why all of this ends
+                    one.abort()
             raise
 
     def _records(self, number: int, rows: pa.RecordBatch) -> pa.StructArray:

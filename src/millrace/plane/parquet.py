@@ -15,7 +15,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,9 +90,11 @@ class ParquetFile:
         return self._path.name.encode()
 
     def abort(self) -> None:
-        """Remove the file."""
-        self._file.close()
-        self._path.unlink(missing_ok=True)
+        """Remove the file; if the disk refuses that, too, the next publication does."""
+        with suppress(OSError):
+            self._file.close()
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
     def _flush(self) -> None:
         if not self._waiting:

@@ -133,7 +133,9 @@ def microseconds(column: pa.Array, unit: TimeUnit | None) -> pa.Array:
         return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
     whole = column.cast(pa.int64())
     if unit == "ns":
-        return pc.divide(whole, 1000)
+        # Down, also before 1970, where division goes up.
+        cut = pc.divide(whole, 1000)
+        return pc.subtract(cut, pc.less(whole, pc.multiply(cut, 1000)).cast(pa.int64()))
     per = in_microseconds(1, unit)
     if per == 1:
         return whole

@@ -291,7 +291,8 @@ def _micros(frame: DataFrame, name: str, unit: TimeUnit | None) -> Column:
     if is_timestamp(frame, name):
         return F.unix_micros(at)
     if unit == "ns":
-        return F.expr(f"`{name}` div 1000")
+        # Down, also before 1970, where ``div`` goes up; and without a difference that may overflow.
+        return F.expr(f"`{name}` div 1000 - if(`{name}` % 1000 < 0, 1, 0)")
     per = in_microseconds(1, unit)
     if per == 1:
         return at.cast("long")

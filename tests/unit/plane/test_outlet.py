@@ -102,6 +102,25 @@ def test_a_task_that_dies_gives_up_what_it_has_written() -> None:
     assert kept.aborted
 
 
+def test_all_sinks_give_up_though_one_cannot() -> None:
+    class Stuck(Kept):
+        def abort(self) -> None:
+            raise OSError("stuck")
+
+    built, stuck, kept = topology(), Stuck(), Kept()
+    first, second = (edge.number for edge in built.edges if edge.sink is not None)
+    outlet = Outlet(Runtime(built, tasks=1, writers={first: stuck, second: kept}), epoch=5, task=2)
+
+    def dies() -> Any:
+        yield sent(first, "a")
+        yield sent(second, "a")
+        raise RuntimeError("user code")
+
+    with pytest.raises(RuntimeError, match="user code"):
+        list(outlet.batches(dies()))
+    assert kept.aborted
+
+
 def test_one_receipt_of_a_task_counts() -> None:
     built, kept = topology(), Kept()
     (first, _) = (edge.number for edge in built.edges if edge.sink is not None)

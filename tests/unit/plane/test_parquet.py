@@ -158,3 +158,18 @@ def test_a_refusing_disk_names_the_sink(tmp_path: Path) -> None:
 
     with pytest.raises(SinkError, match=r"Parquet\('x'\), epoch 3: the files cannot be written"):
         ParquetWriter(str(tmp_path), "Parquet('x')").begin(3, 0)
+
+
+def test_a_disk_that_is_full_is_what_is_told_and_the_file_is_gone(tmp_path: Path) -> None:
+    file = ParquetWriter(str(tmp_path), "sink").begin(3, 0)
+    file.write(rows(1))
+
+    class Full:
+        def close(self) -> None:
+            raise OSError(28, "No space left on device")
+
+    file._file.close()
+    file._file = Full()  # type: ignore[assignment]  # what was buffered cannot be written
+    file.abort()
+
+    assert list((tmp_path / STAGING).iterdir()) == []

@@ -254,7 +254,7 @@ def test_a_row_goes_to_the_task_that_owns_its_key():
     [
         (None, [5, None], [5, None]),
         ("us", [-5], [-5]),
-        ("ns", [1999, -1999], [1, -1]),
+        ("ns", [1999, -1999, -2000, None], [1, -2, -2, None]),
         ("ms", [7, None], [7000, None]),
     ],
 )
