@@ -1,0 +1,160 @@
+"""What the tasks and the coordinator of a session tell each other, outside the packets.
+
+::
+
+    task -> coordinator    Hello, Passed, Told, Over
+    coordinator -> task    Start, Mark, Halt
+
+They are small and few: a pair for each mark and task.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from millrace.plane.wire import TaskReport
+
+
+class Hello(msgspec.Struct, array_like=True, tag="hello"):
+    """A task is there, and waits for :class:`Start`.
+
+    Attributes:
+        level: Its level; 0 is an injector task.
+        task: Its number in the level.
+        host: Where it runs, for people.
+        pid: Its process there.
+    """
+
+    level: int
+    task: int
+    host: str = ""
+    pid: int = 0
+
+
+class Place(msgspec.Struct, array_like=True, frozen=True):
+    """How far a process of an injector was read.
+
+    Attributes:
+        number: Of the process among those of its stream, from 0; it is never given again.
+        offset: Where to go on; None at the beginning. Anything that JSON can say.
+        count: The number of the next record: how many came before, or what the source counts.
+        promised_us: What the process has promised; None if nothing.
+    """
+
+    number: int
+    offset: Any = None
+    count: int = 0
+    promised_us: int | None = None
+
+
+class Start(msgspec.Struct, array_like=True, tag="start"):
+    """The session begins.
+
+    Attributes:
+        session: Its number.
+        generation: Of the run.
+        mark: Number of the mark that comes next.
+        follows: Entry of the epoch log with the last completion; 0 if there is none.
+        wall_time_us: The clock that the session must not be behind.
+        input: Injected stream -> process -> where it is read on; those of this task only.
+        consumed: (stream number, process number) -> last record number that any task has consumed:
+            up to it, what is read was maybe sent before, and goes as it is.
+        note: Of the last group in this task's journal; empty if there is none.
+    """
+
+    session: int
+    generation: int
+    mark: int
+    follows: int
+    wall_time_us: int
+    input: dict[str, dict[str, Place]] = {}
+    consumed: list[tuple[int, int, int]] = []
+    note: bytes = b""
+
+
+class Mark(msgspec.Struct, array_like=True, tag="mark"):
+    """Injector tasks are to put a mark into the stream.
+
+    Attributes:
+        number: Of the mark.
+        manifest: Its manifest, as JSON.
+        last: Whether nothing follows: the session ends with it.
+    """
+
+    number: int
+    manifest: bytes
+    last: bool = False
+
+
+class Halt(msgspec.Struct, array_like=True, tag="halt"):
+    """The session is over: stop at once, and send nothing more."""
+
+
+class Passed(msgspec.Struct, array_like=True, tag="passed"):
+    """A task has done everything that came before a mark.
+
+    Attributes:
+        mark: Its number.
+        level: The task's level.
+        task: Its number.
+        report: What happened in the task since the mark before.
+        published: Of an injector task: percentile -> injected stream -> what it published.
+        input: Of an injector task: injected stream -> process -> where it stood.
+        receipts: Edge to a sink -> receipt for what the task has written since the mark before.
+        journal: Name of the part of its journal that the mark ended; empty if there is none.
+        covered: Computation -> interval -> number of the last commit in that part.
+    """
+
+    mark: int
+    level: int
+    task: int
+    report: TaskReport
+    published: dict[int, dict[str, int]] = {}
+    input: dict[str, dict[str, Place]] = {}
+    receipts: dict[int, bytes] = {}
+    journal: str = ""
+    covered: dict[str, dict[int, int]] = {}
+
+
+class Told(msgspec.Struct, array_like=True, tag="told"):
+    """How a task is doing; nothing depends on it.
+
+    Attributes:
+        level: The task's level.
+        task: Its number.
+        records: Records and timers' keys that it has done in this session.
+        inputs: Computation, or injected stream at level 0, -> its low watermark there.
+        commits: Groups that it appended.
+        busy_s: Seconds in turns.
+    """
+
+    level: int
+    task: int
+    records: int
+    inputs: dict[str, int]
+    commits: int
+    busy_s: float
+
+
+class Over(msgspec.Struct, array_like=True, tag="over"):
+    """A task has ended, and will say nothing more.
+
+    Attributes:
+        level: The task's level.
+        task: Its number.
+        error: Pickled exception; empty if its input ended.
+    """
+
+    level: int
+    task: int
+    error: bytes = b""
+
+
+FromTask = Hello | Passed | Told | Over
+ToTask = Start | Mark | Halt
+
+encode = msgspec.msgpack.Encoder().encode
+decode_from_task = msgspec.msgpack.Decoder(FromTask).decode
+decode_to_task = msgspec.msgpack.Decoder(ToTask).decode
