@@ -38,14 +38,16 @@ class Place(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         number: Of the process among those of its stream, from 0; it is never given again.
-        offset: Where to go on; None at the beginning. Anything that JSON can say.
-        count: The number of the next record: how many came before, or what the source counts.
+        offset: Where to go on reading; None at the beginning. Anything that JSON can say.
+        base: The number of the record at the offset: how many came before, or what the source says.
+        done: The number of the next record; what lies between was read from the offset already.
         promised_us: What the process has promised; None if nothing.
     """
 
     number: int
     offset: Any = None
-    count: int = 0
+    base: int = 0
+    done: int = 0
     promised_us: int | None = None
 
 
@@ -54,21 +56,16 @@ class Start(msgspec.Struct, array_like=True, tag="start"):
 
     Attributes:
         session: Its number.
-        generation: Of the run.
-        mark: Number of the mark that comes next.
-        follows: Entry of the epoch log with the last completion; 0 if there is none.
-        wall_time_us: The clock that the session must not be behind.
+        manifest: Of the epoch that the next mark ends, as JSON. Intervals stand where the
+            completion before it left them, or where their last sealed commit did.
         input: Injected stream -> process -> where it is read on; those of this task only.
-        consumed: (stream number, process number) -> last record number that any task has consumed:
-            up to it, what is read was maybe sent before, and goes as it is.
-        note: Of the last group in this task's journal; empty if there is none.
+        consumed: (stream number, process number, last record number that any task has consumed): up
+            to it, what is read was maybe sent before, and goes as it is.
+        note: Of the last group in this task's journals; empty if there is none.
     """
 
     session: int
-    generation: int
-    mark: int
-    follows: int
-    wall_time_us: int
+    manifest: bytes
     input: dict[str, dict[str, Place]] = {}
     consumed: list[tuple[int, int, int]] = []
     note: bytes = b""
@@ -78,14 +75,14 @@ class Mark(msgspec.Struct, array_like=True, tag="mark"):
     """Injector tasks are to put a mark into the stream.
 
     Attributes:
-        number: Of the mark.
-        manifest: Its manifest, as JSON.
-        last: Whether nothing follows: the session ends with it.
+        number: Of the mark: the epoch that it ends.
+        last: Whether nothing is to be read after it.
+        draining: Whether all low watermarks go to the end of time before it.
     """
 
     number: int
-    manifest: bytes
     last: bool = False
+    draining: bool = False
 
 
 class Halt(msgspec.Struct, array_like=True, tag="halt"):
