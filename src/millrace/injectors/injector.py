@@ -6,11 +6,13 @@ Source: MillWheel, "Injector and Low Watermark API" (5.2).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
+from millrace.injectors.follower import Follower
+from millrace.injectors.polling import Polling
 from millrace.injectors.schema import batches_of
 
 
@@ -165,3 +167,20 @@ class Injector(ABC):
         Called in the driver. The same pieces must come out for the same offsets.
         """
         return [(start, end)]
+
+    def follow(self, places: Mapping[str, Any], *, most: int = 100_000) -> Follower:
+        """Return what reads some processes on and on, in a task of the real-time plane.
+
+        By default it asks :meth:`advance` again and again: at once after there was something, then
+        ever more rarely, every 100 ms at last; and reads what lies between. Each answer is made
+        durable before it is read, so nothing more is asked of an injector than in an epoch. Define
+        it where a source can wait for records by itself, as a consumer of Kafka does.
+
+        Called in a worker; several tasks share an injector's processes.
+
+        Args:
+            places: Process -> offset at which to go on: None at the beginning, or what a follower
+                of the same injector gave, maybe in another session, or what :meth:`advance` gave.
+            most: Rows to take at once, at the most.
+        """
+        return Polling(self, places, most=most)

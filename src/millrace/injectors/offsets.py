@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from millrace.injectors.injector import Injector
+from millrace.injectors.route import promise
 from millrace.injectors.schema import column_names
-from millrace.model.errors import PipelineError, WatermarkRegression
+from millrace.model.errors import PipelineError
 
 #: Process -> [offset, the low watermark that it promises there or None].
 Offsets = dict[str, list[Any]]
@@ -61,15 +62,8 @@ def advanced(name: str, injector: Injector, start: Offsets, held_back: Collectio
         if process in held_back:
             continue
         advance = injector.advance(process, offset)
-        claim_us = advance.low_watermark
-        if claim_us is None:
-            claim_us = promised_us
-        elif promised_us is not None and claim_us < promised_us:
-            raise WatermarkRegression(
-                f"injector of {name!r}: process {process!r} reported {claim_us} us after "
-                f"{promised_us} us; low watermarks never move back. Report the minimum over unread "
-                "input, or deliver the record as late."
-            )
+        who = f"injector of {name!r}"
+        claim_us = promise(who, process, advance.low_watermark, promised_us)
         found[process] = [advance.offset, claim_us]
     return found
 

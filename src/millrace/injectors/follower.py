@@ -1,0 +1,71 @@
+"""Follower: reads some processes of an injector for as long as a task of the real-time plane lives.
+
+Source: MillWheel, "Injector and Low Watermark API" (5.2);
+docs/design/2026-11-22-the-real-time-plane.md, "Injectors".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+#: About how many bytes are taken at once.
+ROOM = 4 << 20
+
+
+class Taken(NamedTuple):
+    """Rows that were taken of one process, and where that stands after them.
+
+    Attributes:
+        process: Its name.
+        rows: With the columns of the injector's schema; there may be none.
+        offset: Where to go on after these rows. Anything that JSON can say.
+        first: The number of the first row where the source counts its rows itself and these are
+            consecutive; None where they are counted as they come, or ``numbers`` has them.
+        numbers: The numbers of the rows, ascending, where the source's own have gaps; else None.
+        low_watermark: What the process promises after these rows, in microseconds; None: nothing
+            new.
+        decided: What must be durable before more is taken, so that after a failure the same is read
+            in the same order: see :func:`~millrace.injectors.route.along`. None: nothing.
+    """
+
+    process: str
+    rows: pa.RecordBatch
+    offset: Any
+    first: int | None = None
+    numbers: npt.NDArray[np.int64] | None = None
+    low_watermark: int | None = None
+    decided: Any = None
+
+
+class Follower(Protocol):
+    """Reads on and on; asked by one thread. What it raises ends the task."""
+
+    def take(self, wait_s: float) -> list[Taken]:
+        """Return what there is, in order by process; wait for it if there is nothing.
+
+        It is limited in rows and bytes, so that a backlog does not come at once.
+
+        Args:
+            wait_s: How long to wait at the most. An empty list is returned if nothing came.
+
+        Raises:
+            InputLost: What is to be read is gone.
+        """
+        ...
+
+    def hold(self, processes: Collection[str]) -> None:
+        """Take nothing of these processes from now on, and of all others again."""
+        ...
+
+    def backlog(self) -> Mapping[str, int] | None:
+        """Return process -> rows that are known to wait; None if the source cannot tell."""
+        ...
+
+    def close(self) -> None:
+        """Give connections and files back."""
+        ...

@@ -1,0 +1,191 @@
+"""Polling: how any injector is followed that says how far to read, and reads between two offsets.
+
+Source: MillWheel, "Injector and Low Watermark API" (5.2).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millrace.injectors.follower import ROOM, Taken
+from millrace.injectors.route import Route, Step, promise
+from millrace.injectors.schema import arrow_schema, conformed
+
+if TYPE_CHECKING:
+    from millrace.injectors.injector import Injector
+
+#: How long to wait before a process is asked again that had nothing: twice as long each time.
+_SHORTEST_S: Final = 0.001
+_LONGEST_S: Final = 0.1
+#: A process that takes long to answer is asked so rarely that it costs a twentieth of a core, but
+#: within a second.
+_REST: Final = 20
+_LONGEST_REST_S: Final = 1.0
+
+
+class Polling:
+    """Asks an injector's processes in turn how far they can be read, and reads them.
+
+    What was decided is taken first, without rows; what it says is read from then on. Rows are of
+    one step; only the last of a step come with the offset at its end.
+
+    Args:
+        injector: The injector.
+        places: Process -> where it stands.
+        most: Rows that are taken at once, at the most.
+        clock: Seconds; by default the machine's.
+        sleep: Waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        injector: Injector,
+        places: Mapping[str, Any],
+        *,
+        most: int,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._processes = {name: _Process(injector, name, places[name]) for name in places}
+        self._turn = list(self._processes.values())
+        self._most = most
+        self._clock = clock
+        self._sleep = sleep
+
+    def take(self, wait_s: float) -> list[Taken]:
+        """Return what there is; ask again, more and more rarely, while there is nothing."""
+        until = self._clock() + wait_s
+        while True:
+            found = self._found()
+            now = self._clock()
+            if found or now >= until:
+                return found
+            due = min((one.due for one in self._turn if not one.held), default=until)
+            self._sleep(max(0.0, min(due, until) - now))
+
+    def hold(self, processes: Collection[str]) -> None:
+        """Neither ask nor read these processes."""
+        for name, process in self._processes.items():
+            process.held = name in processes
+
+    def backlog(self) -> None:
+        """Return nothing: an injector does not say how many rows it has."""
+
+    def close(self) -> None:
+        """Read nothing more."""
+        for process in self._turn:
+            process.close()
+
+    def _found(self) -> list[Taken]:
+        found, rows, size = list[Taken](), self._most, ROOM
+        for process in list(self._turn):
+            if process.held or process.due > self._clock():
+                continue
+            for taken in process.taken(self._clock, rows):
+                found.append(taken)
+                rows -= taken.rows.num_rows
+                size -= taken.rows.nbytes
+            if rows <= 0 or size <= 0:
+                # Who comes after it is the first the next time.
+                at = self._turn.index(process) + 1
+                self._turn = self._turn[at:] + self._turn[:at]
+                break
+        return found
+
+
+class _Process:
+    """One process: its route, and the rows of the step that is being read."""
+
+    def __init__(self, injector: Injector, name: str, offset: Any) -> None:
+        self._injector = injector
+        self._name = name
+        self._route = Route.of(offset)
+        self._rows: Iterator[pa.RecordBatch] | None = None
+        self._next: pa.RecordBatch | None = None
+        self._promised_us: int | None = None
+        self._pause_s = 0.0
+        self.held = False
+        self.due = float("-inf")
+
+    def taken(self, clock: Callable[[], float], most: int) -> Iterator[Taken]:
+        """Yield what is there now: what was decided, or rows of one step."""
+        if not self._route.steps:
+            began = clock()
+            advance = self._injector.advance(self._name, self._route.start)
+            step = Step(advance.offset, advance.low_watermark)
+            if step.end != self._route.start:
+                self._route = self._route.decided(step)
+                yield self._said(_none(self._injector.schema), decided=list(step))
+            elif (claim_us := self._news(step.claim_us)) is not None:
+                yield self._said(_none(self._injector.schema), claim_us=claim_us)
+            else:
+                now = clock()
+                self._pause_s = min(max(2 * self._pause_s, _SHORTEST_S), _LONGEST_S)
+                self.due = now + max(self._pause_s, min(_REST * (now - began), _LONGEST_REST_S))
+                return
+            self._pause_s, self.due = 0.0, float("-inf")
+            return
+        size = ROOM
+        while most > 0 and size > 0 and self._route.steps:
+            rows = self._slice(most, size)
+            most -= rows.num_rows
+            size -= rows.nbytes
+            if self._next is not None:
+                self._route = self._route.read(rows.num_rows)
+                yield self._said(rows)
+                continue
+            claim_us = self._route.steps[0].claim_us
+            self._route, self._rows = self._route.done(), None
+            yield self._said(rows, claim_us=self._news(claim_us))
+
+    def close(self) -> None:
+        rows, self._rows = self._rows, None
+        close = getattr(rows, "close", None)
+        if close is not None:
+            close()
+
+    def _slice(self, most: int, size: int) -> pa.RecordBatch:
+        """Return the next rows of the step; what is left of it is in ``_next``, None at its end."""
+        if self._rows is None:
+            self._rows = self._read(self._route)
+            self._next = next(self._rows, None)
+        batch = self._next
+        if batch is None:
+            return _none(self._injector.schema)
+        count = min(most, max(1, size * batch.num_rows // max(1, batch.nbytes)))
+        if count < batch.num_rows:
+            self._next = batch.slice(count)
+            return batch.slice(0, count)
+        self._next = next(self._rows, None)
+        return batch
+
+    def _read(self, route: Route) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the first step of a route that were not read, none of them empty."""
+        injector, skip = self._injector, route.rows
+        where = f"{type(injector).__name__}.read_arrow({self._name!r})"
+        for start, end in injector.split(self._name, route.start, route.steps[0].end):
+            for batch in injector.read_arrow(self._name, start, end):
+                left = batch.slice(skip)
+                skip -= batch.num_rows - left.num_rows
+                if left.num_rows:
+                    yield conformed(left, injector.schema, where)
+
+    def _said(
+        self, rows: pa.RecordBatch, *, claim_us: int | None = None, decided: Any = None
+    ) -> Taken:
+        return Taken(self._name, rows, self._route.offset, low_watermark=claim_us, decided=decided)
+
+    def _news(self, claim_us: int | None) -> int | None:
+        """Return a promise if it is a new one."""
+        before_us, who = self._promised_us, f"injector {type(self._injector).__name__}"
+        self._promised_us = promise(who, self._name, claim_us, before_us)
+        return None if self._promised_us == before_us else claim_us
+
+
+def _none(ddl: str) -> pa.RecordBatch:
+    schema = arrow_schema(ddl)
+    return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
