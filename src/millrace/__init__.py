@@ -28,8 +28,9 @@ from millrace.dataflow.triggers import (
     Trigger,
 )
 from millrace.dataflow.windows import FixedWindows, GlobalWindow, Sessions, SlidingWindows, WindowFn
+from millrace.injectors.advance import Advance
 from millrace.injectors.files import Files
-from millrace.injectors.injector import Advance, Injector
+from millrace.injectors.injector import Injector
 from millrace.injectors.kafka import Kafka
 from millrace.injectors.policy import ArrivalTime, BoundedDelay, WatermarkColumn
 from millrace.inspect import open_checkpoint

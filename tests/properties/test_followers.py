@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
+from millrace.injectors.advance import along
 from millrace.injectors.polling import Polling
-from millrace.injectors.route import along
 
 
 class Shuffled(mr.Injector):

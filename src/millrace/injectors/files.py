@@ -18,9 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from millrace.injectors.advance import Advance
 from millrace.injectors.directory import CREATED, EARLIER, FINISHED, READ, SUM, Directory, checksum
 from millrace.injectors.file_formats import Format, Lines, Parquet
-from millrace.injectors.injector import Advance, Injector
+from millrace.injectors.injector import Injector
 from millrace.injectors.lines import Parse, RowMaker, json_object
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import DAY, MIN_TIMESTAMP, Duration, TimeUnit, duration_us

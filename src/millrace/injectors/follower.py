@@ -30,7 +30,7 @@ class Taken(NamedTuple):
         low_watermark: What the process promises after these rows, in microseconds; None: nothing
             new.
         decided: What must be durable before more is taken, so that after a failure the same is read
-            in the same order: see :func:`~millrace.injectors.route.along`. None: nothing.
+            in the same order: see :func:`~millrace.injectors.advance.along`. None: nothing.
     """
 
     process: str

@@ -7,26 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
+from millrace.injectors.advance import Advance
 from millrace.injectors.follower import Follower
 from millrace.injectors.polling import Polling
 from millrace.injectors.schema import batches_of
-
-
-class Advance(NamedTuple):
-    """How far a process of an injector has come.
-
-    Attributes:
-        offset: Where the next epoch begins; anything that JSON can say.
-        low_watermark: What the process promises once everything before the offset was read:
-            nothing before this time will follow, in microseconds. None: nothing new to promise.
-    """
-
-    offset: Any
-    low_watermark: int | None = None
 
 
 class Injector(ABC):

@@ -20,7 +20,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from millrace.injectors.injector import Advance, Injector
+from millrace.injectors.advance import Advance
+from millrace.injectors.injector import Injector
 from millrace.injectors.lines import Parse, RowMaker, as_it_is, json_object
 from millrace.injectors.schema import column_names
 from millrace.model.errors import InputLost, PipelineError

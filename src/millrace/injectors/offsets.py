@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
+from millrace.injectors.advance import promise
 from millrace.injectors.injector import Injector
-from millrace.injectors.route import promise
 from millrace.injectors.schema import column_names
 from millrace.model.errors import PipelineError
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from millrace.injectors.advance import Advances, promise
 from millrace.injectors.follower import ROOM, Taken
-from millrace.injectors.route import Route, Step, promise
 from millrace.injectors.schema import arrow_schema, conformed
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Polling:
     """Asks an injector's processes in turn how far they can be read, and reads them.
 
     What was decided is taken first, without rows; what it says is read from then on. Rows are of
-    one step; only the last of a step come with the offset at its end.
+    one advance; only the last of it come with the offset at its end.
 
     Args:
         injector: The injector.
@@ -98,12 +98,12 @@ class Polling:
 
 
 class _Process:
-    """One process: its route, and the rows of the step that is being read."""
+    """One process: what is ahead of it, and the rows that are being read."""
 
     def __init__(self, injector: Injector, name: str, offset: Any) -> None:
         self._injector = injector
         self._name = name
-        self._route = Route.of(offset)
+        self._advances = Advances.of(offset)
         self._rows: Iterator[pa.RecordBatch] | None = None
         self._next: pa.RecordBatch | None = None
         self._promised_us: int | None = None
@@ -112,15 +112,14 @@ class _Process:
         self.due = float("-inf")
 
     def taken(self, clock: Callable[[], float], most: int) -> Iterator[Taken]:
-        """Yield what is there now: what was decided, or rows of one step."""
-        if not self._route.steps:
+        """Yield what is there now: what was decided, or rows of one advance."""
+        if not self._advances.ahead:
             began = clock()
-            advance = self._injector.advance(self._name, self._route.start)
-            step = Step(advance.offset, advance.low_watermark)
-            if step.end != self._route.start:
-                self._route = self._route.decided(step)
-                yield self._said(_none(self._injector.schema), decided=list(step))
-            elif (claim_us := self._news(step.claim_us)) is not None:
+            advance = self._injector.advance(self._name, self._advances.start)
+            if advance.offset != self._advances.start:
+                self._advances = self._advances.decided(advance)
+                yield self._said(_none(self._injector.schema), decided=list(advance))
+            elif (claim_us := self._news(advance.low_watermark)) is not None:
                 yield self._said(_none(self._injector.schema), claim_us=claim_us)
             else:
                 now = clock()
@@ -130,16 +129,16 @@ class _Process:
             self._pause_s, self.due = 0.0, float("-inf")
             return
         size = ROOM
-        while most > 0 and size > 0 and self._route.steps:
+        while most > 0 and size > 0 and self._advances.ahead:
             rows = self._slice(most, size)
             most -= rows.num_rows
             size -= rows.nbytes
             if self._next is not None:
-                self._route = self._route.read(rows.num_rows)
+                self._advances = self._advances.read(rows.num_rows)
                 yield self._said(rows)
                 continue
-            claim_us = self._route.steps[0].claim_us
-            self._route, self._rows = self._route.done(), None
+            claim_us = self._advances.ahead[0].low_watermark
+            self._advances, self._rows = self._advances.done(), None
             yield self._said(rows, claim_us=self._news(claim_us))
 
     def close(self) -> None:
@@ -149,9 +148,9 @@ class _Process:
             close()
 
     def _slice(self, most: int, size: int) -> pa.RecordBatch:
-        """Return the next rows of the step; what is left of it is in ``_next``, None at its end."""
+        """Return the next rows; those after them are in ``_next``, None at the advance's end."""
         if self._rows is None:
-            self._rows = self._read(self._route)
+            self._rows = self._read(self._advances)
             self._next = next(self._rows, None)
         batch = self._next
         if batch is None:
@@ -163,11 +162,11 @@ class _Process:
         self._next = next(self._rows, None)
         return batch
 
-    def _read(self, route: Route) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the first step of a route that were not read, none of them empty."""
-        injector, skip = self._injector, route.rows
+    def _read(self, advances: Advances) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the next advance that were not read, none of them empty."""
+        injector, skip = self._injector, advances.rows
         where = f"{type(injector).__name__}.read_arrow({self._name!r})"
-        for start, end in injector.split(self._name, route.start, route.steps[0].end):
+        for start, end in injector.split(self._name, advances.start, advances.ahead[0].offset):
             for batch in injector.read_arrow(self._name, start, end):
                 left = batch.slice(skip)
                 skip -= batch.num_rows - left.num_rows
@@ -177,7 +176,9 @@ class _Process:
     def _said(
         self, rows: pa.RecordBatch, *, claim_us: int | None = None, decided: Any = None
     ) -> Taken:
-        return Taken(self._name, rows, self._route.offset, low_watermark=claim_us, decided=decided)
+        return Taken(
+            self._name, rows, self._advances.offset, low_watermark=claim_us, decided=decided
+        )
 
     def _news(self, claim_us: int | None) -> int | None:
         """Return a promise if it is a new one."""

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.injectors.advance import along
 from millrace.injectors.polling import Polling
-from millrace.injectors.route import along
 from millrace.model.errors import PipelineError, WatermarkRegression
 
 
@@ -88,7 +88,7 @@ def test_what_was_decided_comes_first_and_then_its_rows():
     assert follower.take(0) == []
 
 
-def test_an_offset_within_a_step_is_where_another_follower_goes_on():
+def test_an_offset_within_an_advance_is_where_another_follower_goes_on():
     log = Log({"a": range(20)}, step=20)
     follower = follow(log, most=5)
     follower.take(0)
@@ -103,7 +103,7 @@ def test_an_offset_within_a_step_is_where_another_follower_goes_on():
     assert (again[-1].offset, again[-1].low_watermark) == (20, 19)
 
 
-def test_what_was_decided_after_an_offset_is_read_in_the_same_steps():
+def test_what_was_decided_after_an_offset_is_read_in_the_same_advances():
     log = Log({"a": range(9)}, step=3)
     follower = follow(log)
     takes = [follower.take(0) for _ in range(6)]
@@ -211,7 +211,7 @@ def test_a_promise_without_rows_is_told_once():
     assert follower.take(0.01) == []
 
 
-def test_a_step_without_rows_moves_the_offset():
+def test_an_advance_without_rows_moves_the_offset():
     class Empty(Log):
         def read_arrow(self, process, start, end):
             return []

@@ -1,0 +1,110 @@
+"""Advances: what was decided to be read of a process, and how far it was read.
+
+An injector says how far to read; what it says depends on the moment at which it is asked. Records
+have numbers in the order in which they are read. So after a failure the same advances must be read
+again, and not one large one in which the records may stand in another order: an offset that is kept
+in the middle of an advance names how far that goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from millrace.model.errors import WatermarkRegression
+
+#: The one key of an offset within an advance. No injector's own offset has it.
+_WITHIN: Final = "millrace-within"
+
+
+class Advance(NamedTuple):
+    """How far a process of an injector has come.
+
+    Attributes:
+        offset: Where the next epoch begins; anything that JSON can say.
+        low_watermark: What the process promises once everything before the offset was read:
+            nothing before this time will follow, in microseconds. None: nothing new to promise.
+    """
+
+    offset: Any
+    low_watermark: int | None = None
+
+
+class Advances(NamedTuple):
+    """Where a process stands.
+
+    Attributes:
+        start: An offset of the injector.
+        ahead: What was decided to be read from there on, and was not read to its end.
+        rows: How many rows of the first of them were read.
+    """
+
+    start: Any
+    ahead: tuple[Advance, ...] = ()
+    rows: int = 0
+
+    @classmethod
+    def of(cls, offset: Any) -> Advances:
+        """Return what an offset stands for.
+
+        >>> Advances.of(7)
+        Advances(start=7, ahead=(), rows=0)
+        >>> Advances.of(Advances(7, (Advance(9),), 1).offset)
+        Advances(start=7, ahead=(Advance(offset=9, low_watermark=None),), rows=1)
+        """
+        if not isinstance(offset, dict) or offset.keys() != {_WITHIN}:
+            return cls(offset)
+        start, ahead, rows = offset[_WITHIN]
+        return cls(start, tuple(Advance(*one) for one in ahead), rows)
+
+    @property
+    def offset(self) -> Any:
+        """What stands for it: the injector's own offset where nothing is left of an advance."""
+        if not self.ahead:
+            return self.start
+        return {_WITHIN: [self.start, [list(one) for one in self.ahead], self.rows]}
+
+    def decided(self, advance: Advance) -> Advances:
+        """Return it with another advance."""
+        return self._replace(ahead=(*self.ahead, advance))
+
+    def read(self, rows: int) -> Advances:
+        """Return it when so many more rows of the first advance were read."""
+        return self._replace(rows=self.rows + rows)
+
+    def done(self) -> Advances:
+        """Return it when the first advance was read to its end."""
+        return Advances(self.ahead[0].offset, self.ahead[1:])
+
+
+def along(offset: Any, decided: Iterable[Any]) -> Any:
+    """Return an offset with what was decided after it.
+
+    Args:
+        offset: Where a process stood.
+        decided: :attr:`~millrace.injectors.follower.Taken.decided` of what was taken after it, in
+            order.
+
+    >>> along(7, [[9, None], [12, 5]])
+    {'millrace-within': [7, [[9, None], [12, 5]], 0]}
+    >>> along(7, [])
+    7
+    """
+    advances = Advances.of(offset)
+    for one in decided:
+        advances = advances.decided(Advance(*one))
+    return advances.offset
+
+
+def promise(who: str, process: str, claim_us: int | None, before_us: int | None) -> int | None:
+    """Return what a process has promised, given what it says now and what it had promised.
+
+    Raises:
+        WatermarkRegression: It says less than before.
+    """
+    if claim_us is None or before_us is None or claim_us >= before_us:
+        return before_us if claim_us is None else claim_us
+    raise WatermarkRegression(
+        f"{who}: process {process!r} reported {claim_us} us after {before_us} us; low watermarks "
+        "never move back. Report the minimum over unread input, or deliver the record as late."
+    )
