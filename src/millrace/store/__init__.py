@@ -10,6 +10,7 @@ from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Standing, View, r
 from millrace.store.collection import Collectable, Collected, Collector
 from millrace.store.commit import Commit, Identity, chain_of, payload_bytes
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
+from millrace.store.journal import Covered, Group, Journal, JournalName, Journals, Sealing
 from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
 from millrace.store.local import LocalHardState
 from millrace.store.location import is_object_store, local_path, open_location
@@ -36,12 +37,17 @@ __all__ = [
     "Collector",
     "Commit",
     "CommitLog",
+    "Covered",
     "EpochLog",
     "Finding",
     "Form",
+    "Group",
     "HardState",
     "Identity",
     "IndexEntry",
+    "Journal",
+    "JournalName",
+    "Journals",
     "LmdbCache",
     "LmdbCaches",
     "LocalHardState",
@@ -50,6 +56,7 @@ __all__ = [
     "MemoryHardState",
     "ObjectHardState",
     "Repair",
+    "Sealing",
     "SnapshotHead",
     "SnapshotPolicy",
     "SnapshotWriter",

@@ -117,6 +117,5 @@ class Collector:
         commits = self._state.commits.numbers(computation)
         for interval, floor in floors.items():
             old = [number for number in commits.get(interval, ()) if number <= floor]
-            self._state.commits.remove(computation, interval, old)
-            collected.commits += len(old)
+            collected.commits += self._state.commits.remove(computation, interval, old)
             self._floors[computation, interval] = floor

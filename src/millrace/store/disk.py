@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -38,6 +39,10 @@ class Disk(Protocol):
         """As :func:`os.fsync`."""
         ...
 
+    def fdatasync(self, fd: int, /) -> None:
+        """As :func:`os.fdatasync`; macOS has none, see :func:`data_sync`."""
+        ...
+
     def fstat(self, fd: int, /) -> os.stat_result:
         """As :func:`os.fstat`."""
         ...
@@ -61,6 +66,12 @@ class Disk(Protocol):
     def listdir(self, path: AnyPath, /) -> list[str]:
         """As :func:`os.listdir`."""
         ...
+
+
+def data_sync(disk: Disk) -> Callable[[int], None]:
+    """Return what makes the data of a file durable, and of the rest what is needed to read it."""
+    sync: Callable[[int], None] = getattr(disk, "fdatasync", disk.fsync)
+    return sync
 
 
 def read_file(path: AnyPath, disk: Disk) -> bytes:

@@ -163,7 +163,7 @@ def translated(path: AnyPath) -> Iterator[None]:
             f"checkpoint of a cluster whose hosts do not share it?"
         ) from error
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
 
 
 def unreadable(path: AnyPath, error: OSError) -> StoreError:
@@ -175,15 +175,16 @@ def unreadable(path: AnyPath, error: OSError) -> StoreError:
     )
 
 
-def _unwritable(path: AnyPath, error: OSError, remedy: str | None = None) -> CheckpointUnwritable:
+def unwritable(path: AnyPath, error: OSError, remedy: str | None = None) -> CheckpointUnwritable:
+    """Return the error for a write that the operating system refused, with what to do."""
     where = error.filename2 or error.filename or path
     remedy = remedy or _REMEDIES.get(error.errno or 0, "Make the location writable")
-    unwritable = CheckpointUnwritable(
+    made = CheckpointUnwritable(
         f"checkpoint {where}: {error.strerror or error}. What was committed before is safe. "
         f"{remedy}, and start again with the same checkpoint."
     )
-    unwritable.errno = error.errno
-    return unwritable
+    made.errno = error.errno
+    return made
 
 
 def _write(path: AnyPath, parts: Iterable[bytes], disk: Disk) -> None:
@@ -212,7 +213,7 @@ def _link(temporary: AnyPath, slot: AnyPath, disk: Disk) -> bool:
             return False  # the slot has been collected since, so it was taken by another
     except OSError as error:
         if error.errno in _NO_HARD_LINKS:
-            raise _unwritable(
+            raise unwritable(
                 slot,
                 error,
                 "The file system has no hard links, which Millrace needs to commit: put the "

@@ -6,6 +6,8 @@
     <path>/epochs/<number, 10 digits>.json          one line or more of JSON, then a checksum line
     <path>/epochs/COLLECTED                         there once the first entry has been removed
     <path>/commits/<computation>/<interval>-<number>  hexadecimal; a hard link to a segment
+    <path>/journals/<session>-<level>-<task>-<part>   commits of the real-time plane; made by it
+    <path>/journals/<session>.begun, <session>.seal   when it began, and where the older ones end
     <path>/snapshots/<computation>/<interval>-<number>  hexadecimal; a snapshot
     <path>/tmp/                                     files being written; leftovers mean nothing
 """
@@ -29,8 +31,11 @@ from millrace.store.durable import (
     translated,
 )
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
+from millrace.store.journal_index import JournaledCommitLog
+from millrace.store.journal_store import JournalStore
 from millrace.store.local_commits import LocalCommitLog
 from millrace.store.local_epochs import LocalEpochLog
+from millrace.store.local_journals import LocalJournals
 from millrace.store.local_snapshots import LocalSnapshots
 
 
@@ -56,7 +61,8 @@ class LocalHardState:
         self.path = path
         self.form = form
         self.uuid = form.uuid
-        self.commits = LocalCommitLog(path, disk)
+        self.journals = JournalStore(LocalJournals(path, disk))
+        self.commits = JournaledCommitLog(LocalCommitLog(path, disk), self.journals)
         self.snapshots = LocalSnapshots(path, disk)
         self.epochs = LocalEpochLog(path, disk)
 

@@ -73,9 +73,9 @@ class LocalCommitLog:
         """See :meth:`millrace.store.CommitLog.numbers`."""
         return self._slots.numbers(computation)
 
-    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
         """See :meth:`millrace.store.CommitLog.remove`."""
-        self._slots.remove(computation, interval, numbers)
+        return self._slots.remove(computation, interval, numbers)
 
     def _settle(self, computation: str, interval: int, number: int) -> None:
         """Make a name that was found durable before anybody acts on it.

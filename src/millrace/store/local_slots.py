@@ -44,6 +44,8 @@ class Slots:
                 return {}
         return slot_numbers(names)
 
-    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
         """Remove slots, in the order given; one that has gone is passed over."""
-        remove((self.path(computation, interval, number) for number in numbers), self._disk)
+        paths = [self.path(computation, interval, number) for number in numbers]
+        remove(paths, self._disk)
+        return len(paths)

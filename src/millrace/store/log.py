@@ -16,6 +16,7 @@ from typing import Protocol
 
 from millrace.model.errors import InvariantViolation
 from millrace.store.commit import Commit
+from millrace.store.journal import Journals
 
 
 class CommitLog(Protocol):
@@ -55,8 +56,11 @@ class CommitLog(Protocol):
         """
         ...
 
-    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
-        """Remove commits, in the order given; pass over those that are not there.
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
+        """Remove commits, in the order given; return how many it was asked to.
+
+        One that is not there is passed over; one in a journal is, and does not count: journals are
+        removed as wholes.
 
         Raises:
             StoreError: what could not be removed, and all after it, is still there.
@@ -176,6 +180,11 @@ class HardState(Protocol):
     @property
     def epochs(self) -> EpochLog:
         """The log of the run."""
+        ...
+
+    @property
+    def journals(self) -> Journals:
+        """The journals of the real-time plane; commits in them are found in ``commits``."""
         ...
 
     @property

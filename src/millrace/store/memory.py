@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from millrace.model.errors import InvariantViolation
 from millrace.store.commit import Commit, Identity, identities
+from millrace.store.journal_index import JournaledCommitLog
+from millrace.store.journal_store import JournalStore
 from millrace.store.log import check_removal
+from millrace.store.memory_journals import MemoryJournals
 from millrace.store.segment import encode_segment, read_commit
 
 
@@ -46,10 +49,12 @@ class MemoryCommitLog:
         """See :meth:`millrace.store.CommitLog.numbers`."""
         return _numbers(self._slots, computation)
 
-    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
         """See :meth:`millrace.store.CommitLog.remove`."""
-        for number in numbers:
-            self._slots.pop((computation, interval, number), None)
+        names = [(computation, interval, number) for number in numbers]
+        for name in names:
+            self._slots.pop(name, None)
+        return len(names)
 
     def copy(self) -> MemoryCommitLog:
         """Return a copy of the log."""
@@ -160,15 +165,20 @@ class MemoryHardState:
 
     def __init__(self, *, encoded: bool = True, uuid: str = "memory") -> None:
         self.uuid = uuid
-        self.commits = MemoryCommitLog(encoded=encoded)
+        self._slots = MemoryCommitLog(encoded=encoded)
+        self._journals = MemoryJournals()
+        self.journals = JournalStore(self._journals)
+        self.commits = JournaledCommitLog(self._slots, self.journals)
         self.snapshots = MemorySnapshots()
         self.epochs = MemoryEpochLog()
 
     def copy(self) -> MemoryHardState:
         """Return a copy that later appends to either one leave alone."""
         made = MemoryHardState(uuid=self.uuid)
-        made.commits, made.snapshots = self.commits.copy(), self.snapshots.copy()
-        made.epochs = self.epochs.copy()
+        made._slots, made._journals = self._slots.copy(), self._journals.copy()
+        made.journals = JournalStore(made._journals)
+        made.commits = JournaledCommitLog(made._slots, made.journals)
+        made.snapshots, made.epochs = self.snapshots.copy(), self.epochs.copy()
         return made
 
     def __repr__(self) -> str:

@@ -6,6 +6,8 @@
     <prefix>/epochs/<number, 10 digits>.json             JSON, then a line with a checksum
     <prefix>/epochs/COLLECTED                            there once the first entry was removed
     <prefix>/commits/<computation>/<interval>-<number>   hexadecimal; a segment of one commit
+    <prefix>/journals/<session>-<level>-<task>-<part>/<number>   a group of a journal
+    <prefix>/journals/<session>.begun, <session>.seal    as in a directory
     <prefix>/snapshots/<computation>/<interval>-<number> hexadecimal; a snapshot
 
 The names and contents are those of :class:`~millrace.store.LocalHardState`, so a checkpoint may be
@@ -34,8 +36,11 @@ from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.commit import Commit, identities
 from millrace.store.entry import seal, unseal
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
+from millrace.store.journal_index import JournaledCommitLog
+from millrace.store.journal_store import JournalStore
 from millrace.store.log import check_removal
 from millrace.store.names import file_name, slot_name, slot_numbers
+from millrace.store.object_journals import ObjectJournals
 from millrace.store.segment import encode_segment, read_commit
 
 _EPOCH_NAME = re.compile(r"epochs/(\d{10,})\.json")
@@ -71,9 +76,11 @@ class ObjectCommitLog:
         """See :meth:`millrace.store.CommitLog.numbers`."""
         return _numbers(self._bucket, "commits", computation)
 
-    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
         """See :meth:`millrace.store.CommitLog.remove`. Cost: a DELETE a commit."""
-        self._bucket.remove(_slot("commits", computation, interval, number) for number in numbers)
+        names = [_slot("commits", computation, interval, number) for number in numbers]
+        self._bucket.remove(names)
+        return len(names)
 
 
 class ObjectSnapshots:
@@ -196,7 +203,8 @@ class ObjectHardState:
     def __init__(self, bucket: Bucket, form: Form) -> None:
         self.form = form
         self.uuid = form.uuid
-        self.commits = ObjectCommitLog(bucket)
+        self.journals = JournalStore(ObjectJournals(bucket))
+        self.commits = JournaledCommitLog(ObjectCommitLog(bucket), self.journals)
         self.snapshots = ObjectSnapshots(bucket)
         self.epochs = ObjectEpochLog(bucket)
         self._bucket = bucket

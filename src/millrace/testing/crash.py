@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from millrace.store import Commit, CommitLog, EpochLog, HardState, Snapshots
+from millrace.store import (
+    Commit,
+    CommitLog,
+    EpochLog,
+    HardState,
+    Journal,
+    JournalName,
+    Journals,
+    Sealing,
+    Snapshots,
+)
 
 
 class Crash(BaseException):
@@ -24,6 +34,7 @@ class CrashingState:
         self.commits: CommitLog = _Commits(state.commits, self)
         self.snapshots: Snapshots = _Snapshots(state.snapshots, self)
         self.epochs: EpochLog = _Epochs(state.epochs, self)
+        self.journals: Journals = _Journals(state.journals, self)
         self.uuid = state.uuid
 
     def step(self) -> None:
@@ -51,11 +62,13 @@ class _Commits:
             won += self._log.append([commit])
         return won
 
-    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
         """Remove each commit on its own, so that a crash can fall between two."""
+        removed = 0
         for number in numbers:
             self._owner.step()
-            self._log.remove(computation, interval, [number])
+            removed += self._log.remove(computation, interval, [number])
+        return removed
 
 
 class _Snapshots:
@@ -95,3 +108,40 @@ class _Epochs:
             self._owner.step()
             removed += self._log.remove_before(known + 1)
         return removed
+
+
+class _Journals:
+    def __init__(self, journals: Journals, owner: CrashingState) -> None:
+        self._journals = journals
+        self._owner = owner
+        self.last = journals.last
+        self.superseded = journals.superseded
+        self.groups = journals.groups
+        self.names = journals.names
+        self.covered = journals.covered
+
+    def seal(self, session: int) -> Sealing | None:
+        self._owner.step()
+        return self._journals.seal(session)
+
+    def create(self, session: int, level: int, task: int, part: int) -> Journal:
+        self._owner.step()
+        return _Journal(self._journals.create(session, level, task, part), self._owner)
+
+    def remove(self, names: Iterable[JournalName]) -> None:
+        """Remove each journal on its own, so that a crash can fall between two."""
+        for name in names:
+            self._owner.step()
+            self._journals.remove([name])
+
+
+class _Journal:
+    def __init__(self, journal: Journal, owner: CrashingState) -> None:
+        self._journal = journal
+        self._owner = owner
+        self.name = journal.name
+        self.close = journal.close
+
+    def append(self, commits: Sequence[Commit], note: bytes = b"") -> None:
+        self._owner.step()
+        self._journal.append(commits, note)

@@ -129,6 +129,10 @@ class SimulatedDisk:
         if not node.pages_lost:
             node.durable = node.data
 
+    def fdatasync(self, fd: int, /) -> None:
+        """As :func:`os.fdatasync`, which leaves out nothing that is kept here."""
+        self.fsync(fd)
+
     def fstat(self, fd: int, /) -> os.stat_result:
         """As :func:`os.fstat`."""
         return _stat(self._opened(fd)[0])

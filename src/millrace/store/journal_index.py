@@ -1,0 +1,172 @@
+"""Where commits are that lie in sealed journals, and a commit log that has those, too.
+
+Commits of an interval are numbered without gaps, and journals keep their order. So for each
+interval it takes a first number and an array of places: eight bytes a commit, as there may be
+millions.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from millrace.model.errors import DamagedStore
+from millrace.store.commit import Commit
+from millrace.store.journal import Covered, JournalName
+from millrace.store.journal_bytes import commit_of, slots_of
+from millrace.store.log import CommitLog
+
+#: A group is at such a place in its journal, and has such a body.
+Placed = tuple[int, bytes]
+
+_ORDINAL_BITS = 24
+
+
+class Bodies(Protocol):
+    """Reads the groups of sealed journals."""
+
+    def bodies(self, name: JournalName) -> Iterator[Placed] | None:
+        """Return a journal's groups, None if it has been removed."""
+        ...
+
+    def body(self, name: JournalName, place: int) -> bytes | None:
+        """Return one group, None if its journal has been removed."""
+        ...
+
+
+class _Run(NamedTuple):
+    """Commits of an interval, from number ``first`` on: frame and place in it, in one number."""
+
+    first: int
+    places: array[int]
+
+
+class Index:
+    """What sealed journals hold.
+
+    Args:
+        journals: Reads them.
+        names: Those that are sealed.
+
+    Raises:
+        DamagedStore: A journal cannot be read, or a commit is in two places.
+    """
+
+    def __init__(self, journals: Bodies, names: Iterable[JournalName | None]) -> None:
+        self._journals = journals
+        self._names = sorted(name for name in names if name is not None)
+        self._runs: dict[tuple[str, int], _Run] = {}
+        # Of each frame: which journal, and where in it.
+        self._journal = array("I")
+        self._place = array("Q")
+        for at, name in enumerate(self._names):
+            self._add(at, name)
+
+    def _add(self, at: int, name: JournalName) -> None:
+        for place, body in self._journals.bodies(name) or ():
+            frame = len(self._place) << _ORDINAL_BITS
+            self._journal.append(at)
+            self._place.append(place)
+            for ordinal, (computation, interval, number) in enumerate(slots_of(body)):
+                run = self._runs.get((computation, interval))
+                if run is not None and number < run.first + len(run.places):
+                    raise DamagedStore(
+                        f"commit {number} of interval {interval} of computation {computation!r} is "
+                        f"in journal {name}, and was in one before it. Restore the checkpoint from "
+                        f"a copy."
+                    )
+                if run is None or number > run.first + len(run.places):
+                    # What comes before a gap has been collected in part, and nobody needs it.
+                    run = self._runs[computation, interval] = _Run(number, array("Q"))
+                run.places.append(frame | ordinal)
+
+    def read(self, computation: str, interval: int, number: int) -> Commit | None:
+        """Return a commit, None if it is in no sealed journal, or was removed with it."""
+        run = self._runs.get((computation, interval))
+        if run is None or not run.first <= number < run.first + len(run.places):
+            return None
+        place = run.places[number - run.first]
+        frame, ordinal = place >> _ORDINAL_BITS, place & ((1 << _ORDINAL_BITS) - 1)
+        body = self._journals.body(self._names[self._journal[frame]], self._place[frame])
+        return None if body is None else commit_of(body, ordinal)
+
+    def exists(self, computation: str, interval: int, number: int) -> bool:
+        """Return whether a commit is there."""
+        return self.read(computation, interval, number) is not None
+
+    def numbers(self, computation: str) -> dict[int, range]:
+        """Return interval id -> numbers of the commits in sealed journals."""
+        return {
+            interval: self.numbers_of(name, interval)
+            for name, interval in self._runs
+            if name == computation
+        }
+
+    def numbers_of(self, computation: str, interval: int) -> range:
+        """Return the numbers of an interval's commits in sealed journals."""
+        run = self._runs.get((computation, interval))
+        return range(0) if run is None else range(run.first, run.first + len(run.places))
+
+    def covered(self) -> Mapping[JournalName, Covered]:
+        """Return what each journal has: the last number of each interval."""
+        found: dict[JournalName, dict[str, dict[int, int]]] = {name: {} for name in self._names}
+        for (computation, interval), run in self._runs.items():
+            for number, place in enumerate(run.places, run.first):
+                name = self._names[self._journal[place >> _ORDINAL_BITS]]
+                found[name].setdefault(computation, {})[interval] = number
+        return found
+
+
+class Indexed(Protocol):
+    """Has an index, which changes with the seal."""
+
+    @property
+    def index(self) -> Index:
+        """The index."""
+        ...
+
+
+class JournaledCommitLog:
+    """A commit log whose commits have slots of their own, or are in sealed journals.
+
+    Args:
+        slots: The commits with slots. Only where a slot is free, journals are asked.
+        journals: The journals.
+    """
+
+    def __init__(self, slots: CommitLog, journals: Indexed) -> None:
+        self._slots = slots
+        self._journals = journals
+        self.append = slots.append
+
+    def read(self, computation: str, interval: int, number: int) -> Commit | None:
+        """See :meth:`millrace.store.CommitLog.read`."""
+        found = self._slots.read(computation, interval, number)
+        if found is None:
+            return self._journals.index.read(computation, interval, number)
+        return found
+
+    def exists(self, computation: str, interval: int, number: int) -> bool:
+        """See :meth:`millrace.store.CommitLog.exists`."""
+        return self._slots.exists(computation, interval, number) or self._journals.index.exists(
+            computation, interval, number
+        )
+
+    def numbers(self, computation: str) -> Mapping[int, Sequence[int]]:
+        """See :meth:`millrace.store.CommitLog.numbers`."""
+        slots = self._slots.numbers(computation)
+        journals = self._journals.index.numbers(computation)
+        if not journals:
+            return slots
+        return {
+            interval: sorted({*slots.get(interval, ()), *journals.get(interval, ())})
+            for interval in sorted({*slots, *journals})
+        }
+
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
+        """See :meth:`millrace.store.CommitLog.remove`."""
+        journaled = self._journals.index.numbers_of(computation, interval)
+        return self._slots.remove(
+            computation, interval, (number for number in numbers if number not in journaled)
+        )
