@@ -56,12 +56,9 @@ from millrace.model.time import (
 from millrace.observe.pane_plot import plot_panes
 from millrace.observe.watermark_plot import plot_watermarks
 from millrace.pipeline import Pipeline
-from millrace.sinks.arrow import ArrowSink
-from millrace.sinks.console import Console
-from millrace.sinks.kafka import KafkaSink
-from millrace.sinks.parquet import Parquet
-from millrace.sinks.postgres import PostgreSQL
-from millrace.spark.memory import Memory
+from millrace.spark.kafka_sink import KafkaSink
+from millrace.spark.postgres import PostgreSQL
+from millrace.spark.sinks import Console, Memory, Parquet
 
 __all__ = [
     "ACCUMULATING",
@@ -94,7 +91,6 @@ __all__ = [
     "AllOf",
     "Advance",
     "ArrivalTime",
-    "ArrowSink",
     "AtPeriod",
     "AtWatermark",
     "BagState",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
@@ -150,6 +150,20 @@ class Publisher:
                 expected = (ONLY,)
             found[spec.name] = Aggregate(policy, expected, injection.idle_us, injection.skew_us)
         return cls(found, together(topology))
+
+    def only(self, expected: Mapping[str, tuple[str, ...]]) -> Publisher:
+        """Return the publisher of some processes of some streams: of those that one task reads.
+
+        Args:
+            expected: Injected stream -> its processes there, each of which must be heard of.
+        """
+        return Publisher(
+            {
+                stream: replace(self._injectors[stream], expected=names)
+                for stream, names in expected.items()
+            },
+            self._together,
+        )
 
     def published(
         self,

@@ -20,9 +20,12 @@ from millrace.plane.refusal import refuse
 from millrace.plane.seen import Seen
 from millrace.plane.task import Task
 from millrace.windmill.arrivals import Arrivals, arrival_order
-from millrace.windmill.record_ids import injected_origin
+from millrace.windmill.record_ids import ROW_BITS, injected_origin
 from millrace.windmill.routing import Productions
 from millrace.windmill.source_ids import NO_FINGERPRINT, SourceIds, null_id, unseal
+
+#: Processes of a stream have numbers below 2**20, so that the task fits above one in its 31 bits.
+_WAY_SHIFT = ROW_BITS + 20
 
 
 class Inbox:
@@ -56,9 +59,8 @@ class Inbox:
                 continue
             if (rows := _on(edge.number, table, edges)) is not None:
                 native = self._native(edge.stream) if self._level == 1 else None
-                parts.append(
-                    self._read(_ordered(rows, one_origin=native is not None), edge, native)
-                )
+                one_origin = native is not None and not self._runtime.live
+                parts.append(self._read(_ordered(rows, one_origin=one_origin), edge, native))
             if (rows := _on(wire.lifted(edge.number), table, edges)) is not None:
                 parts.append(self._read_partials(_ordered(rows, one_origin=False), edge))
         return Arrivals.concat(parts)
@@ -84,7 +86,7 @@ class Inbox:
             rows, values = self._read_native(rows, edge, native)
             timestamps = rows.column("ts").to_numpy()
             self._seen.note(edge, rows, timestamps)
-            origins = np.full(len(values), self._origin(edge.stream), dtype=np.int64)
+            origins = self._origins(rows, edge.stream)
             if edge.identified:
                 fingerprints = b"".join(rows.column(wire.FINGERPRINT).to_pylist())
                 ids = SourceIds.of(edge.stream, fingerprints, origins, stream.slacks)
@@ -123,6 +125,22 @@ class Inbox:
         kept = [n for n in range(len(read.values)) if n not in refused]
         accepted = rows.take(pa.array(kept, pa.int64())).combine_chunks()
         return accepted, [read.values[n] for n in kept]
+
+    def _origins(self, rows: pa.Table, stream: str) -> npt.NDArray[np.int64]:
+        """Return the first halves of the ids of a native source's rows."""
+        if self._runtime.live:
+            return rows.column("origin").to_numpy()  # type: ignore[no-any-return]
+        return np.full(rows.num_rows, self._origin(stream), dtype=np.int64)
+
+    def _letter_id(self, rows: pa.Table, n: int, stream: str) -> tuple[int, int]:
+        """Return the id of the dead letter of a refused row."""
+        sequence = rows.column("sequence")[n].as_py()
+        if not self._runtime.live:
+            return self._origin(stream), sequence
+        # What this task says of a process is a channel of its own: other ways from the process to
+        # the letter's reader have an order of their own.
+        way = (self._task.number + 1) << _WAY_SHIFT
+        return rows.column("origin")[n].as_py(), sequence + way
 
     def _origin(self, stream: str) -> int:
         number = next(s.number for s in self._runtime.sources if s.stream == stream)
@@ -192,8 +210,7 @@ class Inbox:
             max(EARLIEST_RECORD, min(at_us or 0, latest_us)),
             NO_FINGERPRINT if stream.injection and stream.injection.id else None,
         )
-        sequence = rows.column("sequence")[n].as_py()
-        origin = self._origin(edge.stream)
+        origin, sequence = self._letter_id(rows, n, edge.stream)
         self._outbox.add(made, origin, np.full(len(made), sequence, dtype=np.int64))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
@@ -60,6 +61,7 @@ class Injection:
         timestamps: Sequence[int | None],
         fingerprints: Sequence[bytes | None] | None = None,
         refused: Mapping[int, str] | None = None,
+        places: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None,
     ) -> list[int]:
         """Send records in order; return the positions of those that were accepted.
 
@@ -69,6 +71,8 @@ class Injection:
             fingerprints: Of their source ids, None where one is missing; None if the stream has no
                 ids.
             refused: Positions that were refused already, with the reason.
+            places: Both halves of the ids of the records, where the source says them; all rows that
+                a record becomes have its own. By default they are counted.
 
         Raises:
             RecordRejected: One was refused, and there is no dead-letter stream.
@@ -76,8 +80,9 @@ class Injection:
         report, stream, topology = self._report, self._stream, self._task.topology
         send, productions = self._task.runtime.router.send_injected, Productions()
         newest_us, accepted, known = MIN_TIMESTAMP, list[int](), refused or {}
+        counts = list[int]()
         for n, value in enumerate(values):
-            at_us = timestamps[n]
+            before, at_us = len(productions), timestamps[n]
             fingerprint = None if fingerprints is None else fingerprints[n]
             reason = known.get(n) or self._times.refusal(at_us)
             cause: Exception | None = None
@@ -102,11 +107,12 @@ class Injection:
                     max(EARLIEST_RECORD, min(at_us or 0, self._times.latest_us)),
                     None if fingerprints is None else NO_FINGERPRINT,
                 )
-        # A record may have become several rows, or none.
-        first = place(self._partition, self._sent)
-        self._sent += len(productions)
-        places = np.arange(first, first + len(productions), dtype=np.int64)
-        self._outbox.add(productions, self._origin, places)
+            counts.append(len(productions) - before)
+        if places is not None:
+            origins, sequences = (np.repeat(half, counts) for half in places)
+            self._outbox.add_all(productions, origins, sequences)
+        else:
+            self._count(productions)
         report.injected[stream] = report.injected.get(stream, 0) + len(accepted)
         if accepted:
             report.newest[stream] = max(report.newest.get(stream, MIN_TIMESTAMP), newest_us)
@@ -116,3 +122,10 @@ class Injection:
                 ahead = report.ahead.get(stream, Ahead())
                 report.ahead[stream] = ahead.merged(Ahead.of(taken, published_us))
         return accepted
+
+    def _count(self, productions: Productions) -> None:
+        # A record may have become several rows, or none.
+        first = place(self._partition, self._sent)
+        self._sent += len(productions)
+        places = np.arange(first, first + len(productions), dtype=np.int64)
+        self._outbox.add(productions, self._origin, places)

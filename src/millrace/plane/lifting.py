@@ -103,7 +103,7 @@ class LiftStage:
     def run(self, task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield partials, the rows that go on as they are, and this task's report."""
         started = time.perf_counter()
-        native = _Native(task, by_time=self.by_time)
+        native = NativeLifter(task, by_time=self.by_time)
         schema = None
         for batch in batches:
             schema = lifted_schema(batch.schema)
@@ -114,10 +114,15 @@ class LiftStage:
         yield _widened(wire.report_row(native.report, task.number % task.runtime.tasks), schema)
 
 
-class _Native:
-    """Lifts the rows of native sources, in one task."""
+class NativeLifter:
+    """Lifts the rows of native sources, in one task.
 
-    def __init__(self, task: Task, *, by_time: bool) -> None:
+    Args:
+        task: As of a :class:`Lifter`.
+        by_time: Likewise.
+    """
+
+    def __init__(self, task: Task, *, by_time: bool = False) -> None:
         self._task = task
         self._by_time = by_time
         self._topology = task.topology
@@ -127,6 +132,7 @@ class _Native:
         self._sources = {source.stream: source for source in task.runtime.sources}
 
     def lifted(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield partials and the rows that go on as they are, with a :func:`lifted_schema`."""
         edges = batch.column("edge").to_numpy()
         for edge in self._topology.edges:
             source = self._sources.get(edge.stream)
@@ -212,7 +218,8 @@ def _times(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 def lifted_schema(native: pa.Schema) -> pa.Schema:
     """Return the schema of rows of native sources with partials among them."""
-    return pa.schema([*native, wire.SCHEMA.field("value"), wire.SCHEMA.field("origin")])
+    more = [wire.SCHEMA.field(name) for name in ("value", "origin") if name not in native.names]
+    return pa.schema([*native, *more])
 
 
 def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

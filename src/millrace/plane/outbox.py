@@ -41,6 +41,15 @@ class Outbox:
 
     def add(self, productions: Productions, origin: int, sequences: npt.NDArray[np.int64]) -> None:
         """Take rows of one origin."""
+        self.add_all(productions, np.full(len(productions), origin, dtype=np.int64), sequences)
+
+    def add_all(
+        self,
+        productions: Productions,
+        origins: npt.NDArray[np.int64],
+        sequences: npt.NDArray[np.int64],
+    ) -> None:
+        """Take rows with their ids."""
         if not len(productions):
             return
         mine = self._all
@@ -49,7 +58,7 @@ class Outbox:
         mine.keys += productions.keys
         mine.values += productions.values
         mine.timestamps += productions.timestamps
-        self._origins.append(np.full(len(productions), origin, dtype=np.int64))
+        self._origins.append(origins)
         self._sequences.append(sequences)
 
     def batches(self) -> Iterator[pa.RecordBatch]:

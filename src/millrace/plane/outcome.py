@@ -77,8 +77,7 @@ class Messages:
 
     Attributes:
         reports: Of the tasks.
-        receipts: Edge to a sink that tasks write -> what those that had rows say of them, in
-            order of their numbers.
+        receipts: Edge to a sink that tasks write -> what those that had rows say of them.
     """
 
     reports: list[wire.TaskReport]
@@ -101,8 +100,7 @@ class Messages:
                 # second job of the epoch, there are two.
                 receipt = _decode_receipt(message)
                 receipts.setdefault(edge, {}).setdefault(receipt.task, receipt.of)
-        by_task = {edge: [of[task] for task in sorted(of)] for edge, of in receipts.items()}
-        return cls(reports, by_task)
+        return cls(reports, {edge: list(of.values()) for edge, of in receipts.items()})
 
 
 def reports_in(batches: Iterable[pa.RecordBatch]) -> list[wire.TaskReport]:

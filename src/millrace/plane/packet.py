@@ -41,7 +41,7 @@ def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
     filling = _Filling()
     for batch in batches:
-        for pid, rows in _by_task(batch):
+        for pid, rows in parts_by_task(batch):
             for part in _parts(rows):
                 filling.add(pid, part)
         if filling.closed:
@@ -105,7 +105,7 @@ class _Filling:
         self.closed.append((here[0], sink.getvalue()))
 
 
-def _by_task(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+def parts_by_task(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of each task, in their order."""
     pids = batch.column("pid").to_numpy()
     if not len(pids):

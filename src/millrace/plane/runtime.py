@@ -10,6 +10,7 @@ from typing import Protocol
 
 from millrace.compile.topology import Topology
 from millrace.plane.formats import SinkColumns
+from millrace.plane.live_sinks import LiveWriter
 from millrace.plane.task_sinks import TaskWriter
 from millrace.plane.values import ValueReader
 from millrace.store import Written
@@ -78,6 +79,8 @@ class Runtime:
         sources: Of the injected streams whose rows come as columns.
         lift: Whether senders combine values for groupings.
         writers: Edge to a sink -> what tasks write its rows with; of the others, rows leave.
+        live_writers: The same for sinks that live tasks write in every turn.
+        live: Whether tasks do not end. Then who reads a source sees it, and nobody else.
     """
 
     def __init__(
@@ -90,8 +93,12 @@ class Runtime:
         sources: Sequence[SourceColumns] = (),
         lift: bool = True,
         writers: Mapping[int, TaskWriter] = MappingProxyType({}),
+        live_writers: Mapping[int, LiveWriter] = MappingProxyType({}),
+        live: bool = False,
     ) -> None:
         self.writers = writers
+        self.live_writers = live_writers
+        self.live = live
         self.topology = topology
         self.tasks = tasks
         self.sources = tuple(sources)

@@ -26,11 +26,12 @@ class Seen:
         self._published = task.manifest.injectors
         self._latest_us = task.latest_us
         self._report = report
+        self._live = task.runtime.live
         self._naming = {s.stream for s in task.runtime.sources if s.names_processes}
 
     def note(self, edge: Edge, rows: pa.Table, timestamps: npt.NDArray[np.int64]) -> None:
         """Note records on an edge; those of a stream with several edges count on its first."""
-        if not len(timestamps):
+        if self._live or not len(timestamps):
             return
         report, stream, newest_us = self._report, edge.stream, int(timestamps.max())
         report.newest[stream] = max(report.newest.get(stream, MIN_TIMESTAMP), newest_us)

@@ -24,8 +24,9 @@ from millrace.store.disk import AnyPath, Disk, exists, is_directory, same_file
 TEMPORARY_SUFFIX = ".tmp"
 
 # A new driver empties the scratch directory, perhaps under a live task of an older run. The task
-# then writes its file again; a third loss in a row is not a race any more.
-_ATTEMPTS = 3
+# then writes its file again. Drivers that supersede one another do it many times; so many losses in
+# a row are not a race any more.
+_ATTEMPTS = 32
 
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 

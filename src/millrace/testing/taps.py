@@ -27,8 +27,7 @@ def tapped(
         if start == end or edges[start] < 0:
             continue
         edge = topology.edge(int(edges[start]))
-        # What a task writes to a sink is not tapped: the stream has a tap beside it.
-        if edge.sink is None or hasattr(topology.sinks[edge.sink], "for_tasks"):
+        if edge.sink is None:
             continue
         coder, rows = topology.streams[edge.stream].coder, batch.slice(start, end - start)
         columns = (rows.column("key").to_pylist(), rows.column("ts").to_pylist())

@@ -162,6 +162,10 @@ class Shown:
                 )
             for name, pending in message.pending.items():
                 together[name] = together.get(name, Pending()).merged(pending)
+        self.take(together, topology)
+
+    def take(self, together: Mapping[str, Pending], topology: Topology) -> None:
+        """Take the pending work of all tasks of a level."""
         for name, pending in together.items():
             spec = topology.computation(name)
             self.inputs(spec)

@@ -37,6 +37,7 @@ from millrace.windmill.manifest import (
     partition_of,
 )
 from millrace.windmill.observed import Observed
+from millrace.windmill.place import Place
 from millrace.windmill.positions import Positions
 from millrace.windmill.replay import Result
 
@@ -73,6 +74,7 @@ class Epochs:
         counters: Computation -> counts since the beginning.
         observed: Injected streams since the beginning.
         history: The epochs that this process completed.
+        places: Injected stream -> process -> how far live tasks have read it.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Epochs:
         self.observed = Observed()
         self.history = History()
         self._moved: dict[str, tuple[int, int]] = {}
+        self.places: dict[str, dict[str, Place]] = {}
         self._scripted = {
             spec.name: policy
             for spec in topology.injected()
@@ -164,6 +167,7 @@ class Epochs:
         draining: bool = False,
         percentiles: Mapping[int, Mapping[str, int]] | None = None,
         splitting: Mapping[str, str] | None = None,
+        live: bool = False,
     ) -> Manifest | None:
         """Write and return the manifest of an epoch; None if the epoch is completed already.
 
@@ -178,6 +182,7 @@ class Epochs:
             percentiles: Percentile -> injected stream -> what it publishes for that share; by
                 default, and at least, its low watermark.
             splitting: Settings by which this epoch's input is cut into partitions.
+            live: Whether live tasks run it.
 
         Raises:
             CheckpointMismatch: The epoch is not the next one.
@@ -226,12 +231,18 @@ class Epochs:
             changed=self._changed,
             splitting=dict(splitting or {}),
             edges=[edge.number for edge in self.topology.edges],
+            live=live,
         )
         self._append(self.open)
         return self.open
 
     def complete(
-        self, manifest: Manifest, results: Iterable[Result], observed: Observed
+        self,
+        manifest: Manifest,
+        results: Iterable[Result],
+        observed: Observed,
+        *,
+        places: Mapping[str, Mapping[str, Place]] | None = None,
     ) -> Completion:
         """Record that an epoch is over and return what is known after it.
 
@@ -240,6 +251,7 @@ class Epochs:
             results: One for each interval of each computation; an interval may be missing, and is
                 then as it was.
             observed: What the epoch saw of the injected streams.
+            places: How far live tasks have read; None where they did not.
 
         Raises:
             ZombieWriter: A newer run has claimed the checkpoint. Its outcome of the epoch is the
@@ -270,6 +282,8 @@ class Epochs:
             for name, us in after.outputs.items()
             if us != shown[name]
         }
+        for stream, places_of in (places or {}).items():
+            self.places.setdefault(stream, {}).update(places_of)
         whole = not self._whole_entry or self._claim_entry > self._whole_entry
         said = self.positions.every(changed) if whole else changed
         completion = Completion(
@@ -290,6 +304,7 @@ class Epochs:
             processes=self.observed.processes,
             ahead=self.observed.ahead,
             moved=self._moved,
+            places=self.places,
         )
         self._append(completion)
         self.history.add(Moment.of(completion))
@@ -383,6 +398,7 @@ class Epochs:
             completion.ahead,
         )
         self._moved = dict(completion.moved)
+        self.places = {stream: dict(of) for stream, of in completion.places.items()}
 
 
 def _log_first_late(computation: str, late: FirstLate) -> None:

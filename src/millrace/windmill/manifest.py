@@ -25,6 +25,7 @@ from millrace.watermark.process import Process
 from millrace.watermark.report import Report
 from millrace.watermark.shown import LowWatermarks, Shown
 from millrace.windmill.counters import Counters
+from millrace.windmill.place import Place
 
 
 class IntervalEntry(msgspec.Struct, frozen=True):
@@ -146,6 +147,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
             injected records. Whoever runs the epoch knows what they mean.
         edges: Numbers of the subscriptions; a sink that came later gets nothing of the epoch. None:
             all that there are.
+        live: Whether live tasks run it: commits are in journals, and a mark ends it.
     """
 
     epoch: int
@@ -161,6 +163,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
     changed: Changes | None = None
     splitting: dict[str, str] = {}
     edges: list[int] | None = None
+    live: bool = False
 
     def delivery_low_watermark_us(self, spec: ComputationSpec) -> int:
         """Return a computation's low watermark while the epoch's records are on their way to it.
@@ -218,6 +221,8 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
         ahead: Injected stream -> how far its records came ahead of its low watermark.
         moved: Computation, or ``injector:<stream>``, -> the epoch in which the low watermark that
             it shows last moved, and the clock of that epoch.
+        places: Injected stream -> process of its injector -> how far it was read, where live tasks
+            read it; empty where Spark keeps the offsets.
     """
 
     epoch: int
@@ -237,6 +242,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     processes: dict[str, dict[str, Process]] = {}
     ahead: dict[str, Ahead] = {}
     moved: dict[str, tuple[int, int]] = {}
+    places: dict[str, dict[str, Place]] = {}
 
 
 Entry = Claim | Manifest | Completion

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_INJECTED = 1 << 14
+#: Numbers from here on, in the upper part of an origin, are of injected streams.
+FIRST_INJECTED = 1 << 14
 #: How many bits of the second half count rows, as in Spark's ``monotonically_increasing_id``.
 ROW_BITS = 33
 LAST_ROW = (1 << ROW_BITS) - 1
@@ -32,7 +33,7 @@ def record_id(origin: int, sequence: int) -> bytes:
 
 def injected_origin(stream: int, epoch: int) -> int:
     """Return the first half of the ids of the records that a stream gets in an epoch."""
-    return ((_INJECTED + stream) << 48) | epoch
+    return ((FIRST_INJECTED + stream) << 48) | epoch
 
 
 def injector_of(origins: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -41,7 +42,7 @@ def injector_of(origins: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     >>> injector_of(np.array([injected_origin(3, 7), (5 << 48) | 7])).tolist()
     [3, -16379]
     """
-    return (origins >> 48) - _INJECTED
+    return (origins >> 48) - FIRST_INJECTED
 
 
 def production_ids(

@@ -39,6 +39,12 @@ def footing(report: Report, counters: Counters, *, weak: bool) -> bytes:
     return _encode(_Footing(report, counters, weak))
 
 
+def footing_of(commit: Commit) -> tuple[Report, Counters]:
+    """Return what a commit carries besides state and productions."""
+    found = _decode(commit.report)
+    return found.report, found.counters
+
+
 @dataclass(slots=True)
 class Result:
     """One interval after a bundle, or after an epoch without one.

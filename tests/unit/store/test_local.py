@@ -244,6 +244,26 @@ def test_a_new_driver_may_empty_tmp_under_a_task(
     assert listing(root / "tmp") == []
 
 
+def test_many_new_drivers_may_empty_tmp_one_after_another(
+    root: Path, commit: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six drivers that supersede each other took what one of them was writing three times."""
+    state = LocalHardState.create_or_open(root, pipeline="p")
+    link = os.link
+    calls: list[Path] = []
+
+    def emptied(source: Path, target: Path) -> None:
+        calls.append(target)
+        if len(calls) <= 7:
+            LocalHardState.create_or_open(root, pipeline="p")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", emptied)
+    assert state.commits.append([commit(1)]) == [True]
+    assert len(calls) == 8
+    assert listing(root / "tmp") == []
+
+
 def test_a_link_whose_reply_was_lost_is_ours(
     root: Path, commit: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,7 +78,7 @@ class Run:
 
 
 def lookups(worker):
-    return worker._deduplicators["Tell"].lookups
+    return worker.execution.deduplicators["Tell"].lookups
 
 
 IDS = list(range(100))
@@ -107,10 +107,10 @@ def test_the_store_is_asked_for_what_may_have_come_and_for_little_else():
 def test_an_attempt_that_did_not_commit_leaves_nothing_but_a_look_up():
     run = Run()
     dead, alive = run.worker(), run.worker()
-    dead.state = Unwritable(run.state)
+    dead.execution.state = Unwritable(run.state)
     with pytest.raises(OSError, match="full"):
         run.attempt(dead, IDS)
-    dead.state = run.state
+    dead.execution.state = run.state
     assert run.epoch(dead, IDS) == IDS
     assert run.epoch(alive, IDS) == []
 
@@ -134,7 +134,7 @@ def test_an_attempt_made_again_answers_the_same_though_ids_expire_in_it(producti
     assert run.attempt(worker, IDS[:10], second=10 * SLACK) == [], "their rows are there still"
     assert run.epoch(worker, IDS[:10], second=10 * SLACK) == []
     assert run.epoch(worker, IDS[:10], second=10 * SLACK) == IDS[:10], "and now they are not"
-    assert worker._deduplicators["Tell"].filter_bytes() <= 2048
+    assert worker.execution.deduplicators["Tell"].filter_bytes() <= 2048
 
 
 def test_ids_are_collected_in_an_epoch_without_records():
@@ -151,19 +151,19 @@ def test_ids_are_collected_in_an_epoch_without_records():
 def test_without_memory_for_filters_all_is_asked_of_the_store_and_comes_out_the_same():
     run = Run()
     worker = run.worker()
-    worker._deduplicators["Tell"] = Deduplicator(run.spec, filter_bytes_max=0)
+    worker.execution.deduplicators["Tell"] = Deduplicator(run.spec, filter_bytes_max=0)
     many = list(range(20_000))
     assert run.epoch(worker, many[:15_000]) == many[:15_000]
     assert run.epoch(worker, many) == many[15_000:]
     assert lookups(worker) > 18_000
-    assert worker._deduplicators["Tell"].filter_bytes() <= 2 * 512
+    assert worker.execution.deduplicators["Tell"].filter_bytes() <= 2 * 512
 
 
 def test_memory_is_shared_by_the_intervals():
     run = Run()
     found = Deduplicator(run.spec, 1 << 20)
     worker = run.worker()
-    worker._deduplicators["Tell"] = found
+    worker.execution.deduplicators["Tell"] = found
     for start in range(0, 200_000, 50_000):
         run.epoch(worker, range(start, start + 50_000))
     assert found.filter_bytes() <= 1 << 20

@@ -82,7 +82,7 @@ class Attempts:
         return run_epoch(worker, spec, self.manifest, positions, owned, arrivals, {100: 0})
 
     def caches(self, worker):
-        return [worker._caches.open("Count", interval) for interval in (0, 1)]
+        return [worker.execution.caches.open("Count", interval) for interval in (0, 1)]
 
     def commits(self):
         return [

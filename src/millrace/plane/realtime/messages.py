@@ -10,11 +10,10 @@ They are small and few: a pair for each mark and task.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from millrace.plane.wire import TaskReport
+from millrace.windmill.place import Place
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
@@ -31,24 +30,6 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     task: int
     host: str = ""
     pid: int = 0
-
-
-class Place(msgspec.Struct, array_like=True, frozen=True):
-    """How far a process of an injector was read.
-
-    Attributes:
-        number: Of the process among those of its stream, from 0; it is never given again.
-        offset: Where to go on reading; None at the beginning. Anything that JSON can say.
-        base: The number of the record at the offset: how many came before, or what the source says.
-        done: The number of the next record; what lies between was read from the offset already.
-        promised_us: What the process has promised; None if nothing.
-    """
-
-    number: int
-    offset: Any = None
-    base: int = 0
-    done: int = 0
-    promised_us: int | None = None
 
 
 class Start(msgspec.Struct, array_like=True, tag="start"):

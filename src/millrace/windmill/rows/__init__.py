@@ -15,6 +15,7 @@ stand in the row come first, and rows sort as those do::
     J commit-number expiry     LotRow       the ids that one commit added, that expire together
     X expiry commit-number     ExpiryRow    the same lot, the one that expires first in front
     C time commit-number n     ChunkRow     a chunk of all keys, wanted at that time
+    Q sender                   ChannelRow   the last record of a sender that was consumed
 
 A key is its hash and itself, length-prefixed (``parts.py``). Nobody else cuts rows into bytes. Who
 writes or reads a row for every record uses the functions beside the tuples, and makes none.
@@ -27,6 +28,7 @@ from typing import Final
 
 from millrace.model.errors import DamagedStore
 from millrace.store import View
+from millrace.windmill.rows.channels import CHANNELS, ChannelRow
 from millrace.windmill.rows.chunks import CHUNKS, ChunkRow, chunk, chunk_instant, chunks
 from millrace.windmill.rows.ids import (
     ENTRY_BYTES,
@@ -108,7 +110,7 @@ from millrace.windmill.rows.timers import (
 #: A row of any family.
 Row = (
     ValuesRow | EntryRow | BlockRow | TimerRow | TagRow | HoldRow | KeyHoldRow | IdRow | LotRow
-    | ExpiryRow | ChunkRow
+    | ExpiryRow | ChunkRow | ChannelRow
 )  # fmt: skip
 
 #: Letter -> what the rows of its family say.
@@ -124,6 +126,7 @@ FAMILIES: Final[dict[bytes, type[Row]]] = {
     IDS_BY_COMMIT: LotRow,
     IDS_BY_EXPIRY: ExpiryRow,
     CHUNKS: ChunkRow,
+    CHANNELS: ChannelRow,
 }
 
 
@@ -158,6 +161,7 @@ def scan(view: View, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
 __all__ = [
     "BAG",
     "BYTE",
+    "CHANNELS",
     "CHUNKS",
     "ENTRY_BYTES",
     "FAMILIES",
@@ -174,6 +178,7 @@ __all__ = [
     "VALUES",
     "WHOLE",
     "BlockRow",
+    "ChannelRow",
     "ChunkRow",
     "Due",
     "EntryRow",

@@ -1,0 +1,387 @@
+"""The injector task: reads some processes of injectors on and on, and sends what it reads.
+
+Offsets are Millrace's own: a mark says how far each process was read when it was made, and after a
+failure everything is read again from the last complete mark. Receivers drop what they have.
+
+Source: MillWheel 5.2; docs/design/2026-11-22-the-real-time-plane.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.compile.topology import injector_name
+from millrace.injectors.advance import along
+from millrace.injectors.follower import Follower, Taken
+from millrace.injectors.injector import Injector
+from millrace.injectors.publisher import Publisher
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.plane import wire
+from millrace.plane.realtime import note as notes
+from millrace.plane.realtime.messages import FromTask, Mark, Passed, Start, Told, ToTask
+from millrace.plane.realtime.packet import NO_MARK, Pipes
+from millrace.plane.realtime.report import MarkReport
+from millrace.plane.realtime.rows import LiveRows, number_at
+from millrace.plane.realtime.task import Sent
+from millrace.plane.runtime import Runtime
+from millrace.plane.task import Task
+from millrace.store import Journal
+from millrace.watermark.process import Process
+from millrace.watermark.shown import LowWatermarks, Message
+from millrace.windmill.channels import Number, Sender
+from millrace.windmill.manifest import Manifest, decode_manifest
+from millrace.windmill.observed import Observed
+from millrace.windmill.place import Place
+from millrace.windmill.record_ids import FIRST_INJECTED
+
+#: Low watermarks alone are told to all tasks of the first level at most so often.
+_TELL_US = 5_000
+#: The coordinator is told how things are so often.
+_STATUS_US = 500_000
+
+
+@dataclass
+class _Reading:
+    """How far one process was read, and up to where it was maybe read before."""
+
+    place: Place
+    again_to: int
+
+
+class InjectorTask:
+    """One task of level 0; see :class:`~millrace.plane.realtime.task.LiveTask`.
+
+    Args:
+        runtime: Of the process.
+        number: Of the task.
+        most: Rows to take at once, at the most.
+    """
+
+    level = 0
+
+    def __init__(self, runtime: Runtime, number: int, *, most: int = 100_000) -> None:
+        self.number = number
+        self.said: list[FromTask] = []
+        self.wake_us = MAX_TIMESTAMP
+        self._runtime = runtime
+        self._topology = runtime.topology
+        self._sources = {source.stream: source for source in runtime.sources}
+        self._most = most
+        self._followers: dict[str, Follower] = {}
+        self._journal: Journal | None = None
+
+    # -- the session -------------------------------------------------------------------------------
+
+    def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
+        """Open what is to be read, where the last complete mark stood."""
+        runtime = self._runtime
+        self._session = start.session
+        self._manifest = manifest = decode_manifest(start.manifest)
+        self._epoch = manifest.epoch
+        self._wall_us = max(wall_us, manifest.wall_time_us)
+        self._pipes = Pipes(start.session, self.number, runtime.tasks)
+        self._journals = runtime.worker.state.journals
+        self._part = 1
+        self._decided = _decided(start.note, self._epoch)
+        again = {(stream, part): count for stream, part, count in start.consumed}
+        self._reading: dict[str, dict[str, _Reading]] = {}
+        for stream, places in start.input.items():
+            spec = self._topology.streams[stream]
+            assert spec.injection is not None, "only injected streams are read"
+            injector = spec.injection.source
+            assert isinstance(injector, Injector), "nothing else is read on this plane"
+            offsets = {
+                name: self._offset(stream, name, place)
+                for name, place in places.items()
+                if place.number >= 0
+            }
+            self._reading[stream] = {
+                name: _Reading(place, again.get((spec.number, place.number), -1))
+                for name, place in places.items()
+            }
+            if offsets:
+                self._followers[stream] = injector.follow(offsets, most=self._most)
+        self._publisher = Publisher.of(self._topology).only(
+            {stream: tuple(places) for stream, places in start.input.items()}
+        )
+        self._known: dict[str, dict[str, Process]] = {stream: {} for stream in start.input}
+        self._fresh: dict[str, dict[str, Process]] = {}
+        before = manifest.before.outputs
+        self._published = {
+            spec.name: before[injector_name(spec.name)] for spec in self._topology.injected()
+        }
+        self._observed = Observed()
+        self._report = MarkReport(0, self.number)
+        self._rows = LiveRows(runtime)
+        self._mark: Mark | None = None
+        self._ended = False
+        self._message: Message | None = None
+        self._told_us = self._status_us = MIN_TIMESTAMP
+        self._records = 0
+        self._busy_s = 0.0
+        return iter(())
+
+    def _offset(self, stream: str, process: str, place: Place) -> Any:
+        """Return where to go on, with what was decided after the mark."""
+        decided = self._decided[self._epoch].get(stream, {})
+        return along(place.offset, decided.get(process, []))
+
+    def tell(self, message: ToTask) -> None:
+        """Take a message of the coordinator."""
+        if isinstance(message, Mark):
+            self._mark = message
+
+    def receive(self, packets: Iterable[bytes]) -> None:
+        """Take nothing: an injector task is fed from outside."""
+
+    def close(self) -> None:
+        """Give files and connections back."""
+        followers, self._followers = self._followers, {}
+        for follower in followers.values():
+            follower.close()
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    # -- a turn ------------------------------------------------------------------------------------
+
+    def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
+        """Read what there is; yield it, keyed, encoded and combined."""
+        self._wall_us = max(self._wall_us, wall_us)
+        taken = [] if self._ended or self._mark is not None else self._take(wait_s)
+        began = time.perf_counter()
+        if any(one.decided is not None for _, one in taken):
+            self._write_down(taken)
+        plain: list[pa.RecordBatch] = []
+        lifted: list[pa.RecordBatch] = []
+        through: dict[Sender, Number] = {}
+        task = Task(self._runtime, self._turns_manifest(), self.number)
+        for stream, one in taken:
+            for batch, again in self._read(task, stream, one, through):
+                if again:
+                    plain.append(batch)
+                else:
+                    lifted += self._rows.lifted(task, batch)
+        self._publish(draining=self._mark is not None and self._mark.draining)
+        mark = self._mark
+        rows = [*plain, *lifted]
+        combined = {
+            int(number)
+            for batch in lifted
+            for number in np.unique(batch.column("edge").to_numpy()).tolist()
+            if number >= 0 and number != wire.plain(number)
+        }
+        yield from self._pipes.send(
+            rows,
+            through={wire.plain(edge): through for edge in combined},
+            message=self._next_message(told=mark is not None),
+            mark=NO_MARK if mark is None else mark.number,
+            draining=mark is not None and mark.draining,
+            last=mark is not None and mark.last,
+        )
+        spent = time.perf_counter() - began
+        self._report.spend(spent)
+        self._busy_s += spent
+        if mark is not None:
+            self._pass_mark(mark)
+        self._say_status()
+
+    def _take(self, wait_s: float) -> list[tuple[str, Taken]]:
+        """Take of each stream in turn; wait at the last if none had anything."""
+        found: list[tuple[str, Taken]] = []
+        streams = list(self._followers)
+        for stream in streams:
+            found += [(stream, one) for one in self._followers[stream].take(0)]
+        if found or not streams:
+            return found
+        share_s = wait_s / len(streams)
+        for stream in streams:
+            found += [(stream, one) for one in self._followers[stream].take(share_s)]
+            if found:
+                break
+        return found
+
+    def _write_down(self, taken: Iterable[tuple[str, Taken]]) -> None:
+        """Make durable what was decided, before it is read."""
+        decided = self._decided.setdefault(self._epoch, {})
+        for stream, one in taken:
+            if one.decided is not None:
+                decided.setdefault(stream, {}).setdefault(one.process, []).append(one.decided)
+        if self._journal is None:
+            self._journal = self._journals.create(self._session, 0, self.number, self._part)
+        self._journal.append([], notes.encode(notes.Decided(self._decided)))
+
+    def _read(
+        self, task: Task, stream: str, one: Taken, through: dict[Sender, Number]
+    ) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """Yield rows on edges, and whether they were maybe sent before; move the process on."""
+        reading, source = self._reading[stream][one.process], self._sources[stream]
+        place, rows = reading.place, one.rows
+        promised_us = place.promised_us if one.low_watermark is None else one.low_watermark
+        numbers = _numbers(one, place.count)
+        if len(numbers):
+            spec = self._topology.streams[stream]
+            last = int(numbers[-1])
+            through[FIRST_INJECTED + spec.number, place.number] = number_at(last)
+            again = int(np.searchsorted(numbers, reading.again_to, side="right"))
+            for first, end in ((0, again), (again, len(numbers))):
+                if first == end:
+                    continue
+                part, which = rows.slice(first, end - first), numbers[first:end]
+                for batch in self._rows.on_edges(
+                    task, source, part, which, place.number, self._observed
+                ):
+                    yield batch, first < again
+            self._records += len(numbers)
+            place = Place(place.number, one.offset, last + 1, promised_us)
+        else:
+            place = Place(place.number, one.offset, place.count, promised_us)
+        reading.place = place
+        self._hear(stream, one, promised_us)
+
+    def _hear(self, stream: str, one: Taken, promised_us: int | None) -> None:
+        """Take what was heard of a process."""
+        if one.low_watermark is None and not one.rows.num_rows:
+            return
+        newest_us = self._rows.newest_us
+        heard = Process(newest_us, MIN_TIMESTAMP if promised_us is None else promised_us)
+        self._observed.add(Observed(processes={stream: {one.process: heard}}))
+        known = self._fresh.setdefault(stream, {})
+        known[one.process] = known.get(one.process, Process()).merged(heard)
+
+    # -- low watermarks ----------------------------------------------------------------------------
+
+    def _publish(self, *, draining: bool) -> None:
+        """Bring what each stream publishes, as far as this task reads it, up to now."""
+        if draining:
+            self._published = dict.fromkeys(self._published, MAX_TIMESTAMP)
+            return
+        seen, self._fresh = self._fresh, {}
+        heard = self._publisher.heard(seen, self._known, self._wall_us)
+        for stream, processes in heard.items():
+            known = self._known.setdefault(stream, {})
+            for name, process in processes.items():
+                known[name] = known.get(name, Process()).merged(process)
+        said = self._publisher.published(
+            self._known, wall_time_us=self._wall_us, before=self._published
+        )
+        self._published |= said
+
+    def _next_message(self, *, told: bool) -> Message | None:
+        """Return what the first level is to be told now; None if nothing, or not yet."""
+        outputs = {injector_name(stream): us for stream, us in self._said().items()}
+        percentiles = dict.fromkeys(self._topology.percentiles, outputs)
+        message = Message(outputs, percentiles, {})
+        untold = message != self._message
+        if not told and (not untold or self._wall_us < self._told_us + _TELL_US):
+            self.wake_us = self._told_us + _TELL_US if untold else MAX_TIMESTAMP
+            return None
+        self._told_us, self._message, self.wake_us = self._wall_us, message, MAX_TIMESTAMP
+        return message
+
+    def _said(self) -> dict[str, int]:
+        """Return what this task says of each stream: of one that it does not read, the end."""
+        return {
+            stream: us if stream in self._reading else MAX_TIMESTAMP
+            for stream, us in self._published.items()
+        }
+
+    # -- marks -------------------------------------------------------------------------------------
+
+    def _pass_mark(self, mark: Mark) -> None:
+        journal = ""
+        if self._journal is not None:
+            journal = str(self._journal.name)
+            self._journal.close()
+            self._journal, self._part = None, self._part + 1
+        observed, self._observed = self._observed, Observed()
+        report = self._report.take(
+            newest=observed.newest,
+            injected=observed.injected,
+            processes=observed.processes,
+            ahead=observed.ahead,
+        )
+        report.refused = {
+            stream: report.refused.get(stream, 0) + observed.refused.get(stream, 0)
+            for stream in {*report.refused, *observed.refused}
+        }
+        said = self._said()
+        self.said.append(
+            Passed(
+                mark.number,
+                0,
+                self.number,
+                report,
+                {100: said} | dict.fromkeys(self._topology.percentiles, said),
+                {
+                    stream: {name: one.place for name, one in of.items()}
+                    for stream, of in self._reading.items()
+                },
+                journal=journal,
+            )
+        )
+        # What was decided before the mark is needed until the mark is complete.
+        self._decided = {e: of for e, of in self._decided.items() if e >= mark.number}
+        self._epoch = mark.number + 1
+        self._mark, self._ended = None, self._ended or mark.last
+
+    def _say_status(self) -> None:
+        if self._wall_us < self._status_us + _STATUS_US:
+            return
+        self._status_us = self._wall_us
+        self.said.append(
+            Told(0, self.number, self._records, dict(self._published), 0, self._busy_s)
+        )
+
+    def _turns_manifest(self) -> Manifest:
+        """Return a manifest that says what holds in this turn; see the level task's."""
+        begun = self._manifest
+        shown_us = max(self._said_before(), default=MIN_TIMESTAMP)
+        before = begun.before
+        return Manifest(
+            epoch=self._epoch,
+            generation=begun.generation,
+            wall_time_us=self._wall_us,
+            injectors=dict.fromkeys(self._published, shown_us),
+            draining=False,
+            before=LowWatermarks(
+                dict.fromkeys(before.inputs, MIN_TIMESTAMP),
+                dict.fromkeys(before.outputs, shown_us),
+            ),
+            intervals=begun.intervals,
+            entry=begun.entry,
+            edges=begun.edges,
+        )
+
+    def _said_before(self) -> Iterator[int]:
+        for stream, us in self._published.items():
+            if stream in self._reading:
+                yield us
+
+
+def _decided(note: bytes, epoch: int) -> dict[int, dict[str, dict[str, list[Any]]]]:
+    """Return what was decided since the last complete mark, as of the epoch that is open now."""
+    together: dict[str, dict[str, list[Any]]] = {}
+    steps = notes.decode_decided(note).steps if note else {}
+    for number in sorted(steps):
+        if number < epoch:
+            continue
+        for stream, processes in steps[number].items():
+            for process, decided in processes.items():
+                together.setdefault(stream, {}).setdefault(process, []).extend(decided)
+    return {epoch: together}
+
+
+def _numbers(one: Taken, count: int) -> npt.NDArray[np.int64]:
+    """Return the numbers of the rows that were taken."""
+    if one.numbers is not None:
+        return one.numbers
+    first = count if one.first is None else one.first
+    return np.arange(first, first + one.rows.num_rows, dtype=np.int64)

@@ -1,0 +1,123 @@
+"""The plane in one process: every task and the coordinator, turn by turn, by whoever asks.
+
+It is the other host of the tasks besides Spark: for tests, for scripts, and as an oracle. It has no
+clock and no threads; which task has a turn, and how much of what was sent to it arrives by then, is
+the caller's choice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from millrace.plane.realtime.coordinator import Coordinator, Orders, Where
+from millrace.plane.realtime.injecting import InjectorTask
+from millrace.plane.realtime.level import LevelTask
+from millrace.plane.realtime.messages import Halt, Hello, Start
+from millrace.plane.realtime.task import LiveTask, Sent
+from millrace.plane.runtime import Runtime
+
+
+class LocalPlane:
+    """Hosts the tasks of one run.
+
+    Args:
+        runtime: Makes what a process keeps; called for each task of each session.
+        coordinator: Of the run.
+        depth: Number of levels.
+        tasks: Tasks a level.
+    """
+
+    def __init__(
+        self, runtime: Callable[[Where], Runtime], coordinator: Coordinator, depth: int, tasks: int
+    ) -> None:
+        self._runtime = runtime
+        self._coordinator = coordinator
+        self._where = [(level, n) for level in range(depth + 1) for n in range(tasks)]
+        self._depth = depth
+        self._tasks: dict[Where, LiveTask] = {}
+        self._arrived: dict[Where, deque[bytes]] = {}
+
+    @property
+    def running(self) -> bool:
+        """Whether a session runs."""
+        return self._coordinator.session is not None
+
+    def boot(self, wall_us: int) -> None:
+        """Begin a session, with tasks that know nothing."""
+        self.crash()
+        for where in self._where:
+            level, n = where
+            runtime = self._runtime(where)
+            self._tasks[where] = (
+                InjectorTask(runtime, n) if level == 0 else LevelTask(runtime, level, n)
+            )
+            self._arrived[where] = deque()
+        for level, n in self._where:
+            self._carry(self._coordinator.heard(Hello(level, n), wall_us), wall_us)
+
+    def crash(self) -> None:
+        """Take all tasks away, and all that was on its way."""
+        tasks, self._tasks, self._arrived = self._tasks, {}, {}
+        for task in tasks.values():
+            task.close()
+        if self.running:
+            self._coordinator.lost(*self._where[0], ConnectionError("crash"))
+
+    def turn(self, where: Where, wall_us: int, most: int | None = None) -> bool:
+        """Let a task have a turn; return whether anything arrived, left or was said.
+
+        Args:
+            where: The task.
+            wall_us: What time it is.
+            most: How many packets arrive by then; by default all.
+        """
+        task, queue = self._tasks[where], self._arrived[where]
+        count = len(queue) if most is None else min(most, len(queue))
+        task.receive([queue.popleft() for _ in range(count)])
+        sent = self._send(where, task.turn(wall_us, 0.0))
+        said, task.said = task.said, []
+        for message in said:
+            self._carry(self._coordinator.heard(message, wall_us), wall_us)
+        return bool(count or sent or said)
+
+    def tick(self, wall_us: int) -> None:
+        """Let the coordinator look at the clock."""
+        self._carry(self._coordinator.tick(wall_us), wall_us)
+
+    def settle(self, wall_us: int) -> None:
+        """Let all tasks have turns until nothing moves."""
+        moved = True
+        while moved and self.running:
+            moved = False
+            for where in self._where:
+                if self.running:
+                    moved |= self.turn(where, wall_us)
+
+    def mark(self, wall_us: int) -> None:
+        """Have a mark made, and let it pass everywhere."""
+        self._coordinator.mark_soon()
+        self.tick(wall_us)
+        self.settle(wall_us)
+
+    def end(self, wall_us: int, *, draining: bool = False) -> None:
+        """Have the last mark made, and let it pass everywhere."""
+        self._coordinator.end(draining=draining)
+        self.tick(wall_us)
+        self.settle(wall_us)
+
+    def _send(self, where: Where, sent: Iterator[Sent]) -> int:
+        count = 0
+        for pid, packet in sent:
+            self._arrived[where[0] + 1, pid].append(packet)
+            count += 1
+        return count
+
+    def _carry(self, orders: Orders, wall_us: int) -> None:
+        for where, message in orders:
+            if isinstance(message, Halt) or where not in self._tasks:
+                continue
+            if isinstance(message, Start):
+                self._send(where, self._tasks[where].start(message, wall_us))
+            else:
+                self._tasks[where].tell(message)

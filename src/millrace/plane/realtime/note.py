@@ -1,0 +1,52 @@
+"""The note of a group in a task's journal: what the task knew when it committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+
+class Note(msgspec.Struct, array_like=True):
+    """What a task takes up again after a failure, besides its intervals.
+
+    Attributes:
+        wall_time_us: Its clock.
+        inputs: Computation of its level -> low watermark of its input: never worked below again.
+        consumed: (injected stream, process) by number -> last record of it that was consumed.
+    """
+
+    wall_time_us: int
+    inputs: dict[str, int]
+    consumed: list[tuple[int, int, int]]
+
+
+class Decided(msgspec.Struct, array_like=True):
+    """The note of an injector task: what it decided to read, before it read it.
+
+    Attributes:
+        steps: Epoch -> injected stream -> process -> what was decided after the mark before. Of the
+            open epoch and, until the mark between them is complete, the one that follows.
+    """
+
+    steps: dict[int, dict[str, dict[str, list[Any]]]]
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Note).decode
+decode_decided = msgspec.msgpack.Decoder(Decided).decode
+
+
+def together(notes: Iterable[Note]) -> list[tuple[int, int, int]]:
+    """Return how far any task has consumed the input.
+
+    >>> together([Note(0, {}, [(1, 0, 7)]), Note(0, {}, [(1, 0, 5), (1, 1, 2)])])
+    [(1, 0, 7), (1, 1, 2)]
+    """
+    found: dict[tuple[int, int], int] = {}
+    for note in notes:
+        for stream, process, number in note.consumed:
+            at = stream, process
+            found[at] = max(found.get(at, number), number)
+    return [(*at, number) for at, number in sorted(found.items())]

@@ -1,0 +1,97 @@
+"""The outlet of a live task of the last level: rows for sinks, written turn by turn or by mark.
+
+A sink that tasks write by epoch is written by mark: what a task is given between two marks is one
+epoch's. A live sink gets its rows in every turn.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.model.errors import SinkError
+from millrace.plane import wire
+from millrace.plane.live_sinks import LiveWriting
+from millrace.plane.outlet import sink_records
+from millrace.plane.runtime import Runtime
+from millrace.plane.task_sinks import Receipt, Writing
+
+
+class LiveOutlet:
+    """Where rows leave one task.
+
+    Args:
+        runtime: Of the process.
+        session: The session.
+        generation: Of the run.
+        task: Number of the task.
+    """
+
+    def __init__(self, runtime: Runtime, session: int, generation: int, task: int) -> None:
+        self._topology = runtime.topology
+        self._columns = runtime.sink_columns
+        self._writers = runtime.writers
+        self._task = task
+        self._live: dict[int, LiveWriting] = {
+            edge: writer.begin(session, generation, task)
+            for edge, writer in runtime.live_writers.items()
+        }
+        self._writing: dict[tuple[int, int], Writing] = {}
+        self._unflushed: set[int] = set()
+
+    def write(self, rows: pa.RecordBatch, epoch: int) -> None:
+        """Write rows on edges to sinks.
+
+        Args:
+            rows: Of the wire.
+            epoch: The mark that they come before.
+        """
+        edges = rows.column("edge").to_numpy()
+        for number in np.unique(edges).tolist():
+            if number not in self._columns:
+                continue
+            chosen = wire.where(rows, edges == number)
+            struct = sink_records(self._topology, self._columns[number], number, chosen)
+            records = pa.RecordBatch.from_struct_array(struct)
+            if number in self._live:
+                origins = chosen.column("origin").to_numpy()
+                sequences = chosen.column("sequence").to_numpy()
+                self._live[number].write(records, origins, sequences)
+                self._unflushed.add(number)
+                continue
+            if number not in self._writers:
+                raise SinkError(
+                    f"the sink {self._topology.sinks[number]!r} is not written by tasks."
+                )
+            at = number, epoch
+            if at not in self._writing:
+                self._writing[at] = self._writers[number].begin(epoch, self._task)
+            self._writing[at].write(records)
+
+    def flush(self) -> None:
+        """Have everything durable that live sinks were given."""
+        for number in self._unflushed:
+            self._live[number].flush()
+        self._unflushed.clear()
+
+    def pass_mark(self, epoch: int) -> dict[int, bytes]:
+        """Close what was written before a mark; return edge -> receipt."""
+        self.flush()
+        receipts = {}
+        for at in [at for at in self._writing if at[1] == epoch]:
+            receipts[at[0]] = wire.encode(Receipt(self._task, self._writing[at].close()))
+            del self._writing[at]
+        return receipts
+
+    def close(self) -> None:
+        """Give up what no mark has closed."""
+        for one in (*self._writing.values(),):
+            with suppress(Exception):  # what ends the session is told, not what follows from it
+                one.abort()
+        for live in self._live.values():
+            with suppress(Exception):
+                live.close()
+        self._writing.clear()
+        self._live.clear()

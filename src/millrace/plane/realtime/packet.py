@@ -1,0 +1,203 @@
+"""Packets of the real-time plane: what one task sends to one task of the next level, at once.
+
+They are numbered by sender and receiver, so that the order on which exactly-once rests is checked
+and not assumed. A packet that would be too large is cut, and the parts but the last say that more
+follows: a receiver takes them together.
+
+Source: docs/design/2026-11-22-the-real-time-plane.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc as ipc
+
+from millrace.model.errors import InvariantViolation
+from millrace.plane.packet import parts_by_task
+from millrace.watermark.shown import Message
+from millrace.windmill.channels import Number, Sender
+
+#: Says that no mark is in a packet; marks are epochs, from 0.
+NO_MARK: Final = -1
+
+#: Bytes of rows after which a packet is cut.
+_PACKET: Final = 4 << 20
+
+_ALIGNED: Final = ipc.IpcReadOptions(ensure_alignment=ipc.Alignment.DataTypeSpecific)
+_ONE_THREAD: Final = ipc.IpcWriteOptions(use_threads=False)
+
+#: Edge -> sender -> the last of its numbers that partials on that edge stand for.
+Through = dict[int, list[tuple[int, int, int, int]]]
+
+
+class Packet(msgspec.Struct, array_like=True):
+    """What one task sends to one task of the next level at once, in this order.
+
+    Attributes:
+        session: Of both.
+        sender: Number of the task that sends.
+        number: 1, 2, 3 ... between these two tasks in this session.
+        rows: Rows of the wire, as Arrow streams; those of one schema together.
+        through: How far senders have come in the partials among them.
+        message: Low watermarks that hold when the rows have been taken; None if as before.
+        mark: The mark that comes after all of this; NO_MARK if none.
+        more: Whether the next packet of this sender belongs to this one.
+        draining: Whether the mark ends the input.
+        last: Whether nothing but this mark's work follows in the session.
+    """
+
+    session: int
+    sender: int
+    number: int
+    rows: list[bytes] = []
+    through: Through = {}
+    message: Message | None = None
+    mark: int = NO_MARK
+    more: bool = False
+    draining: bool = False
+    last: bool = False
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Packet).decode
+
+
+def batches_of(packet: Packet) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a packet."""
+    for data in packet.rows:
+        yield from ipc.open_stream(data, options=_ALIGNED)
+
+
+class Pipes:
+    """The packets that one task sends.
+
+    Args:
+        session: The session.
+        sender: Number of the task.
+        receivers: How many tasks the next level has; 0 if it is the last.
+    """
+
+    def __init__(self, session: int, sender: int, receivers: int) -> None:
+        self._session = session
+        self._sender = sender
+        self._numbers = [0] * receivers
+
+    def send(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        through: Mapping[int, Mapping[Sender, Number]] | None = None,
+        message: Message | None = None,
+        mark: int = NO_MARK,
+        draining: bool = False,
+        last: bool = False,
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield what goes to each task: rows that name it, and what all of them are told."""
+        by_task: dict[int, list[pa.RecordBatch]] = {}
+        for batch in batches:
+            for pid, rows in parts_by_task(batch):
+                by_task.setdefault(pid, []).append(rows)
+        told = message is not None or mark != NO_MARK
+        receivers: Iterable[int] = range(len(self._numbers)) if told else sorted(by_task)
+        far = {
+            edge: [(*sender, *number) for sender, number in of.items()]
+            for edge, of in (through or {}).items()
+        }
+        for pid in receivers:
+            cuts = list(_cut(by_task.get(pid, ())))
+            for n, rows in enumerate(cuts, 1):
+                self._numbers[pid] += 1
+                packet = Packet(self._session, self._sender, self._numbers[pid], rows)
+                if n == len(cuts):
+                    packet.through, packet.message = far if rows else {}, message
+                    packet.mark, packet.draining, packet.last = mark, draining, last
+                else:
+                    packet.more = True
+                yield pid, _encode(packet)
+
+
+class Received:
+    """The packets that one task gets: whole ones, in order, each sender's checked.
+
+    Args:
+        session: The session.
+        where: The task, for messages.
+        senders: How many tasks the level before has.
+    """
+
+    def __init__(self, session: int, where: str, senders: int) -> None:
+        self._session = session
+        self._where = where
+        self._numbers = [0] * senders
+        self._parts: list[list[Packet]] = [[] for _ in range(senders)]
+
+    def take(self, packets: Iterable[bytes]) -> Iterator[Packet]:
+        """Yield packets as they are complete.
+
+        Raises:
+            InvariantViolation: One is missing, or comes twice, or is of another session.
+        """
+        for data in packets:
+            packet = _decode(data)
+            if packet.session != self._session:
+                raise InvariantViolation(
+                    f"{self._where}: a packet of session {packet.session} arrived in session "
+                    f"{self._session}, from task {packet.sender} of the level before."
+                )
+            expected = self._numbers[packet.sender] + 1
+            if packet.number != expected:
+                raise InvariantViolation(
+                    f"{self._where}: packet {packet.number} of task {packet.sender} of the level "
+                    f"before arrived where {expected} was expected. Order between two tasks is "
+                    "what exactly-once rests on, so this session ends; nothing was lost."
+                )
+            self._numbers[packet.sender] = expected
+            parts = self._parts[packet.sender]
+            if packet.more:
+                parts.append(packet)
+                continue
+            if parts:
+                packet.rows = [rows for part in (*parts, packet) for rows in part.rows]
+                parts.clear()
+            yield packet
+
+
+def _cut(batches: Sequence[pa.RecordBatch]) -> Iterator[list[bytes]]:
+    """Yield the rows of one packet after another; one without rows if there are none."""
+    open_: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        for part in _parts(batch):
+            if open_ and size + part.nbytes > _PACKET:
+                yield _streams(open_)
+                open_, size = [], 0
+            open_.append(part)
+            size += part.nbytes
+    yield _streams(open_)
+
+
+def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    count = max(1, int(np.ceil(rows.nbytes / _PACKET)))
+    step = max(1, -(-rows.num_rows // count))
+    for first in range(0, rows.num_rows, step):
+        yield rows.slice(first, step)
+
+
+def _streams(batches: Sequence[pa.RecordBatch]) -> list[bytes]:
+    """Return rows as Arrow streams, one for each run of batches of one schema."""
+    streams: list[bytes] = []
+    n = 0
+    while n < len(batches):
+        schema = batches[n].schema
+        sink = pa.BufferOutputStream()
+        with ipc.new_stream(sink, schema, options=_ONE_THREAD) as stream:
+            while n < len(batches) and batches[n].schema == schema:
+                stream.write_batch(batches[n])
+                n += 1
+        streams.append(sink.getvalue().to_pybytes())
+    return streams

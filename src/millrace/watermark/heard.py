@@ -1,0 +1,77 @@
+"""Heard: low watermarks where the tasks of a level speak when they like, and not all at once.
+
+The rules are those of :class:`~millrace.watermark.shown.Shown`: the minimum over all senders, and
+never back. What a sender said last counts until it says more.
+
+Source: MillWheel, "Low Watermarks" (4.5 and 7.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from millrace.compile.topology import ComputationSpec, Topology
+from millrace.model.time import MIN_TIMESTAMP
+from millrace.watermark.shown import LowWatermarks, Message, Pending, Shown
+
+
+class Heard:
+    """What one task knows of low watermarks.
+
+    Args:
+        topology: The pipeline.
+        before: As the session began.
+        senders: How many tasks the level before has; until all have spoken, nothing moves.
+    """
+
+    def __init__(self, topology: Topology, before: LowWatermarks, senders: int) -> None:
+        self._topology = topology
+        self._senders = senders
+        self._last: dict[int, Message] = {}
+        self._shown = Shown(before, {}, {p: {} for p in topology.percentiles})
+
+    @property
+    def low_watermarks(self) -> LowWatermarks:
+        """As far as they are known. Do not keep it: it moves on."""
+        return self._shown.low_watermarks
+
+    def hear(self, said: Iterable[tuple[int, Message]]) -> None:
+        """Take messages of senders, each later than what the same one said before."""
+        before = dict(self._last)
+        self._last.update(said)
+        if len(self._last) < self._senders or before == self._last:
+            return
+        messages = list(self._last.values())
+        known = self._shown.low_watermarks
+        for percentile, low_watermarks in [(100, known), *known.percentiles.items()]:
+            told = [m.percentiles.get(percentile, m.outputs) for m in messages]
+            outputs, pending = low_watermarks.outputs, messages[0].pending
+            for name in outputs:
+                if name not in pending:
+                    outputs[name] = max(
+                        outputs[name], min(one.get(name, MIN_TIMESTAMP) for one in told)
+                    )
+        together: dict[str, Pending] = {}
+        for message in messages:
+            for name, part in message.pending.items():
+                together[name] = together.get(name, Pending()).merged(part)
+        self._shown.take(together, self._topology)
+
+    def inputs(self, spec: ComputationSpec) -> dict[int, int]:
+        """Return the low watermarks of a computation's input, by percentile."""
+        return self._shown.inputs(spec)
+
+    def raise_inputs(self, inputs: dict[str, int]) -> None:
+        """Let no input's low watermark be below what a task has worked at before."""
+        known = self._shown.low_watermarks
+        for low_watermarks in (known, *known.percentiles.values()):
+            for name, us in inputs.items():
+                if name in low_watermarks.inputs:
+                    low_watermarks.inputs[name] = max(low_watermarks.inputs[name], us)
+
+    def message(self, pending: dict[str, Pending]) -> Message:
+        """Return what this task tells the next level; see :meth:`Shown.message`."""
+        said = self._shown.message(pending)
+        return Message(
+            dict(said.outputs), {p: dict(us) for p, us in said.percentiles.items()}, said.pending
+        )

@@ -1,0 +1,143 @@
+"""Channels: what an interval has consumed of each sender, so that what comes again is dropped.
+
+Between a sender (an interval of a computation, a process of an injector) and an interval records
+come in order, and their ids say their place in it. So one number a sender is enough, and it lies
+among the interval's rows: a commit moves it in the same atomic step as the state that the records
+changed.
+
+Source: MillWheel 6.1.1 (exactly-once delivery), where a set of ids does this;
+docs/design/2026-11-22-the-real-time-plane.md, "Channels".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.windmill import rows
+from millrace.windmill.record_ids import ROW_BITS
+
+#: Of a record's id: who sent it, and which part of it did.
+Sender = tuple[int, int]
+#: Of a record's id: its number among what the sender sent.
+Number = tuple[int, int]
+
+_ORIGIN_BITS: Final = 48
+_ORIGIN_MASK: Final = (1 << _ORIGIN_BITS) - 1
+_ROW_MASK: Final = (1 << ROW_BITS) - 1
+_PART_BITS: Final = 31
+_SENDER_BITS: Final = 15 + _PART_BITS
+_NONE: Final[Number] = (-1, -1)
+#: Up to so many rows a loop costs less than NumPy's calls.
+_FEW: Final = 40
+
+Ints = npt.NDArray[np.int64]
+
+
+def sender_of(origin: int, sequence: int) -> Sender:
+    """Return who sent a record.
+
+    >>> sender_of((3 << 48) | 12, (7 << 33) | 5), number_of((3 << 48) | 12, (7 << 33) | 5)
+    ((3, 7), (12, 5))
+    """
+    return origin >> _ORIGIN_BITS, sequence >> ROW_BITS
+
+
+def number_of(origin: int, sequence: int) -> Number:
+    """Return a record's number among what its sender sent."""
+    return origin & _ORIGIN_MASK, sequence & _ROW_MASK
+
+
+class Channels:
+    """What the intervals of one computation, as far as one task owns them, have consumed."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, dict[Sender, Number]] = {}
+        self._moved: dict[int, dict[Sender, Number]] = {}
+
+    def knows(self, interval: int) -> bool:
+        """Return whether an interval's channels have been read."""
+        return interval in self._known
+
+    def load(self, interval: int, found: Iterable[rows.ChannelRow]) -> None:
+        """Take an interval's rows."""
+        self._known[interval] = {(row.who, row.part): (row.origin, row.sequence) for row in found}
+
+    def fresh(
+        self, intervals: Ints, origins: Ints, sequences: Ints
+    ) -> npt.NDArray[np.bool_] | None:
+        """Move the channels past some records; return which of them were not consumed before.
+
+        All records of one sender for one interval that are under way together must be given
+        together: a number is consumed whole.
+
+        Args:
+            intervals: The interval of each record; all of them were loaded.
+            origins: First half of the ids.
+            sequences: Second half.
+
+        Returns:
+            A flag for each; None if all are fresh.
+        """
+        if len(origins) <= _FEW:
+            return self._fresh_few(intervals, origins, sequences)
+        parts = (origins >> _ORIGIN_BITS << _PART_BITS) | (sequences >> ROW_BITS)
+        pairs, pair_of = np.unique((intervals << _SENDER_BITS) | parts, return_inverse=True)
+        highs, lows = origins & _ORIGIN_MASK, sequences & _ROW_MASK
+        order = np.lexsort((lows, highs, pair_of))
+        ends = np.flatnonzero(np.diff(pair_of[order], append=len(pairs)))
+        names = [
+            (pair >> _SENDER_BITS, ((pair >> _PART_BITS) & 0x7FFF, pair & ((1 << _PART_BITS) - 1)))
+            for pair in pairs.tolist()
+        ]
+        lasts = [self._known[interval].get(sender, _NONE) for interval, sender in names]
+        for (interval, sender), last, n in zip(names, lasts, order[ends].tolist(), strict=True):
+            number = int(highs[n]), int(lows[n])
+            if number > last:
+                self._move(interval, sender, number)
+        before = np.array(lasts, dtype=np.int64)[pair_of]
+        fresh: npt.NDArray[np.bool_] = (highs > before[:, 0]) | (
+            (highs == before[:, 0]) & (lows > before[:, 1])
+        )
+        return None if fresh.all() else fresh
+
+    def _fresh_few(
+        self, intervals: Ints, origins: Ints, sequences: Ints
+    ) -> npt.NDArray[np.bool_] | None:
+        flags, most = [], dict[tuple[int, Sender], Number]()
+        for interval, origin, sequence in zip(
+            intervals.tolist(), origins.tolist(), sequences.tolist(), strict=True
+        ):
+            sender = origin >> _ORIGIN_BITS, sequence >> ROW_BITS
+            number = origin & _ORIGIN_MASK, sequence & _ROW_MASK
+            new = number > self._known[interval].get(sender, _NONE)
+            flags.append(new)
+            if new and number > most.get((interval, sender), _NONE):
+                most[interval, sender] = number
+        for (interval, sender), number in most.items():
+            self._move(interval, sender, number)
+        return None if all(flags) else np.array(flags, dtype=np.bool_)
+
+    def advance(self, interval: int, through: Mapping[Sender, Number]) -> None:
+        """Move an interval's channels as far as what stands for many records says."""
+        known = self._known[interval]
+        for sender, number in through.items():
+            if number > known.get(sender, _NONE):
+                self._move(interval, sender, number)
+
+    def _move(self, interval: int, sender: Sender, number: Number) -> None:
+        self._known[interval][sender] = number
+        self._moved.setdefault(interval, {})[sender] = number
+
+    def take(self) -> dict[int, dict[bytes, bytes]]:
+        """Return interval -> rows of the channels that have moved since, for its commit."""
+        moved, self._moved = self._moved, {}
+        return {
+            interval: dict(
+                rows.ChannelRow(*sender, *number).pack() for sender, number in of.items()
+            )
+            for interval, of in moved.items()
+        }

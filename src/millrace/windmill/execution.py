@@ -1,0 +1,162 @@
+"""Execution: GetData and user code for one bundle, and the caches that it reads.
+
+What is done with the effects, and when they are durable, is the worker's business.
+
+Source: Streaming Engine, GetData; MillWheel 6.2 (who alone writes a key may read back what it
+wrote).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from millrace.compile.topology import ComputationSpec, Topology
+from millrace.model.errors import DamagedCache, DamagedStore, StoreError
+from millrace.store import NOTHING, Cache, Caches, Commit, HardState, Repair, Standing, View, bring
+from millrace.watermark.report import Report
+from millrace.windmill.bundle import Attempt, Bundle
+from millrace.windmill.columnar import machine_for
+from millrace.windmill.deduplication import deduplication_of
+from millrace.windmill.effects import Effects
+from millrace.windmill.fence import Fence
+from millrace.windmill.routing import Router
+from millrace.windmill.work import Work
+
+_log = logging.getLogger(__name__)
+
+
+class Execution:
+    """Runs bundles of one topology against the caches of one process.
+
+    Args:
+        topology: The pipeline.
+        state: Hard state: what caches are made from.
+        caches: Where rows are read from; disposable.
+
+    Attributes:
+        state: Hard state.
+        caches: Of this process.
+        deduplicators: Computation -> what is done about records that were delivered before.
+    """
+
+    def __init__(self, topology: Topology, state: HardState, caches: Caches) -> None:
+        self.state = state
+        self.caches = caches
+        router = Router(topology)
+        self._machines = {
+            spec.name: machine_for(topology, spec, router) for spec in topology.computations
+        }
+        self.deduplicators = {spec.name: deduplication_of(spec) for spec in topology.computations}
+        # Commits that caches have yet to take, see defer. To read one back costs a request, where
+        # the log is an object store.
+        self._deferred: dict[tuple[str, int], Commit] = {}
+
+    def standing(self, spec: ComputationSpec, interval: int) -> Standing:
+        """Return where the cache of an interval stands."""
+        return self.caches.open(spec.name, interval).standing
+
+    def ready(self, spec: ComputationSpec, bundle: Bundle, fence: Fence) -> tuple[Cache, Repair]:
+        """Return the cache of a bundle's interval, brought to where the bundle begins."""
+        cache = self.caches.open(spec.name, bundle.interval.id)
+        position = bundle.position
+        if cache.standing[:2] == (position.number, position.chain):
+            return cache, NOTHING
+        return cache, self._get_data(cache, spec, bundle, fence)
+
+    def run(
+        self,
+        spec: ComputationSpec,
+        bundle: Bundle,
+        attempt: Attempt,
+        fence: Fence,
+        standing: Standing,
+    ) -> tuple[Effects, Repair]:
+        """GetData and user code for one bundle; once more if its cache turns out damaged."""
+        number = bundle.position.number
+        interval = bundle.interval.id
+        cache = self.caches.open(spec.name, interval)
+        try:
+            repair = NOTHING
+            if (standing.position, standing.chain) != (number, bundle.position.chain):
+                repair = self._get_data(cache, spec, bundle, fence)
+            with cache.view(at=number) as view:
+                return self._run_user_code(spec, bundle, attempt, view), repair
+        except DamagedCache as damage:
+            _log.warning("%s", damage)
+            self.deduplicators[spec.name].forget(interval)
+        repair = self._get_data(cache, spec, bundle, fence)
+        with cache.view(at=number) as view:
+            effects = self._run_user_code(spec, bundle, attempt, view)
+            return effects, replace(repair, damaged=repair.damaged + 1)
+
+    def apply(self, commit: Commit) -> None:
+        """Bring the cache up to a commit just made.
+
+        The commit is durable, so whatever is wrong with the cache can wait: the next bundle repairs
+        it, or says that it cannot. It may have been found damaged by the thread that writes
+        snapshots, and be empty now.
+        """
+        try:
+            self.caches.open(commit.computation, commit.interval).apply(commit)
+        except StoreError as problem:
+            _log.warning("the cache is brought forward later: %s", problem)
+
+    def defer(self, commit: Commit) -> None:
+        """Leave the cache a commit behind until the interval's next bundle needs it."""
+        self._deferred[commit.computation, commit.interval] = commit
+
+    def _run_user_code(
+        self, spec: ComputationSpec, bundle: Bundle, attempt: Attempt, view: View
+    ) -> Effects:
+        """Run the machine, over the records that were not delivered before."""
+        report, clocks = bundle.position.report, attempt.clocks
+        filtered = self.deduplicators[spec.name].run(bundle, attempt, view)
+        work = Work(
+            bundle.position.number + 1,
+            attempt.epoch,
+            filtered.records,
+            attempt.delivered_us,
+            clocks[100],
+            attempt.wall_time_us,
+            attempt.wall_time_us,
+            attempt.shown_us,
+            _percentiles(spec, clocks, report),
+            attempt.delivered,
+            report,
+        )
+        effects = self._machines[spec.name].run(work, view)
+        filtered.complete(effects)
+        return effects
+
+    def _get_data(
+        self, cache: Cache, spec: ComputationSpec, bundle: Bundle, fence: Fence
+    ) -> Repair:
+        """Bring an interval's cache to where the bundle begins."""
+        interval, number, chain = (
+            bundle.interval.id, bundle.position.number, bundle.position.chain
+        )  # fmt: skip
+        deferred = self._deferred.get((spec.name, interval))
+        if deferred is not None and deferred.number <= number:
+            del self._deferred[spec.name, interval]
+            if cache.position + 1 == deferred.number:
+                self.apply(deferred)
+        if cache.position > number:
+            # To turn the cache back would take it from those that have gone on with it.
+            fence.check()
+        try:
+            return bring(cache, self.state, spec.name, interval, number, chain)
+        except DamagedStore:
+            fence.check()
+            raise
+
+
+def _percentiles(
+    spec: ComputationSpec, clocks: Mapping[int, int], report: Report
+) -> dict[int, int]:
+    """Return the low watermarks of the percentiles that something waits for, or may."""
+    waiting = (p for p, _ in report.percentile_timers)
+    # A timer whose percentile nobody declares any more waits for the low watermark.
+    return {p: clocks.get(p, clocks[100]) for p in {*spec.percentiles, *clocks, *waiting} - {100}}

@@ -1,0 +1,217 @@
+"""The real-time plane in one process, with an injector, sinks and a schedule that a test gives."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+import millrace as mr
+from millrace.compile.topology import Topology
+from millrace.injectors.schema import column_names
+from millrace.plane.realtime.coordinator import Coordinator
+from millrace.plane.realtime.local import LocalPlane
+from millrace.plane.runtime import Runtime, SourceColumns
+from millrace.plane.values import value_columns
+from millrace.store import MemoryCaches, MemoryHardState
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.worker import Worker
+
+Where = tuple[int, int]
+
+
+class Feeds(mr.Injector):
+    """Rows by process; only those up to a limit are there yet."""
+
+    def __init__(self, schema: str, feeds: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
+        self.schema = schema
+        self.feeds = {name: list(rows) for name, rows in feeds.items()}
+        self.limit = 0
+
+    def processes(self) -> list[str]:
+        return list(self.feeds)
+
+    def advance(self, process: str, offset: Any) -> mr.Advance:
+        return mr.Advance(min(len(self.feeds[process]), self.limit))
+
+    def read(self, process: str, start: Any, end: Any) -> Any:
+        return self.feeds[process][start or 0 : end]
+
+    @property
+    def longest(self) -> int:
+        return max(map(len, self.feeds.values()), default=0)
+
+
+class Kept:
+    """A sink that tasks write by mark, in memory; what is published is seen."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, list[dict[str, Any]]] = {}
+
+    def for_tasks(self) -> Kept:
+        return self
+
+    def begin(self, epoch: int, task: int) -> _Lot:
+        return _Lot()
+
+    def publish(self, epoch: int, receipts: list[bytes]) -> None:
+        self.epochs[epoch] = [
+            row
+            for receipt in receipts
+            for row in pa.ipc.open_stream(receipt).read_all().to_pylist()
+        ]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for epoch in sorted(self.epochs) for row in self.epochs[epoch]]
+
+
+class _Lot:
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self.batches.append(rows)
+
+    def close(self) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.batches[0].schema) as stream:
+            for batch in self.batches:
+                stream.write_batch(batch)
+        return sink.getvalue().to_pybytes()
+
+    def abort(self) -> None:
+        pass
+
+
+class Live:
+    """A run of a pipeline on the real-time plane, in this process.
+
+    Args:
+        pipeline: With injectors that are :class:`Feeds`, and sinks that are :class:`Kept`.
+        tasks: Tasks a level.
+        native: Injected streams whose keys are in columns.
+    """
+
+    def __init__(
+        self,
+        pipeline: mr.Pipeline,
+        *,
+        tasks: int = 2,
+        intervals: int = 4,
+        state: MemoryHardState | None = None,
+    ) -> None:
+        self.pipeline = pipeline
+        self.tasks = tasks
+        self.state = state or MemoryHardState()
+        self.intervals = intervals
+        self.clock_us = 10 * mr.HOUR
+        self.caches = [MemoryCaches() for _ in range(tasks)]
+        self.open()
+
+    def open(self) -> None:
+        """A driver takes the checkpoint over."""
+        topology: Topology = self.pipeline.build()
+        self.epochs = Epochs(topology, self.state, intervals=self.intervals)
+        self.topology = topology = self.epochs.topology
+        self.injectors = {
+            spec.name: spec.injection.source for spec in topology.injected() if spec.injection
+        }
+        self.coordinator = Coordinator(
+            self.epochs,
+            tasks=self.tasks,
+            sources=self,
+            sinks={
+                edge.number: topology.sinks[edge.sink]
+                for edge in topology.edges
+                if edge.sink is not None
+            },
+            mark_every_us=mr.HOUR,
+        )
+        self.plane = LocalPlane(self.runtime, self.coordinator, topology.depth, self.tasks)
+
+    def processes(self) -> dict[str, list[str]]:
+        return {name: list(injector.processes()) for name, injector in self.injectors.items()}
+
+    def runtime(self, where: Where) -> Runtime:
+        topology = self.topology
+        sources = []
+        for number, spec in enumerate(topology.injected()):
+            injection = spec.injection
+            columns = value_columns(
+                spec.name,
+                spec.format,
+                column_names(injection.source.schema),
+                injection.timestamp,
+                (injection.id,),
+            )
+            native = (
+                bool(spec.edges)
+                and not spec.steps
+                and all(
+                    edge.extractor is not None and hasattr(edge.extractor, "column")
+                    for edge in spec.edges
+                )
+            )
+            sources.append(SourceColumns(number, spec.name, columns, native, False, injection.id))
+        return Runtime(
+            topology,
+            tasks=self.tasks,
+            worker=Worker(topology, self.state, self.caches[where[1]]),
+            sources=sources,
+            writers={
+                edge.number: topology.sinks[edge.sink].for_tasks()
+                for edge in topology.edges
+                if edge.sink is not None
+            },
+            live=True,
+        )
+
+    def feed(self, limit: int) -> None:
+        for injector in self.injectors.values():
+            injector.limit = limit
+
+    def boot(self) -> None:
+        self.plane.boot(self.clock_us)
+
+    def play(
+        self, rng: random.Random, *, turns: int, crash: float = 0.0, mark: float = 0.02
+    ) -> None:
+        """Have turns of tasks drawn at random, with marks, crashes, and input that grows."""
+        places = [(n, k) for n in range(self.topology.depth + 1) for k in range(self.tasks)]
+        for _ in range(turns):
+            self.clock_us += rng.randrange(1, 20_000)
+            luck = rng.random()
+            if luck < crash:
+                if rng.random() < 0.5:
+                    self.caches[rng.randrange(self.tasks)] = MemoryCaches()
+                if rng.random() < 0.3:
+                    self.plane.crash()
+                    self.open()
+                self.boot()
+            elif luck < crash + mark:
+                self.coordinator.mark_soon()
+                self.plane.tick(self.clock_us)
+            elif luck < crash + mark + 0.1:
+                for injector in self.injectors.values():
+                    injector.limit += rng.randrange(1, 6)
+            else:
+                self.plane.turn(rng.choice(places), self.clock_us, rng.randrange(0, 4))
+
+    def finish(self) -> None:
+        """Have everything read and done, and the input ended."""
+        self.feed(max((i.longest for i in self.injectors.values()), default=0))
+        self.plane.settle(self.clock_us)
+        self.plane.end(self.clock_us, draining=True)
+
+
+def undisturbed(make: Callable[[], tuple[mr.Pipeline, Kept]], *, tasks: int = 2) -> list[Any]:
+    """Return what a run without any trouble gives."""
+    pipeline, kept = make()
+    live = Live(pipeline, tasks=tasks)
+    live.boot()
+    live.finish()
+    assert live.coordinator.ended
+    return kept.rows
