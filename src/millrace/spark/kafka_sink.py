@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from millrace.injectors.kafka import ID_HEADER, require_client
+from millrace.injectors.kafka_messages import ID_HEADER, require_client
 from millrace.model.errors import PipelineError
 
 

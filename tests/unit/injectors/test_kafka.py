@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 import millrace as mr
-from millrace.injectors.kafka import ID_HEADER, _id, _messages
+from millrace.injectors.kafka_messages import ID_HEADER, _id, between
 from millrace.injectors.lines import RowMaker, json_object
 from millrace.injectors.schema import column_names
 from millrace.model.errors import InputLost, PipelineError, RecordRejected
@@ -181,7 +181,7 @@ def test_messages_come_as_many_as_there_are_up_to_the_end():
         consumer = SimpleNamespace(
             assign=lambda _: None, unassign=lambda: None, consume=lambda *_, **__: left.pop(0)
         )
-        found = [[m.offset() for m in some] for some in _messages(consumer, "t", 0, 3, end)]
+        found = [[m.offset() for m in some] for some in between(consumer, "t", 0, 3, end)]
         assert left == []
         return found
 

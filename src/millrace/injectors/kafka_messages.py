@@ -1,0 +1,214 @@
+"""Messages of Kafka: which there are between two offsets, and rows of them, many at once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millrace.injectors.lines import Parse, RowMaker, as_it_is, json_object
+from millrace.injectors.schema import column_names
+from millrace.model.errors import InputLost, PipelineError
+from millrace.model.time import MILLISECOND, TimeUnit
+
+#: The header that carries a record's id, as :class:`~millrace.KafkaSink` writes it.
+ID_HEADER: Final = "millrace-id"
+
+#: What may stand in a schema besides what ``parse`` gives.
+KAFKA_COLUMNS: Final = (
+    "kafka_key binary, kafka_topic string, kafka_partition int, kafka_offset long, "
+    "kafka_timestamp timestamp, kafka_id string"
+)
+
+#: How long a broker may take to answer. Spark retries a task, and not a driver's question.
+PATIENCE_S: Final = 60.0
+
+_UNIX_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+#: Messages taken from librdkafka at once.
+_CHUNK: Final = 10_000
+
+
+def _timestamp(message: Any) -> dt.datetime | None:
+    kind, at_ms = message.timestamp()
+    return _UNIX_EPOCH + dt.timedelta(milliseconds=at_ms) if kind else None
+
+
+def _id(message: Any) -> str | None:
+    for name, value in message.headers() or ():
+        if name == ID_HEADER:
+            return str(value.decode("utf-8", "replace"))
+    return None
+
+
+#: What may stand beside a message's value, by the column's name.
+_BESIDE: Final[dict[str, Callable[[Any], Any]]] = {
+    "kafka_key": operator.methodcaller("key"),
+    "kafka_topic": operator.methodcaller("topic"),
+    "kafka_partition": operator.methodcaller("partition"),
+    "kafka_offset": operator.methodcaller("offset"),
+    "kafka_timestamp": _timestamp,
+    "kafka_id": _id,
+}
+
+
+class MessageRows:
+    """Makes rows of messages.
+
+    Args:
+        schema: As Spark writes it; None: the message as it is, and all that is known of it.
+        parse: What is in a value; None: a JSON object, or, without a schema, bytes.
+        unit: What an integer in a ``timestamp`` column counts.
+
+    Attributes:
+        schema: As Spark writes it.
+    """
+
+    def __init__(self, schema: str | None, parse: Parse | None, unit: TimeUnit | None) -> None:
+        if parse is None:
+            parse = as_it_is if schema is None else json_object
+        self.schema = f"value binary, {KAFKA_COLUMNS}" if schema is None else schema
+        self._make = RowMaker(self.schema, parse, unit, "Kafka")
+        self._beside = [name for name in column_names(self.schema) if name in _BESIDE]
+
+    def batch(self, process: str, messages: Sequence[Any]) -> pa.RecordBatch:
+        """Return a row for each message of a partition, whose process is named for errors."""
+        return self._make.batch(
+            [message.value() or b"" for message in messages],
+            partial(_place, process, messages),
+            {name: list(map(_BESIDE[name], messages)) for name in self._beside},
+        )
+
+
+def _place(process: str, messages: Sequence[Any], n: int) -> str:
+    return f"Kafka {process}, offset {messages[n].offset()}"
+
+
+def require_client() -> None:
+    """Refuse to go on without ``confluent-kafka``.
+
+    Raises:
+        PipelineError: It is not installed.
+    """
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError as missing:
+        raise PipelineError(
+            "Kafka needs the package confluent-kafka, on the driver and the workers: "
+            "pip install 'millrace[kafka]'."
+        ) from missing
+
+
+def partitions_of(client: Any, who: str, topic: str, patience_s: float) -> list[int]:
+    """Return the numbers of a topic's partitions.
+
+    Args:
+        client: A consumer, or an administrator.
+        who: Asks, for messages.
+        topic: Its name.
+        patience_s: How long the broker may take to answer.
+
+    Raises:
+        InputLost: There is no such topic.
+        ConnectionError: No broker answers.
+    """
+    from confluent_kafka import KafkaException
+
+    try:
+        listed = client.list_topics(topic, patience_s).topics[topic]
+    except KafkaException as error:
+        raise ConnectionError(f"{who} cannot be reached: {error.args[0].str()}") from None
+    if listed.error is not None or not listed.partitions:
+        raise InputLost(
+            f"Kafka topic {topic!r} is not there: {listed.error}. Was it deleted? What was read of "
+            "it is safe in the checkpoint. Make it, or correct its name; to go on with a new topic "
+            "of that name, start with a new checkpoint."
+        )
+    return sorted(listed.partitions)
+
+
+def passing() -> set[int]:
+    """Return the errors that a partition has while it is made or moved, and when it is gone."""
+    from confluent_kafka import KafkaError
+
+    return {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+
+
+def offset_at(client: Any, topic: str, partition: int, us: int, end: int) -> int:
+    """Return the offset of the first message of an instant or later; the end if there is none."""
+    from confluent_kafka import TopicPartition
+
+    at = TopicPartition(topic, partition, us // MILLISECOND)
+    (found,) = client.offsets_for_times([at], timeout=PATIENCE_S)
+    return end if found.offset < 0 else int(found.offset)
+
+
+def between(consumer: Any, topic: str, partition: int, start: int, end: int) -> Iterator[list[Any]]:
+    """Yield the messages in a range of offsets, many at once.
+
+    Some may be missing: aborted, or compacted away.
+    """
+    from confluent_kafka import KafkaError, TopicPartition
+
+    consumer.assign([TopicPartition(topic, partition, start)])
+    try:
+        heard = time.monotonic()
+        while True:
+            some, done = list[Any](), False
+            for message in consumer.consume(_CHUNK, timeout=0.5):
+                heard = time.monotonic()
+                error = message.error()
+                if error is None:
+                    if message.offset() < end:
+                        some.append(message)
+                    done = message.offset() >= end - 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    done = message.offset() >= end
+                else:
+                    raise InputLost(
+                        f"Kafka partition '{topic}-{partition}' cannot be read from offset {start} "
+                        f"to {end}: {error.str()}. Was the topic deleted, or were records removed "
+                        "before they were read? What was read before is safe in the checkpoint."
+                    )
+                if done:
+                    break
+            if some:
+                yield some
+            if done:
+                return
+            if time.monotonic() - heard > PATIENCE_S:
+                raise TimeoutError(
+                    f"Kafka partition '{topic}-{partition}' gave nothing for {PATIENCE_S:g} s, "
+                    f"though offsets {start} to {end} are there. Is its broker reachable from the "
+                    "workers?"
+                )
+    finally:
+        consumer.unassign()
+
+
+#: A worker process serves many tasks, and to connect takes longer than to read a small epoch.
+_CONSUMERS: dict[str, Any] = {}
+
+
+def consumer_for(config: Mapping[str, Any]) -> Any:
+    """Return this process's consumer with these settings, whose partitions a task may assign."""
+    from confluent_kafka import Consumer
+
+    name = repr(sorted((key, str(value)) for key, value in config.items() if key != "error_cb"))
+    if name not in _CONSUMERS:
+        _CONSUMERS[name] = Consumer(dict(config))
+    return _CONSUMERS[name]
+
+
+def quiet(error: Any) -> None:
+    """Pass over librdkafka's notices: what matters fails a call, which says so."""
