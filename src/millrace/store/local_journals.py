@@ -132,12 +132,13 @@ class LocalJournals:
     def get(self, name: str) -> bytes | None:
         """Return a small file, whose name is durable by then."""
         path = self._path(name)
-        with translated(path):
-            try:
-                data = read_file(path, self._disk)
-            except FileNotFoundError:
-                return None
+        try:
+            data = read_file(path, self._disk)
             sync_directory(self.where, self._disk)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unreadable(path, error) from error
         return data
 
     def exists(self, name: str) -> bool:
