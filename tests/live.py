@@ -12,14 +12,14 @@ import millrace as mr
 from millrace.compile.topology import Topology
 from millrace.injectors.schema import column_names
 from millrace.plane.realtime.coordinator import Coordinator
+from millrace.plane.realtime.injecting import InjectorTask
+from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.local import LocalPlane
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.values import value_columns
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.worker import Worker
-
-Where = tuple[int, int]
 
 
 class Feeds(mr.Injector):
@@ -130,12 +130,18 @@ class Live:
             },
             mark_every_us=mr.HOUR,
         )
-        self.plane = LocalPlane(self.runtime, self.coordinator, topology.depth, self.tasks)
+        self.plane = LocalPlane(
+            self.coordinator,
+            topology.depth,
+            self.tasks,
+            reader=lambda n: InjectorTask(self.runtime(n), n),
+            level=lambda level, n: LevelTask(self.runtime(n), level, n, tell_us=0),
+        )
 
     def processes(self) -> dict[str, list[str]]:
         return {name: list(injector.processes()) for name, injector in self.injectors.items()}
 
-    def runtime(self, where: Where) -> Runtime:
+    def runtime(self, task: int) -> Runtime:
         topology = self.topology
         sources = []
         for number, spec in enumerate(topology.injected()):
@@ -159,7 +165,7 @@ class Live:
         return Runtime(
             topology,
             tasks=self.tasks,
-            worker=Worker(topology, self.state, self.caches[where[1]]),
+            worker=Worker(topology, self.state, self.caches[task]),
             sources=sources,
             writers={
                 edge.number: topology.sinks[edge.sink].for_tasks()

@@ -8,6 +8,7 @@ import pytest
 
 from millrace.testing import Transcript, TranscriptMismatch, play, read_transcripts
 from millrace.testing.player import OnHarness
+from millrace.testing.real_time import OnRealTime
 
 HERE = Path(__file__).parent
 
@@ -37,6 +38,12 @@ def test_transcript(transcript: Transcript, lift: bool) -> None:
         executor.harness.close()
 
 
+@pytest.mark.parametrize("lift", [False, True], ids=["", "lifted"])
+@pytest.mark.parametrize("transcript", written(HERE) + written(HERE / "figures"))
+def test_transcript_in_real_time(transcript: Transcript, lift: bool) -> None:
+    play(transcript, OnRealTime(transcript, lift=lift))
+
+
 @pytest.mark.parametrize("transcript", written(HERE) + written(HERE / "figures"))
 def test_windows_may_be_assigned_before_the_grouping(transcript: Transcript) -> None:
     early = replace(transcript, settings={**transcript.settings, "assign": True})
@@ -60,3 +67,4 @@ def test_a_crash_after_every_step_changes_nothing(transcript: Transcript) -> Non
     crashing = Transcript(transcript.name, transcript.settings, tuple(steps))
 
     play(crashing, OnHarness(crashing))
+    play(crashing, OnRealTime(crashing, lift=True))

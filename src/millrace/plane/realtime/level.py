@@ -10,7 +10,7 @@ Source: MillWheel 6.1 and 4.5; docs/design/2026-11-22-the-real-time-plane.md.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from millrace.plane.lifting import Lifter
 from millrace.plane.outbox import Outbox
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.messages import FromTask, Passed, Start, Told, ToTask
-from millrace.plane.realtime.outlet import LiveOutlet
+from millrace.plane.realtime.outlet import LiveOutlet, Outlet
 from millrace.plane.realtime.packet import NO_MARK, Packet, Pipes, Received, batches_of
 from millrace.plane.realtime.report import MarkReport
 from millrace.plane.realtime.rows import injected_count
@@ -58,9 +58,21 @@ class LevelTask:
         runtime: Of the process.
         level: From 1.
         number: Of the task.
+        tell_us: Low watermarks alone are told to all tasks of the next level at most so often.
+        outlet: Makes what writes the sinks, in a task of the last level, for one session.
     """
 
-    def __init__(self, runtime: Runtime, level: int, number: int) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        level: int,
+        number: int,
+        *,
+        tell_us: int = _TELL_US,
+        outlet: Callable[[Runtime, int, int, int], Outlet] = LiveOutlet,
+    ) -> None:
+        self._tell_us = tell_us
+        self._make_outlet = outlet
         self.level = level
         self.number = number
         self.said: list[FromTask] = []
@@ -76,7 +88,7 @@ class LevelTask:
         self._last = level == self._topology.depth
         self._raw: list[bytes] = []
         self._journal: Journal | None = None
-        self._outlet: LiveOutlet | None = None
+        self._outlet: Outlet | None = None
 
     # -- the session -------------------------------------------------------------------------------
 
@@ -119,7 +131,7 @@ class LevelTask:
         self._busy_s = 0.0
         if self._last:
             generation = manifest.generation
-            self._outlet = LiveOutlet(runtime, start.session, generation, self.number)
+            self._outlet = self._make_outlet(runtime, start.session, generation, self.number)
         yield from self._again()
 
     def _again(self) -> Iterator[Sent]:
@@ -453,7 +465,7 @@ class LevelTask:
             return None
         message = self._heard.message(pending)
         self._untold = message != self._message
-        if not told and (not self._untold or self._wall_us < self._told_us + _TELL_US):
+        if not told and (not self._untold or self._wall_us < self._told_us + self._tell_us):
             return None
         self._told_us, self._message, self._untold = self._wall_us, message, False
         return message
@@ -499,7 +511,7 @@ class LevelTask:
             (self._positions.bulletin(s.name).next_wall_timer_us for s in self._specs),
             default=MAX_TIMESTAMP,
         )
-        self.wake_us = min(wall_us, self._told_us + _TELL_US) if self._untold else wall_us
+        self.wake_us = min(wall_us, self._told_us + self._tell_us) if self._untold else wall_us
 
     def _say_status(self) -> None:
         if self._wall_us < self._status_us + _STATUS_US:

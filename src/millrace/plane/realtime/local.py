@@ -11,27 +11,32 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from millrace.plane.realtime.coordinator import Coordinator, Orders, Where
-from millrace.plane.realtime.injecting import InjectorTask
-from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.messages import Halt, Hello, Start
 from millrace.plane.realtime.task import LiveTask, Sent
-from millrace.plane.runtime import Runtime
 
 
 class LocalPlane:
     """Hosts the tasks of one run.
 
     Args:
-        runtime: Makes what a process keeps; called for each task of each session.
         coordinator: Of the run.
         depth: Number of levels.
         tasks: Tasks a level.
+        reader: Makes the injector task of a number.
+        level: Makes the task of a level and number.
     """
 
     def __init__(
-        self, runtime: Callable[[Where], Runtime], coordinator: Coordinator, depth: int, tasks: int
+        self,
+        coordinator: Coordinator,
+        depth: int,
+        tasks: int,
+        *,
+        reader: Callable[[int], LiveTask],
+        level: Callable[[int, int], LiveTask],
     ) -> None:
-        self._runtime = runtime
+        self._reader = reader
+        self._level = level
         self._coordinator = coordinator
         self._where = [(level, n) for level in range(depth + 1) for n in range(tasks)]
         self._depth = depth
@@ -48,10 +53,7 @@ class LocalPlane:
         self.crash()
         for where in self._where:
             level, n = where
-            runtime = self._runtime(where)
-            self._tasks[where] = (
-                InjectorTask(runtime, n) if level == 0 else LevelTask(runtime, level, n)
-            )
+            self._tasks[where] = self._level(level, n) if level else self._reader(n)
             self._arrived[where] = deque()
         for level, n in self._where:
             self._carry(self._coordinator.heard(Hello(level, n), wall_us), wall_us)

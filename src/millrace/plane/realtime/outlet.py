@@ -7,6 +7,7 @@ epoch's. A live sink gets its rows in every turn.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,26 @@ from millrace.plane.live_sinks import LiveWriting
 from millrace.plane.outlet import sink_records
 from millrace.plane.runtime import Runtime
 from millrace.plane.task_sinks import Receipt, Writing
+
+
+class Outlet(Protocol):
+    """What takes the rows that leave one task of the last level, in one session."""
+
+    def write(self, rows: pa.RecordBatch, epoch: int) -> None:
+        """Take rows on edges to sinks, that come before the mark of an epoch."""
+        ...
+
+    def flush(self) -> None:
+        """Have everything durable that is not written by mark."""
+        ...
+
+    def pass_mark(self, epoch: int) -> dict[int, bytes]:
+        """Close what came before a mark; return edge -> receipt."""
+        ...
+
+    def close(self) -> None:
+        """Give up what no mark has closed."""
+        ...
 
 
 class LiveOutlet:
