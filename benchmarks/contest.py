@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Self
 
 from benchmarks.measure import TreeSampler
 
@@ -17,52 +18,115 @@ class ContenderFailed(Exception):
     """A contender's process failed, ran out of time, or found something wrong."""
 
 
-def run_process(
-    rival: str, module: str, scratch: Path, timeout_s: float, python: str = sys.executable
-) -> TreeSampler:
-    """Run ``python -m module job.json outcome.json`` of a folder, and return what was sampled.
+class Contender:
+    """A process that runs ``python -m module job.json outcome.json`` of a folder; it is sampled.
 
     A contender gets a fresh interpreter, and so a fresh JVM, and counts as its memory no other's
-    libraries.
+    libraries. It runs between ``with`` and its end, where it is killed with its descendants if it
+    has not ended.
 
     Args:
         rival: Name of the contender, for messages.
         module: What to run.
         scratch: Folder with ``job.json``. What the process prints goes to ``log.txt`` there.
-        timeout_s: Seconds after which it is killed, with its descendants.
+        python: Interpreter of the environment that the contender needs.
+        tree_every_s: How often its processes are listed and their memory is read.
+    """
+
+    sampler: TreeSampler
+
+    def __init__(
+        self,
+        rival: str,
+        module: str,
+        scratch: Path,
+        python: str = sys.executable,
+        *,
+        tree_every_s: float = 0.5,
+    ) -> None:
+        self.rival = rival
+        self._command = [python, "-m", module]
+        self._command += [str(scratch / "job.json"), str(scratch / "outcome.json")]
+        self._own = sys.executable == python
+        self._scratch = scratch
+        self._tree_every_s = tree_every_s
+
+    def __enter__(self) -> Self:
+        # Of a virtual environment of its own, the libraries that this one was started with are not
+        # for it.
+        paths = [str(_REPOSITORY), os.environ.get("PYTHONPATH", "") if self._own else ""]
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        with (self._scratch / "log.txt").open("w") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=_REPOSITORY,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.sampler = TreeSampler(self._process.pid, tree_every_s=self._tree_every_s)
+        self.sampler.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self.sampler.kill_tree()
+            self._process.wait()
+        self.sampler.__exit__()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended.
+
+        Raises:
+            ContenderFailed: It failed.
+        """
+        code = self._process.poll()
+        if code:
+            raise ContenderFailed(f"{self.rival} failed; its traceback is in {self._kept_log()}")
+        return code is not None
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until the process has ended.
+
+        Raises:
+            ContenderFailed: It failed, or did not end in time and was killed.
+        """
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.sampler.kill_tree()
+            self._process.wait()
+            raise ContenderFailed(
+                f"{self.rival} did not finish in {timeout_s:.0f} s; raise --timeout or lower the "
+                f"number of its records. What it printed is in {self._kept_log()}"
+            ) from None
+        assert self.ended
+
+    def _kept_log(self) -> Path:
+        kept = self._scratch.parent / f"{self._scratch.name}.log"
+        return Path(shutil.copy(self._scratch / "log.txt", kept))
+
+
+def run_process(
+    rival: str, module: str, scratch: Path, timeout_s: float, python: str = sys.executable
+) -> TreeSampler:
+    """Run a :class:`Contender` to its end, and return what was sampled.
+
+    Args:
+        rival: Name of the contender, for messages.
+        module: What to run.
+        scratch: Folder with ``job.json``.
+        timeout_s: Seconds after which it is killed.
         python: Interpreter of the environment that the contender needs.
 
     Raises:
         ContenderFailed: With the rival's name and where what it printed is kept.
     """
-    # Of a virtual environment of its own, the libraries that this one was started with are not for
-    # it.
-    own = sys.executable == python
-    paths = [str(_REPOSITORY), os.environ.get("PYTHONPATH", "") if own else ""]
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    log_path = scratch / "log.txt"
-    with log_path.open("w") as log:
-        process = subprocess.Popen(
-            [python, "-m", module, str(scratch / "job.json"), str(scratch / "outcome.json")],
-            cwd=_REPOSITORY,
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        with TreeSampler(process.pid) as sampler:
-            try:
-                failed = process.wait(timeout_s) != 0
-            except subprocess.TimeoutExpired:
-                sampler.kill_tree()
-                raise ContenderFailed(
-                    f"{rival} did not finish in {timeout_s:.0f} s; raise --timeout or lower the "
-                    "number of its records."
-                ) from None
-    if failed:
-        kept = shutil.copy(log_path, scratch.parent / f"{scratch.name}.log")
-        raise ContenderFailed(f"{rival} failed; its traceback is in {kept}")
-    return sampler
+    with Contender(rival, module, scratch, python) as contender:
+        contender.wait(timeout_s)
+    return contender.sampler

@@ -14,9 +14,6 @@ import psutil
 
 #: Reading one process's CPU times costs about 20 us, so ten a second do not disturb two cores.
 _CPU_EVERY_S = 0.1
-#: Listing the tree reads every process of the machine, and PSS walks every page table of the JVM
-#: (several milliseconds), hence the slower beat.
-_TREE_EVERY_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -36,9 +33,12 @@ class TreeSampler:
 
     Args:
         pid: Root of the tree.
+        tree_every_s: How often to list the tree, which reads every process of the machine, and to
+            read its memory: PSS walks every page table of the JVM, which takes milliseconds.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, *, tree_every_s: float = 0.5) -> None:
+        self._tree_every_s = tree_every_s
         self._root = psutil.Process(pid)
         self._samples: list[_Sample] = []
         self._memory: list[tuple[float, int]] = []
@@ -88,7 +88,7 @@ class TreeSampler:
                 if time.monotonic() >= tree_due_s:
                     tree = [self._root, *self._root.children(recursive=True)]
                     self._memory.append((time.time(), sum(map(self._memory_bytes, tree))))
-                    tree_due_s = time.monotonic() + _TREE_EVERY_S
+                    tree_due_s = time.monotonic() + self._tree_every_s
             except psutil.NoSuchProcess:
                 return
             cpu_s: Counter[str] = Counter()

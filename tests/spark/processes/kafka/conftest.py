@@ -1,12 +1,8 @@
 """A Kafka broker, one process, for the tests in this folder; and producers that misbehave."""
 
-import os
-import shutil
-import socket
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,51 +16,17 @@ ROOT = Path(__file__).parents[4]
 PATIENCE_S = 120
 
 
-def _ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 class Broker:
     """A single node that is broker and controller."""
 
     def __init__(self, folder: Path) -> None:
-        port, controller = _ports(2)
-        self.servers = f"127.0.0.1:{port}"
-        data = folder / "data"
-        data.mkdir(parents=True)
-        # What `kafka-storage.sh format` would write; starting a JVM for it takes seconds.
-        (data / "meta.properties").write_text(
-            f"version=1\nnode.id=1\ncluster.id={uuid.uuid4().hex[:22]}\n"
-            f"directory.id={uuid.uuid4().hex[:22]}\n"
-        )
-        settings = {
-            "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{self.servers},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.servers}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "log.dirs": data,
-            "auto.create.topics.enable": "false",
-            "offsets.topic.replication.factor": 1,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
-            "log.cleaner.enable": "false",
-        }
-        configuration = folder / "server.properties"
-        configuration.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
-        home = os.environ.get("JAVA_HOME")
-        java = f"{home}/bin/java" if home else shutil.which("java")
-        command = [str(java), "-Xmx256m", "-Xms64m", "-XX:TieredStopAtLevel=1"]
-        command += ["-cp", f"{ROOT / '.kafka'}/*", "kafka.Kafka", str(configuration)]
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, str(ROOT / "scripts" / "kafka_broker.py"), str(folder)]
         self._log = folder / "broker.log"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        with self._process.stdout as said:
+            self.servers = said.readline().strip()
         # librdkafka writes to stderr what it fails with while the broker is coming up.
         self.client = {"bootstrap.servers": self.servers, "log_level": 0}
         self.admin = AdminClient(self.client)
