@@ -107,6 +107,10 @@ class Contender:
             ) from None
         assert self.ended
 
+    def failure(self, what: str) -> ContenderFailed:
+        """Return an error that says what went wrong, and where to read more."""
+        return ContenderFailed(f"{what}; what it printed is in {self._kept_log()}")
+
     def _kept_log(self) -> Path:
         kept = self._scratch.parent / f"{self._scratch.name}.log"
         return Path(shutil.copy(self._scratch / "log.txt", kept))

@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,19 +20,28 @@ from pyspark.sql.streaming.listener import (
 _SETTLE_S = 30.0
 
 
-def build_session(name: str, cores: int) -> SparkSession:
+def build_session(
+    name: str, cores: int, *, heap: str = "4g", jars: Sequence[str] = ()
+) -> SparkSession:
     """Return a local session with ``cores`` task slots and as many shuffle partitions.
 
     State lives in RocksDB with changelog checkpointing, which Spark's guide recommends for
     ``transformWithState``; Millrace and the empty epochs do not touch it. Arrow and worker reuse
     are on for both. Nothing else is tuned for anyone.
+
+    Args:
+        name: Of the application.
+        cores: Task slots, and shuffle partitions.
+        heap: Of the JVM.
+        jars: On its class path besides: those of Spark's Kafka connector.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     store = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     spark = (
         SparkSession.builder.master(f"local[{cores}]")
         .appName(name)
-        .config("spark.driver.memory", "4g")
+        .config("spark.driver.memory", heap)
+        .config("spark.driver.extraClassPath", os.pathsep.join(jars))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", cores)

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import keyed_state
+from benchmarks.arguments import among, integers
 from benchmarks.contest import ContenderFailed
 from benchmarks.keyed_state.contender import CONTENDERS
 from benchmarks.keyed_state.report import print_report, write_results
@@ -80,11 +81,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     default_rivals = [name for name in CONTENDERS if name != "tws-per-record"]
     parser.add_argument("--records", type=int, default=2_000_000, help="measured records")
-    parser.add_argument("--keys", type=_integers, default=[1_000, 200_000, 2_000_000])
-    parser.add_argument("--batches", type=_integers, default=[100_000, 400_000])
+    parser.add_argument("--keys", type=integers, default=[1_000, 200_000, 2_000_000])
+    parser.add_argument("--batches", type=integers, default=[100_000, 400_000])
     parser.add_argument(
         "--rivals",
-        type=_names,
+        type=among(*CONTENDERS),
         default=default_rivals,
         help=f"some of {','.join(CONTENDERS)} (default: {','.join(default_rivals)})",
     )
@@ -101,19 +102,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="results file (default: benchmarks/results/…)")
     parser.add_argument("--quick", action="store_true", help=f"a check, not a result: {_QUICK}")
     return parser
-
-
-def _integers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
-def _names(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := set(names) - set(CONTENDERS):
-        raise argparse.ArgumentTypeError(
-            f"no contender named {', '.join(sorted(unknown))}; there are {', '.join(CONTENDERS)}"
-        )
-    return names
 
 
 if __name__ == "__main__":

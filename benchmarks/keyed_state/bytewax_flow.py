@@ -12,7 +12,6 @@ an epoch interval of zero closes the epoch after each call.
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -33,6 +32,7 @@ from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from bytewax.recovery import RecoveryConfig, init_db_dir
 from bytewax.run import cli_main
 
+from benchmarks.addresses import free_addresses
 from benchmarks.keyed_state.job import Job, Outcome
 from benchmarks.keyed_state.workload import Totals
 
@@ -133,7 +133,7 @@ def _run(job: Job, processes: int, recovery: bool) -> Outcome:
         init_db_dir(job.scratch_dir / _RECOVERY, job.cores)
     job_path = job.scratch_dir / "bytewax.json"
     job.dump(job_path)
-    addresses = _free_addresses(processes)
+    addresses = free_addresses(processes)
     running = [
         subprocess.Popen([sys.executable, "-m", __name__, str(job_path), str(number), *addresses])
         for number in range(processes)
@@ -176,16 +176,6 @@ def _run_process(job: Job, number: int, addresses: list[str]) -> None:
 
 def _found_path(job: Job, number: int) -> Path:
     return job.scratch_dir / f"found-{number}.json"
-
-
-def _free_addresses(count: int) -> list[str]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
-    return addresses
 
 
 if __name__ == "__main__":

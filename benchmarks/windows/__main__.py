@@ -6,10 +6,10 @@ import argparse
 import datetime as dt
 import itertools
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import windows
+from benchmarks.arguments import among, integers
 from benchmarks.contest import ContenderFailed
 from benchmarks.machine import describe
 from benchmarks.windows.contender import CONTENDERS
@@ -85,17 +85,17 @@ def _parser() -> argparse.ArgumentParser:
         description=windows.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--shapes", type=_among(WINDOWS, SESSIONS), default=[WINDOWS, SESSIONS])
+    parser.add_argument("--shapes", type=among(WINDOWS, SESSIONS), default=[WINDOWS, SESSIONS])
     parser.add_argument("--records", type=int, default=2_000_000, help="measured records")
-    parser.add_argument("--keys", type=_integers, default=[1_000, 200_000])
-    parser.add_argument("--laws", type=_among("uniform", "zipf"), default=["uniform", "zipf"])
+    parser.add_argument("--keys", type=integers, default=[1_000, 200_000])
+    parser.add_argument("--laws", type=among("uniform", "zipf"), default=["uniform", "zipf"])
     parser.add_argument(
-        "--rates", type=_integers, default=[10], help="records per millisecond of event time"
+        "--rates", type=integers, default=[10], help="records per millisecond of event time"
     )
-    parser.add_argument("--batches", type=_integers, default=[100_000, 400_000])
+    parser.add_argument("--batches", type=integers, default=[100_000, 400_000])
     parser.add_argument(
         "--rivals",
-        type=_among(*CONTENDERS),
+        type=among(*CONTENDERS),
         default=_DEFAULT_RIVALS,
         help=f"some of {','.join(CONTENDERS)} (default: {','.join(_DEFAULT_RIVALS)})",
     )
@@ -107,24 +107,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="results file (default: benchmarks/results/…)")
     parser.add_argument("--quick", action="store_true", help=f"a check, not a result: {_QUICK}")
     return parser
-
-
-def _integers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
-def _among(*known: str) -> Callable[[str], list[str]]:
-    """Return a parser of some of the names, with commas between them."""
-
-    def parse(text: str) -> list[str]:
-        names = text.split(",")
-        if unknown := set(names) - set(known):
-            raise argparse.ArgumentTypeError(
-                f"there is no {', '.join(sorted(unknown))}; there are {', '.join(known)}"
-            )
-        return names
-
-    return parse
 
 
 if __name__ == "__main__":

@@ -12,16 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pyspark
-
+from benchmarks import environments
 from benchmarks.contest import ContenderFailed, run_process
 from benchmarks.measure import TreeSampler
 from benchmarks.windows.job import Job, Outcome
 from benchmarks.windows.workload import Workload
-
-_REPOSITORY = Path(__file__).parents[2]
-_FLINK_PYTHON = _REPOSITORY / ".venv-flink" / "bin" / "python"
-_FLINK_JARS = _REPOSITORY / ".flink"
 
 
 @dataclass(frozen=True)
@@ -69,7 +64,7 @@ def measure(
     """
     python, jars = sys.executable, []
     if rival == "flink":
-        python, jars = _flink()
+        python, jars = environments.flink()
     scratch = Path(tempfile.mkdtemp(prefix=f"{rival}-", dir=work_dir))
     try:
         job = Job(rival, workload, scratch / "input", scratch / "scratch", cores, jars)
@@ -80,19 +75,6 @@ def measure(
         return _to_measurement(job, Outcome.load(scratch / "outcome.json"), sampler)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _flink() -> tuple[str, list[str]]:
-    """Return the interpreter that has PyFlink, and the jars of its Parquet format."""
-    jars = sorted(_FLINK_JARS.glob("*.jar"))
-    if not jars or not _FLINK_PYTHON.exists():
-        raise ContenderFailed(
-            "flink is not here. It and Spark need different versions of the same packages, so it "
-            "has an environment of its own: sh scripts/setup.sh flink"
-        )
-    # Of Hadoop, which Flink's Parquet format expects to find, Spark brings a copy.
-    hadoop = Path(pyspark.__file__).parent.glob("jars/hadoop-client-*.jar")
-    return str(_FLINK_PYTHON), [str(jar) for jar in [*jars, *sorted(hadoop)]]
 
 
 def _to_measurement(job: Job, outcome: Outcome, sampler: TreeSampler) -> Measurement:

@@ -1,0 +1,75 @@
+"""The contenders by name, and the process that runs one of them.
+
+``python -m benchmarks.latency.contender JOB.json OUTCOME.json``: the parent starts it, so that each
+contender has a fresh interpreter and a fresh JVM.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.latency.job import Job, Outcome
+
+#: Where each contender's ``(Job) -> Outcome`` is. A name, not the function: a contender must not
+#: load the libraries of the others, which may not be in its environment.
+CONTENDERS = {
+    "millrace-realtime": "millrace_flow:run",
+    "millrace-realtime-at-least-once": "millrace_flow:run_at_least_once",
+    "millrace-epochs": "millrace_flow:run_epochs",
+    "spark-aggregation": "spark_native:run_aggregation",
+    "spark-tws": "spark_native:run_tws",
+    "bytewax-0s": "bytewax_flow:run_shortest_epochs",
+    "bytewax-1s": "bytewax_flow:run_second_epochs",
+    "flink": "flink_sql:run",
+    "flink-at-least-once": "flink_sql:run_at_least_once",
+}
+
+#: What is so once a row can be seen, and what its reader may see twice.
+PROMISES = {
+    "millrace-realtime": (
+        "state exactly once; each record is committed, with fsync, in every stage before its row "
+        "leaves. Kafka: a row may come again after a failure, with the id that it had; PostgreSQL: "
+        "once"
+    ),
+    "millrace-realtime-at-least-once": (
+        "weak productions, at-least-once delivery: state and rows may count a record twice"
+    ),
+    "millrace-epochs": (
+        "as millrace-realtime, by the epoch: rows leave when all stages have committed"
+    ),
+    "spark-aggregation": (
+        "one stage, a row a key and batch. State exactly once; Spark's Kafka sink: a row may come "
+        "again, without an id. Spark does not fsync a local checkpoint"
+    ),
+    "spark-tws": "two stages of Python code; else as spark-aggregation",
+    "bytewax-0s": (
+        "state exactly once, from the snapshots of its epochs (SQLite), which it closes as fast as "
+        "it can. Its Kafka sink does not wait for them: rows come again after a failure, and may "
+        "come otherwise"
+    ),
+    "bytewax-1s": "as bytewax-0s, with an epoch a second",
+    "flink": (
+        "state and rows exactly once: a row is visible when the Kafka transaction of its "
+        "checkpoint (every second) is committed. RocksDB, incremental"
+    ),
+    "flink-at-least-once": (
+        "as flink; rows are visible at once, and come again after a failure, perhaps otherwise"
+    ),
+}
+
+
+def main(job_path: Path, outcome_path: Path) -> None:
+    """Run the job and write its outcome."""
+    job = Job.load(job_path)
+    module, function = CONTENDERS[job.rival].split(":")
+    run: Callable[[Job], Outcome] = getattr(
+        importlib.import_module(f"benchmarks.latency.{module}"), function
+    )
+    run(job).dump(outcome_path)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

@@ -1,0 +1,139 @@
+"""Millrace: counts in ``ValueState``, on either plane, through the public Computation API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+import millrace as mr
+from benchmarks.latency.job import REKEY, Job, Outcome
+from benchmarks.latency.probe import Probe
+from benchmarks.latency.synthetic import Synthetic
+from benchmarks.latency.visible import TABLE
+from benchmarks.latency.wire import ROW, unpack_record
+from benchmarks.spark_session import build_session
+
+
+class Event(msgspec.Struct, frozen=True):
+    """What a stage gets: when the record was sent, and the stage's key."""
+
+    sent: int
+    key: int
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """What the last stage makes of it."""
+
+    sent: int
+    key: int
+    count: int
+
+
+def run(job: Job) -> Outcome:
+    """Run on the real-time plane: strong productions, exactly once."""
+    return _run(job, realtime=True)
+
+
+def run_at_least_once(job: Job) -> Outcome:
+    """The same with weak productions and at-least-once delivery."""
+    return _run(job, realtime=True, productions=mr.WEAK, delivery=mr.AT_LEAST_ONCE)
+
+
+def run_epochs(job: Job) -> Outcome:
+    """Run in epochs: Spark's micro-batches, one after the other."""
+    return _run(job, realtime=False)
+
+
+def pipeline_of(job: Job, **options: Any) -> mr.Pipeline:
+    """Return the stages between source and sinks."""
+    pipeline = mr.Pipeline("latency")
+    pipeline.inject(
+        "stage-1",
+        _source(job),
+        timestamp="sent",
+        unit="ns",
+        low_watermark=mr.BoundedDelay("1 s"),
+        format=Event,
+    )
+    probe = Probe(job.probes_dir)
+    for number in range(1, job.stages + 1):
+        last = number == job.stages
+        stage = _last(job, probe) if last else _stage(number, job.keys)
+        pipeline.add(stage, name=f"count-{number}", **options)
+    if job.sink:
+        sink = mr.KafkaSink(job.servers, job.sink, encode=_pack, config={"linger.ms": 0})
+        pipeline.sink("counted", sink)
+    if job.conninfo:
+        pipeline.sink("counted", mr.PostgreSQL(job.conninfo, TABLE))
+    return pipeline
+
+
+def _run(job: Job, *, realtime: bool, **options: Any) -> Outcome:
+    tasks = job.partitions
+    # All tasks of all stages, and of the source, run at once.
+    slots = tasks * (job.stages + 1) + 1 if realtime else tasks
+    spark = build_session(job.rival, slots, heap="2g")
+    running = pipeline_of(job, **options).start(
+        spark,
+        checkpoint=str(job.scratch_dir / "checkpoint"),
+        tasks=tasks,
+        progress=False,
+        **({"realtime": True} if realtime else {"trigger": "0 seconds"}),
+    )
+    running.process_available("120 s")
+    job.wait_for_stop()
+    status = running.status()
+    running.stop()
+    spark.stop()
+    return Outcome({"epochs or marks": status.epoch + 1, "injected": status.injected})
+
+
+def _source(job: Job) -> mr.Injector:
+    if not job.source:
+        return Synthetic(
+            job.begin_path,
+            rate=job.rate,
+            records=job.records,
+            keys=job.keys,
+            processes=job.partitions,
+        )
+    return mr.Kafka(job.servers, job.source, schema="sent long, key long", parse=unpack_record)
+
+
+def _stage(number: int, keys: int) -> type[mr.Computation]:
+    source, target = f"stage-{number}", f"stage-{number + 1}"
+
+    class Count(mr.Computation):
+        inputs = {source: mr.by("key")}
+        outputs = {target: Event}
+        count = mr.ValueState(int)
+
+        def process_record(self, record: mr.Record) -> None:
+            self.count.set(self.count.get(0) + 1)
+            self.produce(target, Event(record.value.sent, self.key * REKEY % keys))
+
+    return Count
+
+
+def _last(job: Job, probe: Probe) -> type[mr.Computation]:
+    wanted = bool(job.sink or job.conninfo)
+
+    class CountLast(mr.Computation):
+        inputs = {f"stage-{job.stages}": mr.by("key")}
+        outputs = {"counted": Counted}
+        count = mr.ValueState(int)
+
+        def process_record(self, record: mr.Record) -> None:
+            sent = record.value.sent
+            probe.saw(sent)
+            count = self.count.get(0) + 1
+            self.count.set(count)
+            if wanted:
+                self.produce("counted", Counted(sent, self.key, count))
+
+    return CountLast
+
+
+def _pack(columns: dict[str, Any]) -> bytes:
+    return ROW.pack(columns["sent"], columns["key"], columns["count"])
