@@ -45,7 +45,8 @@ class Status:
         damaged: Damaged or missing snapshots, commits and caches met on the way; each is logged.
         snapshots: Snapshots of key intervals that were written.
         snapshot_bytes: Their size.
-        collected: Commits, snapshots and entries of the epoch log that were not needed any more.
+        collected: Commits, snapshots, parts of journals and entries of the epoch log that were not needed any
+            more.
         housekeeping_failures: Snapshots and collections that failed; each is logged and tried
             again.
     """
@@ -186,7 +187,7 @@ class Progress:
             damaged=self._repairs.damaged,
             snapshots=self._written.snapshots,
             snapshot_bytes=self._written.bytes,
-            collected=collected.commits + collected.snapshots + collected.entries,
+            collected=collected.files,
             housekeeping_failures=self._written.failed
             + (beside.failed if beside is not None else 0),
         )

@@ -13,15 +13,19 @@ What is needed, of an interval whose last commit is n in the last completed epoc
 Of the epoch log the last completion and the last claim are needed, and what came after the first of
 them. Everything is removed from the lowest number up.
 
+A journal goes as a whole, when all of its commits may go, and its notes are behind a mark that is
+complete: a part of the session under way with its mark, a sealed one with the first mark after it.
+
 Source: MillWheel, section 6.1.1: "the system garbage collects" what has been acknowledged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from millrace.store.journal import Covered, JournalName
 from millrace.store.log import HardState
 
 #: Snapshots that are kept of an interval: the last one, and one in case that is damaged.
@@ -35,17 +39,25 @@ class Collected(msgspec.Struct, array_like=True):
         commits: From the commit logs.
         snapshots: Snapshots.
         entries: From the epoch log.
+        journals: Parts of journals.
     """
 
     commits: int = 0
     snapshots: int = 0
     entries: int = 0
+    journals: int = 0
+
+    @property
+    def files(self) -> int:
+        """All together."""
+        return self.commits + self.snapshots + self.entries + self.journals
 
     def add(self, other: Collected) -> None:
         """Add another's counts to these."""
         self.commits += other.commits
         self.snapshots += other.snapshots
         self.entries += other.entries
+        self.journals += other.journals
 
 
 class Collectable(msgspec.Struct, frozen=True):
@@ -54,10 +66,43 @@ class Collectable(msgspec.Struct, frozen=True):
     Args:
         numbers: Computation -> interval id -> its last commit.
         first_entry: The first entry of the epoch log that a recovery would read.
+        session: The session that it was completed in: what is sealed was sealed by it, or before.
+            0 if no session has begun.
+        parts: Finished parts of journals of that session, by name, whose mark is complete -> the
+            last number of each interval with a commit there.
+        forget: Told the names of those, and of others, that have been removed.
     """
 
     numbers: Mapping[str, Mapping[int, int]]
     first_entry: int
+    session: int = 0
+    parts: Mapping[str, Covered] = {}
+    forget: Callable[[Iterable[str]], object] = list
+
+
+def removable(
+    journals: Mapping[JournalName, Covered], floors: Mapping[tuple[str, int], int]
+) -> list[JournalName]:
+    """Return the journals whose commits may all go, ascending.
+
+    Args:
+        journals: Those whose notes nobody needs -> the last number of each interval in them.
+        floors: (computation, interval) -> the last commit that may go.
+
+    >>> one, other = JournalName(1, 1, 0, 1), JournalName(1, 1, 0, 2)
+    >>> journals = {one: {"count": {0: 4, 7: 2}}, other: {"count": {0: 6}}}
+    >>> removable(journals, {("count", 0): 5, ("count", 7): 2}) == [one]
+    True
+    """
+    return sorted(
+        name
+        for name, covered in journals.items()
+        if all(
+            number <= floors.get((computation, interval), 0)
+            for computation, numbers in covered.items()
+            for interval, number in numbers.items()
+        )
+    )
 
 
 class Collector:
@@ -94,6 +139,7 @@ class Collector:
         collected = Collected()
         for computation, numbers in collectable.numbers.items():
             self._collect(computation, numbers, collected)
+        self._collect_journals(collectable, collected)
         first = collectable.first_entry
         if first > 1:
             collected.entries += self._state.epochs.remove_before(first)
@@ -119,3 +165,19 @@ class Collector:
             old = [number for number in commits.get(interval, ()) if number <= floor]
             collected.commits += self._state.commits.remove(computation, interval, old)
             self._floors[computation, interval] = floor
+
+    def _collect_journals(self, collectable: Collectable, collected: Collected) -> None:
+        if not collectable.session:
+            return
+        journals = {
+            name: covered
+            for name, covered in self._state.journals.covered().items()
+            if name.session < collectable.session
+        }
+        for text, covered in collectable.parts.items():
+            if (name := JournalName.parse(text)) is not None:
+                journals[name] = covered
+        old = removable(journals, self._floors)
+        self._state.journals.remove(old)
+        collectable.forget(map(str, old))
+        collected.journals += len(old)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from millrace.model.errors import DamagedStore
@@ -108,6 +109,7 @@ class Index:
         run = self._runs.get((computation, interval))
         return range(0) if run is None else range(run.first, run.first + len(run.places))
 
+    @cached_property
     def covered(self) -> Mapping[JournalName, Covered]:
         """Return what each journal has: the last number of each interval."""
         found: dict[JournalName, dict[str, dict[int, int]]] = {name: {} for name in self._names}

@@ -95,6 +95,7 @@ class JournalStore:
         self._lock = threading.RLock()
         self._known: Sealing | None = None
         self._index: Index | None = None
+        self._removed: set[JournalName] = set()
 
     def seal(self, session: int) -> Sealing | None:
         """See :meth:`millrace.store.Journals.seal`. Cost: six fsyncs, or four PUTs."""
@@ -151,11 +152,14 @@ class JournalStore:
 
     def covered(self) -> Mapping[JournalName, Covered]:
         """See :meth:`millrace.store.Journals.covered`. Cost: reading the journals, once a seal."""
-        return self.index.covered()
+        covered = self.index.covered
+        return {name: covered[name] for name in covered.keys() - self._removed}
 
     def remove(self, names: Iterable[JournalName]) -> None:
         """See :meth:`millrace.store.Journals.remove`."""
+        names = list(names)
         self._files.remove_journals(names)
+        self._removed.update(names)
 
     # -- what the commit log reads -----------------------------------------------------------------
 
@@ -198,6 +202,7 @@ class JournalStore:
         with self._lock:
             if self._known is None or self._known.session != sealing.session:
                 self._known, self._index = sealing, None
+                self._removed.clear()
 
     def _numbers(self, kind: str) -> list[int]:
         found = map(_MARKER.fullmatch, self._files.names())

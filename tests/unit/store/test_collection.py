@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from millrace.store import (
     Collector,
     Commit,
     HardState,
+    JournalName,
     MemoryCache,
     MemoryHardState,
     SnapshotPolicy,
@@ -187,3 +190,79 @@ def test_either_of_two_snapshots_may_be_damaged(state: HardState, kept: int) -> 
     repair = bring(again, state, "count", 0, 7)
     assert repair.snapshot != damaged
     assert contents(again, 7) == contents(cache, 7)
+
+
+# -- journals --------------------------------------------------------------------------------------
+
+
+def in_journal(
+    state: HardState, name: JournalName, *numbers: int, interval: int = 0
+) -> dict[str, dict[int, int]]:
+    """Write commits into a new journal, and return what it covers."""
+    journal = state.journals.create(*name)
+    for number in numbers:
+        journal.append([Commit("count", interval, number, 1, 1, [])], b"note")
+    journal.close()
+    return {"count": {interval: numbers[-1]}} if numbers else {}
+
+
+def two_snapshots(state: HardState, older: int, newer: int, interval: int = 0) -> None:
+    for number in (older, newer):
+        assert state.snapshots.put("count", interval, number, [b""])
+
+
+def test_a_part_goes_when_the_older_snapshot_covers_all_of_it(state: HardState) -> None:
+    state.journals.seal(1)
+    parts = {}
+    for part, numbers in enumerate(([1, 2], [3, 4], [5, 6]), 1):
+        name = JournalName(1, 1, 0, part)
+        parts[str(name)] = in_journal(state, name, *numbers)
+    other = JournalName(1, 1, 1, 1)
+    parts[str(other)] = in_journal(state, other, 1, interval=9)
+    two_snapshots(state, 4, 6)
+    collectable = Collectable(
+        {"count": {0: 6, 9: 1}}, 0, session=1, parts=parts, forget=lambda names: forgotten(names)
+    )
+
+    def forgotten(names: Iterable[str]) -> None:
+        for name in list(names):
+            del parts[name]
+
+    collector = Collector(state)
+    collected = collector.collect(collectable)
+    assert (collected.journals, collected.commits, collected.files) == (2, 0, 2)
+    assert list(parts) == ["00000001-01-0000-00000003", str(other)]
+    assert collector.collect(collectable).files == 0
+    state.journals.seal(2)
+    assert state.journals.names() == [JournalName(1, 1, 0, 3), other]
+    assert state.commits.numbers("count") == {0: [5, 6], 9: [1]}
+
+
+def test_what_was_sealed_stays_until_a_mark_of_the_session_after_it(state: HardState) -> None:
+    """Its notes are taken up again until then, also where its commits are covered."""
+    state.journals.seal(1)
+    in_journal(state, JournalName(1, 1, 0, 1), 1, 2)
+    state.journals.create(1, 0, 0, 1).append([], b"what is to be read")
+    state.journals.seal(2)
+    in_journal(state, JournalName(2, 1, 0, 1), 3)
+    two_snapshots(state, 3, 3 + 1)
+    numbers = {"count": {0: 4}}
+    assert Collector(state).collect(Collectable(numbers, 0)).journals == 0
+    assert Collector(state).collect(Collectable(numbers, 0, session=1)).journals == 0
+    assert Collector(state).collect(Collectable(numbers, 0, session=2)).journals == 2
+    sealing = state.journals.seal(3)
+    assert sealing is not None
+    assert list(sealing.lengths) == ["00000002-01-0000-00000001"]
+
+
+def test_commits_in_slots_go_beside_journals(state: HardState) -> None:
+    cache = MemoryCache("count", 0)
+    extend(state, cache, 3)
+    state.journals.seal(1)
+    in_journal(state, JournalName(1, 1, 0, 1), 4, 5)
+    state.journals.seal(2)
+    two_snapshots(state, 4, 5)
+    collected = Collector(state).collect(Collectable({"count": {0: 5}}, 0, session=2))
+    assert (collected.commits, collected.journals) == (3, 0)
+    assert state.commits.numbers("count") == {0: [4, 5]}
+    assert state.journals.names() == [JournalName(1, 1, 0, 1)]
