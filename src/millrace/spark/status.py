@@ -45,8 +45,8 @@ class Status:
         damaged: Damaged or missing snapshots, commits and caches met on the way; each is logged.
         snapshots: Snapshots of key intervals that were written.
         snapshot_bytes: Their size.
-        collected: Commits, snapshots, parts of journals and entries of the epoch log that were not needed any
-            more.
+        collected: Commits, snapshots, parts of journals and entries of the epoch log that were not
+            needed any more.
         housekeeping_failures: Snapshots and collections that failed; each is logged and tried
             again.
     """

@@ -36,7 +36,7 @@ from millrace.plane.realtime.messages import (
     ToTask,
 )
 from millrace.plane.task_sinks import Receipt
-from millrace.store import HardState, JournalName, Sealing
+from millrace.store import Collectable, HardState, JournalName, Sealing
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, Manifest, encode_entry
 from millrace.windmill.place import Place
@@ -135,7 +135,9 @@ class Coordinator:
         self._next_us = 0
         self._soon = False
         self._ending: Mark | None = None
+        # Finished parts of journals, each with a complete mark, and the session of the last one.
         self._parts: dict[str, dict[str, dict[int, int]]] = {}
+        self._marked_in = 0
         self.failed: BaseException | None = None
         self.ended = epochs.drained
         self.told: dict[Where, Told] = {}
@@ -248,8 +250,7 @@ class Coordinator:
         self._session = _Session(number, wall_us)
         self.failed = None
         self._next_us = wall_us + self._every_us
-        # Also the part of an older session is covered one day; who knows by which commits is in it.
-        self._parts = {name: self._covered(name) for name in sealing.lengths}
+        self._parts = {}
         lasts = _last_notes(sealing)
         consumed = notes.together(notes.decode(note) for where, note in lasts.items() if where[0])
         places = self._places()
@@ -278,13 +279,6 @@ class Coordinator:
             f"a failure; this one has {self._tasks}. Start it with as many as it had and stop it; "
             "after that it may have any number."
         )
-
-    def _covered(self, name: str) -> dict[str, dict[int, int]]:
-        found: dict[str, dict[int, int]] = {}
-        for group in self._state.journals.groups(named(name)):
-            for commit in group.commits:
-                found.setdefault(commit.computation, {})[commit.interval] = commit.number
-        return found
 
     def _places(self) -> dict[str, dict[str, Place]]:
         """Return where each process is read on, those that are new included."""
@@ -335,6 +329,7 @@ class Coordinator:
         for one in passed.values():
             if one.journal:
                 self._parts[one.journal] = one.covered
+        self._marked_in = session.number
         session.mark = None
         session.passed.clear()
         self._next_us = wall_us + self._every_us
@@ -354,12 +349,16 @@ class Coordinator:
         for edge, of in receipts.items():
             self._sinks[edge].publish(mark, of)
 
-    def finished_parts(self) -> dict[str, dict[str, dict[int, int]]]:
-        """Return parts of journals whose mark is complete -> what is in them, for collection."""
-        return dict(self._parts)
+    def collectable(self) -> Collectable:
+        """Return what lies behind the last complete mark, for collection."""
+        return replace(
+            self._epochs.collectable(),
+            session=self._marked_in,
+            parts=dict(self._parts),
+            forget=self._forget,
+        )
 
-    def forget_parts(self, names: Iterable[str]) -> None:
-        """Take it that parts have been removed."""
+    def _forget(self, names: Iterable[str]) -> None:
         for name in names:
             self._parts.pop(name, None)
 
