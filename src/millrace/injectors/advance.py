@@ -77,6 +77,15 @@ class Advances(NamedTuple):
         return Advances(self.ahead[0].offset, self.ahead[1:])
 
 
+def is_within(offset: Any) -> bool:
+    """Return whether an offset is within an advance.
+
+    >>> is_within(7), is_within(along(7, [[9, None]]))
+    (False, True)
+    """
+    return bool(Advances.of(offset).ahead)
+
+
 def along(offset: Any, decided: Iterable[Any]) -> Any:
     """Return an offset with what was decided after it.
 

@@ -17,6 +17,7 @@ from millrace.model.time import MIN_TIMESTAMP
 from millrace.plane.outcome import Outcome
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, Manifest
+from millrace.windmill.place import places_after
 
 
 @dataclass(frozen=True)
@@ -108,5 +109,6 @@ class EpochDriver:
         observed.processes = self.publisher.heard(
             observed.by_process(), epochs.observed.processes, manifest.wall_time_us
         )
-        completion = epochs.complete(manifest, outcome.results, observed)
+        places = places_after(epochs.places, outcome.reached)
+        completion = epochs.complete(manifest, outcome.results, observed, places=places)
         return Turn(manifest, outcome, completion)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,6 +31,8 @@ class Outcome:
         written: Snapshots that the workers wrote.
         liftable: Records that came to the lifting stage.
         partials: What it left of them.
+        reached: Injected stream -> process -> the offset to which the epoch has read it, and what
+            the process has promised.
     """
 
     results: list[Result]
@@ -38,12 +41,14 @@ class Outcome:
     written: Written
     liftable: int
     partials: int
+    reached: dict[str, dict[str, tuple[Any, int | None]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, reports: Iterable[wire.TaskReport]) -> Outcome:
         """Return the outcome that the tasks of an epoch report."""
         observed, written, results = Observed(), Written(), list[Result]()
         seconds, liftable, partials = 0.0, 0, 0
+        reached: dict[str, dict[str, tuple[Any, int | None]]] = {}
         for report in reports:
             observed.add(
                 Observed(
@@ -54,6 +59,8 @@ class Outcome:
             seconds += report.seconds
             liftable += report.liftable
             partials += report.partials
+            for stream, processes in report.reached.items():
+                reached.setdefault(stream, {}).update(processes)
             results += [
                 Result(
                     one.computation,
@@ -68,7 +75,7 @@ class Outcome:
                 )
                 for one in report.intervals
             ]
-        return cls(results, observed, seconds, written, liftable, partials)
+        return cls(results, observed, seconds, written, liftable, partials, reached)
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,8 @@ class TaskReport(msgspec.Struct, array_like=True):
         ahead: Injected stream -> how far its records came ahead of its low watermark.
         liftable: Records of native sources for groupings that take partials.
         partials: What they became: partials, and those that went on as they were.
+        reached: Injected stream -> process of its injector -> the offset to which it was read, and
+            what the process has promised.
     """
 
     level: int
@@ -109,6 +111,7 @@ class TaskReport(msgspec.Struct, array_like=True):
     ahead: dict[str, Ahead] = {}
     liftable: int = 0
     partials: int = 0
+    reached: dict[str, dict[str, tuple[Any, int | None]]] = {}
 
 
 encode = msgspec.msgpack.Encoder().encode

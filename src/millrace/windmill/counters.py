@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
+
+from millrace.model.time import format_timestamp
+
+_log = logging.getLogger("millrace")
 
 
 class FirstLate(msgspec.Struct, array_like=True, frozen=True):
@@ -63,3 +69,17 @@ class Counters(msgspec.Struct, array_like=True):
         for name, n in other.counted.items():
             self.counted[name] = self.counted.get(name, 0) + n
         self.duplicates_filtered += other.duplicates_filtered
+
+
+def tell_first_late(computation: str, late: FirstLate) -> None:
+    """Say in the log that a computation has met its first late record."""
+    _log.warning(
+        "%s: the first late record: key %s, stream %r, timestamp %s, low watermark %s, epoch %d. "
+        "It was delivered with record.late set. Later ones are only counted.",
+        computation,
+        late.key,
+        late.stream,
+        format_timestamp(late.timestamp_us),
+        format_timestamp(late.low_watermark_us),
+        late.epoch,
+    )

@@ -10,20 +10,19 @@ journals what it knows).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import CheckpointMismatch, ZombieWriter
-from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.store import Collectable, HardState
 from millrace.watermark.ahead import SaysPercentiles
 from millrace.watermark.authority import Authority
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.claims import check, check_sinks, claim_of, registry_after
-from millrace.windmill.counters import Counters, FirstLate
+from millrace.windmill.counters import Counters, tell_first_late
 from millrace.windmill.history import History, Moment
 from millrace.windmill.journal import end_of
 from millrace.windmill.manifest import (
@@ -40,9 +39,6 @@ from millrace.windmill.observed import Observed
 from millrace.windmill.place import Place
 from millrace.windmill.positions import Positions
 from millrace.windmill.replay import Result
-
-_log = logging.getLogger("millrace")
-
 
 # A claim is read by a start only, and must not hold up the collection of all that came since: a run
 # repeats it after so many entries. The completion after it says where every interval stands; so a
@@ -74,7 +70,9 @@ class Epochs:
         counters: Computation -> counts since the beginning.
         observed: Injected streams since the beginning.
         history: The epochs that this process completed.
-        places: Injected stream -> process -> how far live tasks have read it.
+        places: Injected stream -> process of its injector -> how far it was read.
+        base: The epoch that is the first batch of Spark's own offsets: they begin anew after live
+            tasks have run.
     """
 
     def __init__(
@@ -97,6 +95,7 @@ class Epochs:
         self.history = History()
         self._moved: dict[str, tuple[int, int]] = {}
         self.places: dict[str, dict[str, Place]] = {}
+        self.base = 0
         self._scripted = {
             spec.name: policy
             for spec in topology.injected()
@@ -251,7 +250,7 @@ class Epochs:
             results: One for each interval of each computation; an interval may be missing, and is
                 then as it was.
             observed: What the epoch saw of the injected streams.
-            places: How far live tasks have read; None where they did not.
+            places: How far processes of injectors were read, those that were.
 
         Raises:
             ZombieWriter: A newer run has claimed the checkpoint. Its outcome of the epoch is the
@@ -266,7 +265,7 @@ class Epochs:
                 changed.chains.setdefault(name, {})[interval] = result.chain
             counters = self.counters[name]
             if counters.first_late is None and result.counters.first_late is not None:
-                _log_first_late(name, result.counters.first_late)
+                tell_first_late(name, result.counters.first_late)
             counters.add(result.counters)
         self.observed.add(observed)
         self.observed.ahead = {s: ahead.faded() for s, ahead in self.observed.ahead.items()}
@@ -305,6 +304,8 @@ class Epochs:
             ahead=self.observed.ahead,
             moved=self._moved,
             places=self.places,
+            live=manifest.live,
+            base=self.base,
         )
         self._append(completion)
         self.history.add(Moment.of(completion))
@@ -399,16 +400,4 @@ class Epochs:
         )
         self._moved = dict(completion.moved)
         self.places = {stream: dict(of) for stream, of in completion.places.items()}
-
-
-def _log_first_late(computation: str, late: FirstLate) -> None:
-    _log.warning(
-        "%s: the first late record: key %s, stream %r, timestamp %s, low watermark %s, epoch %d. "
-        "It was delivered with record.late set. Later ones are only counted.",
-        computation,
-        late.key,
-        late.stream,
-        format_timestamp(late.timestamp_us),
-        format_timestamp(late.low_watermark_us),
-        late.epoch,
-    )
+        self.base = completion.epoch + 1 if completion.live else completion.base

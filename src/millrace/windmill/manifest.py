@@ -221,8 +221,10 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
         ahead: Injected stream -> how far its records came ahead of its low watermark.
         moved: Computation, or ``injector:<stream>``, -> the epoch in which the low watermark that
             it shows last moved, and the clock of that epoch.
-        places: Injected stream -> process of its injector -> how far it was read, where live tasks
-            read it; empty where Spark keeps the offsets.
+        places: Injected stream -> process of its injector -> how far it was read. For who goes on
+            with live tasks, or without them; where Spark runs epochs it goes by offsets of its own.
+        live: Whether live tasks ran it.
+        base: The epoch that is the first batch of Spark's own offsets.
     """
 
     epoch: int
@@ -243,6 +245,8 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     ahead: dict[str, Ahead] = {}
     moved: dict[str, tuple[int, int]] = {}
     places: dict[str, dict[str, Place]] = {}
+    live: bool = False
+    base: int = 0
 
 
 Entry = Claim | Manifest | Completion

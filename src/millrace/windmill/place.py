@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -21,3 +22,33 @@ class Place(msgspec.Struct, frozen=True):
     offset: Any = None
     count: int = 0
     promised_us: int | None = None
+
+
+def places_after(
+    known: Mapping[str, Mapping[str, Place]],
+    reached: Mapping[str, Mapping[str, tuple[Any, int | None]]],
+) -> dict[str, dict[str, Place]]:
+    """Return the places of processes that an epoch has read.
+
+    Its records were numbered by epoch, so what live tasks count goes on where it was.
+
+    Args:
+        known: Injected stream -> process -> its place before.
+        reached: Injected stream -> process -> offset, and what it has promised.
+
+    >>> after = places_after({"s": {"a": Place(0, 5, 70)}}, {"s": {"a": (9, None), "b": (1, None)}})
+    >>> [(place.number, place.offset, place.count) for place in after["s"].values()]
+    [(0, 9, 70), (1, 1, 0)]
+    """
+    found: dict[str, dict[str, Place]] = {}
+    for stream, processes in reached.items():
+        places = dict(known.get(stream, {}))
+        following = 1 + max((place.number for place in places.values()), default=-1)
+        for name, (offset, promised_us) in sorted(processes.items()):
+            place = places.get(name)
+            if place is None:
+                place, following = Place(following), following + 1
+            found.setdefault(stream, {})[name] = Place(
+                place.number, offset, place.count, promised_us
+            )
+    return found

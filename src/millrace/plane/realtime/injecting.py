@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.compile.topology import injector_name
-from millrace.injectors.advance import along
+from millrace.injectors.advance import along, is_within
 from millrace.injectors.follower import Follower, Taken
 from millrace.injectors.injector import Injector
 from millrace.injectors.publisher import Publisher
@@ -155,7 +155,10 @@ class InjectorTask:
     def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
         """Read what there is; yield it, keyed, encoded and combined."""
         self._wall_us = max(self._wall_us, wall_us)
-        taken = [] if self._ended or self._mark is not None else self._take(wait_s)
+        mark = self._mark
+        if mark is not None and mark.last and self._unfinished():
+            mark = None
+        taken = [] if self._ended or mark is not None else self._take(wait_s)
         began = time.perf_counter()
         if any(one.decided is not None for _, one in taken):
             self._write_down(taken)
@@ -169,8 +172,7 @@ class InjectorTask:
                     plain.append(batch)
                 else:
                     lifted += self._rows.lifted(task, batch)
-        self._publish(draining=self._mark is not None and self._mark.draining)
-        mark = self._mark
+        self._publish(draining=mark is not None and mark.draining)
         rows = [*plain, *lifted]
         combined = {
             int(number)
@@ -192,6 +194,19 @@ class InjectorTask:
         if mark is not None:
             self._pass_mark(mark)
         self._say_status()
+
+    def _unfinished(self) -> bool:
+        """Return whether an advance has to be read to its end; take nothing of other processes.
+
+        After the last mark, tasks that end may go on: they know offsets of injectors only.
+        """
+        left = False
+        for stream, follower in self._followers.items():
+            reading = self._reading[stream]
+            within = {name for name, one in reading.items() if is_within(one.place.offset)}
+            follower.hold(reading.keys() - within)
+            left |= bool(within)
+        return left
 
     def _take(self, wait_s: float) -> list[tuple[str, Taken]]:
         """Take of each stream in turn; wait at the last if none had anything."""
