@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 import millrace as mr
+from millrace.compile.native import python_reason
 from millrace.compile.topology import Topology
+from millrace.injectors.polling import Polling
 from millrace.injectors.schema import column_names
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.injecting import InjectorTask
@@ -38,6 +41,10 @@ class Feeds(mr.Injector):
 
     def read(self, process: str, start: Any, end: Any) -> Any:
         return self.feeds[process][start or 0 : end]
+
+    def follow(self, places: Mapping[str, Any], *, most: int = 100_000) -> Polling:
+        # A second passes whenever it looks at the clock, so it never waits before it asks again.
+        return Polling(self, places, most=most, clock=itertools.count().__next__)
 
     @property
     def longest(self) -> int:
@@ -92,7 +99,6 @@ class Live:
     Args:
         pipeline: With injectors that are :class:`Feeds`, and sinks that are :class:`Kept`.
         tasks: Tasks a level.
-        native: Injected streams whose keys are in columns.
     """
 
     def __init__(
@@ -153,14 +159,7 @@ class Live:
                 injection.timestamp,
                 (injection.id,),
             )
-            native = (
-                bool(spec.edges)
-                and not spec.steps
-                and all(
-                    edge.extractor is not None and hasattr(edge.extractor, "column")
-                    for edge in spec.edges
-                )
-            )
+            native = python_reason(topology, spec) is None
             sources.append(SourceColumns(number, spec.name, columns, native, False, injection.id))
         return Runtime(
             topology,

@@ -1,4 +1,7 @@
-"""What holds for every follower: a row has one number, however the input is cut and resumed."""
+"""What holds for every follower: a row has one number, however the input is cut and resumed.
+
+And so is what becomes of it: its rows on edges, and their ids.
+"""
 
 import itertools
 import json
@@ -7,12 +10,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.live import Feeds, Kept, Live
 
 import millrace as mr
 from millrace.injectors.advance import along
 from millrace.injectors.polling import Polling
+from millrace.plane.realtime.rows import LiveRows, ids_of, injected_count, number_at
+from millrace.plane.task import Task
+from millrace.watermark.shown import LowWatermarks
+from millrace.windmill.channels import number_of, sender_of
+from millrace.windmill.manifest import Manifest
+from millrace.windmill.observed import Observed
 
 
 class Shuffled(mr.Injector):
@@ -42,7 +53,7 @@ class Shuffled(mr.Injector):
 
 
 @dataclass
-class Task:
+class Standing:
     """What a task of the plane keeps of a process: a place, and what was decided since."""
 
     offset: Any = None
@@ -77,7 +88,7 @@ def follow(injector, offset, most):
 @given(scripts)
 def test_a_row_has_the_same_number_after_every_failure(script):
     injector, found = Shuffled(), dict[int, int]()
-    mark, count, last = Task(), 0, None
+    mark, count, last = Standing(), 0, None
     follower = follow(injector, None, 5)
     for more, injector.step, injector.batch, most, takes, marked, fails in [
         *script,
@@ -97,5 +108,86 @@ def test_a_row_has_the_same_number_after_every_failure(script):
                     count += 1
                 last = one.offset
         if marked:
-            mark = Task(last, count)
+            mark = Standing(last, count)
     assert sorted(found) == sorted(found.values()) == list(range(injector.written))
+
+
+@given(
+    st.dictionaries(st.integers(0, 2**63 - 1), st.integers(1, 3), min_size=1, max_size=5),
+    st.integers(0, 2**30 - 1),
+)
+def test_ids_sort_as_the_places_of_their_records_do(records, process):
+    numbers = np.repeat(sorted(records), [records[number] for number in sorted(records)])
+    made = np.concatenate([np.arange(records[number]) for number in sorted(records)])
+    origins, sequences = ids_of(3, process, numbers, made)
+    ids = list(zip(origins.tolist(), sequences.tolist(), strict=True))
+    found = [number_of(*each) for each in ids]
+
+    assert {sender_of(*each) for each in ids} == {((1 << 14) + 3, process)}
+    assert found == sorted(set(found))
+    assert [injected_count(each) for each in found] == numbers.tolist()
+    lasts = [number_at(number) for number in numbers.tolist()]
+    assert all(each <= last for each, last in zip(found, lasts, strict=True))
+    assert all(last < each for last, each in zip(lasts, found[1:], strict=False) if made.max() == 0)
+
+
+class Keyed(mr.Computation):
+    inputs = {"numbers": mr.by("n")}
+    outputs = {"some": int}
+
+    def process_record(self, record):
+        pass
+
+
+def live_rows(*, native):
+    p = mr.Pipeline("rows")
+    feeds = Feeds("n long, at long, id string", {"a": []})
+    p.inject("numbers", feeds, timestamp="at", id="id", low_watermark=mr.BoundedDelay(1))
+    p.add(Keyed)
+    p.sink("some", Kept())
+    if not native:
+        p.stream("numbers").flat_map(lambda row: range(row["n"] % 4)).to("few")
+        p.sink("few", Kept())
+    runtime = Live(p, tasks=3).runtime(0)
+    assert runtime.sources[0].native is native
+    manifest = Manifest(
+        epoch=0,
+        generation=1,
+        wall_time_us=mr.HOUR,
+        injectors={"numbers": 0},
+        draining=False,
+        before=LowWatermarks({}, {}),
+        intervals={"Keyed": 4},
+        entry=1,
+    )
+    return LiveRows(runtime), Task(runtime, manifest, 0)
+
+
+def made(rows, task, table, cuts):
+    """Return the rows that a table becomes when it is cut at some places."""
+    found, observed, numbers = [], Observed(), np.arange(len(table["n"])) * 3 + (1 << 40)
+    batch = pa.RecordBatch.from_pydict(table)
+    for first, end in itertools.pairwise([0, *sorted(cuts), len(numbers)]):
+        if first < end:
+            part = batch.slice(first, end - first)
+            source = task.runtime.sources[0]
+            for one in rows.on_edges(task, source, part, numbers[first:end], 7, observed):
+                found += one.to_pylist()
+    return sorted(map(str, found)), observed
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_rows_are_the_same_however_they_are_cut(native):
+    rows, task = live_rows(native=native)
+
+    @given(st.lists(st.integers(0, 50), min_size=1, max_size=12), st.data())
+    def check(numbers, data):
+        table = {
+            "n": np.array(numbers),
+            "at": np.array(numbers) * 1000,
+            "id": [f"id {n}" for n in numbers],
+        }
+        cuts = data.draw(st.lists(st.integers(0, len(numbers)), max_size=4))
+        assert made(rows, task, table, cuts) == made(rows, task, table, [])
+
+    check()

@@ -77,19 +77,10 @@ class _Run:
             injection = self._injections[stream, partition] = Injection(
                 task, stream, partition, self._outbox, self.report, task.event_times(stream)
             )
-        struct = rows.column(f"s{source.number}")
-        values = task.runtime.readers[stream].read(struct)
-        timestamps, times = rows.column("ts").to_pylist(), task.event_times(stream)
-        refused = {}
-        for n, reason in values.refused.items():
-            values.values[n] = struct[n].as_py()  # what a dead letter or an error shows
-            # Where the time is a field as well, its format could only say that this is null.
-            refused[n] = times.refusal(timestamps[n]) or reason
-        accepted = injection.send(
-            values.values,
-            timestamps,
+        accepted = injection.send_columns(
+            rows.column(f"s{source.number}"),
+            rows.column("ts").to_pylist(),
             None if source.id is None else rows.column(wire.FINGERPRINT).to_pylist(),
-            refused,
         )
         if accepted and source.names_processes:
             told = _told(rows.take(pa.array(accepted)))

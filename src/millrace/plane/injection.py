@@ -6,11 +6,12 @@ be sent becomes a dead letter, or an error where the pipeline declares no stream
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
@@ -21,6 +22,9 @@ from millrace.watermark.ahead import Ahead
 from millrace.windmill.record_ids import injected_origin, place
 from millrace.windmill.routing import Productions
 from millrace.windmill.source_ids import NO_FINGERPRINT, null_id
+
+#: Returns both halves of the ids of rows, given how many each record has become.
+RowIds = Callable[[npt.NDArray[np.int64]], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
 
 
 class Injection:
@@ -61,7 +65,7 @@ class Injection:
         timestamps: Sequence[int | None],
         fingerprints: Sequence[bytes | None] | None = None,
         refused: Mapping[int, str] | None = None,
-        places: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None,
+        ids: RowIds | None = None,
     ) -> list[int]:
         """Send records in order; return the positions of those that were accepted.
 
@@ -71,8 +75,8 @@ class Injection:
             fingerprints: Of their source ids, None where one is missing; None if the stream has no
                 ids.
             refused: Positions that were refused already, with the reason.
-            places: Both halves of the ids of the records, where the source says them; all rows that
-                a record becomes have its own. By default they are counted.
+            ids: Gives the rows their ids, where the source numbers its records; by default they
+                are counted.
 
         Raises:
             RecordRejected: One was refused, and there is no dead-letter stream.
@@ -108,9 +112,8 @@ class Injection:
                     None if fingerprints is None else NO_FINGERPRINT,
                 )
             counts.append(len(productions) - before)
-        if places is not None:
-            origins, sequences = (np.repeat(half, counts) for half in places)
-            self._outbox.add_all(productions, origins, sequences)
+        if ids is not None:
+            self._outbox.add_all(productions, *ids(np.array(counts, dtype=np.int64)))
         else:
             self._count(productions)
         report.injected[stream] = report.injected.get(stream, 0) + len(accepted)
@@ -122,6 +125,22 @@ class Injection:
                 ahead = report.ahead.get(stream, Ahead())
                 report.ahead[stream] = ahead.merged(Ahead.of(taken, published_us))
         return accepted
+
+    def send_columns(
+        self,
+        values: pa.StructArray,
+        timestamps: Sequence[int | None],
+        fingerprints: Sequence[bytes | None] | None = None,
+        ids: RowIds | None = None,
+    ) -> list[int]:
+        """Send records whose values are in columns; otherwise as :meth:`send`."""
+        read = self._task.runtime.readers[self._stream].read(values)
+        refused = {}
+        for n, reason in read.refused.items():
+            read.values[n] = values[n].as_py()  # what a dead letter or an error shows
+            # Where the time is a field as well, its format could only say that this is null.
+            refused[n] = self._times.refusal(timestamps[n]) or reason
+        return self.send(read.values, timestamps, fingerprints, refused, ids)
 
     def _count(self, productions: Productions) -> None:
         # A record may have become several rows, or none.

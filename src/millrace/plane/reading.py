@@ -17,14 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Piece
-from millrace.injectors.schema import conformed
-from millrace.model.time import LATEST_RECORD, TimeUnit, in_microseconds
 from millrace.plane import processes, wire
-from millrace.plane.keying import Keying, fingerprints
+from millrace.plane.injected import Injected, injected
+from millrace.plane.keying import Keying
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Stage, Task
 from millrace.windmill.record_ids import place
@@ -88,18 +86,15 @@ class _Reading:
                 yield from self._read(self._sources[stream], piece)
 
     def _read(self, source: SourceColumns, piece: Piece) -> Iterator[pa.RecordBatch]:
-        injection = self._task.topology.streams[source.stream].injection
-        assert injection is not None, "only injected streams have pieces"
-        injector = injection.source
+        stream = self._task.topology.streams[source.stream]
+        injector = getattr(stream.injection, "source", None)
         assert isinstance(injector, Injector), "only injectors are read by a task"
         if piece.between is not None:
             where, first = f"{type(injector).__name__}.read_arrow({piece.process!r})", 0
             for batch in injector.read_arrow(piece.process, *piece.between):
                 if not batch.num_rows:
                     continue
-                columns = conformed(batch, injector.schema, where)
-                at_us = microseconds(columns.column(str(injection.timestamp)), injection.unit)
-                rows = _source_rows(source, columns, at_us, piece, first)
+                rows = _source_rows(source, injected(source, stream, batch, where), piece, first)
                 first += batch.num_rows
                 if self._keying is not None:
                     yield from self._keying.on_edges(source, rows)
@@ -124,46 +119,19 @@ class _Reading:
         processes.note(self.report, stream, told, self._task.latest_us[stream])
 
 
-def microseconds(column: pa.Array, unit: TimeUnit | None) -> pa.Array:
-    """Return event times as microseconds, null where there is none.
-
-    What would overflow is as far out of range as can be said.
-
-    >>> microseconds(pa.array([1, None, 1 << 62]), "s").to_pylist()
-    [1000000, None, 9223372037000000]
-    """
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-    whole = column.cast(pa.int64())
-    if unit == "ns":
-        # Down, also before 1970, where division goes up.
-        cut = pc.divide(whole, 1000)
-        return pc.subtract(cut, pc.less(whole, pc.multiply(cut, 1000)).cast(pa.int64()))
-    per = in_microseconds(1, unit)
-    if per == 1:
-        return whole
-    most = LATEST_RECORD // per + 1
-    within = pc.min_element_wise(
-        pc.max_element_wise(whole, -most, skip_nulls=False), most, skip_nulls=False
-    )
-    return pc.multiply(within, per)
-
-
 def _source_rows(
-    source: SourceColumns, columns: pa.RecordBatch, at_us: pa.Array, piece: Piece, first: int
+    source: SourceColumns, columns: Injected, piece: Piece, first: int
 ) -> pa.RecordBatch:
-    """Return a batch of an injector as the engine's rows of a source."""
-    count = columns.num_rows
+    """Return what an injector has read as the engine's rows of a source."""
+    count = len(columns.at_us)
     at = place(piece.number, first)
-    values = [columns.column(name) for name in source.columns]
-    fields = [columns.schema.field(name) for name in source.columns]
     made = {
-        "ts": at_us,
+        "ts": columns.at_us,
         "sequence": pa.array(np.arange(at, at + count, dtype=np.int64)),
-        f"s{source.number}": pa.StructArray.from_arrays(values, fields=fields),
+        f"s{source.number}": columns.values,
     }
-    if source.id is not None:
-        made[wire.FINGERPRINT] = fingerprints(columns.column(source.id))
+    if columns.fingerprints is not None:
+        made[wire.FINGERPRINT] = columns.fingerprints
     # One name, and no promise: columns that take two bytes a row, and none. A task may get the rows
     # of ten thousand processes, which is as many as there may be.
     names = np.zeros(count, dtype=np.int16)

@@ -25,7 +25,7 @@ from millrace.plane.realtime.local import LocalPlane
 from millrace.plane.realtime.messages import FromTask, Mark, Passed, Start, ToTask
 from millrace.plane.realtime.packet import NO_MARK, Pipes
 from millrace.plane.realtime.report import MarkReport
-from millrace.plane.realtime.rows import LiveRows, ids_of, number_at
+from millrace.plane.realtime.rows import LiveRows, number_at, row_ids
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.refusal import EventTimes
 from millrace.plane.runtime import Runtime
@@ -228,7 +228,7 @@ class _Script:
         sending.send(
             [(e.key, e.value) for e in elements],
             [e.timestamp_us for e in elements],
-            places=ids_of(self._number, self._place.number, numbers),
+            ids=row_ids(self._number, self._place.number, numbers),
         )
         for batch in outbox.batches():
             if count + len(elements) - 1 <= self._again_to or count <= self._again_to:

@@ -238,7 +238,7 @@ class InjectorTask:
     ) -> Iterator[tuple[pa.RecordBatch, bool]]:
         """Yield rows on edges, and whether they were maybe sent before; move the process on."""
         reading, source = self._reading[stream][one.process], self._sources[stream]
-        place, rows = reading.place, one.rows
+        place, rows, newest_us = reading.place, one.rows, MIN_TIMESTAMP
         promised_us = place.promised_us if one.low_watermark is None else one.low_watermark
         numbers = _numbers(one, place.count)
         if len(numbers):
@@ -254,18 +254,18 @@ class InjectorTask:
                     task, source, part, which, place.number, self._observed
                 ):
                     yield batch, first < again
+                newest_us = max(newest_us, self._rows.newest_us)
             self._records += len(numbers)
             place = Place(place.number, one.offset, last + 1, promised_us)
         else:
             place = Place(place.number, one.offset, place.count, promised_us)
         reading.place = place
-        self._hear(stream, one, promised_us)
+        self._hear(stream, one, newest_us, promised_us)
 
-    def _hear(self, stream: str, one: Taken, promised_us: int | None) -> None:
+    def _hear(self, stream: str, one: Taken, newest_us: int, promised_us: int | None) -> None:
         """Take what was heard of a process."""
         if one.low_watermark is None and not one.rows.num_rows:
             return
-        newest_us = self._rows.newest_us
         heard = Process(newest_us, MIN_TIMESTAMP if promised_us is None else promised_us)
         self._observed.add(Observed(processes={stream: {one.process: heard}}))
         known = self._fresh.setdefault(stream, {})

@@ -1,35 +1,46 @@
 """Rows of the wire from what an injector task has taken: keyed, encoded, numbered by their place.
 
 It is what the reading and encode stages of the epoch plane do, but for the ids: a record's is its
-place in its process, so that it is the same whenever it is read again.
+place in its process, so that it is the same whenever it is read again::
+
+    stream number + 2**14 : 15 | 1 : 1 | place, upper bits : 47
+    process : 31 | place, lower bits : 16 | which of the rows that the record became : 17
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from millrace.injectors.injector import Injector
-from millrace.injectors.schema import conformed
+from millrace.model.errors import PipelineError
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
-from millrace.plane.injection import Injection
-from millrace.plane.keying import Keying, fingerprints
+from millrace.plane.injected import Injected, injected
+from millrace.plane.injection import Injection, RowIds
+from millrace.plane.keying import Keying
 from millrace.plane.lifting import Lifter, NativeLifter, lifted_schema
 from millrace.plane.outbox import Outbox
-from millrace.plane.reading import microseconds
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
+from millrace.watermark.ahead import Ahead
 from millrace.windmill.observed import Observed
-from millrace.windmill.record_ids import FIRST_INJECTED, LAST_ROW, ROW_BITS, place
+from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS, place
 
 #: In the lower part of the origin of what is injected on this plane; no epoch has that number.
 LIVE_ORIGIN: Final = 1 << 47
+
+#: How many bits say which of a record's rows one is: steps may make many of one.
+_MADE_BITS: Final = 17
+_MADE_MAX: Final = 1 << _MADE_BITS
+#: How many bits of a place are in the second half.
+_PLACE_BITS: Final = ROW_BITS - _MADE_BITS
+_PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
+
+Ints = npt.NDArray[np.int64]
 
 
 class LiveRows:
@@ -43,8 +54,8 @@ class LiveRows:
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
         self._topology = runtime.topology
+        self._lifts = runtime.lift and any(e.lift is not None for e in runtime.topology.edges)
         self.newest_us = MIN_TIMESTAMP
 
     def on_edges(
@@ -52,7 +63,7 @@ class LiveRows:
         task: Task,
         source: SourceColumns,
         rows: pa.RecordBatch,
-        numbers: npt.NDArray[np.int64],
+        numbers: Ints,
         process: int,
         observed: Observed,
     ) -> Iterator[pa.RecordBatch]:
@@ -69,98 +80,115 @@ class LiveRows:
         Raises:
             RecordRejected: A record is refused, and there is no dead-letter stream.
         """
-        injection = self._topology.streams[source.stream].injection
-        assert injection is not None, "only injected streams are read"
-        injector = injection.source
-        assert isinstance(injector, Injector), "nothing else is read on this plane"
-        columns = conformed(rows, injector.schema, type(injector).__name__)
-        at = microseconds(columns.column(str(injection.timestamp)), injection.unit)
-        origins, sequences = ids_of(self._topology.streams[source.stream].number, process, numbers)
-        fields = [columns.schema.field(name) for name in source.columns]
-        values = [columns.column(name) for name in source.columns]
-        struct = pa.StructArray.from_arrays(values, fields=fields)
-        ids = None if source.id is None else fingerprints(columns.column(source.id))
+        stream = self._topology.streams[source.stream]
+        columns = injected(source, stream, rows, f"the follower of {source.stream!r}")
         if not source.native:
-            yield from self._encoded(task, source, struct, at, ids, (origins, sequences), observed)
+            ids = row_ids(stream.number, process, numbers)
+            yield from self._encoded(task, source.stream, columns, ids, observed)
             return
-        made = {"ts": at, "origin": pa.array(origins), "sequence": pa.array(sequences)}
-        if ids is not None:
-            made[wire.FINGERPRINT] = ids
-        made[f"s{source.number}"] = struct
-        self._note(source.stream, at, task, observed)
+        origins, sequences = ids_of(stream.number, process, numbers)
+        made = {
+            "ts": columns.at_us,
+            "origin": pa.array(origins),
+            "sequence": pa.array(sequences),
+        }
+        if columns.fingerprints is not None:
+            made[wire.FINGERPRINT] = columns.fingerprints
+        made[f"s{source.number}"] = columns.values
+        self._note(task, source.stream, columns.at_us, observed)
         yield from Keying(task).on_edges(source, pa.RecordBatch.from_pydict(made))
 
     def lifted(self, task: Task, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield rows that were never sent before, combined where receivers take partials."""
-        if "value" in batch.schema.names:
-            yield from Lifter(task).lifted(batch)
-        elif any(edge.lift is not None for edge in self._topology.edges):
-            yield from NativeLifter(task).lifted(batch, lifted_schema(batch.schema))
-        else:
+        if not self._lifts:
             yield batch
+        elif "value" in batch.schema.names:
+            yield from Lifter(task).lifted(batch)
+        else:
+            yield from NativeLifter(task).lifted(batch, lifted_schema(batch.schema))
 
     def _encoded(
-        self,
-        task: Task,
-        source: SourceColumns,
-        struct: pa.StructArray,
-        at: pa.Array,
-        ids: pa.Array | None,
-        places: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
-        observed: Observed,
+        self, task: Task, stream: str, columns: Injected, ids: RowIds, observed: Observed
     ) -> Iterator[pa.RecordBatch]:
-        stream, outbox = source.stream, Outbox(task)
-        report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
-        times = task.event_times(stream)
-        injection = Injection(task, stream, 0, outbox, report, times)
-        values, timestamps, refused = task.runtime.readers[stream].read(struct), at.to_pylist(), {}
-        for n, reason in values.refused.items():
-            values.values[n] = struct[n].as_py()  # what a dead letter or an error shows
-            refused[n] = times.refusal(timestamps[n]) or reason
-        injection.send(
-            values.values,
-            timestamps,
-            None if ids is None else ids.to_pylist(),
-            refused,
-            places,
+        outbox, report = Outbox(task), wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
+        found = columns.fingerprints
+        Injection(task, stream, 0, outbox, report, task.event_times(stream)).send_columns(
+            columns.values,
+            columns.at_us.to_pylist(),
+            None if found is None else found.to_pylist(),
+            ids,
         )
         self.newest_us = report.newest.get(stream, MIN_TIMESTAMP)
         observed.add(Observed(report.newest, report.injected, report.refused, {}, report.ahead))
         yield from outbox.batches()
 
-    def _note(self, stream: str, at: pa.Array, task: Task, observed: Observed) -> None:
+    def _note(self, task: Task, stream: str, at: pa.Array, observed: Observed) -> None:
         """Note the records whose time may be one. What their format refuses is found later."""
-        latest_us = task.latest_us[stream]
-        within = pc.and_(pc.greater_equal(at, EARLIEST_RECORD), pc.less_equal(at, latest_us))
-        newest_us = pc.max(pc.if_else(within, at, pa.scalar(None, pa.int64()))).as_py()
-        self.newest_us = MIN_TIMESTAMP if newest_us is None else newest_us
-        count = pc.sum(within).as_py() or 0
-        if count:
-            observed.add(Observed({stream: self.newest_us}, {stream: count}))
+        at_us = at.to_numpy() if not at.null_count else at.drop_null().to_numpy()
+        wrong = task.event_times(stream).refused(at_us) | (at_us < EARLIEST_RECORD)
+        if wrong.any():
+            at_us = at_us[~wrong]
+        if not len(at_us):
+            self.newest_us = MIN_TIMESTAMP
+            return
+        self.newest_us = newest_us = int(at_us.max())
+        ahead = {}
+        if self._topology.percentiles:
+            ahead[stream] = Ahead.of(at_us, task.manifest.injectors[stream])
+        observed.add(Observed({stream: newest_us}, {stream: len(at_us)}, {}, {}, ahead))
 
 
-def ids_of(
-    stream: int, process: int, numbers: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def row_ids(stream: int, process: int, numbers: Ints) -> RowIds:
+    """Return what gives ids to the rows that records become; for the arguments see :func:`ids_of`.
+
+    >>> ids = row_ids(0, 0, np.array([5, 6]))
+    >>> [injected_count((LIVE_ORIGIN, low)) for low in ids(np.array([2, 1]))[1].tolist()]
+    [5, 5, 6]
+    """
+
+    def ids(counts: Ints) -> tuple[Ints, Ints]:
+        if bool((counts == 1).all()):
+            return ids_of(stream, process, numbers)
+        if counts.max() > _MADE_MAX:
+            raise PipelineError(
+                f"record {numbers[counts.argmax()]} of an injected process became {counts.max():,} "
+                f"rows before its first exchange, and at most {_MADE_MAX:,} can be told apart. "
+                "Have a computation make them."
+            )
+        # Those of one record are counted from 0.
+        made = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return ids_of(stream, process, np.repeat(numbers, counts), made)
+
+    return ids
+
+
+def ids_of(stream: int, process: int, numbers: Ints, made: Any = 0) -> tuple[Ints, Ints]:
     """Return both halves of the ids of injected records.
 
-    >>> origins, sequences = ids_of(1, 2, np.array([5]))
-    >>> hex(origins[0]), sequences.tolist() == [(2 << 33) | 5]
+    Args:
+        stream: Number of the injected stream.
+        process: Number of the process.
+        numbers: Places of the records in it.
+        made: Which of the rows that its record became each is.
+
+    >>> origins, sequences = ids_of(1, 2, np.array([5]), 1)
+    >>> hex(origins[0]), sequences.tolist() == [(2 << 33) | (5 << 17) | 1]
     ('0x4001800000000000', True)
     """
-    origins = ((FIRST_INJECTED + stream) << 48) | LIVE_ORIGIN | (numbers >> ROW_BITS)
-    return origins, place(process, numbers & LAST_ROW)
+    origins = ((FIRST_INJECTED + stream) << 48) | LIVE_ORIGIN | (numbers >> _PLACE_BITS)
+    return origins, place(process, ((numbers & _PLACE_MASK) << _MADE_BITS) | made)
 
 
 def number_at(count: int) -> tuple[int, int]:
-    """Return an injected record's number among its process's, by its place.
+    """Return the last number that a record's rows have among its process's, by its place.
 
     >>> injected_count(number_at(7 << 40)) == 7 << 40
     True
     """
-    return LIVE_ORIGIN | (count >> ROW_BITS), count & LAST_ROW
+    last = (count & _PLACE_MASK) << _MADE_BITS | (_MADE_MAX - 1)
+    return LIVE_ORIGIN | (count >> _PLACE_BITS), last
 
 
 def injected_count(number: tuple[int, int]) -> int:
-    """Return an injected record's place in its process."""
-    return ((number[0] & ~LIVE_ORIGIN) << ROW_BITS) | number[1]
+    """Return a record's place in its process, by the number of one of its rows."""
+    return ((number[0] & ~LIVE_ORIGIN) << _PLACE_BITS) | (number[1] >> _MADE_BITS)

@@ -1,0 +1,46 @@
+"""Injector tasks of the real-time plane: what they hear of processes, and the ids of records."""
+
+from tests.live import Feeds, Kept, Live
+
+import millrace as mr
+
+
+class Promising(Feeds):
+    """Its processes promise something, though a policy says what counts."""
+
+    def advance(self, process, offset):
+        return super().advance(process, offset)._replace(low_watermark=5)
+
+
+def test_a_process_without_records_does_not_have_another_s_newest():
+    feeds = Promising("key long, value long, at long", {"a": [(1, 1, 20_000_000)], "b": []})
+    p, kept = mr.Pipeline("two"), Kept()
+    p.inject("events", feeds, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+    p.stream("events").key_by("key").window(mr.FixedWindows("10 s")).sum("value").to("sums")
+    p.sink("sums", kept)
+    live = Live(p, tasks=1)
+    live.boot()
+    live.feed(1)
+    live.plane.settle(live.clock_us)
+    live.plane.mark(live.clock_us)
+
+    processes = live.epochs.observed.processes["events"]
+    assert processes["a"].newest_us == 20_000_000
+    assert processes["b"].newest_us == mr.MIN_TIMESTAMP
+
+
+def test_records_that_a_step_makes_of_one_have_ids_of_their_own():
+    feeds = Feeds("key long, value long, at long", {"a": [(1, 3, 5), (2, 0, 6), (3, 2, 7)]})
+    p, kept = mr.Pipeline("many"), Kept()
+    p.inject("events", feeds, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+    p.stream("events").flat_map(lambda e: range(10 * e["key"], 10 * e["key"] + e["value"])).to(
+        "all"
+    )
+    p.sink("all", kept)
+    live = Live(p, tasks=1)
+    live.boot()
+    live.finish()
+
+    rows = sorted(kept.rows, key=lambda row: row["_id"])
+    assert [row["value"] for row in rows] == ["10", "11", "12", "30", "31"]
+    assert len({row["_id"] for row in rows}) == 5
