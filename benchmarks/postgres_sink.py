@@ -17,8 +17,8 @@ import pyarrow as pa
 
 import millrace as mr
 from millrace.model.coder import MsgpackCoder
+from millrace.plane.binding import Binding
 from millrace.plane.formats import SinkColumns
-from millrace.spark.binding import Binding
 
 
 class Row(msgspec.Struct):

@@ -56,9 +56,12 @@ from millrace.model.time import (
 from millrace.observe.pane_plot import plot_panes
 from millrace.observe.watermark_plot import plot_watermarks
 from millrace.pipeline import Pipeline
-from millrace.spark.kafka_sink import KafkaSink
-from millrace.spark.postgres import PostgreSQL
-from millrace.spark.sinks import Console, Memory, Parquet
+from millrace.sinks.arrow import ArrowSink
+from millrace.sinks.console import Console
+from millrace.sinks.kafka import KafkaSink
+from millrace.sinks.parquet import Parquet
+from millrace.sinks.postgres import PostgreSQL
+from millrace.spark.memory import Memory
 
 __all__ = [
     "ACCUMULATING",
@@ -91,6 +94,7 @@ __all__ = [
     "AllOf",
     "Advance",
     "ArrivalTime",
+    "ArrowSink",
     "AtPeriod",
     "AtWatermark",
     "BagState",

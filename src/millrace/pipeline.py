@@ -159,15 +159,16 @@ class Pipeline(Declarations):
         Args:
             stream: Name of the stream.
             sink: ``mr.Parquet(...)``, ``mr.PostgreSQL(...)``, ``mr.KafkaSink(...)``,
-                ``mr.Memory()``, ``mr.Console()``, or any callable ``(DataFrame, epoch)``.
+                ``mr.ArrowSink(...)``, ``mr.Memory()``, ``mr.Console()``, or any callable
+                ``(DataFrame, epoch)``.
         """
         check_name(stream, "stream")
         # Those that tasks write are not called.
         if not callable(sink) and not hasattr(sink, "for_tasks"):
             raise PipelineError(
                 f"p.sink({stream!r}, {sink!r}): expected mr.Parquet(...), mr.PostgreSQL(...), "
-                "mr.KafkaSink(...), mr.Memory(), mr.Console(), or a callable (DataFrame, epoch) -> "
-                "None."
+                "mr.KafkaSink(...), mr.ArrowSink(...), mr.Memory(), mr.Console(), or a callable "
+                "(DataFrame, epoch) -> None."
             )
         self.sinks.append(SinkDeclaration(stream, sink))
 

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError, RunFailed
-from millrace.spark.postgres.connection import Away
-from millrace.spark.postgres.ledger import Ledger
+from millrace.sinks.postgres.connection import Away
+from millrace.sinks.postgres.ledger import Ledger
 from millrace.windmill.epochs import Epochs
 
 

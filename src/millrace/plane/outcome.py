@@ -84,7 +84,8 @@ class Messages:
 
     Attributes:
         reports: Of the tasks.
-        receipts: Edge to a sink that tasks write -> what those that had rows say of them.
+        receipts: Edge to a sink that tasks write -> what those that had rows say of them, in
+            order of their numbers.
     """
 
     reports: list[wire.TaskReport]
@@ -107,7 +108,8 @@ class Messages:
                 # second job of the epoch, there are two.
                 receipt = _decode_receipt(message)
                 receipts.setdefault(edge, {}).setdefault(receipt.task, receipt.of)
-        return cls(reports, {edge: list(of.values()) for edge, of in receipts.items()})
+        by_task = {edge: [of[task] for task in sorted(of)] for edge, of in receipts.items()}
+        return cls(reports, by_task)
 
 
 def reports_in(batches: Iterable[pa.RecordBatch]) -> list[wire.TaskReport]:

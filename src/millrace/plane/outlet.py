@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +11,8 @@ import pyarrow as pa
 from millrace.compile.topology import Topology
 from millrace.model.keys import decode_keys
 from millrace.plane import wire
-from millrace.plane.formats import SinkColumns
 from millrace.plane.runtime import Runtime, columns_of_sinks
-from millrace.plane.task_sinks import Receipt, Writing
+from millrace.plane.task_sinks import Receipt, Writings
 from millrace.windmill.source_ids import unseal
 
 
@@ -32,12 +30,11 @@ class Outlet:
     """
 
     def __init__(self, runtime: Runtime, epoch: int, task: int) -> None:
+        self._runtime = runtime
         self._columns = runtime.sink_columns
-        self._writers = runtime.writers
-        self._topology = runtime.topology
         self._epoch = epoch
         self._task = task
-        self._kept = [number for number in self._columns if number not in self._writers]
+        self._kept = [number for number in self._columns if number not in runtime.writers]
         self._schema = pa.schema(
             [
                 ("edge", pa.int32()),
@@ -63,7 +60,7 @@ class Outlet:
 
     def batches(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield a batch for every sink that gets rows, and the messages to the driver."""
-        writing: dict[int, Writing] = {}
+        writings = Writings(self._runtime.writers, self._epoch, self._task)
         try:
             for batch in rows:
                 edges = batch.column("edge").to_numpy()
@@ -71,30 +68,17 @@ class Outlet:
                     chosen = wire.where(batch, edges == number)
                     if number == wire.REPORT:
                         yield self._row(number, chosen.column("value"))
-                    elif number in self._writers:
-                        if number not in writing:
-                            begin = self._writers[number].begin
-                            writing[number] = begin(self._epoch, self._task)
-                        records = sink_records(
-                            self._topology, self._columns[number], number, chosen
-                        )
-                        writing[number].write(pa.RecordBatch.from_struct_array(records))
+                    elif number in self._runtime.writers:
+                        records = sink_records(self._runtime, number, chosen)
+                        writings.write(number, pa.RecordBatch.from_struct_array(records))
                     elif number in self._columns:
-                        records = sink_records(
-                            self._topology, self._columns[number], number, chosen
-                        )
-                        yield self._row(number, None, records)
-            for number, one in writing.items():
-                receipt = wire.encode(Receipt(self._task, one.close()))
-                yield self._row(number, pa.array([receipt], pa.binary()))
+                        yield self._row(number, None, sink_records(self._runtime, number, chosen))
+            for number, receipt in writings.close().items():
+                told = wire.encode(Receipt(self._task, receipt))
+                yield self._row(number, pa.array([told], pa.binary()))
         except BaseException:
-            for one in writing.values():
-                with suppress(Exception):  # what is told is why all of this ends
-                    one.abort()
+            writings.abort()
             raise
-
-    def _records(self, number: int, rows: pa.RecordBatch) -> pa.StructArray:
-        return sink_records(self._topology, self._columns[number], number, rows)
 
     def _row(
         self, number: int, report: pa.Array | None, records: pa.Array | None = None
@@ -113,12 +97,21 @@ class Outlet:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def sink_records(
-    topology: Topology, columns: SinkColumns, edge: int, rows: pa.RecordBatch
-) -> pa.StructArray:
-    """Return rows on an edge to a sink as the columns of its records."""
-    values, origins, sequences = values_and_ids(topology, edge, rows)
-    return columns.array(
+def write_to_sinks(runtime: Runtime, epoch: int, rows: Iterable[pa.RecordBatch]) -> None:
+    """Have the only task of an epoch write to the sinks that tasks write, and to no other."""
+    writings = Writings(runtime.writers, epoch, 0)
+    for batch in rows if runtime.writers else ():
+        edges = batch.column("edge").to_numpy()
+        for number in runtime.writers.keys() & set(edges.tolist()):
+            records = sink_records(runtime, number, wire.where(batch, edges == number))
+            writings.write(number, pa.RecordBatch.from_struct_array(records))
+    writings.close()
+
+
+def sink_records(runtime: Runtime, edge: int, rows: pa.RecordBatch) -> pa.StructArray:
+    """Return rows of the wire on an edge to a sink as the columns that the sink gets."""
+    values, origins, sequences = values_and_ids(runtime.topology, edge, rows)
+    return runtime.sink_columns[edge].array(
         values,
         key_texts(rows.column("key").to_pylist()),
         rows.column("ts"),

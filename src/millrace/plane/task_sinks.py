@@ -7,6 +7,8 @@ it likes: of each task one receipt reaches the driver, and that one counts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -61,6 +63,38 @@ class TaskWriter(Protocol):
             task: Number of the task. Other attempts at it may be under way.
         """
         ...
+
+
+class Writings:
+    """What an attempt at a task writes to all sinks in one epoch; each is begun with its first row.
+
+    Args:
+        writers: Edge to a sink -> what tasks write with.
+        epoch: The epoch.
+        task: Number of the task.
+    """
+
+    def __init__(self, writers: Mapping[int, TaskWriter], epoch: int, task: int) -> None:
+        self._writers = writers
+        self._epoch = epoch
+        self._task = task
+        self._begun: dict[int, Writing] = {}
+
+    def write(self, edge: int, rows: pa.RecordBatch) -> None:
+        """Take rows of a sink."""
+        if edge not in self._begun:
+            self._begun[edge] = self._writers[edge].begin(self._epoch, self._task)
+        self._begun[edge].write(rows)
+
+    def close(self) -> dict[int, bytes]:
+        """Return edge -> the receipt for what was written, which is durable now."""
+        return {edge: one.close() for edge, one in self._begun.items()}
+
+    def abort(self) -> None:
+        """Give everything up."""
+        for one in self._begun.values():
+            with suppress(Exception):  # what is told is why all of this ends
+                one.abort()
 
 
 class TaskSink(Protocol):

@@ -1,6 +1,6 @@
 """The shell around the kernel that runs on Spark. The only package that imports PySpark.
 
-This module itself does not: ``mr.Parquet`` must be nameable without a JVM. PySpark is imported by
+This module itself does not: ``import millrace`` must work without a JVM. PySpark is imported by
 the modules below, when a pipeline is started.
 """
 
@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millrace.spark.postgres import PostgreSQL
-from millrace.spark.sinks import Console, Memory, Parquet
-
 if TYPE_CHECKING:
     from millrace.compile.topology import Topology
     from millrace.model.pipeline import Declarations
     from millrace.spark.run import Run
     from millrace.spark.status import Status
 
-__all__ = ["Console", "Memory", "Parquet", "PostgreSQL", "python_reasons", "run_batch", "start"]
+__all__ = ["python_reasons", "run_batch", "start"]
 
 
 def start(pipeline: Declarations, spark: Any, *, checkpoint: str, **options: Any) -> Run:

@@ -18,7 +18,7 @@ from millrace.injectors.publisher import Publisher
 from millrace.injectors.skew import Gate
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.model.pipeline import Declarations
-from millrace.spark.binding import bind_sinks, claim_sinks
+from millrace.plane.binding import bind_sinks, claim_sinks
 from millrace.spark.console import Quiet
 from millrace.spark.external import external
 from millrace.spark.housekeeping import Housekeeping

@@ -18,7 +18,7 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.publisher import Publisher
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.model.pipeline import Declarations
-from millrace.spark.binding import bind_sinks, claim_sinks
+from millrace.plane.binding import bind_sinks, claim_sinks
 from millrace.spark.console import Quiet
 from millrace.spark.failure import failed
 from millrace.spark.job import run_job

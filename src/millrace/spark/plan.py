@@ -20,6 +20,7 @@ from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
 from millrace.plane import packet, wire
 from millrace.plane.batch_level import BatchLevelStage
+from millrace.plane.binding import task_writers
 from millrace.plane.encode import EncodeStage
 from millrace.plane.exchange import through_levels
 from millrace.plane.level import LevelStage
@@ -28,7 +29,6 @@ from millrace.plane.outlet import Outlet
 from millrace.plane.reading import ReadStage
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Stage
-from millrace.plane.task_sinks import TaskWriter
 from millrace.spark.captured import captured
 from millrace.spark.pickling import pickle_topology
 from millrace.spark.process import Blueprint
@@ -100,7 +100,13 @@ class Plan:
         # A topology can hold anything its computations hold, so a digest tells runs apart and not
         # their contents: two runs never share a runtime.
         self._blueprint = Blueprint(
-            uuid4().hex, self._pickled, state, cache, self._tasks, columns, self._writers()
+            uuid4().hex,
+            self._pickled,
+            state,
+            cache,
+            self._tasks,
+            columns,
+            task_writers(self._topology),
         )
 
     def rows(self, intervals: Mapping[str, int]) -> DataFrame:
@@ -229,16 +235,6 @@ class Plan:
     def _leaving(self) -> T.StructType:
         """What leaves the last stage."""
         return _parsed(Outlet.ddl(self._topology, self._blueprint.writers))
-
-    def _writers(self) -> dict[int, TaskWriter]:
-        """Return edge -> what tasks write with, of the sinks that tasks can write."""
-        found = {}
-        for edge in self._topology.edges:
-            sink: Any = None if edge.sink is None else self._topology.sinks[edge.sink]
-            writer = sink.for_tasks() if hasattr(sink, "for_tasks") else None
-            if writer is not None:
-                found[edge.number] = writer
-        return found
 
     def _ordered(self, shuffled: DataFrame) -> DataFrame:
         """Return what was sent to the tasks of a level, as they are to read it."""

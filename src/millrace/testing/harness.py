@@ -29,11 +29,14 @@ from millrace.model.time import (
     Instant,
     timestamp_us,
 )
+from millrace.plane.binding import bind_sinks, task_writers
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.outlet import write_to_sinks
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
+from millrace.sinks.arrow import ArrowSink
 from millrace.store import (
     Collector,
     MemoryCaches,
@@ -46,7 +49,7 @@ from millrace.testing.feed import Feed, Read
 from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.testing.output import Output
 from millrace.testing.polling import poll
-from millrace.testing.taps import tapped
+from millrace.testing.taps import tap, tapped
 from millrace.watermark.process import ONLY, Process
 from millrace.watermark.shown import LowWatermarks
 from millrace.windmill.counters import Counters
@@ -66,7 +69,8 @@ class Harness:
     """Runs a pipeline step by step, and checks the kernel's invariants when it closes.
 
     Args:
-        pipeline: Any pipeline; its Spark sources and sinks are left alone.
+        pipeline: Any pipeline; its Spark sources and its sinks are left alone, but for
+            :class:`~millrace.ArrowSink`, whose function is called.
         intervals: Key intervals a computation, a power of two.
         publish: Whether injectors publish low watermarks by their policies, as on Spark, besides
             what :meth:`advance_watermark` says.
@@ -108,6 +112,7 @@ class Harness:
         lift: bool = False,
     ) -> None:
         self._topology = _tapped(pipeline)
+        bind_sinks(self._topology, "harness")
         self._intervals = intervals
         self._publish = publish
         self._lift = lift
@@ -370,6 +375,7 @@ class Harness:
             sent: list[pa.RecordBatch] = [] if feed is None else list(feed.rows(source))
             exchange = LocalExchange(self._runtime, manifest)
             left = through_levels(exchange, sent, self._topology.depth)
+            write_to_sinks(self._runtime, manifest.epoch, left)
             leaving.extend(left)
             return Outcome.of(reports_in(left))
 
@@ -405,7 +411,13 @@ class Harness:
             self._topology, self._epochs, publisher, self._said, estimates=self._publish
         )
         worker = Worker(self._topology, self._state, self._caches)
-        self._runtime = Runtime(self._topology, tasks=1, worker=worker, lift=self._lift)
+        self._runtime = Runtime(
+            self._topology,
+            tasks=1,
+            worker=worker,
+            lift=self._lift,
+            writers=task_writers(self._topology),
+        )
         self._collector = Collector(self._state)
 
     def _say(self, said: Mapping[int, Mapping[str, int]]) -> None:
@@ -443,12 +455,11 @@ class Harness:
 
 
 def _tapped(pipeline: Declarations) -> Topology:
-    """Return the topology with a sink on every stream instead of the pipeline's own sinks."""
+    """Return the topology with a tap on every stream; of the pipeline's own sinks, functions."""
     streams = build(pipeline).streams
     tapped = copy.copy(pipeline)
-    tapped.sinks = [SinkDeclaration(stream, _nowhere) for stream in streams]
+    tapped.sinks = [
+        *(SinkDeclaration(stream, tap) for stream in streams),
+        *(declared for declared in pipeline.sinks if isinstance(declared.sink, ArrowSink)),
+    ]
     return build(tapped)
-
-
-def _nowhere(*_: Any) -> None:
-    """Stand for a sink; the Harness keeps the records itself."""

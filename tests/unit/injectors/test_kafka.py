@@ -14,7 +14,7 @@ from millrace.injectors.kafka_messages import ID_HEADER, _id, between
 from millrace.injectors.lines import RowMaker, json_object
 from millrace.injectors.schema import column_names
 from millrace.model.errors import InputLost, PipelineError, RecordRejected
-from millrace.spark.kafka_sink import encode_columns
+from millrace.sinks.kafka import encode_columns
 
 
 def test_without_a_schema_a_row_is_the_message():

@@ -12,12 +12,11 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from millrace.model.errors import SinkError
 from millrace.plane import wire
 from millrace.plane.live_sinks import LiveWriting
 from millrace.plane.outlet import sink_records
 from millrace.plane.runtime import Runtime
-from millrace.plane.task_sinks import Receipt, Writing
+from millrace.plane.task_sinks import Receipt, Writings
 
 
 class Outlet(Protocol):
@@ -51,15 +50,13 @@ class LiveOutlet:
     """
 
     def __init__(self, runtime: Runtime, session: int, generation: int, task: int) -> None:
-        self._topology = runtime.topology
-        self._columns = runtime.sink_columns
-        self._writers = runtime.writers
+        self._runtime = runtime
         self._task = task
         self._live: dict[int, LiveWriting] = {
             edge: writer.begin(session, generation, task)
             for edge, writer in runtime.live_writers.items()
         }
-        self._writing: dict[tuple[int, int], Writing] = {}
+        self._by_mark: dict[int, Writings] = {}
         self._unflushed: set[int] = set()
 
     def write(self, rows: pa.RecordBatch, epoch: int) -> None:
@@ -71,25 +68,23 @@ class LiveOutlet:
         """
         edges = rows.column("edge").to_numpy()
         for number in np.unique(edges).tolist():
-            if number not in self._columns:
+            if number not in self._runtime.sink_columns:
                 continue
             chosen = wire.where(rows, edges == number)
-            struct = sink_records(self._topology, self._columns[number], number, chosen)
+            struct = sink_records(self._runtime, number, chosen)
             records = pa.RecordBatch.from_struct_array(struct)
             if number in self._live:
                 origins = chosen.column("origin").to_numpy()
                 sequences = chosen.column("sequence").to_numpy()
                 self._live[number].write(records, origins, sequences)
                 self._unflushed.add(number)
-                continue
-            if number not in self._writers:
-                raise SinkError(
-                    f"the sink {self._topology.sinks[number]!r} is not written by tasks."
-                )
-            at = number, epoch
-            if at not in self._writing:
-                self._writing[at] = self._writers[number].begin(epoch, self._task)
-            self._writing[at].write(records)
+            else:
+                self._before(epoch).write(number, records)
+
+    def _before(self, epoch: int) -> Writings:
+        if epoch not in self._by_mark:
+            self._by_mark[epoch] = Writings(self._runtime.writers, epoch, self._task)
+        return self._by_mark[epoch]
 
     def flush(self) -> None:
         """Have everything durable that live sinks were given."""
@@ -100,19 +95,18 @@ class LiveOutlet:
     def pass_mark(self, epoch: int) -> dict[int, bytes]:
         """Close what was written before a mark; return edge -> receipt."""
         self.flush()
-        receipts = {}
-        for at in [at for at in self._writing if at[1] == epoch]:
-            receipts[at[0]] = wire.encode(Receipt(self._task, self._writing[at].close()))
-            del self._writing[at]
-        return receipts
+        if epoch not in self._by_mark:
+            return {}
+        receipts = self._by_mark[epoch].close()
+        del self._by_mark[epoch]
+        return {edge: wire.encode(Receipt(self._task, of)) for edge, of in receipts.items()}
 
     def close(self) -> None:
         """Give up what no mark has closed."""
-        for one in (*self._writing.values(),):
-            with suppress(Exception):  # what ends the session is told, not what follows from it
-                one.abort()
+        for writings in self._by_mark.values():
+            writings.abort()
         for live in self._live.values():
-            with suppress(Exception):
+            with suppress(Exception):  # what ends the session is told, not what follows from it
                 live.close()
-        self._writing.clear()
+        self._by_mark.clear()
         self._live.clear()

@@ -11,9 +11,9 @@ import msgspec
 import pyarrow as pa
 
 from millrace.model.errors import SinkError, ZombieWriter
-from millrace.spark.postgres.connection import Away, connect, said
-from millrace.spark.postgres.tables import ID, RETRACTED, TASK, Column, identifier
-from millrace.spark.postgres.text import as_csv
+from millrace.sinks.postgres.connection import Away, connect, said
+from millrace.sinks.postgres.tables import ID, RETRACTED, TASK, Column, identifier
+from millrace.sinks.postgres.text import as_csv
 
 if TYPE_CHECKING:
     import psycopg

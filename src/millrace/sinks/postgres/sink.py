@@ -17,13 +17,13 @@ import msgspec
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.task_sinks import WriteAgain
-from millrace.spark.postgres.connection import Away, checked, connect, said
-from millrace.spark.postgres.ledger import Ledger
-from millrace.spark.postgres.tables import Tables
+from millrace.sinks.postgres.connection import Away, checked, connect, said
+from millrace.sinks.postgres.ledger import Ledger
+from millrace.sinks.postgres.tables import Tables
 
 if TYPE_CHECKING:
-    from millrace.spark.binding import Binding
-    from millrace.spark.postgres.copying import CopyWriter
+    from millrace.plane.binding import Binding
+    from millrace.sinks.postgres.copying import CopyWriter
 
 #: Between attempts while the server is away, in seconds: twice as long each time.
 _PAUSE, _PAUSE_MAX = 0.1, 5.0
@@ -87,7 +87,7 @@ class PostgreSQL:
         """
         import psycopg
 
-        from millrace.spark.postgres.preparing import check, recorded
+        from millrace.sinks.postgres.preparing import check, recorded
 
         if self._stream not in ("", binding.stream):
             raise PipelineError(
@@ -133,7 +133,7 @@ class PostgreSQL:
 
     def for_tasks(self) -> CopyWriter:
         """Return what tasks copy with."""
-        from millrace.spark.postgres.copying import CopyWriter
+        from millrace.sinks.postgres.copying import CopyWriter
 
         return CopyWriter(repr(self), self.conninfo, self._ledger.staging, self._tables.columns)
 
@@ -145,7 +145,7 @@ class PostgreSQL:
             SinkError: The table refuses the rows, or the server was away for too long.
             ZombieWriter: A newer run has claimed the table.
         """
-        from millrace.spark.postgres.copying import Copied
+        from millrace.sinks.postgres.copying import Copied
 
         copied = [msgspec.msgpack.decode(receipt, type=Copied) for receipt in receipts]
         gone = next((one.away for one in copied if one.away is not None), None)

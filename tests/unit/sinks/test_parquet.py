@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace.model.errors import SinkError
-from millrace.plane import parquet
-from millrace.plane.parquet import STAGING, ParquetWriter, publish
+from millrace.sinks import parquet_files
+from millrace.sinks.parquet_files import STAGING, ParquetWriter, publish
 
 
 def rows(*values: int) -> pa.RecordBatch:
@@ -74,7 +74,7 @@ def test_a_driver_that_died_while_it_gathered_leaves_nothing(
 
     names = [written(tmp_path, 1)]
     with monkeypatch.context() as patch:
-        patch.setattr(parquet, "_rename", dies)
+        patch.setattr(parquet_files, "_rename", dies)
         with pytest.raises(KeyboardInterrupt):
             publish(tmp_path, 3, names, "sink")
     assert seen(tmp_path) == []
@@ -144,7 +144,7 @@ def test_dictionaries_of_what_repeats_and_not_of_ids(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded_by_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "_ROW_GROUP_BYTES", rows(1, 2).nbytes)
+    monkeypatch.setattr(parquet_files, "_ROW_GROUP_BYTES", rows(1, 2).nbytes)
     file = ParquetWriter(str(tmp_path), "sink").begin(0, 0)
     for value in range(6):
         file.write(rows(value))

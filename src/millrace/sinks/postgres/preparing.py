@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millrace.model.errors import PipelineError
 from millrace.plane.formats import SinkColumns
-from millrace.spark.postgres.tables import EPOCHS, Column, Tables
+from millrace.sinks.postgres.tables import EPOCHS, Column, Tables
 
 if TYPE_CHECKING:
     import psycopg

@@ -1,5 +1,5 @@
 """The PostgreSQL sink. It needs psycopg, which comes with ``pip install 'millrace[postgres]'``."""
 
-from millrace.spark.postgres.sink import PostgreSQL
+from millrace.sinks.postgres.sink import PostgreSQL
 
 __all__ = ["PostgreSQL"]

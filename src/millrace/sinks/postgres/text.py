@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from millrace.spark.postgres.tables import Column
+from millrace.sinks.postgres.tables import Column
 
 #: Byte -> its two hexadecimal digits, as one number of two bytes.
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from millrace.model.errors import CheckpointMismatch, SinkError, ZombieWriter
-from millrace.spark.postgres.connection import Away, connect, said
-from millrace.spark.postgres.tables import ID, RETRACTED, TASK, Tables, identifier
+from millrace.sinks.postgres.connection import Away, connect, said
+from millrace.sinks.postgres.tables import ID, RETRACTED, TASK, Tables, identifier
 
 if TYPE_CHECKING:
     import psycopg
@@ -70,7 +70,7 @@ class Ledger:
             ZombieWriter: A newer run has claimed the sink.
             CheckpointMismatch: The sink is ahead of the checkpoint.
         """
-        from millrace.spark.postgres.preparing import make
+        from millrace.sinks.postgres.preparing import make
 
         self.generation = generation
         with connect(self._conninfo) as connection:

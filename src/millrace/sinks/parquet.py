@@ -1,11 +1,4 @@
-"""Sinks: where records leave the pipeline. Any callable ``(DataFrame, epoch)`` is one.
-
-A sink is called once for every epoch that has records for it, and again if that epoch is retried:
-then it must replace what it wrote before, not add to it. The ones here do.
-
-The DataFrame has the record format's fields as columns (or one column ``value``), and ``_key`` (the
-producer's key as text), ``_timestamp`` and ``_id`` (16 bytes, unique, the same on every attempt).
-"""
+"""Parquet: a directory of files an epoch."""
 
 from __future__ import annotations
 
@@ -13,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable, PipelineError
-from millrace.plane import parquet
-from millrace.plane.parquet import ParquetWriter
+from millrace.sinks.parquet_files import ParquetWriter, publish
 from millrace.store import local_path
 
 if TYPE_CHECKING:
-    from millrace.spark.binding import Binding
+    from millrace.plane.binding import Binding
 
 #: Spark and its readers pass over names that begin with an underscore.
 _OWNER = "_millrace"
@@ -92,7 +84,7 @@ class Parquet:
         """
         assert self._local is not None, "tasks write local paths only"
         names = [receipt.decode() for receipt in receipts]
-        parquet.publish(self._local, epoch, names, f"{self!r}, epoch {epoch}")
+        publish(self._local, epoch, names, f"{self!r}, epoch {epoch}")
 
     def __call__(self, rows: Any, epoch: int) -> None:
         """Write the records of an epoch with Spark, which knows more file systems."""
@@ -100,45 +92,3 @@ class Parquet:
 
     def __repr__(self) -> str:
         return f"Parquet({self.path!r})"
-
-
-class Memory:
-    """A list of rows in the driver, for notebooks and tests. It starts empty with each process.
-
-    >>> Memory().rows
-    []
-    """
-
-    def __init__(self) -> None:
-        self._epochs: dict[int, list[Any]] = {}
-
-    def __call__(self, rows: Any, epoch: int) -> None:
-        """Take the records of an epoch."""
-        self._epochs[epoch] = rows.collect()
-
-    @property
-    def rows(self) -> list[Any]:
-        """All rows so far, epoch by epoch, as ``pyspark.sql.Row``."""
-        return [row for epoch in sorted(self._epochs) for row in self._epochs[epoch]]
-
-    def __repr__(self) -> str:
-        return "Memory()"
-
-
-class Console:
-    """Prints the records of each epoch that has any.
-
-    Args:
-        rows: How many rows to print at the most.
-    """
-
-    def __init__(self, rows: int = 20) -> None:
-        self.most = rows
-
-    def __call__(self, rows: Any, epoch: int) -> None:
-        """Print the records of an epoch."""
-        print(f"-- epoch {epoch}")  # noqa: T201  # printing is what it is for
-        rows.show(self.most, truncate=False)
-
-    def __repr__(self) -> str:
-        return f"Console({self.most})"

@@ -1,0 +1,102 @@
+"""ArrowSink: a function of the user's that is given the records in the tasks, as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millrace.model.errors import PipelineError, SinkError
+from millrace.sinks.taking import ByEpoch, ByTurn
+
+if TYPE_CHECKING:
+    from millrace.plane.binding import Binding
+
+
+class ArrowSink:
+    """Calls a function with batches of records, in the tasks that made them.
+
+    It is called when the records' commits are durable: on the epoch plane within the epoch, on the
+    real-time plane in every turn, in the Harness too. A batch has one row or more, and at least the
+    columns of the record format (or ``value``), ``_key`` (text), ``_timestamp`` and ``_id`` (16
+    bytes). Records of one key come in the order in which they were produced.
+
+    Each record is given once at the least. After a failure those since the last epoch or mark that
+    completed come again, with the ids they had, in batches that may be cut otherwise. So ``_id``
+    makes it exactly once: as a primary key, or as the idempotency key of a request.
+
+    Args:
+        write: The function. It is sent to the workers, so it must be picklable; it makes
+            connections when it is first called, and may keep them. What it raises ends the run.
+
+    Raises:
+        PipelineError: It cannot be called.
+
+    >>> import millrace as mr
+    >>> p = mr.Pipeline("words")
+    >>> _ = p.inject("words", format=str)
+    >>> p.sink("words", mr.ArrowSink(lambda rows: print(rows.column("value").to_pylist())))
+    >>> with mr.testing.Harness(p) as h:
+    ...     h.inject("words", [("tea", 0), ("mate", 1)])
+    ['tea', 'mate']
+    """
+
+    def __init__(self, write: Callable[[pa.RecordBatch], Any]) -> None:
+        if not callable(write):
+            raise PipelineError(f"ArrowSink({write!r}): expected a function of an Arrow batch.")
+        self._write = write
+        self._streams: list[str] = []
+
+    def bind(self, binding: Binding) -> str:
+        """Learn the stream, for messages."""
+        if binding.stream not in self._streams:
+            self._streams.append(binding.stream)
+        return f"{self!r} from {binding.stream!r}"
+
+    def for_tasks(self) -> ByEpoch:
+        """Return what the tasks of an epoch call the function with."""
+        return ByEpoch(self._calls())
+
+    def publish(self, epoch: int, receipts: list[bytes]) -> None:
+        """Do nothing: the function has been called."""
+
+    def live(self) -> ByTurn:
+        """Return what tasks call the function with in every turn."""
+        return ByTurn(self._calls())
+
+    def _calls(self) -> _Calls:
+        of = " and ".join(map(repr, self._streams))
+        return _Calls(self._write, f"{self!r}, the sink of stream {of}")
+
+    def __repr__(self) -> str:
+        return f"ArrowSink({getattr(self._write, '__qualname__', None) or repr(self._write)})"
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """Calls the function; it opens itself, as it holds nothing that is one task's."""
+
+    write: Callable[[pa.RecordBatch], Any]
+    where: str
+
+    def __call__(self) -> _Calls:
+        return self
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        try:
+            self.write(rows)
+        except Exception as error:
+            first = rows.column("_id")[0].as_py().hex()
+            raise SinkError(
+                f"{self.where}, raised {type(error).__name__} at a batch of {rows.num_rows} "
+                f"records, the first with id {first}: {error}. What it did not take comes again, "
+                "with the same ids."
+            ) from error
+
+    def flush(self) -> None:
+        pass
+
+    def leave(self) -> None:
+        pass

@@ -1,0 +1,53 @@
+"""Console: records as a table on the standard output."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich import box
+from rich.console import Console as Paper
+from rich.table import Table
+from rich.text import Text
+
+from millrace.sinks.gathered import Gather, gathered
+
+#: Wider than any table: lines are the reader's to wrap.
+_WIDTH = 10_000
+
+
+class Console:
+    """Prints the records of each epoch, or mark, that has any.
+
+    Args:
+        rows: How many rows to print at the most.
+    """
+
+    def __init__(self, rows: int = 20) -> None:
+        self.most = rows
+
+    def for_tasks(self) -> Gather:
+        """Return what tasks hand their rows over with."""
+        return Gather()
+
+    def publish(self, epoch: int, receipts: list[bytes]) -> None:
+        """Print the records of an epoch."""
+        rows = gathered(receipts)
+        table = Table(*rows.column_names, box=box.ASCII2, padding=0)
+        for row in rows.slice(0, self.most).to_pylist():
+            # Text, not str: what a user writes may look like rich's markup.
+            table.add_row(*(Text(_shown(value)) for value in row.values()))
+        out = io.StringIO()
+        Paper(file=out, width=_WIDTH, color_system=None, force_terminal=False).print(table)
+        left = rows.num_rows - self.most
+        more = f"and {left:,} more\n" if left > 0 else ""
+        print(f"-- epoch {epoch}\n{out.getvalue()}{more}", end="")  # noqa: T201  # what it is for
+
+    def __repr__(self) -> str:
+        return f"Console({self.most})"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return value.hex() if isinstance(value, bytes) else str(value)

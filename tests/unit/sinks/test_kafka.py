@@ -1,0 +1,125 @@
+"""What KafkaSink tells librdkafka, and what it makes of its answers; a fake in its place."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import confluent_kafka
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import millrace as mr
+from millrace.model.errors import SinkError
+
+
+class Refused:
+    def str(self) -> str:
+        return "Broker: Unknown topic or partition"
+
+
+class Producer:
+    """Takes two messages; the next has to wait until they are polled for."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.sent: list[dict[str, Any]] = []
+        self.waiting: list[Callable[[Any, Any], None]] = []
+        self.error: Refused | None = None
+        self.silent = False
+        self.purged = False
+        made.append(self)
+
+    def produce(self, topic: str, *, on_delivery: Any, **message: Any) -> None:
+        if len(self.waiting) == 2:
+            raise BufferError
+        self.sent.append({"topic": topic, **message})
+        self.waiting.append(on_delivery)
+
+    def poll(self, _: float) -> None:
+        if not self.silent:
+            delivered, self.waiting = self.waiting, []
+            for tell in delivered:
+                tell(self.error, None)
+
+    def flush(self, _: float) -> int:
+        self.poll(0)
+        return len(self.waiting)
+
+    def purge(self) -> None:
+        self.purged = True
+
+
+made: list[Producer] = []
+
+
+@pytest.fixture(autouse=True)
+def producers(monkeypatch: pytest.MonkeyPatch) -> list[Producer]:
+    made.clear()
+    monkeypatch.setattr(confluent_kafka, "Producer", Producer)
+    return made
+
+
+def rows(*values: str) -> pa.RecordBatch:
+    at = dt.datetime(2013, 2, 8, 1, 2, 3, 4000, tzinfo=dt.UTC)
+    return pa.RecordBatch.from_pydict(
+        {
+            "value": list(values),
+            "_key": [None if value == "a" else f"key of {value}" for value in values],
+            "_timestamp": [at for _ in values],
+            "_id": [bytes([n]) * 16 for n, _ in enumerate(values)],
+        }
+    )
+
+
+HALVES = (np.array([1]), np.array([1]))
+
+
+def test_messages_and_their_ids(producers: list[Producer]) -> None:
+    writing = mr.KafkaSink("host:1", "t").for_tasks().begin(7, 0)
+    writing.write(rows("a", "b", "c"))
+    assert writing.close() == b""
+
+    (producer,) = producers
+    assert producer.sent == [
+        {
+            "topic": "t",
+            "key": None if value == "a" else f"key of {value}".encode(),
+            "value": value.encode(),
+            "timestamp": 1_360_285_323_004,
+            "headers": {"millrace-id": bytes([n]).hex() * 16},
+        }
+        for n, value in enumerate("abc")
+    ]
+    assert producer.config["enable.idempotence"] is True
+    assert producer.config["linger.ms"] == 5
+
+
+def test_turns_do_not_linger_unless_told_to(producers: list[Producer]) -> None:
+    for config in (None, {"linger.ms": 20}):
+        writing = mr.KafkaSink("host:1", "t", config=config).live().begin(1, 1, 0)
+        writing.write(rows("a"), *HALVES)
+        writing.flush()
+        writing.close()
+    assert [producer.config["linger.ms"] for producer in producers] == [0, 20]
+    assert [len(producer.sent) for producer in producers] == [1, 1]
+
+
+def test_what_brokers_refuse_is_told_with_the_next_rows(producers: list[Producer]) -> None:
+    writing = mr.KafkaSink("host:1", "t").live().begin(1, 1, 0)
+    writing.write(rows("a"), *HALVES)
+    producers[0].error = Refused()
+    with pytest.raises(SinkError, match=r"topic 't' did not take 1 messages: Broker: Unknown"):
+        writing.write(rows("b"), *HALVES)
+
+
+def test_brokers_that_do_not_answer_before_a_mark(producers: list[Producer]) -> None:
+    writing = mr.KafkaSink("host:1", "t").live().begin(1, 1, 0)
+    producers[0].silent = True
+    writing.write(rows(*"ab"), *HALVES)
+    with pytest.raises(SinkError, match="did not take 2 messages: no answer within 60 s"):
+        writing.flush()
+    writing.close()
+    assert producers[0].purged
