@@ -6,16 +6,15 @@ takes it first, so two drivers come one after the other, and the later sees what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from millrace.model.errors import CheckpointMismatch, SinkError, ZombieWriter
+from millrace.sinks.postgres import statements
 from millrace.sinks.postgres.connection import Away, connect, said
 from millrace.sinks.postgres.tables import ID, RETRACTED, TASK, Tables, identifier
 
 if TYPE_CHECKING:
     import psycopg
-    from psycopg import sql
 
 #: How long clearing or dropping a staging table may wait for those who write there. What it holds
 #: is never read again, so a later epoch, or a later run, does it as well.
@@ -165,83 +164,24 @@ class Ledger:
     ) -> None:
         from psycopg import sql
 
-        here = sql.SQL("FROM {} WHERE {} = ANY(%s)").format(
-            identifier(*self.staging), sql.Identifier(TASK)
+        tables, attempts = self._tables, [list(staged)]
+        rows = statements.staged(self.staging)
+        counted = connection.execute(
+            sql.SQL("SELECT count(*) FROM ({}) AS s").format(rows), attempts
         )
-        found = connection.execute(sql.SQL("SELECT count(*) ") + here, [list(staged)])
-        (count,) = found.fetchone() or (0,)
+        (count,) = counted.fetchone() or (0,)
         if count != sum(staged.values()):
             # The staging table is unlogged: a server that crashed comes back with it empty.
             raise Away(
                 f"{where}: {count} of {sum(staged.values())} staged rows were found. Did the "
                 "server restart?"
             )
-        if not self._tables.key:
-            connection.execute(self._append(here), [list(staged)])
+        if not tables.key:
+            connection.execute(statements.append(tables, rows), attempts)
             return
-        if self._tables.deletes:
-            connection.execute(self._delete(here), [list(staged)])
-        connection.execute(self._upsert(here), [list(staged)])
-
-    def _append(self, here: sql.Composed) -> sql.Composed:
-        from psycopg import sql
-
-        columns = _listed([sql.Identifier(column.name) for column in self._tables.columns])
-        return (
-            sql.SQL("INSERT INTO {} ({}) SELECT {} ").format(
-                self._tables.target(), columns, columns
-            )
-            + here
-        )
-
-    def _newest(self, here: sql.Composed, columns: Sequence[sql.Composable]) -> sql.Composed:
-        """Return a query of the record of each key that was produced last: ids sort so."""
-        from psycopg import sql
-
-        key = _listed([sql.Identifier(name) for name in self._tables.key])
-        select = sql.SQL("SELECT DISTINCT ON ({}) {}, {} ").format(
-            key, _listed(columns), sql.Identifier(RETRACTED)
-        )
-        order = sql.SQL(" ORDER BY {}, {} DESC").format(key, sql.Identifier(ID))
-        return sql.Composed([select, here, order])
-
-    def _delete(self, here: sql.Composed) -> sql.Composed:
-        """Return the statement that deletes what was retracted, and not replaced."""
-        from psycopg import sql
-
-        key = [sql.Identifier(name) for name in self._tables.key]
-        same = [sql.SQL("target.{} = newest.{}").format(name, name) for name in key]
-        return sql.SQL("DELETE FROM {} AS target USING ({}) AS newest WHERE {} AND {}").format(
-            self._tables.target(),
-            self._newest(here, key),
-            sql.Identifier(RETRACTED),
-            sql.SQL(" AND ").join(same),
-        )
-
-    def _upsert(self, here: sql.Composed) -> sql.Composed:
-        from psycopg import sql
-
-        columns = [sql.Identifier(column.name) for column in self._tables.columns]
-        key = [sql.Identifier(name) for name in self._tables.key]
-        replaced = [
-            sql.SQL("{} = EXCLUDED.{}").format(column, column)
-            for column in columns
-            if column not in key
-        ]
-        action = (
-            sql.SQL("DO UPDATE SET ") + _listed(replaced) if replaced else sql.SQL("DO NOTHING")
-        )
-        return sql.SQL(
-            "INSERT INTO {} ({}) SELECT {} FROM ({}) AS newest WHERE NOT {} ON CONFLICT ({}) {}"
-        ).format(
-            self._tables.target(),
-            _listed(columns),
-            _listed(columns),
-            self._newest(here, columns),
-            sql.Identifier(RETRACTED),
-            _listed(key),
-            action,
-        )
+        if tables.deletes:
+            connection.execute(statements.delete(tables, rows), attempts)
+        connection.execute(statements.upsert(tables, rows), attempts)
 
     def _fenced(self, connection: psycopg.Connection[Any]) -> int:
         """Lock the sink's row and return the last epoch, or refuse a run that was superseded."""
@@ -324,9 +264,3 @@ class Ledger:
                     connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
             except errors.LockNotAvailable:
                 continue
-
-
-def _listed(names: Sequence[sql.Composable]) -> sql.Composed:
-    from psycopg import sql
-
-    return sql.SQL(", ").join(names)
