@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +16,10 @@ from millrace.windmill.record_ids import record_id
 from millrace.windmill.routing import sink_key
 
 
-def tap(*_: Any) -> None:
-    """Stand for a sink; who reads it keeps the records."""
-
-
 def tapped(
     topology: Topology, batch: pa.RecordBatch, wall_time_us: int
 ) -> Iterator[tuple[str, Output]]:
-    """Yield (stream, output) of the rows on edges to taps, in their order."""
+    """Yield (stream, output) of the rows on edges to sinks, in their order."""
     edges = batch.column("edge").to_numpy()
     # Rows of one edge mostly stand together.
     starts = [0, *(np.flatnonzero(np.diff(edges)) + 1).tolist(), len(edges)]
@@ -32,7 +27,8 @@ def tapped(
         if start == end or edges[start] < 0:
             continue
         edge = topology.edge(int(edges[start]))
-        if edge.sink is None or topology.sinks[edge.sink] is not tap:
+        # What a task writes to a sink is not tapped: the stream has a tap beside it.
+        if edge.sink is None or hasattr(topology.sinks[edge.sink], "for_tasks"):
             continue
         coder, rows = topology.streams[edge.stream].coder, batch.slice(start, end - start)
         columns = (rows.column("key").to_pylist(), rows.column("ts").to_pylist())
