@@ -61,7 +61,7 @@ def _server_away_once(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def breaks_off(self: Ledger, epoch: int, staged: dict[int, int]) -> None:
         if not away:
-            away.append(self._tables.name)
+            away.append(self.tables.name)
             raise Away("the server broke off")
         merge(self, epoch, staged)
 

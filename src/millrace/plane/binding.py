@@ -1,8 +1,8 @@
 """Binding: what sinks are told before a run writes anything, once it owns the checkpoint.
 
-All of it is optional for a sink. ``bind(binding)`` checks what can be checked and returns a name
-for what the sink writes to; ``claim(generation, completed)`` fences off earlier runs, and, on the
-real-time plane, ``fence(session, generation)`` earlier sessions of the run.
+Both are optional for a sink. ``bind(binding)`` checks what can be checked and returns a name for
+what the sink writes to; ``claim(generation, completed)`` fences off earlier runs. Then it is asked
+what tasks write with.
 """
 
 from __future__ import annotations
@@ -63,13 +63,6 @@ def claim_sinks(topology: Topology, epochs: Epochs) -> None:
     for sink in topology.sinks:
         if hasattr(sink, "claim"):
             sink.claim(epochs.generation, epochs.completed)
-
-
-def fence_sinks(topology: Topology, session: int, generation: int) -> None:
-    """Tell the sinks which session writes from now on, before it seals what was before it."""
-    for sink in topology.sinks:
-        if hasattr(sink, "fence"):
-            sink.fence(session, generation)
 
 
 def task_writers(topology: Topology) -> dict[int, TaskWriter]:

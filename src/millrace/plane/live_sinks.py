@@ -1,6 +1,7 @@
 """Sinks that the tasks of the real-time plane write to in every turn, and not by mark.
 
-A task writes what its commits have produced, once they are durable. After a failure the rows since
+A task writes what its commits have produced, once they are durable and no later session had begun
+by then: so they exist, whatever becomes of the task. After a failure the rows since
 the last completed mark come again: the same rows with the same ids, from one sender in the same
 order, but cut into other batches, and perhaps in another task. What to do about those that it has
 is the sink's business: by channel number, or by id.
@@ -66,11 +67,7 @@ class LiveWriter(Protocol):
 
 
 class LiveSink(Protocol):
-    """A sink, as the driver knows it.
-
-    It may have a method ``fence(session, generation)`` besides, called before a session seals what
-    was before it: from then on nothing of an older session gets in.
-    """
+    """A sink, as the driver knows it."""
 
     def live(self) -> LiveWriter | None:
         """Return what the tasks write with in every turn; None if they write by mark.

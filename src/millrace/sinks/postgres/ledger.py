@@ -1,7 +1,10 @@
-"""The driver's transactions: who may write, which epochs are written, and the rows of one more.
+"""The ledger of a sink: who may write, which epochs are written, and the rows of one more.
 
-The row of a sink in ``millrace_epochs`` is the lock, the fence and the memory. Every transaction
-takes it first, so two drivers come one after the other, and the later sees what the earlier did.
+The row of a sink in ``millrace_epochs`` is the lock, the fence and the memory. Every transaction of
+a driver takes it first, so two drivers come one after the other, and the later sees what the
+earlier did. Tasks of the real-time plane take it when they begin, and leave a row each in
+``millrace_writers``, which is theirs to lock with what they write: a later run, or a session,
+removes the rows of those before it.
 """
 
 from __future__ import annotations
@@ -32,13 +35,14 @@ class Ledger:
         owner: Id of the checkpoint.
 
     Attributes:
+        tables: Of the sink.
         generation: Of the run, once it has claimed the sink.
     """
 
     def __init__(self, name: str, conninfo: str, tables: Tables, pipeline: str, owner: str) -> None:
         self._name = name
         self._conninfo = conninfo
-        self._tables = tables
+        self.tables = tables
         self._pipeline = pipeline
         self._owner = owner
         self.generation = 0
@@ -46,7 +50,7 @@ class Ledger:
     @property
     def staging(self) -> tuple[str, str]:
         """Schema and name of this run's staging table."""
-        return self._tables.workspace, self._tables.staging(self._owner, self.generation)
+        return self.tables.workspace, self.tables.staging(self._owner, self.generation)
 
     def check_owner(self, connection: psycopg.Connection[Any]) -> None:
         """Refuse a sink that holds the output of another checkpoint.
@@ -74,16 +78,18 @@ class Ledger:
         self.generation = generation
         with connect(self._conninfo) as connection:
             with connection.transaction():
-                make(connection, self._tables)
-                self._execute(
+                make(connection, self.tables)
+                anew = self._execute(
                     connection,
                     "INSERT INTO {} (pipeline, sink, checkpoint, generation, epoch) "
                     "VALUES (%s, %s, %s, %s, -1) ON CONFLICT DO NOTHING",
                     self._pipeline,
-                    self._tables.sink,
+                    self.tables.sink,
                     self._owner,
                     generation,
                 )
+                if anew.rowcount:
+                    self._forget_senders(connection)
                 epoch = self._fenced(connection)
                 if epoch > completed + 1:
                     raise CheckpointMismatch(
@@ -94,12 +100,87 @@ class Ledger:
                     )
                 self._execute(
                     connection,
-                    "UPDATE {} SET generation = %s WHERE pipeline = %s AND sink = %s",
+                    "UPDATE {} SET generation = %s, epoch = greatest(epoch, %s) "
+                    "WHERE pipeline = %s AND sink = %s",
                     generation,
+                    # Nobody records epochs on the real-time plane, and an older copy is refused.
+                    completed,
                     self._pipeline,
-                    self._tables.sink,
+                    self.tables.sink,
                 )
+                self._expel(connection, session=None)
             self._stage(connection)
+
+    def who(self) -> dict[str, str]:
+        """Return what the sink's rows in Millrace's own tables are known by."""
+        return {"pipeline": self._pipeline, "sink": self.tables.sink}
+
+    def enter(
+        self, connection: psycopg.Connection[Any], session: int, task: int
+    ) -> dict[int, tuple[int, int]]:
+        """Let a task of the real-time plane write, and none of an older session any more.
+
+        Returns:
+            Sender -> both halves of the id of its last record that the table has.
+
+        Raises:
+            ZombieWriter: A newer run, or session, writes.
+        """
+        from psycopg import sql
+
+        sink = tuple(self.who().values())
+        with connection.transaction():
+            self._fenced(connection)
+            self._expel(connection, session)
+            entered = connection.execute(
+                sql.SQL(
+                    "INSERT INTO {} (pipeline, sink, task, session, written_at) "
+                    "SELECT %s, %s, %s, %s, now() WHERE NOT EXISTS "
+                    "(SELECT FROM {} WHERE pipeline = %s AND sink = %s AND session > %s) "
+                    "ON CONFLICT (pipeline, sink, task) DO UPDATE SET written_at = now()"
+                ).format(self.tables.writers(), self.tables.writers()),
+                [*sink, task, session, *sink, session],
+            )
+            if not entered.rowcount:
+                raise self.of_older_session(session)
+            found = connection.execute(
+                sql.SQL(
+                    "SELECT sender, origin, sequence FROM {} WHERE pipeline = %s AND sink = %s"
+                ).format(self.tables.senders()),
+                sink,
+            ).fetchall()
+        return {sender: (origin, sequence) for sender, origin, sequence in found}
+
+    def of_older_session(self, session: int) -> ZombieWriter:
+        """Return the error of a task whose session is not the last."""
+        return ZombieWriter(
+            f"zombie writer: a newer run or session writes to {self._name}, and this task is of "
+            f"session {session}. It was left behind, and must stop. Nothing was lost."
+        )
+
+    def _forget_senders(self, connection: psycopg.Connection[Any]) -> None:
+        """Forget what a sink was told of that has been given up: another checkpoint's numbers."""
+        from psycopg import sql
+
+        connection.execute(
+            sql.SQL("DELETE FROM {} WHERE pipeline = %s AND sink = %s").format(
+                self.tables.senders()
+            ),
+            [self._pipeline, self.tables.sink],
+        )
+
+    def _expel(self, connection: psycopg.Connection[Any], session: int | None) -> None:
+        """Let no task of a session before this one write any more; None: of no session at all."""
+        from psycopg import sql
+
+        # It waits for what they are writing: that counts, and is there when this returns.
+        connection.execute(
+            sql.SQL(
+                "DELETE FROM {} WHERE pipeline = %s AND sink = %s AND session < coalesce(%s, "
+                "session + 1)"
+            ).format(self.tables.writers()),
+            [self._pipeline, self.tables.sink, session],
+        )
 
     def merge(self, epoch: int, staged: dict[int, int]) -> None:
         """Move staged rows into the table and record the epoch, unless it is recorded.
@@ -134,7 +215,7 @@ class Ledger:
                         "WHERE pipeline = %s AND sink = %s",
                         epoch,
                         self._pipeline,
-                        self._tables.sink,
+                        self.tables.sink,
                     )
                 self.clear(connection)
             except psycopg.OperationalError as error:
@@ -164,7 +245,7 @@ class Ledger:
     ) -> None:
         from psycopg import sql
 
-        tables, attempts = self._tables, [list(staged)]
+        tables, attempts = self.tables, [list(staged)]
         rows = statements.staged(self.staging)
         counted = connection.execute(
             sql.SQL("SELECT count(*) FROM ({}) AS s").format(rows), attempts
@@ -188,7 +269,7 @@ class Ledger:
         recorded = self._recorded(connection, " FOR UPDATE")
         if recorded is None:
             raise SinkError(
-                f"{self._name}: the row of sink {self._tables.sink!r} is gone from "
+                f"{self._name}: the row of sink {self.tables.sink!r} is gone from "
                 "millrace_epochs, and with it the knowledge of which epochs are written. Stop the "
                 "run, restore the row or empty the table, and start again."
             )
@@ -210,7 +291,7 @@ class Ledger:
             connection,
             "SELECT checkpoint, generation, epoch FROM {} WHERE pipeline = %s AND sink = %s" + lock,
             self._pipeline,
-            self._tables.sink,
+            self.tables.sink,
         ).fetchone()
         return found
 
@@ -220,15 +301,15 @@ class Ledger:
         """Run a statement on the table of epochs."""
         from psycopg import sql
 
-        return connection.execute(sql.SQL(statement).format(self._tables.epochs()), values)
+        return connection.execute(sql.SQL(statement).format(self.tables.epochs()), values)
 
     def _of_another(self, checkpoint: str) -> CheckpointMismatch:
         return CheckpointMismatch(
             f"the sink {self._name} holds the output of another checkpoint of pipeline "
             f"{self._pipeline!r} (id {checkpoint}; this one is {self._owner}). Was the checkpoint "
             "deleted and its output kept? Write to another table; or empty this one and DELETE "
-            f"FROM {self._tables.workspace}.millrace_epochs WHERE pipeline = '{self._pipeline}' "
-            f"AND sink = '{self._tables.sink}'."
+            f"FROM {self.tables.workspace}.millrace_epochs WHERE pipeline = '{self._pipeline}' "
+            f"AND sink = '{self.tables.sink}'."
         )
 
     def _stage(self, connection: psycopg.Connection[Any]) -> None:
@@ -240,7 +321,7 @@ class Ledger:
         )
         written = [
             sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type))
-            for column in self._tables.columns
+            for column in self.tables.columns
         ]
         connection.execute(
             sql.SQL("CREATE UNLOGGED TABLE IF NOT EXISTS {} ({})").format(
@@ -251,13 +332,13 @@ class Ledger:
             "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE n.nspname = %s AND starts_with(c.relname, %s) AND c.relname <> %s",
             [
-                self._tables.workspace,
-                self._tables.staging_prefix(),
-                self._tables.staging(self._owner, self.generation),
+                self.tables.workspace,
+                self.tables.staging_prefix(),
+                self.tables.staging(self._owner, self.generation),
             ],
         ).fetchall()
         for (name,) in earlier:
-            table = identifier(self._tables.workspace, name)
+            table = identifier(self.tables.workspace, name)
             try:
                 with connection.transaction():
                     connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_WAIT}'")

@@ -89,6 +89,17 @@ def make(connection: psycopg.Connection[Any], tables: Tables) -> None:
                 "written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (pipeline, sink))"
             ).format(tables.epochs())
         )
+    # Rows that are updated many times a second: pages are left half empty for their next versions.
+    for table, columns in (
+        (tables.writers(), "task bigint, session bigint NOT NULL, written_at timestamptz"),
+        (tables.senders(), "sender bigint, origin bigint NOT NULL, sequence bigint NOT NULL"),
+    ):
+        connection.execute(
+            sql.SQL(
+                "CREATE TABLE IF NOT EXISTS {} (pipeline text, sink text, {}, "
+                "PRIMARY KEY (pipeline, sink, {})) WITH (fillfactor = 50)"
+            ).format(table, sql.SQL(columns), sql.SQL(columns.partition(" ")[0]))
+        )
     if not _exists(connection, tables.schema, tables.name):
         declared = [
             sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type))

@@ -3,7 +3,8 @@
 Tasks copy their rows into a staging table, side by side, in the job of the epoch. Then the driver,
 in one transaction: locks the sink's row of ``millrace_epochs``, looks whether a newer run has
 claimed it or this epoch is recorded there, moves the rows of the attempts that count into the
-table, and records the epoch.
+table, and records the epoch. On the real-time plane tasks write to the table themselves, in every
+turn: :mod:`millrace.sinks.postgres.turns`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from millrace.sinks.postgres.tables import Tables
 if TYPE_CHECKING:
     from millrace.plane.binding import Binding
     from millrace.sinks.postgres.copying import CopyWriter
+    from millrace.sinks.postgres.turns import Turns
 
 #: Between attempts while the server is away, in seconds: twice as long each time.
 _PAUSE, _PAUSE_MAX = 0.1, 5.0
@@ -35,7 +37,9 @@ class PostgreSQL:
     The table's columns are the fields of the record format (or ``value``), and any of ``_key``
     (text), ``_timestamp`` (timestamptz) and ``_id`` (bytea, unique) that it has. A table that does
     not exist is made. Every epoch is one transaction, which also records the epoch in the table
-    ``millrace_epochs``; an epoch that is retried after it was recorded writes nothing.
+    ``millrace_epochs``; an epoch that is retried after it was recorded writes nothing. On the
+    real-time plane a task writes in every turn, in a transaction that also tells how far each
+    sender has come, in ``millrace_senders``; what comes again is not written.
 
     Args:
         conninfo: ``"postgresql://user@host/database"`` or ``"host=... dbname=..."``. Passwords
@@ -43,10 +47,11 @@ class PostgreSQL:
             ``~/.pgpass``), of the driver and of every worker.
         table: Its name, with or without a schema.
         key: Columns with a primary key or unique index: a record replaces the row with the same
-            key. Of several in one epoch the one that was produced last counts. None: append.
+            key. Of several in one epoch, or turn, the one that was produced last counts. None:
+            append.
         workspace: Schema for Millrace's own tables; by default the table's. The user needs the
             CREATE privilege there.
-        retry: How long an epoch waits for a server that is away before the run fails.
+        retry: How long an epoch, or a task, waits for a server that is away before the run fails.
 
     Raises:
         PipelineError: The connection string is malformed or holds a password, or psycopg is not
@@ -136,6 +141,12 @@ class PostgreSQL:
         from millrace.sinks.postgres.copying import CopyWriter
 
         return CopyWriter(repr(self), self.conninfo, self._ledger.staging, self._tables.columns)
+
+    def live(self) -> Turns:
+        """Return what tasks of the real-time plane write with in every turn."""
+        from millrace.sinks.postgres.turns import Turns
+
+        return Turns(repr(self), self.conninfo, self._ledger, self.retry_us)
 
     def publish(self, epoch: int, receipts: list[bytes]) -> None:
         """Move the rows that tasks have copied into the table, unless the epoch is recorded.

@@ -26,7 +26,7 @@ def staged(staging: tuple[str, str]) -> sql.Composed:
 
 
 def given(tables: Tables) -> sql.Composed:
-    """Return the records in parameters: whether retracted, then each column, as arrays of text."""
+    """Return the records in parameters: arrays ``retracted``, and ``c0``, ... of columns' texts."""
     from psycopg import sql
 
     names = [f"c{n}" for n in range(len(tables.columns))]
@@ -36,7 +36,8 @@ def given(tables: Tables) -> sql.Composed:
         )
         for name, column in zip(names, tables.columns, strict=True)
     ]
-    arrays = listed([sql.SQL("%s::boolean[]"), *(sql.SQL("%s::text[]") for _ in names)])
+    texts = (sql.SQL("{}::text[]").format(sql.Placeholder(name)) for name in names)
+    arrays = listed([sql.SQL("%(retracted)s::boolean[]"), *texts])
     return sql.SQL(
         "SELECT {}, place AS {}, retracted AS {} "
         "FROM unnest({}) WITH ORDINALITY AS given (retracted, {}, place)"
@@ -47,6 +48,37 @@ def given(tables: Tables) -> sql.Composed:
         arrays,
         listed([sql.Identifier(name) for name in names]),
     )
+
+
+def in_turn(tables: Tables) -> sql.Composed:
+    """Return the one statement of a turn: fence, rows, and the last record of every sender.
+
+    It is a transaction, in one exchange with the server. The task's row in ``millrace_writers`` is
+    the fence: where it is gone, nothing else of the statement finds a row. Parameters are
+    ``pipeline``, ``sink``, ``task``, ``session``, arrays ``senders``, ``origins``, ``sequences``,
+    and those of :func:`given`. It returns how many fences it passed.
+    """
+    from psycopg import sql
+
+    made = sql.SQL("SELECT * FROM made")
+    if not tables.key:
+        writes = [append(tables, made)]
+    elif tables.deletes:
+        writes = [delete(tables, made), upsert(tables, made)]
+    else:
+        writes = [upsert(tables, made)]
+    wrote = [sql.SQL("wrote{} AS ({})").format(sql.SQL(str(n)), w) for n, w in enumerate(writes)]
+    return sql.SQL(
+        "WITH fence AS (UPDATE {} SET written_at = now() WHERE pipeline = %(pipeline)s "
+        "AND sink = %(sink)s AND task = %(task)s AND session = %(session)s RETURNING 1), "
+        "made AS ({} WHERE EXISTS (SELECT FROM fence)), {}, "
+        "told AS (INSERT INTO {} AS told (pipeline, sink, sender, origin, sequence) "
+        "SELECT %(pipeline)s, %(sink)s, last.* FROM unnest(%(senders)s::bigint[], "
+        "%(origins)s::bigint[], %(sequences)s::bigint[]) AS last WHERE EXISTS (SELECT FROM fence) "
+        "ON CONFLICT (pipeline, sink, sender) "
+        "DO UPDATE SET origin = EXCLUDED.origin, sequence = EXCLUDED.sequence) "
+        "SELECT count(*) FROM fence"
+    ).format(tables.writers(), given(tables), listed(wrote), tables.senders())
 
 
 def append(tables: Tables, made: sql.Composable) -> sql.Composed:

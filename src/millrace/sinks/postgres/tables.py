@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 #: The staging table's own columns, before those of the record.
 TASK, ID, RETRACTED = "millrace_task", "millrace_id", "millrace_retracted"
 
-EPOCHS = "millrace_epochs"
+#: Millrace's own tables, by sink; and, of the real-time plane, by its tasks and by its senders.
+EPOCHS, WRITERS, SENDERS = "millrace_epochs", "millrace_writers", "millrace_senders"
 
 
 def identifier(schema: str, name: str) -> sql.Identifier:
@@ -66,6 +67,14 @@ class Tables:
     def epochs(self) -> sql.Identifier:
         """Return the table with the last epoch of every sink."""
         return identifier(self.workspace, EPOCHS)
+
+    def writers(self) -> sql.Identifier:
+        """Return the table with the tasks of the real-time plane that may write."""
+        return identifier(self.workspace, WRITERS)
+
+    def senders(self) -> sql.Identifier:
+        """Return the table with the last record that was written of every sender there."""
+        return identifier(self.workspace, SENDERS)
 
     def staging_prefix(self) -> str:
         """Return how the names of the sink's staging tables begin."""

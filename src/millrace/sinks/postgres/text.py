@@ -1,4 +1,4 @@
-"""Columns as the text that PostgreSQL's COPY reads."""
+"""Columns as text that PostgreSQL reads: of a COPY, and of arrays in parameters."""
 
 from __future__ import annotations
 
@@ -31,6 +31,30 @@ def as_csv(attempt: int, rows: pa.RecordBatch, columns: Sequence[Column]) -> byt
     # Texts are quoted and nulls are not, which is how PostgreSQL tells '' from NULL.
     csv.write_csv(made, out, csv.WriteOptions(include_header=False))
     return out.getvalue()
+
+
+def as_arrays(rows: pa.RecordBatch, columns: Sequence[Column]) -> dict[str, str]:
+    """Return rows as the parameters of :func:`~millrace.sinks.postgres.statements.given`.
+
+    Not a ``COPY``, which took 1.4 of the time for 10,000 rows and no less for 10: a copy needs a
+    table to go into, and exchanges of its own.
+    """
+    retracted = _retracted(rows).to_pylist()
+    texts = [
+        _text(rows.column(column.name), column.array).cast(pa.string()).to_pylist()
+        for column in columns
+    ]
+    made = {f"c{n}": _array_literal(column) for n, column in enumerate(texts)}
+    return made | {"retracted": as_array(retracted)}
+
+
+def as_array(values: Sequence[int] | Sequence[bool]) -> str:
+    """Return numbers or truth values as PostgreSQL writes arrays.
+
+    >>> as_array([1, 2]), as_array([True])
+    ('{1,2}', '{True}')
+    """
+    return f"{{{','.join(map(str, values))}}}"
 
 
 def _retracted(batch: pa.RecordBatch) -> pa.Array:
