@@ -35,6 +35,7 @@ class Piece(NamedTuple):
         last: Whether it is the last of its process in the epoch.
         number: Of those of the injector that the epoch reads, from 0: with the row in it a
             record's place in the source.
+        reached: Of the last: the offset of the process after the epoch.
     """
 
     process: str
@@ -42,6 +43,7 @@ class Piece(NamedTuple):
     claim_us: int | None
     last: bool
     number: int = 0
+    reached: Any = None
 
 
 def advanced(name: str, injector: Injector, start: Offsets, held_back: Collection[str]) -> Offsets:
@@ -80,7 +82,7 @@ def pieces(injector: Injector, start: Offsets, end: Offsets) -> list[Piece]:
             found.append(Piece(process, one, None, last=False, number=number))
             number += 1
         last = between[-1] if between else None
-        found.append(Piece(process, last, claim_us, last=True, number=number))
+        found.append(Piece(process, last, claim_us, last=True, number=number, reached=offset))
         number += last is not None
     return found
 

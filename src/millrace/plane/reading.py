@@ -103,9 +103,8 @@ class _Reading:
                     yield rows.append_column("stream", number)
         if piece.last:
             self._promise(source.stream, piece)
-            if piece.between is not None:
-                reached = self.report.reached.setdefault(source.stream, {})
-                reached[piece.process] = piece.between[1], piece.claim_us
+            reached = self.report.reached.setdefault(source.stream, {})
+            reached[piece.process] = piece.reached, piece.claim_us
 
     def _promise(self, stream: str, piece: Piece) -> None:
         """Note what a process promises, or only that it is there, before it has a record."""

@@ -66,6 +66,19 @@ def test_a_promise_alone_is_told(feed):
     assert list(rows(feed, piece)) == [(None, None, "a", 9, True)]
 
 
+def test_the_last_piece_says_where_its_process_stands_after_it(feed):
+    feed.logs = {"a": [1, 2, 3], "b": []}
+    feed.split = lambda _process, _start, end: [("from", n) for n in range(end)]
+    found = pieces(feed, {}, advanced("s", feed, {}, ()))
+
+    assert [(one.process, one.between, one.reached) for one in found] == [
+        ("a", ("from", 0), None),
+        ("a", ("from", 1), None),
+        ("a", ("from", 2), 3),
+        ("b", None, 0),
+    ]
+
+
 def test_a_process_that_is_gone_keeps_its_offset(feed):
     feed.logs = {"a": [1], "b": [2]}
     before = advanced("s", feed, {}, ())

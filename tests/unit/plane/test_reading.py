@@ -159,7 +159,7 @@ ROWS = [
 ]
 PIECES = [
     Piece("log", (0, 4), None, last=False, number=0),
-    Piece("log", (4, 9), 1234, last=True, number=1),
+    Piece("log", (4, 9), 1234, last=True, number=1, reached="nine"),
 ]
 
 
@@ -179,6 +179,7 @@ def test_what_is_keyed_by_columns_is_what_is_keyed_by_record(id):
     assert seen.observed.newest == also.observed.newest
     assert seen.observed.processes == also.observed.processes
     assert seen.observed.processes["trips"]["log"].promised_us == 1234
+    assert seen.reached == also.reached == {"trips": {"log": ("nine", 1234)}}
 
 
 def test_a_record_has_the_same_id_whoever_reads_its_piece_and_when():
