@@ -70,12 +70,13 @@ def verify(context: click.Context, path: str, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(verified), indent=2))
     else:
+        journals = f", {verified.journals:,} journals" if verified.journals else ""
         for finding in verified.findings:
             state = "LOST" if finding.lost else "damaged"
             click.echo(f"{state}: {finding.what}: {finding.problem}")
         click.echo(
             f"read {verified.entries:,} epoch log entries, {verified.commits:,} commits, "
-            f"{verified.snapshots:,} snapshots: "
+            f"{verified.snapshots:,} snapshots{journals}: "
             + (
                 f"{len(verified.findings):,} damaged, {len(lost):,} lost"
                 if verified.findings

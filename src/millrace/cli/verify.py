@@ -6,7 +6,14 @@ import msgspec
 
 from millrace.inspect import Checkpoint, state_at
 from millrace.model.errors import StoreError
-from millrace.store import Finding, HardState, Verified, verify_epochs, verify_interval
+from millrace.store import (
+    Finding,
+    HardState,
+    Verified,
+    verify_epochs,
+    verify_interval,
+    verify_journals,
+)
 from millrace.windmill.manifest import decode_entry
 
 
@@ -22,6 +29,7 @@ def verify(location: str) -> Verified:
     state = state_at(location)
     verified = Verified()
     verify_epochs(state.epochs, _check_entry, verified)
+    verify_journals(state.journals, verified)
     try:
         _verify_intervals(state, verified)
     except (StoreError, msgspec.MsgspecError) as error:
@@ -36,6 +44,7 @@ def _check_entry(data: bytes) -> None:
 
 def _verify_intervals(state: HardState, verified: Verified) -> None:
     checkpoint = Checkpoint(state)
+    state = checkpoint.state
     if checkpoint.overview.generation == 0 and state.epochs.last():
         raise StoreError("it has no claim, so what the checkpoint holds is not known")
     for name in checkpoint.computations:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TypeVar
 
 from millrace.compile.schemas import Schema
@@ -11,7 +12,7 @@ from millrace.inspect.computation import ComputationInspection, Interval
 from millrace.inspect.ended import Ended, ended, moments
 from millrace.inspect.overview import Overview, overview_of_log
 from millrace.model.errors import DamagedStore, NotKept, PipelineError
-from millrace.store import HardState, MemoryCache, View, bring
+from millrace.store import HardState, MemoryCache, View, bring, looked_at
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.history import Moment
 from millrace.windmill.manifest import interval_map
@@ -70,11 +71,16 @@ class Checkpoint:
     """
 
     def __init__(self, state: HardState, *, epoch: int | None = None) -> None:
-        self.state = state
+        self._state = state
         self.ended: Ended = ended(state.epochs, epoch)
         self.overview: Overview = overview_of_log(self.ended)
         self._found: dict[str, ComputationInspection] = {}
         self._loaded: tuple[tuple[str, int], MemoryCache] | None = None
+
+    @cached_property
+    def state(self) -> HardState:
+        """Hard state, with what a session under way has committed up to the epoch, and since."""
+        return looked_at(self._state)
 
     @property
     def epoch(self) -> int:
@@ -102,11 +108,11 @@ class Checkpoint:
 
     def latest(self) -> Checkpoint:
         """Return the checkpoint as it is now."""
-        return Checkpoint(self.state)
+        return Checkpoint(self._state)
 
     def history(self) -> list[Moment]:
         """Return where the low watermarks stood after each epoch that the log still has."""
-        return moments(self.state.epochs)
+        return moments(self._state.epochs)
 
     # -- for the rest of this package --------------------------------------------------------------
 
@@ -178,7 +184,7 @@ class Checkpoint:
 
     def _is_last(self) -> bool:
         """Return whether no epoch has completed since."""
-        completion = ended(self.state.epochs).completion
+        completion = ended(self._state.epochs).completion
         return completion is not None and completion.epoch == self.epoch
 
 

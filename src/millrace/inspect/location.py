@@ -66,10 +66,10 @@ def state_at(location: str | os.PathLike[str]) -> LocalHardState | ObjectHardSta
 
 
 def sizes(state: LocalHardState | ObjectHardState) -> dict[str, int]:
-    """Return what the epoch log, the commit logs and the snapshots take, in bytes."""
+    """Return what the epoch log, commits, journals and snapshots take, in bytes."""
     return {
         name: _size(state.path / name) if isinstance(state, LocalHardState) else state.size(name)
-        for name in ("epochs", "commits", "snapshots")
+        for name in ("epochs", "commits", "journals", "snapshots")
     }
 
 

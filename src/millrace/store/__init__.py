@@ -10,7 +10,16 @@ from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Standing, View, r
 from millrace.store.collection import Collectable, Collected, Collector
 from millrace.store.commit import Commit, Identity, chain_of, payload_bytes
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
-from millrace.store.journal import Covered, Group, Journal, JournalName, Journals, Sealing
+from millrace.store.journal import (
+    CommitIndex,
+    Covered,
+    Group,
+    Journal,
+    JournalName,
+    Journals,
+    Sealing,
+)
+from millrace.store.journaled import looked_at
 from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
 from millrace.store.local import LocalHardState
 from millrace.store.location import is_object_store, local_path, open_location
@@ -22,7 +31,13 @@ from millrace.store.repair import NOTHING, Repair, bring
 from millrace.store.segment import IndexEntry, encode_segment, read_commit, read_index
 from millrace.store.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 from millrace.store.snapshotting import SnapshotPolicy, Written, write_if_due
-from millrace.store.verification import Finding, Verified, verify_epochs, verify_interval
+from millrace.store.verification import (
+    Finding,
+    Verified,
+    verify_epochs,
+    verify_interval,
+    verify_journals,
+)
 
 __all__ = [
     "NOTHING",
@@ -36,6 +51,7 @@ __all__ = [
     "Collected",
     "Collector",
     "Commit",
+    "CommitIndex",
     "CommitLog",
     "Covered",
     "EpochLog",
@@ -75,6 +91,7 @@ __all__ = [
     "encode_snapshot",
     "is_object_store",
     "local_path",
+    "looked_at",
     "new_form",
     "open_location",
     "payload_bytes",
@@ -83,5 +100,6 @@ __all__ = [
     "replay_cost",
     "verify_epochs",
     "verify_interval",
+    "verify_journals",
     "write_if_due",
 ]

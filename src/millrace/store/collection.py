@@ -121,7 +121,7 @@ class Collector:
     >>> all(state.snapshots.put("count", 0, n, [b""]) for n in (2, 5, 7, 9))
     True
     >>> Collector(state).collect(Collectable({"count": {0: 8}}, first_entry=0))
-    Collected(commits=5, snapshots=1, entries=0)
+    Collected(commits=5, snapshots=1, entries=0, journals=0)
     >>> state.snapshots.numbers("count"), state.commits.numbers("count")
     ({0: [5, 7, 9]}, {0: [6, 7, 8, 9]})
     """

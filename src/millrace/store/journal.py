@@ -112,6 +112,26 @@ class Journal(Protocol):
         ...
 
 
+class CommitIndex(Protocol):
+    """Finds commits in journals; as :class:`~millrace.store.CommitLog` does, and takes none."""
+
+    def read(self, computation: str, interval: int, number: int) -> Commit | None:
+        """Return a commit, None if it is in no journal, or was removed with it."""
+        ...
+
+    def exists(self, computation: str, interval: int, number: int) -> bool:
+        """Return whether a commit is there."""
+        ...
+
+    def numbers(self, computation: str) -> Mapping[int, range]:
+        """Return interval id -> numbers of the commits in journals."""
+        ...
+
+    def numbers_of(self, computation: str, interval: int) -> range:
+        """Return the numbers of one interval's commits."""
+        ...
+
+
 class Journals(Protocol):
     """The journals of a checkpoint.
 
@@ -170,6 +190,19 @@ class Journals(Protocol):
 
     def names(self) -> list[JournalName]:
         """Return the sealed journals that are still there, ascending, by the last seal there is."""
+        ...
+
+    @property
+    def index(self) -> CommitIndex:
+        """Where the commits are that are in sealed journals. Cost: reading them, once a seal."""
+        ...
+
+    def under_way(self) -> Journals:
+        """Return the journals that no seal names yet, as if they were sealed now; to be read.
+
+        For who looks at a checkpoint and takes no part in it: what a session goes on to write, the
+        result does not have.
+        """
         ...
 
     def covered(self) -> Mapping[JournalName, Covered]:

@@ -1,4 +1,4 @@
-"""Where commits are that lie in sealed journals, and a commit log that has those, too.
+"""Where commits are that lie in journals.
 
 Commits of an interval are numbered without gaps, and journals keep their order. So for each
 interval it takes a first number and an array of places: eight bytes a commit, as there may be
@@ -8,7 +8,7 @@ millions.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -16,7 +16,6 @@ from millrace.model.errors import DamagedStore
 from millrace.store.commit import Commit
 from millrace.store.journal import Covered, JournalName
 from millrace.store.journal_bytes import commit_of, slots_of
-from millrace.store.log import CommitLog
 
 #: A group is at such a place in its journal, and has such a body.
 Placed = tuple[int, bytes]
@@ -118,57 +117,3 @@ class Index:
                 name = self._names[self._journal[place >> _ORDINAL_BITS]]
                 found[name].setdefault(computation, {})[interval] = number
         return found
-
-
-class Indexed(Protocol):
-    """Has an index, which changes with the seal."""
-
-    @property
-    def index(self) -> Index:
-        """The index."""
-        ...
-
-
-class JournaledCommitLog:
-    """A commit log whose commits have slots of their own, or are in sealed journals.
-
-    Args:
-        slots: The commits with slots. Only where a slot is free, journals are asked.
-        journals: The journals.
-    """
-
-    def __init__(self, slots: CommitLog, journals: Indexed) -> None:
-        self._slots = slots
-        self._journals = journals
-        self.append = slots.append
-
-    def read(self, computation: str, interval: int, number: int) -> Commit | None:
-        """See :meth:`millrace.store.CommitLog.read`."""
-        found = self._slots.read(computation, interval, number)
-        if found is None:
-            return self._journals.index.read(computation, interval, number)
-        return found
-
-    def exists(self, computation: str, interval: int, number: int) -> bool:
-        """See :meth:`millrace.store.CommitLog.exists`."""
-        return self._slots.exists(computation, interval, number) or self._journals.index.exists(
-            computation, interval, number
-        )
-
-    def numbers(self, computation: str) -> Mapping[int, Sequence[int]]:
-        """See :meth:`millrace.store.CommitLog.numbers`."""
-        slots = self._slots.numbers(computation)
-        journals = self._journals.index.numbers(computation)
-        if not journals:
-            return slots
-        return {
-            interval: sorted({*slots.get(interval, ()), *journals.get(interval, ())})
-            for interval in sorted({*slots, *journals})
-        }
-
-    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
-        """See :meth:`millrace.store.CommitLog.remove`."""
-        journaled = self._journals.index.numbers_of(computation, interval)
-        return self._slots.remove(
-            computation, interval, (number for number in numbers if number not in journaled)
-        )

@@ -88,11 +88,13 @@ class JournalStore:
 
     Args:
         files: Where they are.
+        fixed: Taken for the last seal, whatever there is.
     """
 
-    def __init__(self, files: JournalFiles) -> None:
+    def __init__(self, files: JournalFiles, fixed: Sealing | None = None) -> None:
         self._files = files
         self._lock = threading.RLock()
+        self._fixed = fixed
         self._known: Sealing | None = None
         self._index: Index | None = None
         self._removed: set[JournalName] = set()
@@ -161,6 +163,13 @@ class JournalStore:
         self._files.remove_journals(names)
         self._removed.update(names)
 
+    def under_way(self) -> JournalStore:
+        """See :meth:`millrace.store.Journals.under_way`. Cost: lists, reading the newest parts."""
+        sealed = self._last_seal()
+        now = sealing_of(self.last() + 1, sealed, self._files.sizes, self._files.end_of)
+        lengths = {name: size for name, size in now.lengths.items() if name not in sealed.lengths}
+        return JournalStore(self._files, Sealing(now.session, lengths, now.notes, now.tails))
+
     # -- what the commit log reads -----------------------------------------------------------------
 
     @property
@@ -209,6 +218,8 @@ class JournalStore:
         return sorted(int(match[1]) for match in found if match and match[2] == kind)
 
     def _last_seal(self) -> Sealing:
+        if self._fixed is not None:
+            return self._fixed
         while numbers := self._numbers("seal"):
             name = _seal(numbers[-1])
             data = self._files.get(name)

@@ -31,8 +31,8 @@ from millrace.store.durable import (
     translated,
 )
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
-from millrace.store.journal_index import JournaledCommitLog
 from millrace.store.journal_store import JournalStore
+from millrace.store.journaled import JournaledCommitLog
 from millrace.store.local_commits import LocalCommitLog
 from millrace.store.local_epochs import LocalEpochLog
 from millrace.store.local_journals import LocalJournals

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from millrace.model.errors import InvariantViolation
 from millrace.store.commit import Commit, Identity, identities
-from millrace.store.journal_index import JournaledCommitLog
 from millrace.store.journal_store import JournalStore
+from millrace.store.journaled import JournaledCommitLog
 from millrace.store.log import check_removal
 from millrace.store.memory_journals import MemoryJournals
 from millrace.store.segment import encode_segment, read_commit

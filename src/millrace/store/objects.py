@@ -36,8 +36,8 @@ from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.commit import Commit, identities
 from millrace.store.entry import seal, unseal
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
-from millrace.store.journal_index import JournaledCommitLog
 from millrace.store.journal_store import JournalStore
+from millrace.store.journaled import JournaledCommitLog
 from millrace.store.log import check_removal
 from millrace.store.names import file_name, slot_name, slot_numbers
 from millrace.store.object_journals import ObjectJournals
@@ -215,7 +215,7 @@ class ObjectHardState:
         return str(self._bucket.url)
 
     def size(self, folder: str) -> int:
-        """Return the bytes of the objects in ``epochs``, ``commits`` or ``snapshots``."""
+        """Return the bytes of the objects in a folder, such as ``epochs`` or ``commits``."""
         return self._bucket.size(folder)
 
     @classmethod

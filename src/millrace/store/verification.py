@@ -13,6 +13,7 @@ import msgspec
 
 from millrace.model.errors import StoreError
 from millrace.store.commit import Commit, chain_of
+from millrace.store.journal import Journals
 from millrace.store.log import EpochLog, HardState
 from millrace.store.snapshot import decode_snapshot
 
@@ -38,12 +39,14 @@ class Verified(msgspec.Struct):
         entries: Of the epoch log.
         commits: Commits.
         snapshots: Snapshots.
+        journals: Journals.
         findings: What is damaged or lost.
     """
 
     entries: int = 0
     commits: int = 0
     snapshots: int = 0
+    journals: int = 0
     findings: list[Finding] = msgspec.field(default_factory=list)
 
 
@@ -65,6 +68,24 @@ def verify_epochs(log: EpochLog, check: Callable[[bytes], object], verified: Ver
         except (StoreError, ValueError) as error:
             # A start reads from the last entry back, and not past one that it cannot read.
             verified.findings.append(Finding(f"epoch log entry {number}", str(error), lost=True))
+
+
+def verify_journals(journals: Journals, verified: Verified) -> None:
+    """Read the journals that a run would read, those of a session under way among them.
+
+    Args:
+        journals: Of the checkpoint.
+        verified: Where to count, and to add findings.
+    """
+    try:
+        for some in (journals, journals.under_way()):
+            for name in some.names():
+                verified.journals += 1
+                for _ in some.groups(name):
+                    pass
+    except StoreError as error:
+        # A run reads all of them, or none.
+        verified.findings.append(Finding("the journals", str(error), lost=True))
 
 
 def verify_interval(

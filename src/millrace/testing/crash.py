@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from millrace.store import (
     Commit,
+    CommitIndex,
     CommitLog,
     EpochLog,
     HardState,
@@ -119,6 +120,11 @@ class _Journals:
         self.groups = journals.groups
         self.names = journals.names
         self.covered = journals.covered
+        self.under_way = journals.under_way
+
+    @property
+    def index(self) -> CommitIndex:
+        return self._journals.index
 
     def seal(self, session: int) -> Sealing | None:
         self._owner.step()

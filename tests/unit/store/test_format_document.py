@@ -21,6 +21,13 @@ def checkpoint(tmp_path: Path, commit: Make) -> Path:
     state.epochs.append(2, b'{"type":"completion","epoch":0,"numbers":{"count":{"0":1}}}')
     commits = [commit(1, (b"Va", b"1"), (b"Vb", None)), commit(7, interval=42)]
     state.commits.append(commits)
+    state.journals.seal(1)
+    for part in (1, 2):
+        journal = state.journals.create(1, 2, 3, part)
+        for number in (8, 9):
+            group = [commit(number, interval=41 + part), commit(number, interval=part)]
+            journal.append(group, b"note")
+    state.journals.seal(2)
     cache = MemoryCache("count", 0)
     cache.apply(commits[0])
     write_if_due(cache, state.snapshots, "count", 0, SnapshotPolicy(fixed_bytes=0))
@@ -40,6 +47,12 @@ def test_the_examples_read_a_checkpoint_without_us(
         "0000000002 completion 0 {'count': {'0': 1}}",
         "count 0 1 epoch 11 2 mutations",
         "count 42 7 epoch 17 0 mutations",
+        *(
+            f"journal 00000001-02-0003-0000000{part} count {interval} {number}"
+            for part in (1, 2)
+            for number in (8, 9)
+            for interval in (41 + part, part)
+        ),
         "count 0 after commit 1 1 rows",
     ]
 

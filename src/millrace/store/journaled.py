@@ -1,0 +1,91 @@
+"""Commit logs that look into journals, where a commit has no slot of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from millrace.store.commit import Commit
+from millrace.store.journal import Journals
+from millrace.store.log import CommitLog, EpochLog, HardState, Snapshots
+
+
+class JournaledCommitLog:
+    """A commit log that has the commits in sealed journals, too.
+
+    Args:
+        slots: All other commits. Only where a slot is free, journals are asked.
+        journals: The journals.
+    """
+
+    def __init__(self, slots: CommitLog, journals: Journals) -> None:
+        self._slots = slots
+        self._journals = journals
+        self.append = slots.append
+
+    def read(self, computation: str, interval: int, number: int) -> Commit | None:
+        """See :meth:`millrace.store.CommitLog.read`."""
+        found = self._slots.read(computation, interval, number)
+        if found is None:
+            return self._journals.index.read(computation, interval, number)
+        return found
+
+    def exists(self, computation: str, interval: int, number: int) -> bool:
+        """See :meth:`millrace.store.CommitLog.exists`."""
+        return self._slots.exists(computation, interval, number) or self._journals.index.exists(
+            computation, interval, number
+        )
+
+    def numbers(self, computation: str) -> Mapping[int, Sequence[int]]:
+        """See :meth:`millrace.store.CommitLog.numbers`."""
+        slots = self._slots.numbers(computation)
+        journals = self._journals.index.numbers(computation)
+        if not journals:
+            return slots
+        return {
+            interval: sorted({*slots.get(interval, ()), *journals.get(interval, ())})
+            for interval in sorted({*slots, *journals})
+        }
+
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
+        """See :meth:`millrace.store.CommitLog.remove`."""
+        journaled = self._journals.index.numbers_of(computation, interval)
+        return self._slots.remove(
+            computation, interval, (number for number in numbers if number not in journaled)
+        )
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Hard state with the commits of a session under way; to be read.
+
+    Attributes:
+        commits: Those that are in journals, sealed or not, among them.
+        snapshots: As they are.
+        epochs: As they are.
+        journals: Those that are sealed.
+        uuid: Of the checkpoint.
+    """
+
+    commits: CommitLog
+    snapshots: Snapshots
+    epochs: EpochLog
+    journals: Journals
+    uuid: str
+
+
+def looked_at(state: HardState) -> HardState:
+    """Return hard state as it is now, for who takes no part in the run.
+
+    >>> from millrace.store import MemoryHardState
+    >>> state = MemoryHardState()
+    >>> _ = state.journals.seal(1)
+    >>> state.journals.create(1, 1, 0, 1).append([Commit("count", 0, 1, 1, 1, [])])
+    >>> state.commits.exists("count", 0, 1), looked_at(state).commits.exists("count", 0, 1)
+    (False, True)
+    """
+    journals = state.journals
+    if not journals.last():
+        return state
+    commits = JournaledCommitLog(state.commits, journals.under_way())
+    return Looked(commits, state.snapshots, state.epochs, journals, state.uuid)
