@@ -30,6 +30,7 @@ from millrace.windmill.manifest import (
     Claim,
     Completion,
     Entry,
+    LiveMark,
     Manifest,
     encode_entry,
     interval_map,
@@ -73,6 +74,7 @@ class Epochs:
         places: Injected stream -> process of its injector -> how far it was read.
         base: The epoch that is the first batch of Spark's own offsets: they begin anew after live
             tasks have run.
+        live: What live tasks left behind with the last completed epoch; None if it was not theirs.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Epochs:
         self._moved: dict[str, tuple[int, int]] = {}
         self.places: dict[str, dict[str, Place]] = {}
         self.base = 0
+        self.live: LiveMark | None = None
         self._scripted = {
             spec.name: policy
             for spec in topology.injected()
@@ -166,7 +169,7 @@ class Epochs:
         draining: bool = False,
         percentiles: Mapping[int, Mapping[str, int]] | None = None,
         splitting: Mapping[str, str] | None = None,
-        live: bool = False,
+        live: int = 0,
     ) -> Manifest | None:
         """Write and return the manifest of an epoch; None if the epoch is completed already.
 
@@ -181,7 +184,7 @@ class Epochs:
             percentiles: Percentile -> injected stream -> what it publishes for that share; by
                 default, and at least, its low watermark.
             splitting: Settings by which this epoch's input is cut into partitions.
-            live: Whether live tasks run it.
+            live: How many live tasks a level run it; 0 if none do.
 
         Raises:
             CheckpointMismatch: The epoch is not the next one.
@@ -242,6 +245,7 @@ class Epochs:
         observed: Observed,
         *,
         places: Mapping[str, Mapping[str, Place]] | None = None,
+        live: LiveMark | None = None,
     ) -> Completion:
         """Record that an epoch is over and return what is known after it.
 
@@ -251,6 +255,7 @@ class Epochs:
                 then as it was.
             observed: What the epoch saw of the injected streams.
             places: How far processes of injectors were read, those that were.
+            live: What live tasks leave behind.
 
         Raises:
             ZombieWriter: A newer run has claimed the checkpoint. Its outcome of the epoch is the
@@ -304,7 +309,7 @@ class Epochs:
             ahead=self.observed.ahead,
             moved=self._moved,
             places=self.places,
-            live=manifest.live,
+            live=live,
             base=self.base,
         )
         self._append(completion)
@@ -316,6 +321,7 @@ class Epochs:
         self.completed = manifest.epoch
         self._wall_time_us = manifest.wall_time_us
         self.drained = manifest.draining
+        self.live = live
         self.open = None
         return completion
 
@@ -400,4 +406,5 @@ class Epochs:
         )
         self._moved = dict(completion.moved)
         self.places = {stream: dict(of) for stream, of in completion.places.items()}
-        self.base = completion.epoch + 1 if completion.live else completion.base
+        self.live = completion.live
+        self.base = completion.base if self.live is None else completion.epoch + 1

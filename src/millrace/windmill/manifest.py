@@ -147,7 +147,8 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
             injected records. Whoever runs the epoch knows what they mean.
         edges: Numbers of the subscriptions; a sink that came later gets nothing of the epoch. None:
             all that there are.
-        live: Whether live tasks run it: commits are in journals, and a mark ends it.
+        live: How many live tasks a level run it: then commits are in journals, and a mark ends it.
+            0 where tasks end with it.
     """
 
     epoch: int
@@ -163,7 +164,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
     changed: Changes | None = None
     splitting: dict[str, str] = {}
     edges: list[int] | None = None
-    live: bool = False
+    live: int = 0
 
     def delivery_low_watermark_us(self, spec: ComputationSpec) -> int:
         """Return a computation's low watermark while the epoch's records are on their way to it.
@@ -197,6 +198,21 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
         return interval_map(self.intervals[computation])
 
 
+class LiveMark(msgspec.Struct, kw_only=True):
+    """What live tasks leave behind with a complete mark.
+
+    Attributes:
+        tasks: How many there were of each level.
+        notes: "level-task" -> what the task knew when it passed the mark.
+        receipts: Edge to a sink -> what tasks say of the rows that they wrote to it since the mark
+            before. They are published after this was written, and again if nobody knows whether.
+    """
+
+    tasks: int
+    notes: dict[str, bytes] = {}
+    receipts: dict[int, list[bytes]] = {}
+
+
 class Completion(msgspec.Struct, tag="completion", kw_only=True):
     """An epoch is over: every commit is durable and every sink has its rows.
 
@@ -223,7 +239,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
             it shows last moved, and the clock of that epoch.
         places: Injected stream -> process of its injector -> how far it was read. For who goes on
             with live tasks, or without them; where Spark runs epochs it goes by offsets of its own.
-        live: Whether live tasks ran it.
+        live: What live tasks leave behind; None where tasks ended with the epoch.
         base: The epoch that is the first batch of Spark's own offsets.
     """
 
@@ -245,7 +261,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     ahead: dict[str, Ahead] = {}
     moved: dict[str, tuple[int, int]] = {}
     places: dict[str, dict[str, Place]] = {}
-    live: bool = False
+    live: LiveMark | None = None
     base: int = 0
 
 

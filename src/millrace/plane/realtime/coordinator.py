@@ -38,7 +38,7 @@ from millrace.plane.realtime.messages import (
 from millrace.plane.task_sinks import Receipt
 from millrace.store import Collectable, HardState, JournalName, Sealing
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import Completion, Manifest, encode_entry
+from millrace.windmill.manifest import Completion, LiveMark, Manifest, encode_entry
 from millrace.windmill.place import Place
 
 #: Level and number of a task.
@@ -138,6 +138,10 @@ class Coordinator:
         # Finished parts of journals, each with a complete mark, and the session of the last one.
         self._parts: dict[str, dict[str, dict[int, int]]] = {}
         self._marked_in = 0
+        # A mark whose receipts are perhaps not published: that of the run before, at first.
+        self._due: tuple[int, LiveMark] | None = (
+            None if epochs.live is None else (epochs.completed, epochs.live)
+        )
         self.failed: BaseException | None = None
         self.ended = epochs.drained
         self.told: dict[Where, Told] = {}
@@ -244,7 +248,8 @@ class Coordinator:
                 f"zombie writer: session {number} has been begun by another run, which goes on "
                 "with this checkpoint. This one must stop. Nothing was lost."
             )
-        self._check_tasks(sealing)
+        self._check_tasks()
+        self._publish_due()
         if epochs.open is None:
             self._open_epoch(wall_us)
         self._session = _Session(number, wall_us)
@@ -252,7 +257,8 @@ class Coordinator:
         self._next_us = wall_us + self._every_us
         self._parts = {}
         lasts = _last_notes(sealing)
-        consumed = notes.together(notes.decode(note) for where, note in lasts.items() if where[0])
+        known = self._notes(lasts)
+        consumed = notes.together(known.values())
         places = self._places()
         manifest = encode_entry(self._open)
         return [
@@ -263,22 +269,42 @@ class Coordinator:
                     manifest,
                     _shared(places, n, self._tasks) if level == 0 else {},
                     consumed if level == 0 else [],
-                    lasts.get((level, n), b""),
+                    self._note_for((level, n), lasts, known),
                 ),
             )
             for level, n in self._where
         ]
 
-    def _check_tasks(self, sealing: Sealing) -> None:
+    def _check_tasks(self) -> None:
         """Refuse another number of tasks where work has to be taken up task by task."""
-        known = {named(name).task for name in sealing.lengths}
-        if not known or max(known) < self._tasks:
+        before = 0 if self._epochs.open is None else self._epochs.open.live
+        if before in (0, self._tasks):
             return
         raise CheckpointMismatch(
-            f"the checkpoint was left by a run with at least {max(known) + 1} tasks a level, after "
-            f"a failure; this one has {self._tasks}. Start it with as many as it had and stop it; "
-            "after that it may have any number."
+            f"the checkpoint was left by a run with {before} tasks a level that was not stopped; "
+            f"this one has {self._tasks}. Start it with tasks={before} and stop it; after that it "
+            "may have any number."
         )
+
+    def _notes(self, lasts: Mapping[Where, bytes]) -> dict[Where, notes.Note]:
+        """Return what each level task is known to have known, by its journals and the last mark."""
+        found = {where: notes.decode(note) for where, note in lasts.items() if where[0]}
+        left = self._epochs.live
+        for name, note in ({} if left is None else left.notes).items():
+            level, task = map(int, name.split("-"))
+            said = notes.decode(note)
+            where = level, task
+            found[where] = notes.merged(found[where], said) if where in found else said
+        return found
+
+    def _note_for(
+        self, where: Where, lasts: Mapping[Where, bytes], known: Mapping[Where, notes.Note]
+    ) -> bytes:
+        if where[0] == 0:
+            return lasts.get(where, b"")
+        # Of other intervals nothing is to be taken over; after a stop all tasks know the same.
+        same = self._open.live == self._tasks
+        return notes.encode(known[where]) if same and where in known else b""
 
     def _places(self) -> dict[str, dict[str, Place]]:
         """Return where each process is read on, those that are new included."""
@@ -301,15 +327,18 @@ class Coordinator:
     def _open_epoch(self, wall_us: int) -> None:
         """Write the manifest of the next mark."""
         epochs = self._epochs
-        epochs.begin(epochs.completed + 1, wall_time_us=wall_us, injectors={}, live=True)
+        epochs.begin(epochs.completed + 1, wall_time_us=wall_us, injectors={}, live=self._tasks)
 
     # -- marks -------------------------------------------------------------------------------------
 
     def _complete(self, session: _Session, wall_us: int) -> Orders:
-        """Every task has passed the mark: publish what sinks got, and write the completion."""
+        """Every task has passed the mark: write the completion, and publish what sinks got.
+
+        In this order: should the mark be tried again, it would stand elsewhere, and what sinks got
+        before it would be something else.
+        """
         mark, passed = session.mark, session.passed
         assert mark is not None, "completed once"
-        self._publish(mark.number, passed.values())
         epochs, manifest = self._epochs, self._open
         outcome = Outcome.of(one.report for one in passed.values())
         reading = [one for (level, _), one in passed.items() if level == 0]
@@ -325,7 +354,16 @@ class Coordinator:
         for part in reading:
             for stream, of in part.input.items():
                 places.setdefault(stream, {}).update(of)
-        completion = epochs.complete(said, outcome.results, outcome.observed, places=places)
+        left = LiveMark(
+            tasks=self._tasks,
+            notes={f"{level}-{n}": one.note for (level, n), one in passed.items() if level},
+            receipts=_receipts(passed.values()),
+        )
+        completion = epochs.complete(
+            said, outcome.results, outcome.observed, places=places, live=left
+        )
+        self._due = completion.epoch, left
+        self._publish_due()
         for one in passed.values():
             if one.journal:
                 self._parts[one.journal] = one.covered
@@ -341,13 +379,15 @@ class Coordinator:
         self._open_epoch(wall_us)
         return []
 
-    def _publish(self, mark: int, passed: Iterable[Passed]) -> None:
-        receipts: dict[int, list[bytes]] = {}
-        for one in passed:
-            for edge, receipt in one.receipts.items():
-                receipts.setdefault(edge, []).append(_decode_receipt(receipt).of)
-        for edge, of in receipts.items():
-            self._sinks[edge].publish(mark, of)
+    def _publish_due(self) -> None:
+        """Publish what the last complete mark's receipts say, unless that is done."""
+        if self._due is None:
+            return
+        epoch, left = self._due
+        for edge, receipts in left.receipts.items():
+            if edge in self._sinks:  # a sink may have been taken off since
+                self._sinks[edge].publish(epoch, receipts)
+        self._due = None
 
     def collectable(self) -> Collectable:
         """Return what lies behind the last complete mark, for collection."""
@@ -394,6 +434,15 @@ def _shared(
             if turn % tasks == task:
                 found.setdefault(stream, {})[name] = place
             turn += 1
+    return found
+
+
+def _receipts(passed: Iterable[Passed]) -> dict[int, list[bytes]]:
+    """Return edge to a sink -> what tasks say of what they wrote to it."""
+    found: dict[int, list[bytes]] = {}
+    for one in passed:
+        for edge, receipt in one.receipts.items():
+            found.setdefault(edge, []).append(_decode_receipt(receipt).of)
     return found
 
 

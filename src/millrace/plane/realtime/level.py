@@ -119,6 +119,7 @@ class LevelTask:
             note = notes.decode(start.note)
             self._heard.raise_inputs(note.inputs)
             self._wall_us = max(self._wall_us, note.wall_time_us)
+            self._consumed = {(stream, part): count for stream, part, count in note.consumed}
         self._shown = {spec.name: manifest.before.outputs[spec.name] for spec in self._specs}
         self._marked = dict.fromkeys(range(tasks), manifest.epoch - 1)
         self._held: list[pa.RecordBatch] = []
@@ -242,8 +243,11 @@ class LevelTask:
         """
         here: list[pa.RecordBatch] = []
         passing: list[pa.RecordBatch] = []
+        marked = {sender for sender, mark in self._marked.items() if mark >= self._epoch}
         for packet in packets:
-            ahead = self._marked[packet.sender] >= self._epoch
+            ahead = packet.sender in marked
+            if packet.mark != NO_MARK:
+                marked.add(packet.sender)  # it comes after the packet's own rows
             for batch in batches_of(packet):
                 edges = wire.plain(batch.column("edge").to_numpy())
                 known = np.maximum(edges, 0)
@@ -399,14 +403,19 @@ class LevelTask:
             self._journal = self._journals.create(
                 self._session, self.level, self.number, self._part
             )
-        inputs = self._heard.low_watermarks.inputs
-        note = notes.Note(
-            self._wall_us,
-            {spec.name: inputs[spec.name] for spec in self._specs},
-            [(*at, number) for at, number in self._consumed.items()],
-        )
-        self._journal.append(commits, notes.encode(note))
+        self._journal.append(commits, self._note())
         self._groups += 1
+
+    def _note(self) -> bytes:
+        """Return what this task knows now."""
+        inputs = self._heard.low_watermarks.inputs
+        return notes.encode(
+            notes.Note(
+                self._wall_us,
+                {spec.name: inputs[spec.name] for spec in self._specs},
+                [(*at, number) for at, number in self._consumed.items()],
+            )
+        )
 
     def _settle(self, results: list[Result]) -> None:
         """Take where intervals stand now."""
@@ -499,6 +508,7 @@ class LevelTask:
                 receipts=receipts,
                 journal=journal,
                 covered=covered,
+                note=self._note(),
             )
         )
         self._epoch += 1

@@ -42,7 +42,7 @@ class Start(msgspec.Struct, array_like=True, tag="start"):
         input: Injected stream -> process -> where it is read on; those of this task only.
         consumed: (stream number, process number, last record number that any task has consumed): up
             to it, what is read was maybe sent before, and goes as it is.
-        note: Of the last group in this task's journals; empty if there is none.
+        note: What the task knew when it last committed; empty if nothing is known.
     """
 
     session: int
@@ -83,6 +83,7 @@ class Passed(msgspec.Struct, array_like=True, tag="passed"):
         receipts: Edge to a sink -> receipt for what the task has written since the mark before.
         journal: Name of the part of its journal that the mark ended; empty if there is none.
         covered: Computation -> interval -> number of the last commit in that part.
+        note: Of a level task: what it knows now, as groups of its journal say it.
     """
 
     mark: int
@@ -94,6 +95,7 @@ class Passed(msgspec.Struct, array_like=True, tag="passed"):
     receipts: dict[int, bytes] = {}
     journal: str = ""
     covered: dict[str, dict[int, int]] = {}
+    note: bytes = b""
 
 
 class Told(msgspec.Struct, array_like=True, tag="told"):

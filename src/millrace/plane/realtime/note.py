@@ -38,6 +38,18 @@ decode = msgspec.msgpack.Decoder(Note).decode
 decode_decided = msgspec.msgpack.Decoder(Decided).decode
 
 
+def merged(one: Note, other: Note) -> Note:
+    """Return what both say: nothing in a note ever goes back.
+
+    >>> merged(Note(5, {"c": 1}, [(1, 0, 7)]), Note(3, {"c": 2}, [(1, 0, 5), (1, 1, 2)]))
+    Note(wall_time_us=5, inputs={'c': 2}, consumed=[(1, 0, 7), (1, 1, 2)])
+    """
+    both = other.inputs | one.inputs
+    inputs = {name: max(us, other.inputs.get(name, us)) for name, us in both.items()}
+    wall_us = max(one.wall_time_us, other.wall_time_us)
+    return Note(wall_us, inputs, together([one, other]))
+
+
 def together(notes: Iterable[Note]) -> list[tuple[int, int, int]]:
     """Return how far any task has consumed the input.
 
