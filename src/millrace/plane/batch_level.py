@@ -146,7 +146,8 @@ class _Run:
             origin, sequences = production_ids(
                 spec.number, 1, self._task.number, len(outcome.productions)
             )
-            outbox.add(outcome.productions, origin, sequences + self._made)
+            first = sequences.start + self._made
+            outbox.add(outcome.productions, origin, range(first, first + len(sequences)))
             self._made += len(outcome.productions)
 
     def _inbox(self, outbox: Outbox) -> Inbox:

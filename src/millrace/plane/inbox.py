@@ -211,7 +211,8 @@ class Inbox:
             NO_FINGERPRINT if stream.injection and stream.injection.id else None,
         )
         origin, sequence = self._letter_id(rows, n, edge.stream)
-        self._outbox.add(made, origin, np.full(len(made), sequence, dtype=np.int64))
+        alike = (np.full(len(made), half, dtype=np.int64) for half in (origin, sequence))
+        self._outbox.add_all(made, *alike)
 
 
 def _on(number: int, table: pa.Table, edges: npt.NDArray[np.int32]) -> pa.Table | None:

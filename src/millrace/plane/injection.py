@@ -146,5 +146,5 @@ class Injection:
         # A record may have become several rows, or none.
         first = place(self._partition, self._sent)
         self._sent += len(productions)
-        places = np.arange(first, first + len(productions), dtype=np.int64)
+        places = range(first, first + len(productions))
         self._outbox.add(productions, self._origin, places)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.plane import wire
+from millrace.plane.handful import FEW, Handful, is_light
 from millrace.plane.task import Task
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.routing import Productions
 
+_Ints = npt.NDArray[np.int64]
+
 
 class Outbox:
-    """Gathers productions and turns them into one Arrow batch.
+    """Gathers productions and turns them into rows: a handful, or one Arrow batch.
 
     Args:
         task: Its manifest's interval maps say which task owns a key. Rows for a sink go on with the
@@ -29,9 +32,8 @@ class Outbox:
         self._tasks = task.runtime.tasks
         self._own = task.number % self._tasks
         self._all = Productions()
-        self._origins: list[npt.NDArray[np.int64]] = []
-        self._sequences: list[npt.NDArray[np.int64]] = []
-        self._maps: dict[str, IntervalMap] = {}
+        self._ids: list[tuple[int | _Ints, range | _Ints]] = []
+        self._maps: dict[int, IntervalMap | None] = {}
         begun = task.manifest.edges
         self._later = [
             edge.number
@@ -39,17 +41,20 @@ class Outbox:
             if begun is not None and edge.number not in begun
         ]
 
-    def add(self, productions: Productions, origin: int, sequences: npt.NDArray[np.int64]) -> None:
-        """Take rows of one origin."""
-        self.add_all(productions, np.full(len(productions), origin, dtype=np.int64), sequences)
+    def __len__(self) -> int:
+        return len(self._all)
 
-    def add_all(
-        self,
-        productions: Productions,
-        origins: npt.NDArray[np.int64],
-        sequences: npt.NDArray[np.int64],
-    ) -> None:
+    def add(self, productions: Productions, origin: int, sequences: range) -> None:
+        """Take rows of one origin."""
+        self._add(productions, origin, sequences)
+
+    def add_all(self, productions: Productions, origins: _Ints, sequences: _Ints) -> None:
         """Take rows with their ids."""
+        self._add(productions, origins, sequences)
+
+    def _add(
+        self, productions: Productions, origins: int | _Ints, sequences: range | _Ints
+    ) -> None:
         if not len(productions):
             return
         mine = self._all
@@ -58,16 +63,39 @@ class Outbox:
         mine.keys += productions.keys
         mine.values += productions.values
         mine.timestamps += productions.timestamps
-        self._origins.append(origins)
-        self._sequences.append(sequences)
+        self._ids.append((origins, sequences))
+
+    def handfuls(self) -> dict[int, Handful] | None:
+        """Return task -> what was gathered for it since, if that is little.
+
+        Returns:
+            None if it is much: then nothing was taken.
+        """
+        mine = self._all
+        if len(mine) > FEW or not is_light(mine.keys, mine.values):
+            return None
+        if not len(mine):
+            return {}
+        self._all, ids, self._ids = Productions(), self._ids, []
+        rows = Handful(
+            mine.edges, mine.hashes, mine.keys, mine.values, mine.timestamps,
+            [n for origins, sequences in ids for n in _origins(origins, len(sequences))],
+            [n for _, sequences in ids for n in _listed(sequences)],
+        )  # fmt: skip
+        if self._later:
+            rows = rows.where([edge not in self._later for edge in rows.edges])
+        tasks = list(map(self._task_of, rows.edges, rows.hashes))
+        first = tasks[0] if tasks else self._own
+        if tasks.count(first) == len(tasks):
+            return {first: rows} if tasks else {}
+        return {task: rows.where([one == task for one in tasks]) for task in sorted({*tasks})}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield what was gathered since, as one batch of the wire's schema; or nothing."""
         mine = self._all
         if not len(mine):
             return
-        origins, sequences = self._origins, self._sequences
-        self._all, self._origins, self._sequences = Productions(), [], []
+        self._all, ids, self._ids = Productions(), self._ids, []
         edges = np.array(mine.edges, dtype=np.int32)
         hashes = np.array(mine.hashes, dtype=np.uint64)
         batch = pa.RecordBatch.from_arrays(
@@ -78,8 +106,8 @@ class Outbox:
                 pa.array(mine.keys, pa.binary()),
                 pa.array(mine.values, pa.binary()),
                 pa.array(np.array(mine.timestamps, dtype=np.int64)),
-                pa.array(np.concatenate(origins)),
-                pa.array(np.concatenate(sequences)),
+                pa.array(np.concatenate([np.full(len(s), o, np.int64) for o, s in ids])),
+                pa.array(np.concatenate([_array(sequences) for _, sequences in ids])),
             ],
             schema=wire.SCHEMA,
         )
@@ -88,16 +116,43 @@ class Outbox:
         if batch.num_rows:
             yield batch
 
+    def _map_of(self, edge: int) -> IntervalMap | None:
+        """Return the interval map of an edge's computation; None if it leads to a sink."""
+        if edge not in self._maps:
+            computation = self._topology.edge(edge).computation
+            self._maps[edge] = (
+                None if computation is None else self._manifest.interval_map(computation)
+            )
+        return self._maps[edge]
+
+    def _task_of(self, edge: int, hash: int) -> int:
+        intervals = self._map_of(edge)
+        if intervals is None:
+            return self._own
+        return intervals.place_of(hash) * self._tasks // len(intervals)
+
     def _tasks_of(
         self, edges: npt.NDArray[np.int32], hashes: npt.NDArray[np.uint64]
     ) -> npt.NDArray[np.int32]:
         pids = np.full(len(edges), self._own, dtype=np.int32)
         for number in np.unique(edges).tolist():
-            computation = self._topology.edge(number).computation
-            if computation is None:
+            intervals = self._map_of(number)
+            if intervals is None:
                 continue
-            if computation not in self._maps:
-                self._maps[computation] = self._manifest.interval_map(computation)
             chosen = edges == number
-            pids[chosen] = self._maps[computation].task_of(hashes[chosen], self._tasks)
+            pids[chosen] = intervals.task_of(hashes[chosen], self._tasks)
         return pids
+
+
+def _origins(origins: int | _Ints, count: int) -> list[int]:
+    return [origins] * count if isinstance(origins, int) else origins.tolist()
+
+
+def _listed(sequences: range | _Ints) -> Iterable[int]:
+    return sequences if isinstance(sequences, range) else sequences.tolist()
+
+
+def _array(sequences: range | _Ints) -> _Ints:
+    if isinstance(sequences, range):
+        return np.arange(sequences.start, sequences.stop, dtype=np.int64)
+    return sequences

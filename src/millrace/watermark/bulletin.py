@@ -173,6 +173,10 @@ class Bulletin:
         """When the earliest wall-clock timer is due; MAX_TIMESTAMP if there is none."""
         return self._wall_timers.minimum
 
+    def next_wall_timer_within(self, places: range) -> int:
+        """Return the same of some places in the map."""
+        return self._wall_timers.minimum_of(places)
+
     def report(self, interval: int) -> Report:
         """Return an interval's last report."""
         return self.reports.get(interval, NOTHING_PENDING)

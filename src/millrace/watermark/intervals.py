@@ -9,6 +9,7 @@ intervals, which move between machines, split and merge.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from functools import cache
 
 import msgspec
@@ -55,7 +56,8 @@ class IntervalMap:
             raise ValueError(f"two of these intervals have one id: {ordered!r}")
         self.intervals = ordered
         self.places = {interval.id: place for place, interval in enumerate(ordered)}
-        self._starts = np.array([interval.start for interval in ordered], dtype=np.uint64)
+        self._first = [interval.start for interval in ordered]
+        self._starts = np.array(self._first, dtype=np.uint64)
 
     @classmethod
     @cache
@@ -81,6 +83,10 @@ class IntervalMap:
     def locate(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
         """Return the position (not the id) of the interval that holds each hash."""
         return np.searchsorted(self._starts, hashes, side="right") - 1
+
+    def place_of(self, hash: int) -> int:
+        """Return the position of the interval that holds a hash."""
+        return bisect_right(self._first, hash) - 1
 
     def owned(self, task: int, tasks: int) -> range:
         """Return the places of the intervals that one of ``tasks`` tasks owns.

@@ -11,7 +11,7 @@ docs/design/2026-11-22-the-real-time-plane.md, "Channels".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -31,8 +31,6 @@ _ROW_MASK: Final = (1 << ROW_BITS) - 1
 _PART_BITS: Final = 31
 _SENDER_BITS: Final = 15 + _PART_BITS
 _NONE: Final[Number] = (-1, -1)
-#: Up to so many rows a loop costs less than NumPy's calls.
-_FEW: Final = 40
 
 Ints = npt.NDArray[np.int64]
 
@@ -82,8 +80,6 @@ class Channels:
         Returns:
             A flag for each; None if all are fresh.
         """
-        if len(origins) <= _FEW:
-            return self._fresh_few(intervals, origins, sequences)
         parts = (origins >> _ORIGIN_BITS << _PART_BITS) | (sequences >> ROW_BITS)
         pairs, pair_of = np.unique((intervals << _SENDER_BITS) | parts, return_inverse=True)
         highs, lows = origins & _ORIGIN_MASK, sequences & _ROW_MASK
@@ -104,22 +100,26 @@ class Channels:
         )
         return None if fresh.all() else fresh
 
-    def _fresh_few(
-        self, intervals: Ints, origins: Ints, sequences: Ints
-    ) -> npt.NDArray[np.bool_] | None:
-        flags, most = [], dict[tuple[int, Sender], Number]()
-        for interval, origin, sequence in zip(
-            intervals.tolist(), origins.tolist(), sequences.tolist(), strict=True
-        ):
+    def fresh_few(self, interval: int, ids: Sequence[tuple[int, int]]) -> list[bool]:
+        """Do as :meth:`fresh` for a few records of one interval, given both halves of their ids.
+
+        >>> channels = Channels()
+        >>> channels.load(0, [])
+        >>> channels.fresh_few(0, [(1, 7), (1, 8)]), channels.fresh_few(0, [(1, 8), (2, 0)])
+        ([True, True], [False, True])
+        """
+        known, most, flags = self._known[interval], dict[Sender, Number](), list[bool]()
+        for origin, sequence in ids:
             sender = origin >> _ORIGIN_BITS, sequence >> ROW_BITS
             number = origin & _ORIGIN_MASK, sequence & _ROW_MASK
-            new = number > self._known[interval].get(sender, _NONE)
+            new = number > known.get(sender, _NONE)
             flags.append(new)
-            if new and number > most.get((interval, sender), _NONE):
-                most[interval, sender] = number
-        for (interval, sender), number in most.items():
-            self._move(interval, sender, number)
-        return None if all(flags) else np.array(flags, dtype=np.bool_)
+            if new and number > most.get(sender, _NONE):
+                most[sender] = number
+        if most:
+            known |= most
+            self._moved.setdefault(interval, {}).update(most)
+        return flags
 
     def advance(self, interval: int, through: Mapping[Sender, Number]) -> None:
         """Move an interval's channels as far as what stands for many records says."""

@@ -72,15 +72,29 @@ class Execution:
         bundle: Bundle,
         attempt: Attempt,
         fence: Fence,
-        standing: Standing,
+        standing: Standing | None = None,
     ) -> tuple[Effects, Repair]:
-        """GetData and user code for one bundle; once more if its cache turns out damaged."""
+        """GetData and user code for one bundle; once more if its cache turns out damaged.
+
+        Args:
+            spec: The computation.
+            bundle: What there is to do.
+            attempt: In whose name.
+            fence: Asked before a cache is taken from those that have gone on with it.
+            standing: Where the cache stood when it mattered; None for where it stands now.
+        """
         number = bundle.position.number
         interval = bundle.interval.id
         cache = self.caches.open(spec.name, interval)
+        at = number, bundle.position.chain
         try:
+            if standing is None:
+                with cache.view() as view:
+                    if view.standing[:2] == at:
+                        return self._run_user_code(spec, bundle, attempt, view), NOTHING
+                    standing = view.standing
             repair = NOTHING
-            if (standing.position, standing.chain) != (number, bundle.position.chain):
+            if standing[:2] != at:
                 repair = self._get_data(cache, spec, bundle, fence)
             with cache.view(at=number) as view:
                 return self._run_user_code(spec, bundle, attempt, view), repair

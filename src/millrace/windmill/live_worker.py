@@ -87,8 +87,7 @@ class LiveWorker:
         made = []
         for bundle in bundles:
             interval, position = bundle.interval.id, bundle.position
-            standing = execution.standing(spec, interval)
-            effects, repair = execution.run(spec, bundle, attempt, self._fence, standing)
+            effects, repair = execution.run(spec, bundle, attempt, self._fence)
             effects.counters.productions = len(effects.productions)
             mutations = [*effects.mutations.items(), *consumed.get(interval, _NOTHING).items()]
             chain, number = chain_of(position.chain, mutations), position.number + 1

@@ -96,6 +96,18 @@ class Positions:
                 known.setdefault(name, {}).update(values)
         self.entry = entry
 
+    def move(
+        self, computation: str, interval: int, number: int, chain: int, report: Report
+    ) -> bool:
+        """Take a commit of one interval; return whether its report is another than before."""
+        self.numbers[computation][interval] = number
+        self._chains[computation][interval] = chain
+        bulletin = self._bulletins[computation]
+        if bulletin.report(interval) == report:
+            return False
+        bulletin.restore({interval: report})
+        return True
+
     def settle(self) -> None:
         """Report for the intervals that never had a commit: they have nothing pending."""
         for name, bulletin in self._bulletins.items():

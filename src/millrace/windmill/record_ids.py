@@ -45,16 +45,14 @@ def injector_of(origins: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return (origins >> 48) - FIRST_INJECTED
 
 
-def production_ids(
-    computation: int, commit: int, interval: int, count: int
-) -> tuple[int, npt.NDArray[np.int64]]:
+def production_ids(computation: int, commit: int, interval: int, count: int) -> tuple[int, range]:
     """Return the first half and the second halves of the ids of a commit's productions.
 
     >>> production_ids(1, 7, 0, 2)
-    (281474976710663, array([0, 1]))
+    (281474976710663, range(0, 2))
     """
     first = interval << ROW_BITS
-    return (computation << 48) | commit, np.arange(first, first + count, dtype=np.int64)
+    return (computation << 48) | commit, range(first, first + count)
 
 
 def place(partition: Any, row: Any) -> Any:

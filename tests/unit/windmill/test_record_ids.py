@@ -76,7 +76,7 @@ def test_halves_of_an_id_fit_64_bits_at_their_limits():
     assert place(2**30 - 1, 2**33 - 1) < 2**63
     origin, sequences = production_ids(2**14 - 1, 2**48 - 1, 2**30 - 1, 2)
     assert origin < injected_origin(0, 0)
-    assert sequences.tolist() == [(2**30 - 1) << 33, ((2**30 - 1) << 33) + 1]
+    assert list(sequences) == [(2**30 - 1) << 33, ((2**30 - 1) << 33) + 1]
 
 
 def test_origins_of_injected_and_produced_records_never_meet():

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 
 from millrace.model.errors import InvariantViolation
+from millrace.plane.handful import Handful
 from millrace.plane.packet import parts_by_task
 from millrace.watermark.shown import Message
 from millrace.windmill.channels import Number, Sender
@@ -34,6 +35,9 @@ _ONE_THREAD: Final = ipc.IpcWriteOptions(use_threads=False)
 #: Edge -> sender -> the last of its numbers that partials on that edge stand for.
 Through = dict[int, list[tuple[int, int, int, int]]]
 
+_NOTHING: Final[Mapping[int, Handful]] = {}
+_NO_ROWS: Final[list[list[bytes]]] = [[]]
+
 
 class Packet(msgspec.Struct, array_like=True):
     """What one task sends to one task of the next level at once, in this order.
@@ -43,6 +47,7 @@ class Packet(msgspec.Struct, array_like=True):
         sender: Number of the task that sends.
         number: 1, 2, 3 ... between these two tasks in this session.
         rows: Rows of the wire, as Arrow streams; those of one schema together.
+        few: A handful besides, made after them.
         through: How far senders have come in the partials among them.
         message: Low watermarks that hold when the rows have been taken; None if as before.
         mark: The mark that comes after all of this; NO_MARK if none.
@@ -55,6 +60,7 @@ class Packet(msgspec.Struct, array_like=True):
     sender: int
     number: int
     rows: list[bytes] = []
+    few: Handful | None = None
     through: Through = {}
     message: Message | None = None
     mark: int = NO_MARK
@@ -90,6 +96,7 @@ class Pipes:
     def send(
         self,
         batches: Iterable[pa.RecordBatch],
+        few: Mapping[int, Handful] = _NOTHING,
         *,
         through: Mapping[int, Mapping[Sender, Number]] | None = None,
         message: Message | None = None,
@@ -98,22 +105,23 @@ class Pipes:
         last: bool = False,
     ) -> Iterator[tuple[int, bytes]]:
         """Yield what goes to each task: rows that name it, and what all of them are told."""
+        told = message is not None or mark != NO_MARK
         by_task: dict[int, list[pa.RecordBatch]] = {}
         for batch in batches:
             for pid, rows in parts_by_task(batch):
                 by_task.setdefault(pid, []).append(rows)
-        told = message is not None or mark != NO_MARK
-        receivers: Iterable[int] = range(len(self._numbers)) if told else sorted(by_task)
+        receivers = range(len(self._numbers)) if told else sorted({*by_task, *few})
         far = {
             edge: [(*sender, *number) for sender, number in of.items()]
             for edge, of in (through or {}).items()
         }
         for pid in receivers:
-            cuts = list(_cut(by_task.get(pid, ())))
+            cuts = list(_cut(by_task[pid])) if pid in by_task else _NO_ROWS
             for n, rows in enumerate(cuts, 1):
                 self._numbers[pid] += 1
                 packet = Packet(self._session, self._sender, self._numbers[pid], rows)
                 if n == len(cuts):
+                    packet.few = few.get(pid)
                     packet.through, packet.message = far if rows else {}, message
                     packet.mark, packet.draining, packet.last = mark, draining, last
                 else:
@@ -168,7 +176,7 @@ class Received:
 
 
 def _cut(batches: Sequence[pa.RecordBatch]) -> Iterator[list[bytes]]:
-    """Yield the rows of one packet after another; one without rows if there are none."""
+    """Yield the rows of one packet after another."""
     open_: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

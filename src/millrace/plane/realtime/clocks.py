@@ -1,0 +1,127 @@
+"""The clocks of a level task: low watermarks as it hears them, works at them, and tells of them.
+
+Nothing is computed anew while nobody said anything and nothing that pins them has changed.
+
+Source: MillWheel 4.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from millrace.compile.topology import ComputationSpec, Topology
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.plane.realtime.packet import Packet
+from millrace.watermark.heard import Heard
+from millrace.watermark.shown import LowWatermarks, Message
+from millrace.windmill.positions import Positions
+
+
+class Clocks:
+    """What one task of a level knows of low watermarks in a session.
+
+    Args:
+        topology: The pipeline.
+        specs: The computations of the level.
+        owned: Computation -> places of its intervals that the task owns.
+        positions: Where intervals stand; their reports pin what is shown.
+        before: Low watermarks as the session began.
+        floor: Computation -> its input is never worked at a low watermark below.
+        senders: Tasks of the level before.
+        tell_us: All tasks of the next level are told no more often than this.
+
+    Attributes:
+        delivered: Low watermarks while what arrives was on its way. Do not write to it.
+        inputs: Computation -> percentile -> low watermark of its input, now.
+        shown: Computation -> how far the task's own intervals have shown theirs.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        specs: Sequence[ComputationSpec],
+        owned: Mapping[str, range],
+        positions: Positions,
+        *,
+        before: LowWatermarks,
+        floor: dict[str, int],
+        senders: int,
+        tell_us: int,
+    ) -> None:
+        self._topology = topology
+        self._specs = specs
+        self._owned = owned
+        self._positions = positions
+        self._tell_us = tell_us
+        self._heard = Heard(topology, before, senders)
+        self._heard.raise_inputs(floor)
+        self.shown = {spec.name: before.outputs[spec.name] for spec in specs}
+        self._moved = False
+        self._told: Message | None = None
+        self._told_us = MIN_TIMESTAMP
+        self._pinned = True
+        self._now: Message | None = None
+        self._look()
+        self._copy()
+
+    def hear(self, packets: Sequence[Packet]) -> None:
+        """Take what packets say."""
+        said = [(packet.sender, packet.message) for packet in packets if packet.message is not None]
+        if said or self._moved:
+            self._copy()
+        self._moved = bool(said)
+        if said:
+            self._heard.hear(said)
+            self._look()
+
+    def _copy(self) -> None:
+        self.delivered = self._heard.low_watermarks.copy(self._topology.percentiles)
+
+    def _look(self) -> None:
+        self.inputs = {spec.name: self._heard.inputs(spec) for spec in self._specs}
+        self._pinned = True
+
+    def pinned(self) -> None:
+        """Take note that what pins low watermarks has changed."""
+        self._pinned = True
+
+    def input_us(self) -> dict[str, int]:
+        """Return computation -> low watermark of its input."""
+        return {name: clocks[100] for name, clocks in self.inputs.items()}
+
+    def message(self, wall_us: int, *, told: bool) -> Message | None:
+        """Return what the next level is to be told now; None if nothing, or not yet.
+
+        Args:
+            wall_us: What time it is.
+            told: Whether it is told something in any case.
+        """
+        if self._pinned:
+            self._pinned = False
+            spread = bool(self._topology.percentiles)
+            pending = {
+                name: self._positions.bulletin(name).pending(spread, within=places)
+                for name, places in self._owned.items()
+            }
+            for name, clocks in self.inputs.items():
+                shown_us = min(clocks[100], pending[name].oldest_us)
+                self.shown[name] = max(self.shown[name], shown_us)
+            self._now = self._heard.message(pending)
+            if self._now == self._told:
+                self._now = self._told
+        if not told and (self._now is self._told or wall_us < self._told_us + self._tell_us):
+            return None
+        self._told_us, self._told = wall_us, self._now
+        return self._now
+
+    @property
+    def wake_us(self) -> int:
+        """When something is due that no packet brings: a timer, or word to the next level."""
+        wall_us = min(
+            (
+                self._positions.bulletin(name).next_wall_timer_within(places)
+                for name, places in self._owned.items()
+            ),
+            default=MAX_TIMESTAMP,
+        )
+        return wall_us if self._now is self._told else min(wall_us, self._told_us + self._tell_us)

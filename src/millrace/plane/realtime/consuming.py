@@ -1,0 +1,206 @@
+"""Consuming: what arrives for one computation of a task, without what its intervals have had.
+
+Rows come as a handful, or as a table: the same is done to both, by Python and by NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.compile.topology import ComputationSpec, Topology
+from millrace.model.keys import decode_key
+from millrace.plane import wire
+from millrace.plane.handful import Handful
+from millrace.plane.inbox import Inbox
+from millrace.plane.realtime.rows import injected_count
+from millrace.watermark.intervals import IntervalMap
+from millrace.windmill import rows
+from millrace.windmill.arrivals import KeyedRecords
+from millrace.windmill.channels import Channels, Number, Sender, number_of, sender_of
+from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
+
+#: Edge -> sender -> how far it has come in the partials on that edge.
+Through = Mapping[int, Mapping[Sender, Number]]
+
+#: Of a record: its key's hash, the key, both halves of its id, which of the edges it came by, and
+#: its place among the rows. They sort as records are worked on.
+_Arrived = tuple[int, bytes, int, int, int, int]
+
+_FIRST_ORIGIN = FIRST_INJECTED << 48
+
+
+class Consumption:
+    """Takes the records for one computation, each once.
+
+    Args:
+        topology: The pipeline.
+        spec: The computation.
+        intervals: Its interval map.
+        load: Returns the rows of an interval's channels.
+        input: (injected stream, process) -> the last of its records that the task has consumed;
+            brought forward here.
+
+    Attributes:
+        channels: Of the computation's intervals.
+        takes_few: Whether :meth:`few` can be asked: source ids are columns.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        spec: ComputationSpec,
+        intervals: IntervalMap,
+        load: Callable[[int], Iterable[rows.ChannelRow]],
+        input: dict[tuple[int, int], int],
+    ) -> None:
+        self.spec = spec
+        self.channels = Channels()
+        edges = [edge for edge in topology.edges if edge.computation == spec.name]
+        self.takes_few = not any(edge.identified for edge in edges)
+        self._edges = {edge.number: place for place, edge in enumerate(edges)}
+        self._streams = [edge.stream for edge in edges]
+        self._decode = [topology.streams[edge.stream].coder.decode for edge in edges]
+        self._to_it = topology.edge_mask({spec.name})
+        self._intervals = intervals
+        self._ids = np.array([one.id for one in intervals.intervals], np.int64)
+        self._load = load
+        self._input = input
+
+    def know(self, interval: int) -> None:
+        """Have an interval's channels read, unless they are known."""
+        if not self.channels.knows(interval):
+            self.channels.load(interval, self._load(interval))
+
+    def few(self, handful: Handful) -> dict[int, KeyedRecords]:
+        """Return interval -> its records among some rows, in order and cut by key."""
+        edges, keys = self._edges, handful.keys
+        arrived: list[_Arrived] = [
+            (hash, keys[n], origin, sequence, edges[edge], n)
+            for n, (edge, hash, origin, sequence) in enumerate(
+                zip(handful.edges, handful.hashes, handful.origins, handful.sequences, strict=True)
+            )
+            if edge in edges
+        ]
+        arrived.sort()
+        found: dict[int, KeyedRecords] = {}
+        for place, of in groupby(arrived, self._place_of):
+            interval, some = self._intervals.intervals[place].id, list(of)
+            self.know(interval)
+            ids = [(origin, sequence) for _, _, origin, sequence, _, _ in some]
+            self._note_few(ids)
+            fresh = self.channels.fresh_few(interval, ids)
+            if not all(fresh):
+                some = [one for one, is_fresh in zip(some, fresh, strict=True) if is_fresh]
+            if some:
+                found[interval] = self._keyed(some, handful)
+        return found
+
+    def _place_of(self, arrived: _Arrived) -> int:
+        return self._intervals.place_of(arrived[0])
+
+    def _keyed(self, arrived: list[_Arrived], handful: Handful) -> KeyedRecords:
+        """Return records of one interval, which are in order, by key."""
+        encoded, key_rows, cuts = list[bytes](), list[bytes](), list[int]()
+        last: tuple[int, bytes] | None = None
+        for n, (hash, key, _, _, _, _) in enumerate(arrived):
+            if (hash, key) != last:
+                last = hash, key
+                cuts.append(n)
+                encoded.append(key)
+                key_rows.append(rows.key_row(hash.to_bytes(rows.HASH_BYTES), key))
+        values, timestamps, decode = handful.values, handful.timestamps, self._decode
+        ways = {way for _, _, _, _, way, _ in arrived}
+        return KeyedRecords(
+            key_rows,
+            encoded,
+            list(map(decode_key, encoded)),
+            [decode[way](values[n]) for _, _, _, _, way, n in arrived],
+            [timestamps[n] for *_, n in arrived],
+            self._streams[ways.pop()]
+            if len(ways) == 1
+            else [self._streams[way] for _, _, _, _, way, _ in arrived],
+            [origin for _, _, origin, _, _, _ in arrived],
+            [sequence for _, _, _, sequence, _, _ in arrived],
+            [*cuts, len(arrived)],
+        )
+
+    def table(self, table: pa.Table, through: Through, inbox: Inbox) -> dict[int, KeyedRecords]:
+        """Return interval -> its records among the rows of a table, in order and cut by key.
+
+        Args:
+            table: Rows of the wire.
+            through: How far partials among them go.
+            inbox: Of the turn.
+        """
+        fresh = self._fresh(table, through)
+        if not fresh.num_rows:
+            return {}
+        arrivals = inbox.arrivals(fresh, fresh.column("edge").to_numpy(), self.spec)
+        return {
+            interval.id: keyed
+            for interval, keyed in arrivals.by_interval(self._intervals)
+            if len(keyed.cuts) > 1
+        }
+
+    def _fresh(self, table: pa.Table, through: Through) -> pa.Table:
+        """Return the computation's rows without those that its intervals have consumed."""
+        edges = table.column("edge").to_numpy()
+        lifted = edges != wire.plain(edges)
+        mine = (edges >= 0) & self._to_it[np.maximum(wire.plain(edges), 0)]
+        if not mine.all():
+            table = wire.where(table, mine)
+            edges, lifted = edges[mine], lifted[mine]
+        if not table.num_rows:
+            return table
+        hashes = table.column("hash").to_numpy().view(np.uint64)
+        owners = self._ids[self._intervals.locate(hashes)]
+        for interval in np.unique(owners).tolist():
+            self.know(interval)
+        plain = ~lifted
+        if plain.any():
+            origins = table.column("origin").to_numpy()
+            sequences = table.column("sequence").to_numpy()
+            self._note_many(origins[plain], sequences[plain])
+            fresh = self.channels.fresh(owners[plain], origins[plain], sequences[plain])
+            if fresh is not None:
+                kept = lifted.copy()
+                kept[np.flatnonzero(plain)] = fresh
+                table = wire.where(table, kept)
+                edges, lifted, owners = edges[kept], lifted[kept], owners[kept]
+        for edge in np.unique(wire.plain(edges[lifted])).tolist():
+            far = through.get(edge, {})
+            for sender, number in far.items():
+                self._note(sender, number)
+            for interval in np.unique(owners[lifted & (wire.plain(edges) == edge)]).tolist():
+                self.channels.advance(interval, far)
+        return table
+
+    # -- how far the input was consumed ------------------------------------------------------------
+
+    def _note_few(self, ids: Iterable[tuple[int, int]]) -> None:
+        for origin, sequence in ids:
+            if origin >= _FIRST_ORIGIN:
+                self._note(sender_of(origin, sequence), number_of(origin, sequence))
+
+    def _note_many(self, origins: npt.NDArray[np.int64], sequences: npt.NDArray[np.int64]) -> None:
+        injected = origins >= _FIRST_ORIGIN
+        if not injected.any():
+            return
+        origins, sequences = origins[injected], sequences[injected]
+        parts = (origins >> 48 << 31) | (sequences >> ROW_BITS)
+        for part in np.unique(parts).tolist():
+            chosen = parts == part
+            n = int(np.flatnonzero(chosen)[np.lexsort((sequences[chosen], origins[chosen]))[-1]])
+            origin, sequence = int(origins[n]), int(sequences[n])
+            self._note(sender_of(origin, sequence), number_of(origin, sequence))
+
+    def _note(self, sender: Sender, number: Number) -> None:
+        who, process = sender
+        if who >= FIRST_INJECTED:
+            at, count = (who - FIRST_INJECTED, process), injected_count(number)
+            self._input[at] = max(self._input.get(at, -1), count)
