@@ -12,16 +12,28 @@ import pyarrow as pa
 import millrace as mr
 from millrace.compile.native import python_reason
 from millrace.compile.topology import Topology
+from millrace.injectors.offsets import advanced, pieces
 from millrace.injectors.polling import Polling
+from millrace.injectors.publisher import Publisher
 from millrace.injectors.schema import column_names
+from millrace.plane.encode import EncodeStage
+from millrace.plane.epoch import EpochDriver
+from millrace.plane.exchange import LocalExchange, through_levels
+from millrace.plane.outcome import Messages, Outcome
+from millrace.plane.outlet import Outlet
+from millrace.plane.packet import packed, unpacked
+from millrace.plane.reading import ReadStage, packed_piece
 from millrace.plane.realtime.coordinator import Coordinator
+from millrace.plane.realtime.handover import from_live_tasks
 from millrace.plane.realtime.injecting import InjectorTask
 from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.local import LocalPlane
 from millrace.plane.runtime import Runtime, SourceColumns
+from millrace.plane.task import Task
 from millrace.plane.values import value_columns
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.manifest import Manifest
 from millrace.windmill.worker import Worker
 
 
@@ -129,11 +141,7 @@ class Live:
             self.epochs,
             tasks=self.tasks,
             sources=self,
-            sinks={
-                edge.number: topology.sinks[edge.sink]
-                for edge in topology.edges
-                if edge.sink is not None
-            },
+            sinks=self.sinks(),
             mark_every_us=mr.HOUR,
         )
         self.plane = LocalPlane(
@@ -144,10 +152,14 @@ class Live:
             level=lambda level, n: LevelTask(self.runtime(n), level, n, tell_us=0),
         )
 
+    def sinks(self) -> dict[int, Any]:
+        edges = self.topology.edges
+        return {e.number: self.topology.sinks[e.sink] for e in edges if e.sink is not None}
+
     def processes(self) -> dict[str, list[str]]:
         return {name: list(injector.processes()) for name, injector in self.injectors.items()}
 
-    def runtime(self, task: int) -> Runtime:
+    def runtime(self, task: int, *, live: bool = True) -> Runtime:
         topology = self.topology
         sources = []
         for number, spec in enumerate(topology.injected()):
@@ -160,7 +172,9 @@ class Live:
                 (injection.id,),
             )
             native = python_reason(topology, spec) is None
-            sources.append(SourceColumns(number, spec.name, columns, native, False, injection.id))
+            sources.append(
+                SourceColumns(number, spec.name, columns, native, not live, injection.id)
+            )
         return Runtime(
             topology,
             tasks=self.tasks,
@@ -171,7 +185,7 @@ class Live:
                 for edge in topology.edges
                 if edge.sink is not None
             },
-            live=True,
+            live=live,
         )
 
     def feed(self, limit: int) -> None:
@@ -220,3 +234,55 @@ def undisturbed(make: Callable[[], tuple[mr.Pipeline, Kept]], *, tasks: int = 2)
     live.finish()
     assert live.coordinator.ended
     return kept.rows
+
+
+class InEpochs:
+    """A run of the same pipeline on the epoch plane, in this process; it reads where it stands."""
+
+    def __init__(self, live: Live) -> None:
+        self.topology = live.pipeline.build()
+        self.epochs = Epochs(self.topology, live.state, intervals=live.intervals)
+        live.topology = self.topology = self.epochs.topology
+        self.runtime = live.runtime(0, live=False)
+        from_live_tasks(self.epochs, live.sinks())
+        self.driver = EpochDriver(self.topology, self.epochs, Publisher.of(self.topology))
+        self.offsets = {
+            stream: {name: [place.offset, place.promised_us] for name, place in of.items()}
+            for stream, of in self.epochs.places.items()
+        }
+
+    def run(self, clock_us: int, *, draining: bool = False) -> None:
+        """Run one epoch over everything that is there now."""
+        lots = []
+        for spec in self.topology.injected():
+            injector = spec.injection.source
+            start = self.offsets.get(spec.name, {})
+            end = self.offsets[spec.name] = advanced(spec.name, injector, start, ())
+            lots += [packed_piece(spec.name, piece) for piece in pieces(injector, start, end)]
+        rows = pa.RecordBatch.from_pydict({"piece": pa.array(lots, pa.binary())})
+        sinks: dict[int, list[bytes]] = {}
+
+        def stages(manifest: Manifest) -> Outcome:
+            native = all(source.native for source in self.runtime.sources)
+            stage = ReadStage(None if native else EncodeStage(), keyed=native)
+            sent = unpacked(packed(stage.run(Task(self.runtime, manifest, 0), [rows])))
+            exchange = LocalExchange(self.runtime, manifest)
+            left = through_levels(exchange, list(sent), self.topology.depth)
+            outlet = Outlet(self.runtime, manifest.epoch, 0)
+            told = [
+                (edge, report)
+                for batch in outlet.batches(left)
+                for edge, report in zip(
+                    batch.column("edge").to_pylist(),
+                    batch.column("report").to_pylist(),
+                    strict=True,
+                )
+            ]
+            messages = Messages.of(told)
+            sinks.update(messages.receipts)
+            return Outcome.of(messages.reports)
+
+        number = self.epochs.completed + 1
+        self.driver.run(number, stages, wall_time_us=clock_us, draining=draining)
+        for edge, receipts in sinks.items():
+            self.topology.sinks[self.topology.edge(edge).sink].publish(number, receipts)

@@ -7,7 +7,7 @@ from collections import Counter
 
 import msgspec
 import pytest
-from tests.live import Feeds, Kept, Live, undisturbed
+from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 import millrace as mr
 
@@ -110,4 +110,31 @@ def test_no_schedule_and_no_crash_changes_the_outputs(make, seed):
     live.boot()
     live.finish()
     assert live.coordinator.ended
+    assert values(kept.rows) == expected
+
+
+@pytest.mark.parametrize("make", [counting, windowed])
+@pytest.mark.parametrize("first", ["epochs", "live"])
+def test_a_checkpoint_goes_from_one_plane_to_the_other_in_mid_stream(make, first):
+    expected = values(undisturbed(make))
+    pipeline, kept = make()
+    live = Live(pipeline)
+    rng = random.Random(3)
+    planes = ["epochs", "live"] if first == "epochs" else ["live", "epochs"]
+    for plane in planes * 2:
+        if plane == "epochs":
+            epochs = InEpochs(live)
+            for _ in range(2):
+                live.feed(live.injectors["events"].limit + rng.randrange(1, 9))
+                epochs.run(live.clock_us)
+        else:
+            live.open()
+            live.boot()
+            live.play(rng, turns=150, mark=0.05)
+            live.plane.settle(live.clock_us)
+            live.plane.end(live.clock_us)
+            assert live.coordinator.ended
+    live.open()
+    live.boot()
+    live.finish()
     assert values(kept.rows) == expected

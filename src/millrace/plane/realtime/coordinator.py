@@ -24,6 +24,7 @@ from millrace.compile.topology import Topology
 from millrace.model.errors import CheckpointMismatch, ZombieWriter
 from millrace.plane.outcome import Outcome
 from millrace.plane.realtime import note as notes
+from millrace.plane.realtime.handover import Publishing, publish, to_live_tasks
 from millrace.plane.realtime.messages import (
     FromTask,
     Halt,
@@ -52,14 +53,6 @@ class Sources(Protocol):
 
     def processes(self) -> Mapping[str, Sequence[str]]:
         """Return injected stream -> names of the processes that there are now."""
-        ...
-
-
-class Publishing(Protocol):
-    """A sink, as the coordinator knows it: see :class:`~millrace.plane.task_sinks.TaskSink`."""
-
-    def publish(self, epoch: int, receipts: list[bytes]) -> None:
-        """Make seen what tasks wrote between two marks."""
         ...
 
 
@@ -102,6 +95,9 @@ class Coordinator:
         mark_every_us: How often a mark is made.
         completed: Called with each mark that is complete.
 
+    Raises:
+        CheckpointMismatch: Live tasks cannot take the checkpoint over.
+
     Attributes:
         session: Number of the session that runs; None between two.
         failed: Why the last session ended, if not by itself.
@@ -119,6 +115,7 @@ class Coordinator:
         mark_every_us: int,
         completed: Callable[[Marked], None] = lambda _marked: None,
     ) -> None:
+        to_live_tasks(epochs)
         self._epochs = epochs
         self._topology: Topology = epochs.topology
         self._state: HardState = epochs.state
@@ -384,9 +381,7 @@ class Coordinator:
         if self._due is None:
             return
         epoch, left = self._due
-        for edge, receipts in left.receipts.items():
-            if edge in self._sinks:  # a sink may have been taken off since
-                self._sinks[edge].publish(epoch, receipts)
+        publish(epoch, left, self._sinks)
         self._due = None
 
     def collectable(self) -> Collectable:
