@@ -10,6 +10,7 @@ import pytest
 from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 import millrace as mr
+from millrace.plane.realtime.beginning import NewProcesses
 
 
 class Event(msgspec.Struct):
@@ -138,3 +139,40 @@ def test_a_checkpoint_goes_from_one_plane_to_the_other_in_mid_stream(make, first
     live.boot()
     live.finish()
     assert values(kept.rows) == expected
+
+
+def test_processes_that_join_are_read_soon_and_those_that_go_hold_the_low_watermark():
+    pipeline, kept = counting()
+    live = Live(pipeline)
+    injector = live.injectors["events"]
+    rows = injector.feeds.pop("p2")
+    live.boot()
+    live.feed(20)
+    live.plane.settle(live.clock_us)
+    injector.feeds["p2"] = rows
+    live.clock_us += 11 * mr.SECOND
+    live.plane.mark(live.clock_us)
+    assert isinstance(live.coordinator.failed, NewProcesses)
+    assert "['p2'] of stream 'events'" in str(live.coordinator.failed)
+    live.boot()
+    live.plane.settle(live.clock_us)
+    live.plane.mark(live.clock_us)
+    places = live.epochs.places["events"]
+    assert {name: (one.number, one.count) for name, one in places.items()} == {
+        "p0": (0, 20), "p1": (1, 20), "p2": (2, 20)
+    }  # fmt: skip
+
+    gone = injector.feeds.pop("p1")
+    before = live.epochs.authority.low_watermarks.inputs["CountByKey"]
+    live.boot()
+    live.feed(60)
+    live.clock_us += mr.SECOND
+    live.plane.settle(live.clock_us)
+    live.plane.mark(live.clock_us)
+    assert live.epochs.authority.low_watermarks.inputs["CountByKey"] == before
+    assert live.epochs.places["events"]["p1"].count == 20
+
+    injector.feeds["p1"] = gone
+    live.boot()
+    live.finish()
+    assert values(kept.rows) == values(undisturbed(counting))

@@ -13,17 +13,26 @@ Source: MillWheel 6.2 and 7.2; docs/design/2026-11-22-the-real-time-plane.md.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import msgspec
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology
 from millrace.model.errors import CheckpointMismatch, ZombieWriter
+from millrace.model.time import SECOND
 from millrace.plane.outcome import Outcome
 from millrace.plane.realtime import note as notes
+from millrace.plane.realtime.beginning import (
+    NewProcesses,
+    Processes,
+    known_to,
+    last_notes,
+    places_of,
+    shared,
+)
+from millrace.plane.realtime.beginning import Where as Where
 from millrace.plane.realtime.handover import Publishing, publish, to_live_tasks
 from millrace.plane.realtime.messages import (
     FromTask,
@@ -36,14 +45,13 @@ from millrace.plane.realtime.messages import (
     Told,
     ToTask,
 )
-from millrace.plane.task_sinks import Receipt
-from millrace.store import Collectable, HardState, JournalName, Sealing
+from millrace.plane.realtime.passed import places, published, receipts
+from millrace.store import Collectable, HardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, LiveMark, Manifest, encode_entry
-from millrace.windmill.place import Place
 
-#: Level and number of a task.
-Where = tuple[int, int]
+#: How often is looked whether an injector has new processes.
+_LOOK_US = 10 * SECOND
 #: What is to be sent to whom.
 Orders = list[tuple[Where, ToTask]]
 
@@ -51,7 +59,7 @@ Orders = list[tuple[Where, ToTask]]
 class Sources(Protocol):
     """What the coordinator must know of the injectors."""
 
-    def processes(self) -> Mapping[str, Sequence[str]]:
+    def processes(self) -> Processes:
         """Return injected stream -> names of the processes that there are now."""
         ...
 
@@ -63,6 +71,8 @@ class _Session:
     Attributes:
         number: Of the session.
         begun_us: When it began.
+        processes: Of the injectors, that its tasks read.
+        looked_us: When was last looked whether there are others.
         passed: Task -> what it said when it passed the mark under way.
         over: Tasks that have ended.
         mark: The mark under way; None if none is.
@@ -70,6 +80,8 @@ class _Session:
 
     number: int
     begun_us: int
+    processes: Processes
+    looked_us: int
     passed: dict[Where, Passed] = field(default_factory=dict)
     over: set[Where] = field(default_factory=set)
     mark: Mark | None = None
@@ -249,28 +261,26 @@ class Coordinator:
         self._publish_due()
         if epochs.open is None:
             self._open_epoch(wall_us)
-        self._session = _Session(number, wall_us)
         self.failed = None
         self._next_us = wall_us + self._every_us
         self._parts = {}
-        lasts = _last_notes(sealing)
-        known = self._notes(lasts)
+        lasts = last_notes(sealing)
+        known = known_to(lasts, epochs.live)
         consumed = notes.together(known.values())
-        places = self._places()
+        now = self._sources.processes()
+        read = places_of(self._topology, epochs.places, now)
+        self._session = _Session(number, wall_us, now, looked_us=wall_us)
         manifest = encode_entry(self._open)
-        return [
-            (
-                (level, n),
-                Start(
-                    number,
-                    manifest,
-                    _shared(places, n, self._tasks) if level == 0 else {},
-                    consumed if level == 0 else [],
-                    self._note_for((level, n), lasts, known),
-                ),
-            )
-            for level, n in self._where
-        ]
+        orders: Orders = []
+        for level, n in self._where:
+            start = Start(number, manifest, note=lasts.get((0, n), b""))
+            if level == 0:
+                start.input, start.consumed = shared(read, n, self._tasks), consumed
+            else:
+                note = known.get((level, n))
+                start.note = b"" if note is None else notes.encode(note)
+            orders.append(((level, n), start))
+        return orders
 
     def _check_tasks(self) -> None:
         """Refuse another number of tasks where work has to be taken up task by task."""
@@ -282,44 +292,6 @@ class Coordinator:
             f"this one has {self._tasks}. Start it with tasks={before} and stop it; after that it "
             "may have any number."
         )
-
-    def _notes(self, lasts: Mapping[Where, bytes]) -> dict[Where, notes.Note]:
-        """Return what each level task is known to have known, by its journals and the last mark."""
-        found = {where: notes.decode(note) for where, note in lasts.items() if where[0]}
-        left = self._epochs.live
-        for name, note in ({} if left is None else left.notes).items():
-            level, task = map(int, name.split("-"))
-            said = notes.decode(note)
-            where = level, task
-            found[where] = notes.merged(found[where], said) if where in found else said
-        return found
-
-    def _note_for(
-        self, where: Where, lasts: Mapping[Where, bytes], known: Mapping[Where, notes.Note]
-    ) -> bytes:
-        if where[0] == 0:
-            return lasts.get(where, b"")
-        # Of other intervals nothing is to be taken over; after a stop all tasks know the same.
-        same = self._open.live == self._tasks
-        return notes.encode(known[where]) if same and where in known else b""
-
-    def _places(self) -> dict[str, dict[str, Place]]:
-        """Return where each process is read on, those that are new included."""
-        known = self._epochs.places
-        found: dict[str, dict[str, Place]] = {}
-        for stream, names in self._sources.processes().items():
-            places = dict(known.get(stream, {}))
-            following = 1 + max((one.number for one in places.values()), default=-1)
-            for name in names:
-                if name not in places:
-                    places[name] = Place(following)
-                    following += 1
-            found[stream] = {name: places[name] for name in names}
-            injection = self._topology.streams[stream].injection
-            for name in () if injection is None else injection.expected:
-                # Not there yet, and waited for: it is read by nobody, and holds the low watermark.
-                found[stream].setdefault(name, Place(-1))
-        return found
 
     def _open_epoch(self, wall_us: int) -> None:
         """Write the manifest of the next mark."""
@@ -339,25 +311,21 @@ class Coordinator:
         epochs, manifest = self._epochs, self._open
         outcome = Outcome.of(one.report for one in passed.values())
         reading = [one for (level, _), one in passed.items() if level == 0]
-        published = _published(reading)
+        said_us = published(reading)
         said = replace(
             manifest,
-            injectors=published.get(100, manifest.injectors),
-            percentiles={p: us for p, us in published.items() if p != 100},
+            injectors=said_us.get(100, manifest.injectors),
+            percentiles={p: us for p, us in said_us.items() if p != 100},
             draining=mark.draining,
             wall_time_us=max(manifest.wall_time_us, wall_us),
         )
-        places: dict[str, dict[str, Place]] = {}
-        for part in reading:
-            for stream, of in part.input.items():
-                places.setdefault(stream, {}).update(of)
         left = LiveMark(
             tasks=self._tasks,
             notes={f"{level}-{n}": one.note for (level, n), one in passed.items() if level},
-            receipts=_receipts(passed.values()),
+            receipts=receipts(passed.values()),
         )
         completion = epochs.complete(
-            said, outcome.results, outcome.observed, places=places, live=left
+            said, outcome.results, outcome.observed, places=places(reading), live=left
         )
         self._due = completion.epoch, left
         self._publish_due()
@@ -374,7 +342,26 @@ class Coordinator:
             self._session = None
             return [(where, Halt()) for where in self._where]
         self._open_epoch(wall_us)
-        return []
+        return self._renewed(session, wall_us)
+
+    def _renewed(self, session: _Session, wall_us: int) -> Orders:
+        """End a session, right after a mark, if there are processes that nobody reads."""
+        if wall_us < session.looked_us + _LOOK_US:
+            return []
+        session.looked_us = wall_us
+        new = {
+            stream: sorted(set(names) - set(session.processes.get(stream, ())))
+            for stream, names in self._sources.processes().items()
+        }
+        if not any(new.values()):
+            return []
+        self.failed = NewProcesses(
+            "processes have joined: "
+            + ", ".join(f"{names} of stream {stream!r}" for stream, names in new.items() if names)
+            + ". All tasks begin anew, to read them too."
+        )
+        self._session = None
+        return [(where, Halt()) for where in self._where]
 
     def _publish_due(self) -> None:
         """Publish what the last complete mark's receipts say, unless that is done."""
@@ -396,60 +383,3 @@ class Coordinator:
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:
             self._parts.pop(name, None)
-
-
-def named(text: str) -> JournalName:
-    """Return a journal's name."""
-    found = JournalName.parse(text)
-    assert found is not None, "seals name journals only"
-    return found
-
-
-def _published(reading: Sequence[Passed]) -> dict[int, dict[str, int]]:
-    """Return percentile -> injected stream -> the least that any injector task published."""
-    found: dict[int, dict[str, int]] = {}
-    for part in reading:
-        for percentile, streams in part.published.items():
-            known = found.setdefault(percentile, {})
-            for stream, us in streams.items():
-                known[stream] = min(known.get(stream, us), us)
-    return found
-
-
-def _shared(
-    places: Mapping[str, Mapping[str, Place]], task: int, tasks: int
-) -> dict[str, dict[str, Place]]:
-    """Return the processes that one task reads: every so many-th, streams one after another."""
-    found: dict[str, dict[str, Place]] = {}
-    turn = 0
-    for stream, processes in places.items():
-        if not processes and task == 0:
-            found[stream] = {}  # somebody must hold the stream's low watermark
-        for name, place in processes.items():
-            if turn % tasks == task:
-                found.setdefault(stream, {})[name] = place
-            turn += 1
-    return found
-
-
-def _receipts(passed: Iterable[Passed]) -> dict[int, list[bytes]]:
-    """Return edge to a sink -> what tasks say of what they wrote to it."""
-    found: dict[int, list[bytes]] = {}
-    for one in passed:
-        for edge, receipt in one.receipts.items():
-            found.setdefault(edge, []).append(_decode_receipt(receipt).of)
-    return found
-
-
-def _last_notes(sealing: Sealing) -> dict[Where, bytes]:
-    """Return task -> the note of its last group."""
-    found: dict[Where, bytes] = {}
-    for name in sorted(sealing.lengths, key=named):
-        parsed = named(name)
-        note = sealing.notes.get(name, b"")
-        if note:
-            found[parsed.level, parsed.task] = note
-    return found
-
-
-_decode_receipt = msgspec.msgpack.Decoder(Receipt).decode

@@ -336,7 +336,7 @@ class InjectorTask:
                 report,
                 {100: said} | dict.fromkeys(self._topology.percentiles, said),
                 {
-                    stream: {name: one.place for name, one in of.items()}
+                    stream: {name: one.place for name, one in of.items() if one.place.number >= 0}
                     for stream, of in self._reading.items()
                 },
                 journal=journal,

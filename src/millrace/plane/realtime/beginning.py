@@ -1,0 +1,94 @@
+"""What a session begins with: where input is read on and by whom, and what tasks knew before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from millrace.compile.topology import Topology
+from millrace.model.errors import MillraceError
+from millrace.plane.realtime import note as notes
+from millrace.store import JournalName, Sealing
+from millrace.windmill.manifest import LiveMark
+from millrace.windmill.place import Place
+
+#: Level and number of a task.
+Where = tuple[int, int]
+#: Injected stream -> process -> where it is read on.
+Places = dict[str, dict[str, Place]]
+#: Injected stream -> names of processes.
+Processes = Mapping[str, Sequence[str]]
+
+
+class NewProcesses(MillraceError):
+    """An injector has processes that no task of this session reads; the next session has them."""
+
+
+def places_of(
+    topology: Topology, known: Mapping[str, Mapping[str, Place]], now: Processes
+) -> Places:
+    """Return where each process is read on, those that are new included.
+
+    One that is expected and not there yet, or that is gone, is read by nobody, and holds the low
+    watermark where it is: its number is -1.
+
+    Args:
+        topology: The pipeline.
+        known: As the last mark left them.
+        now: Those that there are now.
+    """
+    found: Places = {}
+    for stream, names in now.items():
+        places = dict(known.get(stream, {}))
+        following = 1 + max((one.number for one in places.values()), default=-1)
+        for name in names:
+            if name not in places:
+                places[name], following = Place(following), following + 1
+        injection = topology.streams[stream].injection
+        waited = () if injection is None else injection.expected
+        silent = [name for name in (*places, *waited) if name not in names]
+        found[stream] = {name: places[name] for name in names} | dict.fromkeys(silent, Place(-1))
+    return found
+
+
+def shared(places: Places, task: int, tasks: int) -> Places:
+    """Return the processes that one task reads: every so many-th, streams one after another."""
+    found: Places = {}
+    turn = 0
+    for stream, processes in places.items():
+        if not processes and task == 0:
+            found[stream] = {}  # somebody must hold the stream's low watermark
+        for name, place in processes.items():
+            if turn % tasks == task:
+                found.setdefault(stream, {})[name] = place
+            turn += 1
+    return found
+
+
+def last_notes(sealing: Sealing) -> dict[Where, bytes]:
+    """Return task -> the note of its last group."""
+    found: dict[Where, bytes] = {}
+    for name in sorted(map(_named, sealing.lengths)):
+        if note := sealing.notes.get(str(name), b""):
+            found[name.level, name.task] = note
+    return found
+
+
+def known_to(lasts: Mapping[Where, bytes], left: LiveMark | None) -> dict[Where, notes.Note]:
+    """Return what each level task is known to have known.
+
+    Args:
+        lasts: Task -> the note of its last group.
+        left: What live tasks left behind with the last mark, if they did.
+    """
+    found = {where: notes.decode(note) for where, note in lasts.items() if where[0]}
+    for name, note in ({} if left is None else left.notes).items():
+        level, task = map(int, name.split("-"))
+        said, where = notes.decode(note), (level, task)
+        found[where] = notes.merged(found[where], said) if where in found else said
+    return found
+
+
+def _named(text: str) -> JournalName:
+    found = JournalName.parse(text)
+    assert found is not None, "seals name journals only"
+    return found

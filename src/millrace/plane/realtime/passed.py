@@ -1,0 +1,42 @@
+"""What the tasks of a session say of a mark that they have passed, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from millrace.plane.realtime.messages import Passed
+from millrace.plane.task_sinks import Receipt
+from millrace.windmill.place import Place
+
+_decode_receipt = msgspec.msgpack.Decoder(Receipt).decode
+
+
+def published(passed: Iterable[Passed]) -> dict[int, dict[str, int]]:
+    """Return percentile -> injected stream -> the least that any injector task published."""
+    found: dict[int, dict[str, int]] = {}
+    for part in passed:
+        for percentile, streams in part.published.items():
+            known = found.setdefault(percentile, {})
+            for stream, us in streams.items():
+                known[stream] = min(known.get(stream, us), us)
+    return found
+
+
+def places(passed: Iterable[Passed]) -> dict[str, dict[str, Place]]:
+    """Return injected stream -> process -> where it stood."""
+    found: dict[str, dict[str, Place]] = {}
+    for part in passed:
+        for stream, of in part.input.items():
+            found.setdefault(stream, {}).update(of)
+    return found
+
+
+def receipts(passed: Iterable[Passed]) -> dict[int, list[bytes]]:
+    """Return edge to a sink -> what tasks say of what they wrote to it."""
+    found: dict[int, list[bytes]] = {}
+    for one in passed:
+        for edge, receipt in one.receipts.items():
+            found.setdefault(edge, []).append(_decode_receipt(receipt).of)
+    return found
