@@ -61,6 +61,11 @@ class Injector(ABC):
     #: The columns of its rows, as Spark writes them: ``"name string, at timestamp"``.
     schema: str
 
+    #: Whether to read from one offset to a second, and from there to a third, gives the same rows
+    #: in the same order as to read from the first to the third, as in a log that only grows. Then a
+    #: task of the real-time plane need not write down how far it reads before it does.
+    seamless: bool = False
+
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
         """Make an instance of a class that says how to read."""
         if cls.read is Injector.read and cls.read_arrow is Injector.read_arrow:
@@ -161,8 +166,9 @@ class Injector(ABC):
 
         By default it asks :meth:`advance` again and again: at once after there was something, then
         ever more rarely, every 100 ms at last; and reads what lies between. Each answer is made
-        durable before it is read, so nothing more is asked of an injector than in an epoch. Define
-        it where a source can wait for records by itself, as a consumer of Kafka does.
+        durable before it is read, so nothing more is asked of an injector than in an epoch; of one
+        that is :attr:`seamless` that is left out. Define this method where a source can wait for
+        records by itself, as a consumer of Kafka does.
 
         Called in a worker; several tasks share an injector's processes.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,14 +27,13 @@ KAFKA_COLUMNS: Final = (
 #: How long a broker may take to answer. Spark retries a task, and not a driver's question.
 PATIENCE_S: Final = 60.0
 
-_UNIX_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: Messages taken from librdkafka at once.
 _CHUNK: Final = 10_000
 
 
-def _timestamp(message: Any) -> dt.datetime | None:
+def _timestamp(message: Any) -> int | None:
     kind, at_ms = message.timestamp()
-    return _UNIX_EPOCH + dt.timedelta(milliseconds=at_ms) if kind else None
+    return at_ms * MILLISECOND if kind else None
 
 
 def _id(message: Any) -> str | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import operator
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
+from operator import attrgetter, itemgetter
+from types import MappingProxyType, NoneType
 from typing import Any, Final
 
 import msgspec
@@ -91,6 +91,7 @@ class RowMaker:
         self._latest_us = time.time_ns() // 1000 + DAY
         self._schema = schema
         self._columns = [(name, kind.startswith("timestamp")) for name, kind in columns(schema)]
+        self._names = [name for name, _ in self._columns]
 
     def batch(
         self,
@@ -103,7 +104,8 @@ class RowMaker:
         Args:
             lines: What :meth:`row` takes.
             where: Returns where the n-th of them came from, for messages.
-            beside: Columns that may be asked for besides what is in them, a value each.
+            beside: Columns that may be asked for besides what is in them, a value each, as Arrow
+                takes it: a timestamp in microseconds.
 
         Raises:
             RecordRejected: One of them cannot be read.
@@ -147,9 +149,12 @@ class RowMaker:
             if not isinstance(found, Mapping):
                 given = [(name, at) for name, at in self._columns if name not in beside]
                 found = {name: v for (name, _), v in zip(given, found, strict=True)}
-            fields = {**beside, **found}
             return tuple(
-                self._time(fields.get(name)) if at else fields.get(name)
+                beside[name]
+                if name in beside and name not in found
+                else self._time(found.get(name))
+                if at
+                else found.get(name)
                 for name, at in self._columns
             )
         except Exception as error:
@@ -174,40 +179,70 @@ class RowMaker:
     def _at_once(
         self, lines: Sequence[bytes], beside: Mapping[str, Sequence[Any]]
     ) -> list[Sequence[Any]] | None:
-        """Return the columns of JSON objects; None if each has to be looked at by itself.
+        """Return the columns of all lines; None if each has to be looked at by itself.
 
-        Types are checked while JSON is read, and no object but the values themselves is made that
-        lives on. What is not as it should be is left to :meth:`row`, which says so.
+        Of JSON, types are checked while it is read, and no object but the values themselves is made
+        that lives on. What is not as it should be is left to :meth:`row`, which says so.
         """
         if self._parse is as_it_is:
             nothing = [None] * len(lines)
             found = {**beside, "value": lines}
             return [found.get(name, nothing) for name, _ in self._columns]
         if self._parse is not json_object:
-            return None
+            return self._parsed(lines, beside)
         decode, names = _decoder(self._schema)
         try:
             structs = [decode(line) for line in lines]
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return None
         # A column at a time: tuples of all columns, turned about, take five times as long.
-        made: list[Sequence[Any]] = [list(map(operator.attrgetter(n), structs)) for n in names]
-        for n, (name, at) in enumerate(self._columns):
-            values: Sequence[Any] | None = made[n]
-            if name in beside:
-                if any(value is not None for value in made[n]):
-                    return None
-                values = beside[name]
-            elif at:
-                values = self._times(made[n])
-            if values is None:
+        made = {
+            name: list(map(attrgetter(n), structs))
+            for name, n in zip(self._names, names, strict=True)
+        }
+        if any(value is not None for name in beside for value in made[name]):
+            return None
+        return self._columns_of({**made, **beside}, beside)
+
+    def _parsed(
+        self, lines: Sequence[bytes], beside: Mapping[str, Sequence[Any]]
+    ) -> list[Sequence[Any]] | None:
+        """Return the columns of what a function gives of each line."""
+        try:
+            found: list[Any] = list(map(self._parse, lines))
+        except Exception:  # noqa: BLE001  :meth:`row` meets it too, and can say in which line
+            return None
+        kinds = set(map(type, found))
+        if kinds == {dict}:
+            if any(name in fields for name in beside for fields in found):
                 return None
-            made[n] = values
+            made = {name: [fields.get(name) for fields in found] for name in self._names}
+        elif kinds == {tuple}:
+            names = [name for name in self._names if name not in beside]
+            if set(map(len, found)) != {len(names)}:
+                return None
+            made = {name: list(map(itemgetter(n), found)) for n, name in enumerate(names)}
+        else:
+            return None
+        return self._columns_of({**made, **beside}, beside)
+
+    def _columns_of(
+        self, values: Mapping[str, Sequence[Any]], beside: Collection[str]
+    ) -> list[Sequence[Any]] | None:
+        """Return columns in order, times as they are to be; None if one is not as it should be."""
+        made = list[Sequence[Any]]()
+        for name, at in self._columns:
+            column = self._times(values[name]) if at and name not in beside else values[name]
+            if column is None:
+                return None
+            made.append(column)
         return made
 
     def _times(self, values: Sequence[Any]) -> Any:
         """Return a column of times, as datetimes or microseconds; None if one is not one."""
         kinds = set(map(type, values))
+        if not kinds <= {int, dt.datetime, NoneType}:
+            return None
         if int not in kinds:
             return values if all(v is None or v.tzinfo is not None for v in values) else None
         if kinds != {int}:

@@ -30,7 +30,8 @@ _LONGEST_REST_S: Final = 1.0
 class Polling:
     """Asks an injector's processes in turn how far they can be read, and reads them.
 
-    What was decided is taken first, without rows; what it says is read from then on. Rows are of
+    What was decided is taken first, without rows; what it says is read from then on. Of an injector
+    that is seamless rows come at once. Rows are of
     one advance; only the last of it come with the offset at its end.
 
     Args:
@@ -118,16 +119,19 @@ class _Process:
             advance = self._injector.advance(self._name, self._advances.start)
             if advance.offset != self._advances.start:
                 self._advances = self._advances.decided(advance)
-                yield self._said(_none(self._injector.schema), decided=list(advance))
+                self._pause_s, self.due = 0.0, float("-inf")
+                if not self._injector.seamless:
+                    yield self._said(_none(self._injector.schema), decided=list(advance))
+                    return
             elif (claim_us := self._news(advance.low_watermark)) is not None:
+                self._pause_s, self.due = 0.0, float("-inf")
                 yield self._said(_none(self._injector.schema), claim_us=claim_us)
+                return
             else:
                 now = clock()
                 self._pause_s = min(max(2 * self._pause_s, _SHORTEST_S), _LONGEST_S)
                 self.due = now + max(self._pause_s, min(_REST * (now - began), _LONGEST_REST_S))
                 return
-            self._pause_s, self.due = 0.0, float("-inf")
-            return
         size = ROOM
         while most > 0 and size > 0 and self._advances.ahead:
             rows = self._slice(most, size)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 
+import pyarrow as pa
 import pytest
 
 import millrace as mr
 from millrace.injectors.lines import RowMaker, as_it_is, json_object
+from millrace.injectors.schema import arrow_schema, batch_of, column_names
 from millrace.model.errors import RecordRejected
 
 EVENT = dt.datetime(2026, 11, 22, 6, 30, tzinfo=dt.UTC)
@@ -42,6 +44,7 @@ def test_what_is_hardly_in_microseconds_is_refused_if_nobody_says_so(unit, per_s
 @pytest.mark.parametrize("unit", [None, "s", "ms", "us", "ns"])
 def test_many_lines_at_once_are_what_each_of_them_is(unit):
     schema = "n int, ok boolean, x double, name string, data binary, at timestamp, beside long"
+    given = column_names(schema)[:-1]
     texts = [
         ['{"n": 1, "ok": true, "x": 2, "name": "\\u00e9", "data": "d", "at": 7, "more": {}}', "{}"],
         ['{"at": "2026-11-20T09:00:00+01:00"}', '{"at": null, "name": null}'],
@@ -54,12 +57,34 @@ def test_many_lines_at_once_are_what_each_of_them_is(unit):
     for lines in texts:
         data = [text.encode() for text in lines]
         beside = {"beside": [90 + n for n in range(len(data))]}
-        at_once, by_one = (
-            RowMaker(schema, parse, unit, "Files").batch(data, str, beside)
-            for parse in (json_object, lambda line: json_object(line))
-        )
-        assert at_once.equals(by_one)
-        assert at_once.num_rows == len(data)
+        parses = [json_object, lambda line: json_object(line)]
+        if not any("beside" in text for text in lines):
+            parses.append(lambda line: tuple(json_object(line).get(name) for name in given))
+        makers = [RowMaker(schema, parse, unit, "Files") for parse in parses]
+        rows = [makers[0].row(data[n], "", {"beside": 90 + n}) for n in range(len(data))]
+        by_one = [batch_of([[v] for v in row], arrow_schema(schema), "") for row in rows]
+        for maker in makers:
+            at_once = maker.batch(data, str, beside)
+            assert at_once.num_rows == len(data)
+            assert at_once.to_pylist() == [batch.to_pylist()[0] for batch in by_one]
+
+
+@pytest.mark.parametrize("found", [(1,), (1, 2, 3), ["x", None], {"n": 1, "at": "no time"}])
+def test_what_a_function_gives_is_as_long_as_the_schema(found):
+    maker = RowMaker("n int, at timestamp", lambda line: found if line == b"1" else (7, None))
+
+    with pytest.raises(RecordRejected, match="line 1: "):
+        maker.batch([b"0", b"1"], lambda n: f"line {n}")
+
+
+def test_what_stands_beside_is_not_counted_in_another_unit():
+    maker = RowMaker("n int, written timestamp", json_object, "s")
+    lines, beside = [b'{"n": 1}', b'{"n": 2, "written": 5}'], {"written": [7_000_000, 0]}
+
+    for count in (1, 2):
+        found = maker.batch(lines[:count], str, {"written": beside["written"][:count]})
+        times = found.column("written").cast(pa.int64()).to_pylist()
+        assert times == [7_000_000, 5_000_000][:count]
 
 
 @pytest.mark.parametrize(

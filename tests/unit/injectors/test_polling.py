@@ -88,6 +88,16 @@ def test_what_was_decided_comes_first_and_then_its_rows():
     assert follower.take(0) == []
 
 
+def test_of_a_seamless_injector_nothing_is_decided_apart():
+    log = Log({"a": range(10)}, step=8)
+    log.seamless = True
+    rows = follow(log).take(0)
+
+    assert numbers(rows) == list(range(8))
+    assert {one.decided for one in rows} == {None}
+    assert (rows[-1].offset, rows[-1].low_watermark) == (8, 7)
+
+
 def test_an_offset_within_an_advance_is_where_another_follower_goes_on():
     log = Log({"a": range(20)}, step=20)
     follower = follow(log, most=5)
