@@ -16,6 +16,13 @@ from millrace.injectors.offsets import advanced, pieces
 from millrace.injectors.polling import Polling
 from millrace.injectors.publisher import Publisher
 from millrace.injectors.schema import column_names
+from millrace.plane.binding import (
+    bind_sinks,
+    claim_sinks,
+    live_writers,
+    sinks_by_edge,
+    task_writers,
+)
 from millrace.plane.encode import EncodeStage
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
@@ -134,6 +141,8 @@ class Live:
         topology: Topology = self.pipeline.build()
         self.epochs = Epochs(topology, self.state, intervals=self.intervals)
         self.topology = topology = self.epochs.topology
+        bind_sinks(topology, self.state.uuid)
+        claim_sinks(topology, self.epochs)
         self.injectors = {
             spec.name: spec.injection.source for spec in topology.injected() if spec.injection
         }
@@ -141,7 +150,7 @@ class Live:
             self.epochs,
             tasks=self.tasks,
             sources=self,
-            sinks=self.sinks(),
+            sinks=sinks_by_edge(self.topology),
             mark_every_us=mr.HOUR,
         )
         self.plane = LocalPlane(
@@ -152,16 +161,12 @@ class Live:
             level=lambda level, n: LevelTask(self.runtime(n), level, n, tell_us=0),
         )
 
-    def sinks(self) -> dict[int, Any]:
-        edges = self.topology.edges
-        return {e.number: self.topology.sinks[e.sink] for e in edges if e.sink is not None}
-
     def processes(self) -> dict[str, list[str]]:
         return {name: list(injector.processes()) for name, injector in self.injectors.items()}
 
     def runtime(self, task: int, *, live: bool = True) -> Runtime:
-        topology = self.topology
-        sources = []
+        topology, sources = self.topology, []
+        in_turns, by_mark = live_writers(topology) if live else ({}, task_writers(topology))
         for number, spec in enumerate(topology.injected()):
             injection = spec.injection
             columns = value_columns(
@@ -180,11 +185,8 @@ class Live:
             tasks=self.tasks,
             worker=Worker(topology, self.state, self.caches[task]),
             sources=sources,
-            writers={
-                edge.number: topology.sinks[edge.sink].for_tasks()
-                for edge in topology.edges
-                if edge.sink is not None
-            },
+            writers=by_mark,
+            live_writers=in_turns,
             live=live,
         )
 
@@ -244,7 +246,7 @@ class InEpochs:
         self.epochs = Epochs(self.topology, live.state, intervals=live.intervals)
         live.topology = self.topology = self.epochs.topology
         self.runtime = live.runtime(0, live=False)
-        from_live_tasks(self.epochs, live.sinks())
+        from_live_tasks(self.epochs, sinks_by_edge(live.topology))
         self.driver = EpochDriver(self.topology, self.epochs, Publisher.of(self.topology))
         self.offsets = {
             stream: {name: [place.offset, place.promised_us] for name, place in of.items()}

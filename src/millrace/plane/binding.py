@@ -71,7 +71,7 @@ def task_writers(topology: Topology) -> dict[int, TaskWriter]:
     Asked when the run owns its sinks.
     """
     found = {}
-    for edge, sink in _sinks(topology):
+    for edge, sink in sinks_by_edge(topology).items():
         writer = sink.for_tasks() if hasattr(sink, "for_tasks") else None
         if writer is not None:
             found[edge] = writer
@@ -83,7 +83,9 @@ def live_writers(topology: Topology) -> tuple[dict[int, LiveWriter], dict[int, T
 
     Asked when the run owns its sinks.
     """
-    live = {edge: sink.live() for edge, sink in _sinks(topology) if hasattr(sink, "live")}
+    live = {
+        edge: sink.live() for edge, sink in sinks_by_edge(topology).items() if hasattr(sink, "live")
+    }
     in_turns = {edge: writer for edge, writer in live.items() if writer is not None}
     by_mark = task_writers(topology)
     return in_turns, {edge: by_mark[edge] for edge in by_mark.keys() - in_turns.keys()}
@@ -95,7 +97,7 @@ def check_live(topology: Topology) -> None:
     Raises:
         PipelineError: One wants a DataFrame, which the real-time plane has not.
     """
-    for edge, sink in _sinks(topology):
+    for edge, sink in sinks_by_edge(topology).items():
         # Asked for its writer here: where tasks cannot write, that does not take a run to know.
         if hasattr(sink, "live") or (hasattr(sink, "for_tasks") and sink.for_tasks() is not None):
             continue
@@ -108,8 +110,8 @@ def check_live(topology: Topology) -> None:
         )
 
 
-def _sinks(topology: Topology) -> list[tuple[int, Any]]:
-    """Return the edges to sinks, and the sinks."""
-    return [
-        (edge.number, topology.sinks[edge.sink]) for edge in topology.edges if edge.sink is not None
-    ]
+def sinks_by_edge(topology: Topology) -> dict[int, Any]:
+    """Return edge -> the sink that it leads to."""
+    return {
+        edge.number: topology.sinks[edge.sink] for edge in topology.edges if edge.sink is not None
+    }

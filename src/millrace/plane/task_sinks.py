@@ -98,7 +98,14 @@ class Writings:
 
 
 class TaskSink(Protocol):
-    """A sink, as the driver knows it."""
+    """A sink, as the driver knows it.
+
+    On the real-time plane an epoch ends with a mark, and is published when its completion is
+    durable: a mark that is made again after a failure ends it elsewhere, with more rows. What a
+    sink has published must outlive the driver only if it has a method ``publish_again(epoch,
+    receipts)``, too. Then the completion has the receipts, and who goes on from it calls that
+    first, whether or not they were published.
+    """
 
     def for_tasks(self) -> TaskWriter | None:
         """Return what the tasks write with; None if this sink wants a DataFrame after all.

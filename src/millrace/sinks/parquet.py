@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable, PipelineError
-from millrace.sinks.parquet_files import ParquetWriter, publish
+from millrace.sinks.parquet_files import ParquetWriter, publish, publish_again
 from millrace.store import local_path
 
 if TYPE_CHECKING:
@@ -82,9 +82,16 @@ class Parquet:
         Raises:
             SinkError: The disk refuses.
         """
+        publish(*self._written(epoch, receipts))
+
+    def publish_again(self, epoch: int, receipts: list[bytes]) -> None:
+        """Publish the mark that completed last, if its driver has not; see :meth:`publish`."""
+        publish_again(*self._written(epoch, receipts))
+
+    def _written(self, epoch: int, receipts: list[bytes]) -> tuple[Path, int, list[str], str]:
         assert self._local is not None, "tasks write local paths only"
         names = [receipt.decode() for receipt in receipts]
-        publish(self._local, epoch, names, f"{self!r}, epoch {epoch}")
+        return self._local, epoch, names, f"{self!r}, epoch {epoch}"
 
     def __call__(self, rows: Any, epoch: int) -> None:
         """Write the records of an epoch with Spark, which knows more file systems."""

@@ -3,13 +3,14 @@
 ::
 
     _staging/epoch=7-00000-<random>.parquet    what an attempt at a task has written
-    _staging/epoch=7-<random>/                 those that count, gathered by a driver
+    _staging/epoch=7-<random>/                 those that count, gathered by a driver (links)
     epoch=7/00000-<random>.parquet             published: that directory, renamed
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import shutil
@@ -24,6 +25,8 @@ import pyarrow.parquet as pq
 
 from millrace.model.errors import SinkError
 from millrace.store.durable import sync_directory
+
+_log = logging.getLogger("millrace")
 
 #: Spark and its readers pass over names that begin with an underscore.
 STAGING = "_staging"
@@ -136,6 +139,10 @@ def leaves(field: pa.Field) -> Iterator[str]:
 def publish(root: Path, epoch: int, names: list[str], where: str) -> None:
     """Give an epoch's files their directory, unless it has one: the same rows.
 
+    A driver that was superseded in this epoch, and woke up, may be doing the same, on the real-time
+    plane with the same files. So each gathers in a directory of its own, by further names of the
+    files, and one of them gives its directory the epoch's name.
+
     Args:
         root: The sink's directory.
         epoch: The epoch.
@@ -146,15 +153,13 @@ def publish(root: Path, epoch: int, names: list[str], where: str) -> None:
         SinkError: The disk refuses.
     """
     staging, final = root / STAGING, root / f"epoch={epoch}"
-    # Every attempt gathers in a directory of its own: a driver that was superseded in this epoch,
-    # and woke up, may be doing the same.
     gathered = staging / f"epoch={epoch}-{uuid.uuid4().hex}"
     with _refusing(where):
         if not final.exists():
             gathered.mkdir(parents=True)
             try:
                 for name in names:
-                    (staging / name).rename(gathered / name.removeprefix(f"epoch={epoch}-"))
+                    _link(staging / name, gathered / name.removeprefix(f"epoch={epoch}-"))
                 sync_directory(gathered)
                 _rename(gathered, final)
             except FileNotFoundError:
@@ -163,6 +168,40 @@ def publish(root: Path, epoch: int, names: list[str], where: str) -> None:
                     raise
         sync_directory(root)
     _clear(staging, epoch)
+
+
+def publish_again(root: Path, epoch: int, names: list[str], where: str) -> None:
+    """Publish an epoch that is known to be complete, if that was not done.
+
+    Where neither the epoch's directory is there nor any of its files, it was removed since it was
+    published: files stay where they are until then.
+
+    Args:
+        root: The sink's directory.
+        epoch: The epoch.
+        names: Of the files in the staging directory that count.
+        where: The sink and the epoch, for messages.
+
+    Raises:
+        SinkError: The disk refuses.
+    """
+    final, staging = root / f"epoch={epoch}", root / STAGING
+    if final.exists() or any((staging / name).exists() for name in names):
+        publish(root, epoch, names, where)
+    else:
+        _log.warning("%s: its directory is gone. Was it removed? It is not made again.", where)
+
+
+def _link(file: Path, name: Path) -> None:
+    """Give a file another name; where the file system has no such thing, copy it."""
+    try:
+        name.hardlink_to(file)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(file, name)
+        with name.open("rb") as copied:
+            os.fsync(copied.fileno())
 
 
 def _rename(gathered: Path, final: Path) -> None:

@@ -18,7 +18,8 @@ from millrace.injectors.publisher import Publisher
 from millrace.injectors.skew import Gate
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.model.pipeline import Declarations
-from millrace.plane.binding import bind_sinks, claim_sinks
+from millrace.plane.binding import bind_sinks, claim_sinks, sinks_by_edge
+from millrace.plane.realtime.handover import from_live_tasks
 from millrace.spark.console import Quiet
 from millrace.spark.external import external
 from millrace.spark.housekeeping import Housekeeping
@@ -128,6 +129,7 @@ def start(
         _check_progress(checkpoint, epochs, offsets, has_offsets=has_offsets)
         topology = epochs.topology
         claim_sinks(topology, epochs)
+        from_live_tasks(epochs, sinks_by_edge(topology))
         sources = [source.of(topology) for source in sources]
         plan = StreamPlan(topology, sources, tasks=tasks)
         plan.attach(state, cache or (f"{home}/cache" if home else ""))

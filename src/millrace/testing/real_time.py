@@ -286,9 +286,6 @@ class _Panes:
             output for stream, output in tapped(self._topology, rows, 0) if stream == "panes"
         ]
 
-    def flush(self) -> None:
-        """Do nothing: a mark shows the outputs."""
-
     def pass_mark(self, epoch: int) -> dict[int, bytes]:
         """Show what came before a mark."""
         self._kept[epoch, self._task] = self._open.pop(epoch, [])

@@ -204,8 +204,9 @@ class LiveMark(msgspec.Struct, kw_only=True):
     Attributes:
         tasks: How many there were of each level.
         notes: "level-task" -> what the task knew when it passed the mark.
-        receipts: Edge to a sink -> what tasks say of the rows that they wrote to it since the mark
-            before. They are published after this was written, and again if nobody knows whether.
+        receipts: Edge to a sink whose output outlives the driver -> what tasks say of the rows
+            that they wrote to it since the mark before. They are published after this was written,
+            and again by who goes on from it.
     """
 
     tasks: int
@@ -214,7 +215,7 @@ class LiveMark(msgspec.Struct, kw_only=True):
 
 
 class Completion(msgspec.Struct, tag="completion", kw_only=True):
-    """An epoch is over: every commit is durable and every sink has its rows.
+    """An epoch is over: every commit is durable and every sink has its rows, or receipts for them.
 
     Attributes:
         epoch: The epoch.

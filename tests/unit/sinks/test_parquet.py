@@ -1,5 +1,6 @@
 """Parquet by tasks: what attempts leave, what a driver publishes, and what readers see."""
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pytest
 
 from millrace.model.errors import SinkError
 from millrace.sinks import parquet_files
-from millrace.sinks.parquet_files import STAGING, ParquetWriter, publish
+from millrace.sinks.parquet_files import STAGING, ParquetWriter, publish, publish_again
 
 
 def rows(*values: int) -> pa.RecordBatch:
@@ -101,6 +102,77 @@ def test_a_superseded_driver_finds_its_files_removed(
     publish(tmp_path, 3, [old], "sink")
 
     assert seen(tmp_path) == [1]
+    assert list((tmp_path / STAGING).iterdir()) == []
+
+
+def test_a_mark_that_is_complete_is_published_by_who_goes_on_from_it(tmp_path: Path) -> None:
+    names = [written(tmp_path, 1), written(tmp_path, 2, task=1)]
+    left = written(tmp_path, 1)  # by a session that died before the mark was complete
+
+    publish_again(tmp_path, 3, names, "sink")
+    publish_again(tmp_path, 3, names, "sink")
+
+    assert seen(tmp_path) == [1, 2]
+    assert not (tmp_path / STAGING / left).exists()
+
+
+def test_a_driver_that_dies_while_it_gathers_takes_no_file_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    names = [written(tmp_path, 1), written(tmp_path, 2, task=1)]
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet_files, "_rename", dies)
+        with pytest.raises(KeyboardInterrupt):
+            publish(tmp_path, 3, names, "sink")
+
+    publish_again(tmp_path, 3, names, "sink")
+
+    assert seen(tmp_path) == [1, 2]
+    assert list((tmp_path / STAGING).iterdir()) == []
+
+
+def test_two_drivers_that_publish_the_same_files_publish_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is paused when it has gathered the first file; meanwhile the other publishes."""
+    names, link = [written(tmp_path, 1), written(tmp_path, 2, task=1)], parquet_files._link
+
+    def paused(file: Path, name: Path) -> None:
+        link(file, name)
+        monkeypatch.setattr(parquet_files, "_link", link)
+        publish_again(tmp_path, 3, names, "sink")
+
+    monkeypatch.setattr(parquet_files, "_link", paused)
+    publish(tmp_path, 3, names, "sink")
+
+    assert seen(tmp_path) == [1, 2]
+    assert list((tmp_path / STAGING).iterdir()) == []
+
+
+def test_output_that_was_removed_since_is_not_missed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [written(tmp_path, 1)]
+    publish(tmp_path, 3, names, "sink, epoch 3")
+    shutil.rmtree(tmp_path / "epoch=3")
+
+    publish_again(tmp_path, 3, names, "sink, epoch 3")
+
+    assert seen(tmp_path) == []
+    assert "sink, epoch 3: its directory is gone. Was it removed?" in caplog.text
+
+
+def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", no_links)
+    publish(tmp_path, 3, [written(tmp_path, 1), written(tmp_path, 2, task=1)], "sink")
+
+    assert seen(tmp_path) == [1, 2]
     assert list((tmp_path / STAGING).iterdir()) == []
 
 

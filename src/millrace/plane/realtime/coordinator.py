@@ -33,7 +33,7 @@ from millrace.plane.realtime.beginning import (
     shared,
 )
 from millrace.plane.realtime.beginning import Where as Where
-from millrace.plane.realtime.handover import Publishing, publish, to_live_tasks
+from millrace.plane.realtime.handover import Publishing, lasting, publish_again, to_live_tasks
 from millrace.plane.realtime.messages import (
     FromTask,
     Halt,
@@ -147,10 +147,6 @@ class Coordinator:
         # Finished parts of journals, each with a complete mark, and the session of the last one.
         self._parts: dict[str, dict[str, dict[int, int]]] = {}
         self._marked_in = 0
-        # A mark whose receipts are perhaps not published: that of the run before, at first.
-        self._due: tuple[int, LiveMark] | None = (
-            None if epochs.live is None else (epochs.completed, epochs.live)
-        )
         self.failed: BaseException | None = None
         self.ended = epochs.drained
         self.told: dict[Where, Told] = {}
@@ -258,7 +254,8 @@ class Coordinator:
                 "with this checkpoint. This one must stop. Nothing was lost."
             )
         self._check_tasks()
-        self._publish_due()
+        # Its driver has perhaps not come to it.
+        publish_again(epochs, self._sinks)
         if epochs.open is None:
             self._open_epoch(wall_us)
         self.failed = None
@@ -319,16 +316,17 @@ class Coordinator:
             draining=mark.draining,
             wall_time_us=max(manifest.wall_time_us, wall_us),
         )
+        written = receipts(passed[where] for where in sorted(passed))
         left = LiveMark(
             tasks=self._tasks,
             notes={f"{level}-{n}": one.note for (level, n), one in passed.items() if level},
-            receipts=receipts(passed.values()),
+            receipts=lasting(written, self._sinks),
         )
         completion = epochs.complete(
             said, outcome.results, outcome.observed, places=places(reading), live=left
         )
-        self._due = completion.epoch, left
-        self._publish_due()
+        for edge, of in written.items():
+            self._sinks[edge].publish(completion.epoch, of)
         for one in passed.values():
             if one.journal:
                 self._parts[one.journal] = one.covered
@@ -362,14 +360,6 @@ class Coordinator:
         )
         self._session = None
         return [(where, Halt()) for where in self._where]
-
-    def _publish_due(self) -> None:
-        """Publish what the last complete mark's receipts say, unless that is done."""
-        if self._due is None:
-            return
-        epoch, left = self._due
-        publish(epoch, left, self._sinks)
-        self._due = None
 
     def collectable(self) -> Collectable:
         """Return what lies behind the last complete mark, for collection."""

@@ -6,27 +6,26 @@ It is possible where nothing is under way: where the last epoch that was begun i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from millrace.model.errors import CheckpointMismatch, ZombieWriter
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import LiveMark
 
 
 class Publishing(Protocol):
     """A sink, as the driver knows it: see :class:`~millrace.plane.task_sinks.TaskSink`."""
 
     def publish(self, epoch: int, receipts: list[bytes]) -> None:
-        """Make seen what tasks wrote in an epoch, unless it is."""
+        """Make seen what tasks wrote in an epoch."""
         ...
 
 
-def from_live_tasks(epochs: Epochs, sinks: Mapping[int, Publishing]) -> None:
+def from_live_tasks(epochs: Epochs, sinks: Mapping[int, Any]) -> None:
     """Take a checkpoint over that live tasks may have left; it is claimed already.
 
     Args:
         epochs: Of the run that takes it over, whose tasks end with their epochs.
-        sinks: Edge to a sink -> what publishes what tasks have written to it.
+        sinks: Edge to a sink -> the sink.
 
     Raises:
         CheckpointMismatch: They were not stopped, and left something under way.
@@ -46,7 +45,7 @@ def from_live_tasks(epochs: Epochs, sinks: Mapping[int, Publishing]) -> None:
             "zombie writer: another run has taken this checkpoint over, and goes on with it. This "
             "one must stop. Nothing was lost."
         )
-    publish(epochs.completed, epochs.live, sinks)
+    publish_again(epochs, sinks)
 
 
 def to_live_tasks(epochs: Epochs) -> None:
@@ -71,8 +70,22 @@ def to_live_tasks(epochs: Epochs) -> None:
         )
 
 
-def publish(epoch: int, left: LiveMark, sinks: Mapping[int, Publishing]) -> None:
-    """Publish what the receipts of a mark say; again, if that is not known."""
-    for edge, receipts in left.receipts.items():
-        if edge in sinks:  # a sink may have been taken off since
-            sinks[edge].publish(epoch, receipts)
+def lasting(
+    receipts: Mapping[int, list[bytes]], sinks: Mapping[int, Publishing]
+) -> dict[int, list[bytes]]:
+    """Return the receipts that belong into a completion: for output that outlives the driver.
+
+    What of it is seen must be what the completion says, and of no mark that was given up. So it is
+    published after that, and again by who finds a completion whose driver has perhaps not.
+    """
+    return {edge: of for edge, of in receipts.items() if hasattr(sinks[edge], "publish_again")}
+
+
+def publish_again(epochs: Epochs, sinks: Mapping[int, Any]) -> None:
+    """Publish what the receipts of the last mark say: its driver has perhaps not come to it.
+
+    What went to a sink that the pipeline has no more stays as it is.
+    """
+    for edge, receipts in ({} if epochs.live is None else epochs.live.receipts).items():
+        if edge in sinks:
+            sinks[edge].publish_again(epochs.completed, receipts)

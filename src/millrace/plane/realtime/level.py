@@ -359,7 +359,6 @@ class LevelTask:
                 self._outlet.write(batch, self._epoch)
             for task, handful in (few or {}).items():
                 self._outlet.write(handful.batch(task), self._epoch)
-            self._outlet.flush()
             return
         yield from self._pipes.send(
             batches,

@@ -26,12 +26,8 @@ class Outlet(Protocol):
         """Take rows on edges to sinks, that come before the mark of an epoch."""
         ...
 
-    def flush(self) -> None:
-        """Have everything durable that is not written by mark."""
-        ...
-
     def pass_mark(self, epoch: int) -> dict[int, bytes]:
-        """Close what came before a mark; return edge -> receipt."""
+        """Have everything durable that came before a mark; return edge -> receipt."""
         ...
 
     def close(self) -> None:
@@ -86,15 +82,11 @@ class LiveOutlet:
             self._by_mark[epoch] = Writings(self._runtime.writers, epoch, self._task)
         return self._by_mark[epoch]
 
-    def flush(self) -> None:
-        """Have everything durable that live sinks were given."""
+    def pass_mark(self, epoch: int) -> dict[int, bytes]:
+        """Have everything durable that was written before a mark; return edge -> receipt."""
         for number in self._unflushed:
             self._live[number].flush()
         self._unflushed.clear()
-
-    def pass_mark(self, epoch: int) -> dict[int, bytes]:
-        """Close what was written before a mark; return edge -> receipt."""
-        self.flush()
         if epoch not in self._by_mark:
             return {}
         receipts = self._by_mark[epoch].close()

@@ -1,0 +1,175 @@
+"""Sinks of the real-time plane: whoever dies, and whenever, leaves the same rows."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.live import Feeds, Live
+
+import millrace as mr
+from millrace.plane.binding import sinks_by_edge
+from millrace.plane.realtime.handover import from_live_tasks
+from millrace.sinks.parquet_files import STAGING
+from millrace.windmill.epochs import Epochs
+
+
+class Event(msgspec.Struct):
+    key: int
+    at: int
+
+
+class Seen(msgspec.Struct):
+    key: int
+    count: int
+
+
+class Count(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {"seen": Seen}
+    count = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.count.set(self.count.get(0) + 1)
+        self.produce("seen", Seen(self.key, self.count.get()))
+
+
+#: Records of each of eight keys.
+EACH = 15
+EXPECTED = Counter((key, count) for key in range(8) for count in range(1, EACH + 1))
+
+
+def pipeline(*sinks: Any) -> mr.Pipeline:
+    rng = random.Random(3)
+    rows = [(key, 1_000_000 * n) for n in range(EACH) for key in range(8)]
+    rng.shuffle(rows)
+    feeds = Feeds("key long, at long", {"p0": rows[::2], "p1": rows[1::2]})
+    p = mr.Pipeline("live sinks")
+    p.inject("events", feeds, timestamp="at", low_watermark=mr.BoundedDelay("9 s"), format=Event)
+    p.add(Count)
+    for sink in sinks:
+        p.sink("seen", sink)
+    return p
+
+
+class Dies(Exception):
+    """The driver is killed."""
+
+
+class Killer:
+    """Kills the driver before or after some of its steps."""
+
+    def __init__(self, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.kills = 0
+        self._rng, self._monkeypatch, self._alive = rng, monkeypatch, False
+
+    def around(self, owner: Any, name: str) -> None:
+        step: Callable[..., Any] = getattr(owner, name)
+
+        def stepping(*arguments: Any, **named: Any) -> Any:
+            self._perhaps()
+            done = step(*arguments, **named)
+            self._perhaps()
+            return done
+
+        self._monkeypatch.setattr(owner, name, stepping)
+
+    def _perhaps(self) -> None:
+        if not self._alive and self._rng.random() < 0.25:
+            self.kills += 1
+            raise Dies
+
+    def play(self, live: Live) -> None:
+        """Play a schedule; whoever dies is started again. The end of it is undisturbed."""
+        live.boot()
+        for _ in range(12):
+            try:
+                live.play(self._rng, turns=40, crash=0.02, mark=0.05)
+            except Dies:
+                live.plane.crash()
+                live.open()
+                self._boot(live)
+        self._alive = True
+        live.boot()
+        live.finish()
+        assert live.coordinator.ended
+
+    def _boot(self, live: Live) -> None:
+        while not live.plane.running:
+            try:
+                live.boot()
+            except Dies:
+                live.plane.crash()
+                live.open()
+
+
+def in_files(root: Path) -> Counter[tuple[int, int]]:
+    found = Counter[tuple[int, int]]()
+    for file in root.glob("epoch=*/*.parquet"):
+        rows = pq.ParquetFile(file).read().to_pylist()
+        found.update((row["key"], row["count"]) for row in rows)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_parquet_has_each_row_once(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killer = Killer(random.Random(seed), monkeypatch)
+    killer.around(mr.Parquet, "publish")
+    killer.around(Epochs, "complete")
+    killer.play(Live(pipeline(mr.Parquet(tmp_path / "out"))))
+
+    assert killer.kills
+    assert in_files(tmp_path / "out") == EXPECTED
+    assert list((tmp_path / "out" / STAGING).iterdir()) == []
+
+
+def test_what_a_live_run_left_unpublished_is_published_by_who_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = Live(pipeline(mr.Parquet(tmp_path / "out")))
+    live.boot()
+    with monkeypatch.context() as patch:
+        patch.setattr(mr.Parquet, "publish", lambda *_: (_ for _ in ()).throw(Dies))
+        with pytest.raises(Dies):
+            live.finish()
+    assert in_files(tmp_path / "out") == Counter()
+
+    # Its input has ended, so there is no session to come; a run by epochs can take it over.
+    live.open()
+    from_live_tasks(live.epochs, sinks_by_edge(live.topology))
+    assert in_files(tmp_path / "out") == EXPECTED
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_function_and_postgresql_in_turns(
+    seed: int, postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table has each row once; the function is given each at least once, with one id."""
+    given: list[tuple[bytes, int, int]] = []
+
+    def take(rows: pa.RecordBatch) -> None:
+        given.extend((row["_id"], row["key"], row["count"]) for row in rows.to_pylist())
+
+    killer = Killer(random.Random(seed), monkeypatch)
+    killer.around(Epochs, "complete")
+    sinks = [
+        mr.ArrowSink(take),
+        mr.PostgreSQL(postgres.conninfo, "seen"),
+        mr.PostgreSQL(postgres.conninfo, "latest", key="key"),
+    ]
+    killer.play(Live(pipeline(*sinks)))
+
+    assert killer.kills
+    assert Counter(postgres.query("SELECT key, count FROM seen")) == EXPECTED
+    assert sorted(postgres.query("SELECT key, count FROM latest")) == [(k, EACH) for k in range(8)]
+    assert Counter((key, count) for _, key, count in set(given)) == EXPECTED
+    assert len(given) > len(set(given)) == len({id for id, _, _ in given})
