@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,11 @@ _REPOSITORY = Path(__file__).parents[1]
 
 class ContenderFailed(Exception):
     """A contender's process failed, ran out of time, or found something wrong."""
+
+
+def tidy_when_told() -> None:
+    """Let SIGTERM end this process as Ctrl-C does, so that contenders and servers end with it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
 
 
 class Contender:
@@ -77,6 +83,11 @@ class Contender:
             self.sampler.kill_tree()
             self._process.wait()
         self.sampler.__exit__()
+
+    @property
+    def pid(self) -> int:
+        """Of the process, the root of its tree."""
+        return self._process.pid
 
     @property
     def ended(self) -> bool:

@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +21,12 @@ _SETTLE_S = 30.0
 
 
 def build_session(
-    name: str, cores: int, *, heap: str = "4g", jars: Sequence[str] = ()
+    name: str,
+    cores: int,
+    *,
+    heap: str = "4g",
+    jars: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Return a local session with ``cores`` task slots and as many shuffle partitions.
 
@@ -34,6 +39,7 @@ def build_session(
         cores: Task slots, and shuffle partitions.
         heap: Of the JVM.
         jars: On its class path besides: those of Spark's Kafka connector.
+        settings: Further ones.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     store = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -49,6 +55,7 @@ def build_session(
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.sql.streaming.stateStore.providerClass", store)
         .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+        .config(map=dict(settings or {}))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

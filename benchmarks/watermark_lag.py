@@ -7,8 +7,11 @@ every quarter of a second of event time. When such a timer fires, the low waterm
 passed that time, and the machine's clock says how far behind real time that is: the stage's lag.
 The difference between two stages is what the second one adds.
 
-The run's status is polled besides, ten times a second, as anybody would. A low watermark crosses
-all stages within an epoch, so polling sees them move together.
+With ``--realtime`` it runs on the real-time plane, and an injector of Millrace's own makes the
+records (``latency/synthetic.py``); else in epochs, with Spark's rate source.
+
+The run's status is polled besides, ten times a second, as anybody would. In epochs a low watermark
+crosses all stages within one, so polling sees them move together.
 
 Run it with ``python -m benchmarks.watermark_lag``. It needs a JVM and takes about two minutes.
 """
@@ -27,12 +30,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
 import millrace as mr
+from benchmarks.latency.probe import Probe, read
+from benchmarks.latency.synthetic import Synthetic
 from benchmarks.machine import describe
+from benchmarks.realtime import realtime_session
 from benchmarks.spark_session import build_session
 
 if TYPE_CHECKING:
@@ -41,26 +49,13 @@ if TYPE_CHECKING:
 _STAGES = 3
 _EVERY_US = mr.SECOND // 4
 _KEYS = 16
+_TASKS = 2
 
 
 class Item(msgspec.Struct, frozen=True):
     """What travels: a number, from which every stage takes another key."""
 
-    value: int
-
-
-class Lag(msgspec.Struct, frozen=True):
-    """A timer that fired.
-
-    Attributes:
-        stage: Of the computation, from 1.
-        at: The time that its low watermark has passed, in microseconds.
-        seen: The machine's clock then, in microseconds.
-    """
-
-    stage: int
-    at: int
-    seen: int
+    key: int
 
 
 @dataclass(frozen=True)
@@ -84,12 +79,12 @@ class StageLag:
     samples: int
 
 
-def _stage(number: int) -> type[mr.Computation]:
+def _stage(number: int, probe: Probe) -> type[mr.Computation]:
     source, target = f"level-{number}", f"level-{number + 1}"
 
     class Stage(mr.Computation):
-        inputs = {source: mr.by(lambda item: item.value // _KEYS ** (number - 1) % _KEYS)}
-        outputs = {target: Item, f"lag-{number}": Lag}
+        inputs = {source: mr.by(lambda item: item.key // _KEYS ** (number - 1) % _KEYS)}
+        outputs = {target: Item}
 
         def process_record(self, record: mr.Record) -> None:
             self.produce(target, record.value)
@@ -97,8 +92,7 @@ def _stage(number: int) -> type[mr.Computation]:
             self.set_timer(quarter, at=quarter * _EVERY_US)
 
         def process_timer(self, timer: mr.Timer) -> None:
-            seen = time.time_ns() // 1_000
-            self.produce(f"lag-{number}", Lag(number, timer.at, seen))
+            probe.saw(timer.at * 1_000)
 
     return Stage
 
@@ -109,6 +103,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60, help="measured, after the warm-up")
     parser.add_argument("--warm-up", type=int, default=30)
     parser.add_argument("--rate", type=int, default=200, help="records a second")
+    parser.add_argument("--realtime", action="store_true", help="on the real-time plane")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--picture", type=Path, help="draw it there, as PNG or SVG")
     arguments = parser.parse_args()
@@ -118,43 +113,41 @@ def main() -> None:
     stages = _stages(lags, polled, since_us)
     Console().print(_table(stages))
     started = dt.datetime.fromisoformat(machine["at"])
-    named = Path(__file__).parent / "results" / f"watermark-lag-{started:%Y-%m-%d-%H%M}.json"
+    plane = "-realtime" if arguments.realtime else ""
+    name = f"watermark-lag-{started:%Y-%m-%d-%H%M}{plane}.json"
     results = {
         "benchmark": "watermark_lag",
         "machine": machine,
         "rate": arguments.rate,
+        "realtime": arguments.realtime,
         "stages": [*map(asdict, stages)],
     }
-    (arguments.out or named).write_text(json.dumps(results, indent=1) + "\n")
+    (arguments.out or Path(__file__).parent / "results" / name).write_text(
+        json.dumps(results, indent=1) + "\n"
+    )
     if arguments.picture:
         _picture(lags, stages).savefig(arguments.picture, dpi=110)
 
 
-def _run(arguments: argparse.Namespace) -> tuple[list[Lag], list[tuple[int, dict[str, int]]], int]:
-    """Return the timers that fired, the low watermarks as polled, and when the warm-up ended."""
-    spark = build_session("watermark lag", cores=2)
-    source = spark.readStream.format("rate").option("rowsPerSecond", arguments.rate).load()
-    fired: list[Lag] = []
+def _run(
+    arguments: argparse.Namespace,
+) -> tuple[dict[int, np.ndarray], list[tuple[int, dict[str, int]]], int]:
+    """Return the timers that fired, the low watermarks as polled, and when the warm-up ended.
 
-    def keep(rows: Any, _: int) -> None:
-        fired.extend(Lag(row.stage, row.at, row.seen) for row in rows.collect())
-
-    p = mr.Pipeline("watermark lag")
-    p.inject(
-        "level-1",
-        source.select(F.col("value"), F.col("timestamp").alias("time")),
-        timestamp="time",
-        low_watermark=mr.BoundedDelay(0),
-        format=Item,
-    )
-    for number in range(1, _STAGES + 1):
-        p.add(_stage(number), name=f"stage-{number}")
-        p.stream(f"lag-{number}").to("lags", format=Lag)
-    p.sink("lags", keep)
+    Timers are pairs by stage: the time that its low watermark has passed, and the machine's clock
+    then, in nanoseconds.
+    """
     polled: list[tuple[int, dict[str, int]]] = []
     done = threading.Event()
-    with tempfile.TemporaryDirectory(prefix="millrace-lag-") as directory:
-        run = p.start(spark, checkpoint=f"{directory}/checkpoint")
+    with tempfile.TemporaryDirectory(prefix="millrace-lag-") as name:
+        directory = Path(name)
+        spark, source, options = _plane(arguments, directory)
+        p = mr.Pipeline("watermark lag")
+        p.inject("level-1", source, low_watermark=mr.BoundedDelay(0), format=Item, **options)
+        for number in range(1, _STAGES + 1):
+            p.add(_stage(number, Probe(directory / f"probe-{number}")), name=f"stage-{number}")
+        realtime = {"realtime": True, "tasks": _TASKS} if arguments.realtime else {}
+        run = p.start(spark, checkpoint=f"{directory}/checkpoint", **realtime)
 
         def poll() -> None:
             while not done.wait(0.1):
@@ -168,17 +161,35 @@ def _run(arguments: argparse.Namespace) -> tuple[list[Lag], list[tuple[int, dict
         done.set()
         poller.join()
         run.stop()
-    spark.stop()
+        spark.stop()
+        fired = {n: read(directory / f"probe-{n}") for n in range(1, _STAGES + 1)}
     return fired, polled, since_us
 
 
-def _lags(fired: list[Lag], since_us: int) -> dict[int, dict[int, int]]:
+def _plane(arguments: argparse.Namespace, directory: Path) -> tuple[SparkSession, Any, Any]:
+    """Return a session, the source of the records there, and how it is injected."""
+    if not arguments.realtime:
+        spark = build_session("watermark lag", cores=_TASKS)
+        rate = spark.readStream.format("rate").option("rowsPerSecond", arguments.rate).load()
+        rows = rate.select(F.col("value").alias("key"), F.col("timestamp").alias("time"))
+        return spark, rows, {"timestamp": "time"}
+    begin_path = directory / "begin"
+    begin_path.write_text(str(time.time_ns()))
+    source = Synthetic(
+        begin_path, rate=arguments.rate, records=1 << 40, keys=_KEYS**_STAGES, processes=_TASKS
+    )
+    spark = realtime_session("watermark lag", tasks=_TASKS, levels=_STAGES)
+    return spark, source, {"timestamp": "sent", "unit": "ns"}
+
+
+def _lags(fired: dict[int, np.ndarray], since_us: int) -> dict[int, dict[int, int]]:
     """Return stage -> quarter of a second -> microseconds of lag when its first timer fired."""
-    found: dict[int, dict[int, int]] = {stage: {} for stage in range(1, _STAGES + 1)}
-    for lag in fired:
-        if lag.at >= since_us:
-            known = found[lag.stage]
-            known[lag.at] = min(known.get(lag.at, mr.MAX_TIMESTAMP), lag.seen - lag.at)
+    found: dict[int, dict[int, int]] = {stage: {} for stage in fired}
+    for stage, pairs in fired.items():
+        known = found[stage]
+        for at, seen in (pairs // 1_000).tolist():
+            if at >= since_us:
+                known[at] = min(known.get(at, mr.MAX_TIMESTAMP), seen - at)
     return found
 
 

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from benchmarks import keyed_state
 from benchmarks.arguments import among, integers
-from benchmarks.contest import ContenderFailed
+from benchmarks.broker import servers_for
+from benchmarks.contest import ContenderFailed, tidy_when_told
 from benchmarks.keyed_state.contender import CONTENDERS
 from benchmarks.keyed_state.report import print_report, write_results
 from benchmarks.keyed_state.runner import Measurement, measure
@@ -31,6 +32,7 @@ def main() -> None:
     if arguments.quick:
         vars(arguments).update(_QUICK)
     console = Console(width=max(_WIDTH, Console().width))
+    tidy_when_told()
     machine = describe()
     console.print(
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
@@ -39,31 +41,34 @@ def main() -> None:
     work_dir = arguments.work_dir or Path(tempfile.gettempdir()) / "millrace-benchmarks"
     work_dir.mkdir(parents=True, exist_ok=True)
     measurements: list[Measurement] = []
-    for keys, batch, rival in itertools.product(
-        arguments.keys, arguments.batches, arguments.rivals
-    ):
-        records = arguments.records
-        if rival.startswith("tws") and arguments.slow_records:
-            records = max(batch, min(records, arguments.slow_records) // batch * batch)
-        workload = Workload(
-            records,
-            keys,
-            batch,
-            arguments.warmup_batches,
-            arguments.warmup_records,
-            arguments.cores,
-        )
-        try:
-            found = measure(rival, workload, work_dir, arguments.cores, arguments.timeout)
-        except ContenderFailed as failure:
-            console.print(f"{keys:,} keys, batches of {batch:,}: {failure}", markup=False)
-            continue
-        measurements.append(found)
-        console.print(
-            f"{keys:,} keys, batches of {batch:,}: {rival} {found.records_per_s:,.0f} records/s"
-        )
-        settings = {name: str(value) for name, value in vars(arguments).items()}
-        write_results(_results_path(arguments, machine["at"]), machine, settings, measurements)
+    with servers_for(arguments.rivals, work_dir) as servers:
+        for keys, batch, rival in itertools.product(
+            arguments.keys, arguments.batches, arguments.rivals
+        ):
+            records = arguments.records
+            if rival.startswith("tws") and arguments.slow_records:
+                records = max(batch, min(records, arguments.slow_records) // batch * batch)
+            workload = Workload(
+                records,
+                keys,
+                batch,
+                arguments.warmup_batches,
+                arguments.warmup_records,
+                arguments.cores,
+            )
+            try:
+                found = measure(
+                    rival, workload, work_dir, arguments.cores, arguments.timeout, servers
+                )
+            except ContenderFailed as failure:
+                console.print(f"{keys:,} keys, batches of {batch:,}: {failure}", markup=False)
+                continue
+            measurements.append(found)
+            console.print(
+                f"{keys:,} keys, batches of {batch:,}: {rival} {found.records_per_s:,.0f} records/s"
+            )
+            settings = {name: str(value) for name, value in vars(arguments).items()}
+            write_results(_results_path(arguments, machine["at"]), machine, settings, measurements)
     print_report(measurements, console)
 
 

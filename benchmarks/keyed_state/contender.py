@@ -18,6 +18,9 @@ from benchmarks.keyed_state.job import Job, Outcome
 CONTENDERS = {
     "millrace": "millrace_count:run",
     "millrace-files": "millrace_count:run_files",
+    "millrace-realtime": "millrace_live:run",
+    "millrace-realtime-kafka": "millrace_live:run_kafka",
+    "millrace-realtime-memory": "millrace_live:run_memory",
     "tws": "spark_tws:run_per_key",
     "tws-per-record": "spark_tws:run_per_record",
     "bytewax": "bytewax_flow:run",

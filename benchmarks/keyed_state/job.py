@@ -21,6 +21,7 @@ class Job:
         input_dir: Parquet files, in order of their names.
         scratch_dir: Empty folder for checkpoints and databases.
         cores: Task slots or workers.
+        servers: A Kafka broker, for those that read from one.
     """
 
     rival: str
@@ -28,6 +29,7 @@ class Job:
     input_dir: Path
     scratch_dir: Path
     cores: int
+    servers: str = ""
 
     def dump(self, path: Path) -> None:
         """Write the job as JSON."""
@@ -43,6 +45,7 @@ class Job:
             input_dir=Path(found["input_dir"]),
             scratch_dir=Path(found["scratch_dir"]),
             cores=found["cores"],
+            servers=found["servers"],
         )
 
 

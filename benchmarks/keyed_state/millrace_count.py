@@ -50,11 +50,7 @@ def _run(job: Job, *, files: bool) -> Outcome:
     events: Any = read_batches(spark, str(job.input_dir), SCHEMA_DDL, parts)
     if files:
         events = FileBatches(job.input_dir, schema=SCHEMA_DDL, files=parts)
-    pipeline = mr.Pipeline("keyed-state")
-    pipeline.inject(
-        "events", events, timestamp="time", low_watermark=mr.BoundedDelay("5 s"), format=Event
-    )
-    pipeline.add(RunningCount)
+    pipeline = pipeline_of(events)
     checkpoint = str(job.scratch_dir / "checkpoint")
     running = pipeline.start(spark, checkpoint=checkpoint)
     running.process_available()
@@ -62,10 +58,20 @@ def _run(job: Job, *, files: bool) -> Outcome:
     batches = log.wait_for(job.workload.batches)[job.workload.warmup_batches :]
     spark.stop()
     marks_s = [batch.started_s for batch in batches] + [batches[-1].ended_s]
-    return Outcome(marks_s, _read_totals(checkpoint))
+    return Outcome(marks_s, read_totals(checkpoint))
 
 
-def _read_totals(checkpoint: str) -> Totals:
+def pipeline_of(events: Any) -> mr.Pipeline:
+    """Return the pipeline over a source."""
+    pipeline = mr.Pipeline("keyed-state")
+    pipeline.inject(
+        "events", events, timestamp="time", low_watermark=mr.BoundedDelay("5 s"), format=Event
+    )
+    pipeline.add(RunningCount)
+    return pipeline
+
+
+def read_totals(checkpoint: str) -> Totals:
     """Add up the counts in log and snapshots; neither LMDB nor the run is asked."""
     kept = mr.open_checkpoint(checkpoint)["RunningCount"].scan()
     counts = [one.cells["count"] for one in kept]

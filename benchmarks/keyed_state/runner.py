@@ -36,7 +36,12 @@ class Measurement:
 
 
 def measure(
-    rival: str, workload: Workload, work_dir: Path, cores: int, timeout_s: float
+    rival: str,
+    workload: Workload,
+    work_dir: Path,
+    cores: int,
+    timeout_s: float,
+    servers: str = "",
 ) -> Measurement:
     """Run ``rival`` once and return its figures.
 
@@ -46,13 +51,14 @@ def measure(
         work_dir: Files that outlive the run, and a temporary folder that does not.
         cores: Task slots or workers.
         timeout_s: Seconds after which the contender is killed.
+        servers: A Kafka broker, for those that read from one.
 
     Raises:
         ContenderFailed: With the rival's name and where what it printed is kept.
     """
     scratch = Path(tempfile.mkdtemp(prefix=f"{rival}-", dir=work_dir))
     try:
-        job = Job(rival, workload, scratch / "input", scratch / "scratch", cores)
+        job = Job(rival, workload, scratch / "input", scratch / "scratch", cores, servers)
         workload.link_into(work_dir / "input", job.input_dir)
         job.scratch_dir.mkdir()
         return _measure(job, scratch, timeout_s)
@@ -82,7 +88,9 @@ def _to_measurement(job: Job, outcome: Outcome, sampler: TreeSampler) -> Measure
         records=job.workload.records,
         seconds=ended_s - started_s,
         records_per_s=job.workload.records / (ended_s - started_s),
-        records_per_s_median_batch=job.workload.batch_records / statistics.median(batch_seconds),
+        records_per_s_median_batch=job.workload.records
+        / len(batch_seconds)
+        / statistics.median(batch_seconds),
         cpu_s_per_million=sum(cpu_s.values()) / millions,
         cpu_s_per_million_by_program={name: spent / millions for name, spent in cpu_s.items()},
         peak_mib=sampler.peak_bytes_before(ended_s) / 2**20,

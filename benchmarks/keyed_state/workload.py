@@ -72,13 +72,18 @@ class Workload:
             )
 
     @property
+    def warmup(self) -> int:
+        """Records before the measured ones."""
+        return self.warmup_batches * self.warmup_batch_records
+
+    @property
     def batches(self) -> int:
         """Number of batches, warm-up included."""
         return self.warmup_batches + self.records // self.batch_records
 
     def totals(self) -> Totals:
         """Return what every contender's state must add up to, warm-up included."""
-        return Totals.of(np.bincount(self._draw_keys(), minlength=self.keys))
+        return Totals.of(np.bincount(self.draw_keys(), minlength=self.keys))
 
     def link_into(self, cache: Path, folder: Path) -> None:
         """Fill ``folder`` with this workload's files, hard links to files made once in ``cache``.
@@ -102,19 +107,24 @@ class Workload:
     def _make(self, made: Path, names: list[str]) -> None:
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir(parents=True)
-        keys = self._draw_keys()
+        keys = self.draw_keys()
         start = 0
         for index, name in enumerate(names):
             warming = index < self.warmup_batches * self.parts
             rows = (self.warmup_batch_records if warming else self.batch_records) // self.parts
             positions = np.arange(start, start + rows)
-            times = pa.array(_FIRST_TIME_US + positions * _TIME_STEP_US)
+            times = pa.array(self.times_us(positions))
             columns = [pa.array(keys[positions]), pa.array(positions), times.cast(_SCHEMA[2].type)]
             pq.write_table(pa.table(columns, schema=_SCHEMA), made / name)
             # Spark's file source takes the oldest files first.
             os.utime(made / name, (index, index))
             start += rows
 
-    def _draw_keys(self) -> np.ndarray:
-        size = self.warmup_batches * self.warmup_batch_records + self.records
-        return np.random.default_rng(_SEED).integers(0, self.keys, size)
+    def draw_keys(self) -> np.ndarray:
+        """Return the keys of all records, warm-up included, in order of arrival."""
+        return np.random.default_rng(_SEED).integers(0, self.keys, self.warmup + self.records)
+
+    @staticmethod
+    def times_us(positions: np.ndarray) -> np.ndarray:
+        """Return the times of records, by their place among all."""
+        return _FIRST_TIME_US + positions * _TIME_STEP_US

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from benchmarks import latency
 from benchmarks.arguments import among, integers
-from benchmarks.contest import ContenderFailed
-from benchmarks.latency.broker import Broker
+from benchmarks.broker import broker_in
+from benchmarks.contest import ContenderFailed, tidy_when_told
 from benchmarks.latency.cell import Measurement, measure
 from benchmarks.latency.contender import CONTENDERS
 from benchmarks.latency.course import CODE, KAFKA, POSTGRES, Cell
@@ -30,6 +30,7 @@ def main() -> None:
         vars(arguments).update(_QUICK)
     if POSTGRES in arguments.to and not arguments.postgres:
         raise SystemExit("--to postgres needs --postgres CONNINFO, of a server on this machine")
+    tidy_when_told()
     machine = describe()
     print(
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
@@ -42,10 +43,7 @@ def main() -> None:
     settings = {name: str(value) for name, value in vars(arguments).items()}
     measurements: list[Measurement] = []
     failures: list[str] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="kafka-", dir=work_dir) as folder,
-        Broker(Path(folder) / "broker") as broker,
-    ):
+    with broker_in(work_dir) as broker:
         for cell in _cells(arguments):
             try:
                 found = measure(

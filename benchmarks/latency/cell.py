@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.broker import Broker
 from benchmarks.contest import ContenderFailed
-from benchmarks.latency import figures, probe, synthetic
-from benchmarks.latency.broker import Broker
+from benchmarks.latency import figures, probe
 from benchmarks.latency.course import CODE, KAFKA, Cell, Course
 from benchmarks.latency.figures import Latency
-from benchmarks.latency.load import draw_keys
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Measurement:
 
 def measure(
     cell: Cell,
-    broker: Broker,
+    broker: Broker | None,
     conninfo: str,
     work_dir: Path,
     *,
@@ -62,7 +61,7 @@ def measure(
 
     Args:
         cell: The cell.
-        broker: Of all Kafka topics.
+        broker: Of all Kafka topics; None for a cell that has none.
         conninfo: Of PostgreSQL, for cells that write to it.
         work_dir: A temporary folder is made in it.
         patience_s: How long the contender may take for its last rows, from the end of the load on;
@@ -77,6 +76,7 @@ def measure(
     topics += [f"out-{scratch.name}"] if cell.to == KAFKA else []
     try:
         for topic in topics:
+            assert broker is not None, "topics need a broker"
             broker.make_topic(topic, cell.partitions)
         course = Course(cell, broker, conninfo, scratch, patience_s)
         course.run(each_second)
@@ -85,6 +85,7 @@ def measure(
         raise ContenderFailed(f"{cell.rival}: {failure}") from failure
     finally:
         for topic in topics:
+            assert broker is not None, "topics need a broker"
             broker.delete_topic(topic)
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -113,23 +114,17 @@ def _measurement(course: Course) -> Measurement:
 
 def _latencies(course: Course, since_ns: int, until_ns: int) -> dict[str, Latency]:
     cell = course.cell
-    if cell.synthetic:
-        numbers = np.arange(cell.records)
-        sent_ns = synthetic.sent_ns(numbers, course.begin_ns, cell.rate)
-        first_keys = synthetic.keys_of(numbers, cell.keys)
-    else:
-        sent_ns = np.load(course.sent_path)
-        first_keys = draw_keys(cell.records, cell.keys)
-    keys = figures.last_keys(first_keys, cell.keys, cell.stages)
+    sent_ns, keys = course.sent_ns(), course.keys()
 
     def between(sent: np.ndarray, seen: np.ndarray) -> Latency:
         measured = (sent >= since_ns) & (sent < until_ns)
         return Latency.of(sent[measured], seen[measured])
 
+    _check_state(course.outcome.notes, keys)
     found = {}
     called = probe.read(course.job.probes_dir)
     if len(called):
-        if not np.array_equal(np.sort(called[:, 0]), sent_ns):
+        if cell.probe_every == 1 and not np.array_equal(np.sort(called[:, 0]), np.sort(sent_ns)):
             raise ContenderFailed(
                 f"user code was called {len(called):,} times, expected once for each of "
                 f"{len(sent_ns):,} records"
@@ -144,3 +139,14 @@ def _latencies(course: Course, since_ns: int, until_ns: int) -> dict[str, Latenc
     elif not found:
         raise ContenderFailed("it has no user code, so it can only be measured at its sink")
     return found
+
+
+def _check_state(notes: dict[str, Any], keys: np.ndarray) -> None:
+    """Compare the last stage's state, where a contender has read it back, with what it must be."""
+    counts = np.bincount(keys)
+    expected = [int(np.count_nonzero(counts)), int(counts.sum()), int((counts**2).sum())]
+    if notes.get("state", expected) != expected:
+        raise ContenderFailed(
+            f"the counts of its last stage (keys, sum, sum of squares) are {notes['state']}, "
+            f"expected {expected}"
+        )

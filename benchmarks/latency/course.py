@@ -15,12 +15,12 @@ import psutil
 import psycopg
 
 from benchmarks import environments
+from benchmarks.broker import Broker
 from benchmarks.contest import Contender, ContenderFailed
-from benchmarks.latency import probe
-from benchmarks.latency.broker import Broker
+from benchmarks.latency import figures, probe, synthetic
 from benchmarks.latency.helper import Helper
 from benchmarks.latency.job import Job, Outcome
-from benchmarks.latency.load import Load
+from benchmarks.latency.load import Load, draw_keys
 from benchmarks.latency.visible import SCHEMA, TABLE
 from benchmarks.measure import TreeSampler
 
@@ -46,6 +46,7 @@ class Cell:
         warm_up_s: Seconds of the load that are not measured.
         seconds: Those that are.
         synthetic: Whether Millrace makes the records itself, by the clock.
+        probe_every: User code of the last stage says so of each so many-th record of a key.
     """
 
     rival: str
@@ -57,6 +58,7 @@ class Cell:
     warm_up_s: int
     seconds: int
     synthetic: bool
+    probe_every: int = 1
 
     @property
     def records(self) -> int:
@@ -69,7 +71,7 @@ class Course:
 
     Args:
         cell: The cell.
-        broker: That has the topics ``in-`` and ``out-`` with the name of the folder.
+        broker: That has the topics ``in-`` and ``out-`` with the name of the folder; or None.
         conninfo: Of PostgreSQL, for a cell that writes to it.
         scratch: Its empty folder.
         patience_s: How long the contender may take for its last rows; and twice as long to start.
@@ -80,12 +82,14 @@ class Course:
         begin_ns: When the load began, in nanoseconds since 1970.
         load_said: What the load says of itself.
         outcome: What the contender says at its end.
+        pid: Root of the contender's processes.
     """
 
     begin_ns: int
+    pid: int
 
     def __init__(
-        self, cell: Cell, broker: Broker, conninfo: str, scratch: Path, patience_s: float
+        self, cell: Cell, broker: Broker | None, conninfo: str, scratch: Path, patience_s: float
     ) -> None:
         self.cell = cell
         self._broker = broker
@@ -101,7 +105,7 @@ class Course:
             jars = environments.spark_kafka()
         self.job = Job(
             rival=cell.rival,
-            servers=broker.servers,
+            servers=broker.servers if broker is not None else "",
             source="" if cell.synthetic else f"in-{scratch.name}",
             sink=f"out-{scratch.name}" if cell.to == KAFKA else "",
             conninfo=conninfo if cell.to == POSTGRES else "",
@@ -112,17 +116,32 @@ class Course:
             partitions=cell.partitions,
             scratch_dir=scratch / "scratch",
             jars=jars,
+            probe_every=cell.probe_every,
         )
-
-    @property
-    def sent_path(self) -> Path:
-        """Where the load keeps when each record was sent."""
-        return self._scratch / "sent.npy"
 
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows that came out, and when each was there."""
         with np.load(self._rows_path) as found:
             return found["rows"], found["arrived_ns"]
+
+    def keys(self) -> np.ndarray:
+        """Return the keys of all records, in the last stage."""
+        cell = self.cell
+        if cell.synthetic:
+            keys = synthetic.keys_of(np.arange(cell.records), cell.keys)
+        else:
+            keys = draw_keys(cell.records, cell.keys)
+        return figures.last_keys(keys, cell.keys, cell.stages)
+
+    def sent_ns(self) -> np.ndarray:
+        """Return when each record was sent."""
+        if not self.cell.synthetic:
+            return np.load(self._sent_path)
+        return synthetic.sent_ns(np.arange(self.cell.records), self.begin_ns, self.cell.rate)
+
+    @property
+    def _sent_path(self) -> Path:
+        return self._scratch / "sent.npy"
 
     @property
     def _rows_path(self) -> Path:
@@ -145,11 +164,13 @@ class Course:
                     tree_every_s=2,
                 )
             )
+            self.pid = contender.pid
             self.samplers["engine"] = contender.sampler
             self._wait_until_ready(contender)
             eyes = self._open_eyes(stack)
             load = self._begin(stack)
-            self._sample(stack, "broker", self._broker.pid)
+            if self._broker is not None:
+                self._sample(stack, "broker", self._broker.pid)
             self._let_run(contender, load, each_second)
             self._wait_for_rows(contender, eyes)
             if eyes is not None:
@@ -205,7 +226,7 @@ class Course:
             keys=self.cell.keys,
             begin_ns=self.begin_ns,
             text=self.cell.rival.startswith("flink"),
-            log_path=str(self.sent_path),
+            log_path=str(self._sent_path),
         )
         load = stack.enter_context(Helper("load", json.dumps(asdict(wanted))))
         self.samplers["load"] = load.sampler
@@ -231,7 +252,8 @@ class Course:
         """Wait for a row for each record, or until no more come."""
         deadline = time.monotonic() + self._patience_s
         found, since = -1, time.monotonic()
-        while found < self.cell.records:
+        wanted = self._expected()
+        while found < wanted:
             if contender.ended:
                 raise contender.failure("it ended before its last row")
             time.sleep(_LOOK_EVERY_S)
@@ -243,9 +265,14 @@ class Course:
             if time.monotonic() > deadline:
                 raise contender.failure(
                     f"{self._patience_s:g} s after the load had ended, {found:,} of "
-                    f"{self.cell.records:,} had come, and more were coming: it is too slow for "
+                    f"{wanted:,} had come, and more were coming: it is too slow for "
                     "such a rate"
                 )
+
+    def _expected(self) -> int:
+        if self.cell.to != CODE:
+            return self.cell.records
+        return int((np.bincount(self.keys()) // self.cell.probe_every).sum())
 
     def _count(self, eyes: Helper | None) -> int:
         if eyes is None:

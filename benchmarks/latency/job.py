@@ -37,6 +37,7 @@ class Job:
         partitions: Of both topics, and tasks a stage.
         scratch_dir: Empty folder for checkpoints, probes, and the files by which the two meet.
         jars: What Flink or Spark need beside their wheels.
+        probe_every: User code of the last stage says so of each so many-th record of a key.
     """
 
     rival: str
@@ -51,6 +52,7 @@ class Job:
     partitions: int
     scratch_dir: Path
     jars: list[str]
+    probe_every: int = 1
 
     @property
     def probes_dir(self) -> Path:

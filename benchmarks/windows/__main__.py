@@ -10,7 +10,8 @@ from pathlib import Path
 
 from benchmarks import windows
 from benchmarks.arguments import among, integers
-from benchmarks.contest import ContenderFailed
+from benchmarks.broker import servers_for
+from benchmarks.contest import ContenderFailed, tidy_when_told
 from benchmarks.machine import describe
 from benchmarks.windows.contender import CONTENDERS
 from benchmarks.windows.report import markdown, write_results
@@ -33,6 +34,7 @@ def main() -> None:
     arguments = _parser().parse_args()
     if arguments.quick:
         vars(arguments).update(_QUICK)
+    tidy_when_told()
     machine = describe()
     print(
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
@@ -41,35 +43,38 @@ def main() -> None:
     work_dir = arguments.work_dir or Path(tempfile.gettempdir()) / "millrace-benchmarks"
     work_dir.mkdir(parents=True, exist_ok=True)
     measurements: list[Measurement] = []
-    for shape, keys, law, rate, batch, rival in itertools.product(
-        arguments.shapes,
-        arguments.keys,
-        arguments.laws,
-        arguments.rates,
-        arguments.batches,
-        arguments.rivals,
-    ):
-        workload = Workload(
-            shape,
-            arguments.records,
-            keys,
-            law == "zipf",
-            rate,
-            batch,
-            arguments.warmup_batches,
-            arguments.warmup_records,
-            arguments.cores,
-        )
-        case = f"{shape}, {keys:,} {law} keys, {rate} a ms, batches of {batch:,}"
-        try:
-            found = measure(rival, workload, work_dir, arguments.cores, arguments.timeout)
-        except ContenderFailed as failure:
-            print(f"{case}: {failure}")
-            continue
-        measurements.append(found)
-        print(f"{case}: {rival} {found.records_per_s:,.0f} records/s", flush=True)
-        settings = {name: str(value) for name, value in vars(arguments).items()}
-        write_results(_results_path(arguments, machine["at"]), machine, settings, measurements)
+    with servers_for(arguments.rivals, work_dir) as servers:
+        for shape, keys, law, rate, batch, rival in itertools.product(
+            arguments.shapes,
+            arguments.keys,
+            arguments.laws,
+            arguments.rates,
+            arguments.batches,
+            arguments.rivals,
+        ):
+            workload = Workload(
+                shape,
+                arguments.records,
+                keys,
+                law == "zipf",
+                rate,
+                batch,
+                arguments.warmup_batches,
+                arguments.warmup_records,
+                arguments.cores,
+            )
+            case = f"{shape}, {keys:,} {law} keys, {rate} a ms, batches of {batch:,}"
+            try:
+                found = measure(
+                    rival, workload, work_dir, arguments.cores, arguments.timeout, servers
+                )
+            except ContenderFailed as failure:
+                print(f"{case}: {failure}")
+                continue
+            measurements.append(found)
+            print(f"{case}: {rival} {found.records_per_s:,.0f} records/s", flush=True)
+            settings = {name: str(value) for name, value in vars(arguments).items()}
+            write_results(_results_path(arguments, machine["at"]), machine, settings, measurements)
     print(markdown(measurements))
 
 

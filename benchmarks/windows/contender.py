@@ -20,6 +20,8 @@ CONTENDERS = {
     "millrace-files": "millrace_sum:run_files",
     "millrace-unlifted": "millrace_sum:run_unlifted",
     "millrace-per-record": "millrace_sum:run_per_record",
+    "millrace-realtime": "millrace_live:run",
+    "millrace-realtime-kafka": "millrace_live:run_kafka",
     "spark": "spark_native:run",
     "flink": "flink_sql:run",
 }

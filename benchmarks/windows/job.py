@@ -22,6 +22,7 @@ class Job:
         scratch_dir: Empty folder for checkpoints and results.
         cores: Task slots or workers.
         jars: What Flink needs beside its wheel.
+        servers: A Kafka broker, for those that read from one.
     """
 
     rival: str
@@ -30,6 +31,7 @@ class Job:
     scratch_dir: Path
     cores: int
     jars: list[str]
+    servers: str = ""
 
     @property
     def results_dir(self) -> Path:
@@ -51,6 +53,7 @@ class Job:
             scratch_dir=Path(found["scratch_dir"]),
             cores=found["cores"],
             jars=found["jars"],
+            servers=found["servers"],
         )
 
 

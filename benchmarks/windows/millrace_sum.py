@@ -22,6 +22,7 @@ from benchmarks.windows.workload import (
 )
 
 _MS = mr.SECOND // 1_000
+AT_WATERMARK = mr.Repeat(mr.AtWatermark())
 
 
 class Event(msgspec.Struct):
@@ -33,17 +34,17 @@ class Event(msgspec.Struct):
 
 def run(job: Job) -> Outcome:
     """Sum per key and window, emitted when the low watermark reaches the window's end."""
-    return _run(job, mr.Repeat(mr.AtWatermark()))
+    return _run(job, AT_WATERMARK)
 
 
 def run_unlifted(job: Job) -> Outcome:
     """The same with every record shuffled, instead of what the sender made of a batch of them."""
-    return _run(job, mr.Repeat(mr.AtWatermark()), lift=False)
+    return _run(job, AT_WATERMARK, lift=False)
 
 
 def run_files(job: Job) -> Outcome:
     """The same with files that are read by Millrace itself, and not by Spark."""
-    return _run(job, mr.Repeat(mr.AtWatermark()), files=True)
+    return _run(job, AT_WATERMARK, files=True)
 
 
 def run_per_record(job: Job) -> Outcome:
@@ -61,6 +62,21 @@ def _run(
     events: Any = read_batches(spark, str(folder), SCHEMA_DDL, parts)
     if files:
         events = FileBatches(folder, schema=SCHEMA_DDL, files=parts)
+    pipeline = pipeline_of(job, events, trigger, lift)
+    running = pipeline.start(spark, checkpoint=str(job.scratch_dir / "checkpoint"))
+    running.process_available()
+    running.stop()
+    batches = log.wait_for(job.workload.batches)
+    spark.stop()
+    measured = batches[job.workload.warmup_batches : job.workload.batches]
+    marks_s = [batch.started_s for batch in measured] + [measured[-1].ended_s]
+    return Outcome(marks_s, job.workload.batch_records, read_totals(job))
+
+
+def pipeline_of(
+    job: Job, events: Any, trigger: mr.Trigger, lift: bool | None = None
+) -> mr.Pipeline:
+    """Return the pipeline over a source."""
     pipeline = mr.Pipeline("windows")
     pipeline.inject(
         "events",
@@ -75,17 +91,10 @@ def _run(
     keyed = pipeline.stream("events").key_by("key")
     keyed.window(windows, trigger=trigger, lift=lift).sum("value").to("sums")
     pipeline.sink("sums", mr.Parquet(job.results_dir))
-    running = pipeline.start(spark, checkpoint=str(job.scratch_dir / "checkpoint"))
-    running.process_available()
-    running.stop()
-    batches = log.wait_for(job.workload.batches)
-    spark.stop()
-    measured = batches[job.workload.warmup_batches : job.workload.batches]
-    marks_s = [batch.started_s for batch in measured] + [measured[-1].ended_s]
-    return Outcome(marks_s, job.workload.batch_records, _read_totals(job))
+    return pipeline
 
 
-def _read_totals(job: Job) -> Totals:
+def read_totals(job: Job) -> Totals:
     """Add up the last panes: of each window, and of those that became part of another none."""
     columns = {
         "key": "_key",

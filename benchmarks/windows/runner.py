@@ -47,7 +47,12 @@ class Measurement:
 
 
 def measure(
-    rival: str, workload: Workload, work_dir: Path, cores: int, timeout_s: float
+    rival: str,
+    workload: Workload,
+    work_dir: Path,
+    cores: int,
+    timeout_s: float,
+    servers: str = "",
 ) -> Measurement:
     """Run ``rival`` once and return its figures.
 
@@ -57,6 +62,7 @@ def measure(
         work_dir: Files that outlive the run, and a temporary folder that does not.
         cores: Task slots or workers.
         timeout_s: Seconds after which the contender is killed.
+        servers: A Kafka broker, for those that read from one.
 
     Raises:
         ContenderFailed: With the rival's name and where what it printed is kept, or what was wrong
@@ -67,7 +73,7 @@ def measure(
         python, jars = environments.flink()
     scratch = Path(tempfile.mkdtemp(prefix=f"{rival}-", dir=work_dir))
     try:
-        job = Job(rival, workload, scratch / "input", scratch / "scratch", cores, jars)
+        job = Job(rival, workload, scratch / "input", scratch / "scratch", cores, jars, servers)
         workload.link_into(work_dir / "input", job.input_dir)
         job.scratch_dir.mkdir()
         job.dump(scratch / "job.json")

@@ -4,15 +4,46 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-_SCRIPT = Path(__file__).parents[2] / "scripts" / "kafka_broker.py"
+_SCRIPT = Path(__file__).parents[1] / "scripts" / "kafka_broker.py"
 _PATIENCE_S = 120
+
+
+@contextmanager
+def broker_in(work_dir: Path) -> Iterator[Broker]:
+    """Run a broker that leaves nothing behind.
+
+    Args:
+        work_dir: A temporary folder is made in it.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="kafka-", dir=work_dir) as folder,
+        Broker(Path(folder) / "broker") as broker,
+    ):
+        yield broker
+
+
+@contextmanager
+def servers_for(rivals: Iterable[str], work_dir: Path) -> Iterator[str]:
+    """Run a broker if a rival reads from one, as those do whose names end with ``-kafka``.
+
+    Yields:
+        How to reach it; empty if nobody needs it.
+    """
+    if not any(rival.endswith("-kafka") for rival in rivals):
+        yield ""
+        return
+    with broker_in(work_dir) as broker:
+        yield broker.servers
 
 
 class Broker:

@@ -1,0 +1,54 @@
+"""Millrace on the real-time plane: the same windows, from files that it reads, or from Kafka.
+
+What pushes the low watermark past everything is a part of its own, which nobody is timed for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.realtime import MARKS, FileParts, Parts, TopicParts, realtime_session, timed
+from benchmarks.windows.job import Job, Outcome
+from benchmarks.windows.millrace_sum import AT_WATERMARK, pipeline_of, read_totals
+from benchmarks.windows.workload import BATCHES, SCHEMA_DDL
+
+
+def run(job: Job) -> Outcome:
+    """Sum what is in Parquet files."""
+    files = job.workload.parts
+    staged = job.scratch_dir / "staged"
+    return _run(job, FileParts(staged, _parts(job), schema=SCHEMA_DDL, files=files))
+
+
+def run_kafka(job: Job) -> Outcome:
+    """Sum the same records from a topic with a partition for each file of a batch."""
+    partitions = job.workload.parts
+    return _run(job, TopicParts(job.servers, _parts(job), schema=SCHEMA_DDL, partitions=partitions))
+
+
+def _run(job: Job, parts: Parts) -> Outcome:
+    workload = job.workload
+    spark = realtime_session(job.rival, tasks=job.cores, levels=1)
+    running = pipeline_of(job, parts.source, AT_WATERMARK).start(
+        spark,
+        checkpoint=str(job.scratch_dir / "checkpoint"),
+        tasks=job.cores,
+        realtime=True,
+        marks=MARKS,
+        progress=False,
+    )
+    flushes = len(_parts(job)[2])
+    counts = [workload.warmup, workload.records, flushes]
+    _, measured, _ = timed(running, "events", parts, counts)
+    running.process_available()
+    running.stop()
+    spark.stop()
+    return Outcome(measured, workload.records, read_totals(job))
+
+
+def _parts(job: Job) -> list[list[Path]]:
+    """Return the files of the warm-up, those that are measured, and those of a record each."""
+    files = sorted((job.input_dir / BATCHES).iterdir())
+    warm_up = job.workload.warmup_batches * job.workload.parts
+    measured = job.workload.batches * job.workload.parts
+    return [files[:warm_up], files[warm_up:measured], files[measured:]]
