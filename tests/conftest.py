@@ -3,11 +3,10 @@
 import contextlib
 import ctypes
 import os
-import secrets
 import shutil
 import signal
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["s3_server"]
 
 TESTS = Path(__file__).parent
+POSTGRES = TESTS.parent / "scripts" / "postgres_server.py"
 TIERS = ("unit", "transcripts", "properties", "faults", "simulation", "spark")
 
 # A wall-clock deadline would make the outcome depend on the machine; pytest-timeout is the limit.
@@ -66,68 +66,33 @@ class PostgresServer:
     user = "millrace"
 
     def __init__(self) -> None:
-        self._bin = _postgres_programs()
         self._home = Path(tempfile.mkdtemp(prefix="millrace-postgres-"))
-        self.password = secrets.token_hex(8)
-        # The server refuses to run as root.
-        self._as: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []}
-        if os.getuid() != 0:
-            self._as = {}
-        else:
-            shutil.chown(self._home, "nobody", "nogroup")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        word = self._home / "password"
-        word.write_text(self.password)
-        word.chmod(0o644)
-        self._run(
-            "initdb", "--pgdata", self._data, "--username", self.user, "--pwfile", str(word),
-            "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-sync",
-        )  # fmt: skip
         self.start()
+        self.port = int((self._home / "port").read_text())
+        self.password = (self._home / "password").read_text()
+        self.passfile = self._home / "pgpass"
 
     @property
     def conninfo(self) -> str:
         """How to connect; the password is in the environment."""
         return f"host=127.0.0.1 port={self.port} user={self.user} dbname=postgres"
 
-    @property
-    def passfile(self) -> Path:
-        """A password file, for processes whose environment is fixed already."""
-        file = self._home / "pgpass"
-        if not file.exists():
-            file.touch(0o600)
-            file.write_text(f"127.0.0.1:{self.port}:*:{self.user}:{self.password}\n")
-        return file
-
-    @property
-    def _data(self) -> str:
-        return str(self._home / "data")
-
     def start(self) -> None:
         """Start the server and wait until it answers."""
         import psycopg
 
-        settings = {
-            "port": self.port,
-            "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": self._home,
-            "fsync": "off",
-            "max_connections": 50,
-            "shared_buffers": "16MB",
-            "log_min_messages": "fatal",
-        }
-        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        with (self._home / "log").open("a") as log:
-            self._server = subprocess.Popen(
-                [str(self._bin / "postgres"), "-D", self._data, *options],
-                stdout=log, stderr=log, cwd=self._home, preexec_fn=_die_with_parent, **self._as,
-            )  # fmt: skip
+        settings = ["fsync=off", "max_connections=50", "shared_buffers=16MB"]
+        settings.append("log_min_messages=fatal")
+        command = [sys.executable, str(POSTGRES), str(self._home), *settings]
+        self._server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._server.stdout is not None
+        with self._server.stdout as said:
+            conninfo = said.readline()
+        assert conninfo, "it has said why on standard error"
         deadline = time.monotonic() + 60
         while True:
             try:
-                self.query("SELECT 1")
+                psycopg.connect(conninfo).close()
                 return
             except psycopg.OperationalError:
                 assert self._server.poll() is None, (self._home / "log").read_text()
@@ -157,27 +122,6 @@ class PostgresServer:
         if self._server.poll() is None:
             self.stop("immediate")
         shutil.rmtree(self._home, ignore_errors=True)
-
-    def _run(self, program: str, *arguments: str) -> None:
-        with (self._home / "programs").open("a") as log:
-            subprocess.run(
-                [str(self._bin / program), *arguments],
-                check=True, cwd=self._home, stdout=log, stderr=log, **self._as,
-            )  # fmt: skip
-
-
-def _postgres_programs() -> Path:
-    """Return the directory of initdb and pg_ctl."""
-    on_path = shutil.which("initdb")
-    found = [Path(on_path).resolve().parent] if on_path else []
-    found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    for directory in found:
-        if (directory / "pg_ctl").exists() and (directory / "postgres").exists():
-            return directory
-    raise RuntimeError(
-        "no PostgreSQL server on this machine: initdb and pg_ctl are neither on PATH nor under "
-        "/usr/lib/postgresql. `make setup` says how to install it."
-    )
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import datetime as dt
 import itertools
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks import latency
@@ -18,6 +19,7 @@ from benchmarks.latency.contender import CONTENDERS
 from benchmarks.latency.course import CODE, KAFKA, POSTGRES, Cell
 from benchmarks.latency.report import in_brief, markdown, write_results
 from benchmarks.machine import describe
+from benchmarks.postgres import postgres
 
 _RESULTS = Path(__file__).parents[1] / "results"
 _QUICK = {"rates": [200], "seconds": 5, "warm_up": 5}
@@ -28,8 +30,6 @@ def main() -> None:
     arguments = _parser().parse_args()
     if arguments.quick:
         vars(arguments).update(_QUICK)
-    if POSTGRES in arguments.to and not arguments.postgres:
-        raise SystemExit("--to postgres needs --postgres CONNINFO, of a server on this machine")
     tidy_when_told()
     machine = describe()
     print(
@@ -43,12 +43,11 @@ def main() -> None:
     settings = {name: str(value) for name, value in vars(arguments).items()}
     measurements: list[Measurement] = []
     failures: list[str] = []
-    with broker_in(work_dir) as broker:
+    with broker_in(work_dir) as broker, ExitStack() as stack:
+        conninfo = stack.enter_context(postgres()) if POSTGRES in arguments.to else ""
         for cell in _cells(arguments):
             try:
-                found = measure(
-                    cell, broker, arguments.postgres, work_dir, patience_s=arguments.patience
-                )
+                found = measure(cell, broker, conninfo, work_dir, patience_s=arguments.patience)
             except ContenderFailed as failure:
                 print(f"{cell.rate:,}/s: {failure}", flush=True)
                 failures.append(f"{cell}: {failure}")
@@ -108,9 +107,6 @@ def _parser() -> argparse.ArgumentParser:
         "--synthetic",
         action="store_true",
         help="an injector of Millrace's makes the records; only Millrace runs",
-    )
-    parser.add_argument(
-        "--postgres", default="", metavar="CONNINFO", help="a server on this machine, with fsync"
     )
     parser.add_argument("--patience", type=float, default=60.0, help="seconds, see above")
     parser.add_argument("--work-dir", type=Path, help="the broker's data, checkpoints")
