@@ -126,7 +126,9 @@ def _types(kind: Any) -> tuple[pa.DataType, str]:
         present = [argument for argument in arguments if argument is not type(None)]
         return _types(present[0]) if len(present) == 1 else _JSON
     if origin in (list, set, frozenset) and arguments:
-        arrow, ddl = _types(arguments[0])
+        element = arrow, ddl = _types(arguments[0])
+        if element is _JSON and arguments[0] is not Any:
+            return _JSON
         return pa.list_(arrow), f"array<{ddl}>"
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         arrow, ddl = _types(arguments[0])

@@ -10,6 +10,7 @@ import millrace as mr
 from millrace.compile.topology import Topology
 from millrace.model.coder import MsgpackCoder
 from millrace.plane import wire
+from millrace.plane.formats import SinkColumns
 from millrace.plane.outcome import Messages
 from millrace.plane.outlet import Outlet
 from millrace.plane.runtime import Runtime
@@ -133,3 +134,14 @@ def test_one_receipt_of_a_task_counts() -> None:
         for row in batch.to_pylist()
     ]
     assert Messages.of(messages).receipts == {first: [b"receipt", b"receipt"]}
+
+
+def test_a_list_of_what_has_no_type_of_its_own_is_json_as_a_whole() -> None:
+    pairs = list[tuple[int, int | None]]
+    columns = SinkColumns(pairs, MsgpackCoder(pairs))
+    values = [MsgpackCoder(pairs).encode([(1, 2), (3, None)])]
+    made = columns.array(
+        values, ["a"], pa.array([0]), pa.array([b"0" * 16], pa.binary())
+    ).to_pylist()
+    assert made[0]["value"] == "[[1,2],[3,null]]"
+    assert "`value`: string" in columns.ddl
