@@ -11,6 +11,7 @@ from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 import millrace as mr
 from millrace.plane.realtime.beginning import NewProcesses
+from millrace.store import JournalName
 
 
 class Event(msgspec.Struct):
@@ -176,3 +177,43 @@ def test_processes_that_join_are_read_soon_and_those_that_go_hold_the_low_waterm
     live.boot()
     live.finish()
     assert values(kept.rows) == values(undisturbed(counting))
+
+
+class Reminds(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {"reminders": str}
+    count = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.set_timer("later", at=self.wall_time + mr.HOUR, domain=mr.WALL_TIME)
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        self.produce("reminders", "now")
+
+
+@pytest.mark.parametrize("draining", [False, True])
+def test_nothing_is_done_after_the_last_mark(draining):
+    p, kept = mr.Pipeline("reminding"), Kept()
+    p.inject("events", feeds(), timestamp="at", low_watermark=mr.BoundedDelay("5 s"), format=Event)
+    p.add(Reminds)
+    p.sink("reminders", kept)
+    live = Live(p)
+    live.boot()
+    live.feed(10)
+    live.plane.settle(live.clock_us)
+    live.coordinator.end(draining=draining)
+    live.plane.tick(live.clock_us)
+    for where in ((0, 0), (0, 1), (1, 0)):
+        live.plane.turn(where, live.clock_us)
+    # Time goes on before the last task has passed the mark.
+    live.plane.turn((1, 0), live.clock_us + 2 * mr.HOUR)
+    live.plane.turn((1, 1), live.clock_us)
+    assert live.coordinator.ended
+    found = live.state.journals.seal(live.state.journals.last() + 1)
+    last: dict[tuple[str, int], int] = {}
+    for name in sorted(found.lengths):
+        for group in live.state.journals.groups(JournalName.parse(name)):
+            for commit in group.commits:
+                last[commit.computation, commit.interval] = commit.number
+    numbers = live.epochs.positions.numbers
+    assert last == {(name, n): number for name, of in numbers.items() for n, number in of.items()}

@@ -133,7 +133,7 @@ class LevelTask:
         )
         self._marked = dict.fromkeys(range(tasks), manifest.epoch - 1)
         self._held: list[pa.RecordBatch] = []
-        self._ending = self._draining = False
+        self._ending = self._draining = self._over = False
         self._report = MarkReport(self.level, self.number)
         self._status_us = MIN_TIMESTAMP
         self._records = self._groups = 0
@@ -205,6 +205,8 @@ class LevelTask:
 
     def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
         """Run what arrived and what is due; yield what leaves."""
+        if self._over:
+            return
         began = time.perf_counter()
         raw, self._raw = self._raw, []
         packets = list(self._received.take(raw))
@@ -396,6 +398,8 @@ class LevelTask:
             )
         )
         self._epoch += 1
+        # What is done after the last mark, no mark would ever cover.
+        self._over = self._ending
         held, self._held = self._held, []
         yield from self._leave(held)
 
