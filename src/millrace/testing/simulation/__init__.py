@@ -22,6 +22,7 @@ After FoundationDB's simulation, TigerBeetle's VOPR and sled's tests. It needs `
 
 from millrace.testing.simulation.faults import Fault, Kind
 from millrace.testing.simulation.shrink import shrink
-from millrace.testing.simulation.simulation import Outcome, Simulation, run_all
+from millrace.testing.simulation.simulation import Simulation, run_all
+from millrace.testing.simulation.world import Outcome
 
 __all__ = ["Fault", "Kind", "Outcome", "Simulation", "run_all", "shrink"]

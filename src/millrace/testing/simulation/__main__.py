@@ -6,12 +6,16 @@ import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import click
 
+from millrace.testing.simulation.realtime import RealtimeSimulation
 from millrace.testing.simulation.report import Summary, failure, told
 from millrace.testing.simulation.simulation import Simulation, run_all
+from millrace.testing.simulation.world import World
 
+_PLANES: dict[str, type[World]] = {"epochs": Simulation, "realtime": RealtimeSimulation}
 #: Schedules that a process is given at a time.
 _LOT = 50
 
@@ -23,6 +27,9 @@ _LOT = 50
 @click.option("--schedules", type=int, default=1000, show_default=True, help="Run so many.")
 @click.option("--first", type=int, default=0, show_default=True, help="Seed of the first.")
 @click.option("--minutes", type=float, help="Stop after so long, however many are left.")
+@click.option(
+    "--plane", type=click.Choice([*_PLANES]), default="epochs", show_default=True, help="Of which."
+)
 @click.option("--processes", type=int, default=os.cpu_count() or 1, show_default=True)
 def main(
     seed: int | None,
@@ -31,17 +38,18 @@ def main(
     schedules: int,
     first: int,
     minutes: float | None,
+    plane: str,
     processes: int,
 ) -> None:
-    """Run the kernel, the store and the driver's epochs on simulated machines that fail."""
+    """Run the kernel, the store and the driver's part on simulated machines that fail."""
     if seed is not None:
         kept = None if keep is None else [int(n) for n in keep.split(",") if n]
-        sys.exit(_replay(seed, kept, trace=trace))
-    sys.exit(_run(first, schedules, minutes, processes))
+        sys.exit(_replay(_PLANES[plane], seed, kept, trace=trace))
+    sys.exit(_run(_PLANES[plane], first, schedules, minutes, processes))
 
 
-def _replay(seed: int, keep: list[int] | None, *, trace: bool) -> int:
-    outcome = Simulation(seed, keep=keep, trace=trace).run()
+def _replay(plane: type[World], seed: int, keep: list[int] | None, *, trace: bool) -> int:
+    outcome = plane(seed, keep=keep, trace=trace).run()
     for line in outcome.trace:
         click.echo(line)
     click.echo(f"schedule {seed}: {outcome.steps} steps, {outcome.epochs} epochs, faults:")
@@ -50,7 +58,9 @@ def _replay(seed: int, keep: list[int] | None, *, trace: bool) -> int:
     return int(outcome.violation is not None)
 
 
-def _run(first: int, schedules: int, minutes: float | None, processes: int) -> int:
+def _run(
+    plane: type[World], first: int, schedules: int, minutes: float | None, processes: int
+) -> int:
     started = time.monotonic()
     summary = Summary()
     lots = [
@@ -60,11 +70,11 @@ def _run(first: int, schedules: int, minutes: float | None, processes: int) -> i
     with ProcessPoolExecutor(processes) as pool:
         # As many at a time as there are processes, so that time that has run out is noticed.
         for n in range(0, len(lots), processes):
-            for outcomes in pool.map(run_all, lots[n : n + processes]):
+            for outcomes in pool.map(partial(run_all, plane=plane), lots[n : n + processes]):
                 for outcome in outcomes:
                     summary.add(outcome)
                     if outcome.violation is not None:
-                        click.echo(failure(outcome.seed))
+                        click.echo(failure(outcome.seed, plane))
             if minutes is not None and time.monotonic() - started > minutes * 60:
                 break
     click.echo(summary.text(time.monotonic() - started))

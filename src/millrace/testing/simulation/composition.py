@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
@@ -147,6 +148,19 @@ class Grouping(NamedTuple):
     combine: aggregations.CombineFn
     fanout: int | None
     definition: Definition
+
+    def in_any_order(self, *, late: bool) -> Grouping:
+        """Return a grouping of which the outcome is known, whatever order its elements come in.
+
+        Args:
+            late: Whether some of them come behind the low watermark; then no window is ever over.
+        """
+        how, definition = self.how, self.definition
+        if late:
+            how = how | {"allowed_lateness": FAR_US}
+            return self._replace(how=how, definition=replace(definition, lateness=FAR_US, cut=None))
+        kept = definition.cut if definition.cut is at_the_end else None
+        return self._replace(definition=replace(definition, cut=kept))
 
 
 def grouping(random: Random, *, columns: bool = False) -> Grouping:

@@ -14,7 +14,6 @@ from random import Random
 from typing import Any
 
 from millrace.compile.build import build
-from millrace.injectors.policy import BoundedDelay
 from millrace.model.computation import Computation
 from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
 from millrace.model.record import WALL_TIME, Record, Timer
@@ -23,7 +22,7 @@ from millrace.model.stream import by
 from millrace.model.time import SECOND
 from millrace.pipeline import Pipeline
 from millrace.testing.simulation.definitions import Wrong
-from millrace.testing.simulation.program import DELAY_US, STREAM, Evidence
+from millrace.testing.simulation.program import Ends, Evidence
 
 #: Records with this value make user code fail.
 POISON = 13
@@ -139,25 +138,21 @@ class Computations:
 
     Args:
         random: Chooses what they ask of the commit protocol.
+        ends: Where records come from and go to.
     """
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, ends: Ends) -> None:
         weak = random.random() < 0.4
         self.ids = random.random() < 0.6
         self._filters = self.ids and random.random() < 0.8
         p = Pipeline("simulated")
-        p.inject(
-            STREAM,
-            low_watermark=BoundedDelay(DELAY_US),
-            id="id" if self.ids else None,
-            slack="30 s" if self.ids else None,
-        )
+        ends.inject(p, ids=self.ids, slack="30 s")
         p.add(Enrich, delivery=EXACTLY_ONCE if self._filters else AT_LEAST_ONCE)
         p.add(Aggregate, productions=WEAK if weak else STRONG)
         p.add(Alert)
         p.dead_letter("refused")
         for stream in SUNK:
-            p.sink(stream, _nowhere)
+            p.sink(stream, ends.sink(stream))
         self.topology = build(p)
         delivery = "once" if self._filters else "as often as they come"
         self.name = f"computations: {'weak' if weak else 'strong'}, records {delivery}"
@@ -186,7 +181,3 @@ class Computations:
         letters = sum(sunk.value.computation == "Enrich" for sunk in evidence.outputs("refused"))
         if letters > poison or (not self._filters and letters < poison):
             raise Wrong(f"{letters} dead letters, of {poison} records that user code fails on")
-
-
-def _nowhere(*_: Any) -> None:
-    """Stand for a sink."""

@@ -15,7 +15,6 @@ from millrace.testing.simulation.disk import LOST_REPLY, TEAR
 from millrace.testing.simulation.faults import Fault, Kind
 from millrace.testing.simulation.hosts import Host
 from millrace.testing.simulation.scheduler import Process, Scheduler
-from millrace.testing.simulation.spark import Attempt, Job
 from millrace.testing.simulation.storage import Storage
 
 _FOREVER = 1 << 60
@@ -33,11 +32,18 @@ class Victim(Protocol):
     scheduler: Scheduler
     storage: Storage
     hosts: list[Host]
-    jobs: list[Job]
     drivers: list[Process]
 
     def start_driver(self) -> Process:
         """Start a driver."""
+        ...
+
+    def lose_outputs(self, host: Host | None = None) -> None:
+        """Lose a host's tasks and what they sent; of all hosts if none is given."""
+        ...
+
+    def strike(self, fault: Fault) -> bool:
+        """Let a fault happen that is of one plane only; return False if it cannot."""
         ...
 
     def note(self, who: object, what: str) -> None:
@@ -139,33 +145,16 @@ class Fate:
                 self._refuse(process, errno.EIO)
             case Kind.DRIVER:
                 world.start_driver()
-            case Kind.SPECULATE:
-                running = self._running()
-                if not running:
-                    return False
-                attempt = running[pick % len(running)]
-                attempt.job.speculate(attempt)
-            case Kind.SHUFFLE_LOST:
-                blocks = world.jobs[-1].blocks if world.jobs else {}
-                if not blocks:
-                    return False
-                del blocks[list(blocks)[pick % len(blocks)]]
             case Kind.SINK:
                 if what != "sink":
                     return False
                 self._refuse(process, errno.EIO)
+            case _:
+                return world.strike(fault)
         return True
 
     def _refuse(self, process: Process, code: int) -> None:
         self._refusals[process] = code
-
-    def _running(self) -> list[Attempt]:
-        return [
-            attempt
-            for job in self._world.jobs[-1:]
-            for attempt in job.attempts
-            if not (attempt.process.ended or attempt.process.dead)
-        ]
 
     def _cut_power(self, *, caches_too: bool) -> None:
         world = self._world
@@ -177,19 +166,11 @@ class Fate:
             host.idle.clear()
             if caches_too:
                 host.lose()
-        for job in world.jobs:
-            job.blocks.clear()
+        world.lose_outputs()
 
     def _lose_host(self, host: Host) -> None:
-        world = self._world
         host.lose()
-        for job in world.jobs[-2:]:
-            for attempt in job.attempts:
-                if attempt.process.host == host.number:
-                    world.scheduler.kill(attempt.process)
-            job.blocks = {
-                name: (block, where) for name, (block, where) in job.blocks.items() if where != host
-            }
+        self._world.lose_outputs(host)
 
     def _spoil_cache(self, pick: int, *, lost: bool) -> bool:
         caches = [

@@ -34,6 +34,11 @@ class Kind(enum.Enum):
     SPECULATE = "start a second attempt of a task that runs"
     SHUFFLE_LOST = "lose what a finished task sent"
     SINK = "fail the sink"
+    OVER = "end Spark's batch: the input of all live tasks ends"
+    MARK = "make a mark at once"
+    STOP = "stop the run with a last mark; the next one may have another number of tasks"
+    STALE = "deliver a packet of an older session, where the next one was expected"
+    HANG_UP = "break the line between a live task and the driver"
 
 
 @dataclass(frozen=True)
@@ -55,32 +60,42 @@ class Fault:
 
 #: Steps of a schedule without faults, roughly: where faults are to fall.
 _STEPS = 900
-_KINDS_ON_DISK = [kind for kind in Kind if kind is not Kind.DELAYED]
-_KINDS_IN_BUCKET = [
-    kind for kind in Kind if kind not in (Kind.TEAR, Kind.POWER, Kind.STORAGE_POWER)
-]
+#: What happens on one plane only.
+OF_EPOCHS = frozenset({Kind.SPECULATE, Kind.SHUFFLE_LOST})
+OF_REAL_TIME = frozenset({Kind.OVER, Kind.MARK, Kind.STOP, Kind.STALE, Kind.HANG_UP})
+_ON_DISK = frozenset({Kind.TEAR, Kind.POWER, Kind.STORAGE_POWER})
 #: Where it hurts to be stopped: around what makes a commit durable, and what follows from it.
 _CALLS_ON_DISK = (
     *(None,) * 4, "write", "fsync", "fsync names", "fsync names", "link", "unlink", "apply", "send",
     "sink",
 )  # fmt: skip
 _CALLS_IN_BUCKET = (None, None, "put", "put", "head", "get", "delete", "apply", "send", "sink")
+_CALLS_OF_REAL_TIME = ("hear", "say", "publish")
 _STOPS = frozenset({Kind.KILL, Kind.PAUSE, Kind.ZOMBIE, Kind.POWER, Kind.STORAGE_POWER})
 
 
-def plan(random: Random, *, bucket: bool) -> list[Fault]:
+def possible(*, bucket: bool, realtime: bool) -> list[Kind]:
+    """Return what can happen to a schedule."""
+    elsewhere = {*(OF_EPOCHS if realtime else OF_REAL_TIME)}
+    elsewhere |= _ON_DISK if bucket else {Kind.DELAYED}
+    return [kind for kind in Kind if kind not in elsewhere]
+
+
+def plan(random: Random, *, bucket: bool, realtime: bool = False) -> list[Fault]:
     """Return the faults of a schedule, by step.
 
     Args:
         random: Chooses them.
         bucket: Whether the checkpoint is in an object store, and not on a disk.
+        realtime: Whether it is one of the real-time plane.
 
     A schedule draws its faults from a few kinds only ("swarm testing"), and some of them close to
     each other: most bugs need two that follow at once.
     """
-    possible = _KINDS_IN_BUCKET if bucket else _KINDS_ON_DISK
-    calls = _CALLS_IN_BUCKET if bucket else _CALLS_ON_DISK
-    kinds = random.sample(possible, random.randint(2, 7))
+    calls: tuple[str | None, ...] = _CALLS_IN_BUCKET if bucket else _CALLS_ON_DISK
+    if realtime:
+        calls += _CALLS_OF_REAL_TIME
+    kinds = random.sample(possible(bucket=bucket, realtime=realtime), random.randint(2, 7))
     faults: list[Fault] = []
     at = 0
     for _ in range(random.choice((1, 2, 3, 3, 4, 5, 6, 8, 12))):

@@ -18,7 +18,6 @@ from millrace.dataflow.strategy import (
     AccumulationMode,
 )
 from millrace.dataflow.stream import Stream
-from millrace.injectors.policy import BoundedDelay
 from millrace.model.computation import Computation
 from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
 from millrace.model.pane import Paned
@@ -47,9 +46,7 @@ from millrace.testing.simulation.definitions import (
     Wrong,
     at_the_end,
 )
-from millrace.testing.simulation.program import DELAY_US, STREAM, Arrival, Evidence, Sunk
-
-_BEFORE_TIME = -(1 << 62)
+from millrace.testing.simulation.program import NEVER_US, STREAM, Arrival, Ends, Evidence, Sunk
 
 
 class Relay(Computation):
@@ -99,17 +96,14 @@ class Groupings:
 
     Args:
         random: Composes it.
+        ends: Where records come from and go to.
     """
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, ends: Ends) -> None:
         self.ids = random.random() < 0.3
+        self.ends = ends
         p = Pipeline("simulated")
-        events = p.inject(
-            STREAM,
-            low_watermark=BoundedDelay(DELAY_US),
-            id="id" if self.ids else None,
-            slack=FAR_US if self.ids else None,
-        )
+        events = ends.inject(p, ids=self.ids, slack=FAR_US)
         self._users = "abc"[: random.randint(1, 3)]
         self._checks: list[Callable[[Evidence], None]] = []
         shape = random.choice((_single, _single, _columns, _relayed, _two, _two, _join))
@@ -130,13 +124,20 @@ class Groupings:
         for check in self._checks:
             check(evidence)
 
+    def grouping(self, random: Random, *, columns: bool = False) -> Grouping:
+        """Return how elements are grouped, so that what comes of it can be known here."""
+        found = grouping(random, columns=columns)
+        return found if self.ends.ordered else found.in_any_order(late=self.ends.late)
+
+    def sink(self, p: Pipeline, stream: str) -> None:
+        """Send a stream out."""
+        p.sink(stream, self.ends.sink(stream))
+
     def elements(self, evidence: Evidence, *, levels: int = 1) -> list[tuple[Arrival, Element]]:
         """Return what a grouping by user gets from the source, ``levels`` below it."""
-        fired = evidence.low_watermarks()
         found, seen = [], set()
         for epoch, batch in enumerate(evidence.batches):
-            collected = fired[epoch - 1] if epoch else _BEFORE_TIME
-            delivered = fired[epoch] if levels == 1 else collected
+            delivered, collected = evidence.stood(epoch, levels=levels)
             for arrival in batch:
                 value, at_us = arrival
                 if self.ids and value["id"] in seen:
@@ -149,36 +150,36 @@ class Groupings:
 
 def _single(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
     """One grouping of the source."""
-    return _first(self, grouping(random), random, p, events)
+    return _first(self, self.grouping(random), random, p, events)
 
 
 def _columns(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
     """One grouping whose windows are kept as columns."""
-    return _first(self, grouping(random, columns=True), random, p, events)
+    return _first(self, self.grouping(random, columns=True), random, p, events)
 
 
 def _relayed(self: Groupings, random: Random, p: Pipeline, _: Stream) -> str:
     """One grouping of what a computation sends: its tasks lift it."""
     p.add(Relay, productions=random.choice((STRONG, WEAK)))
-    how, combine, fanout, definition = grouping(random)
+    how, combine, fanout, definition = self.grouping(random)
     assert fanout is None or fanout, "parts are of the source"
     definition = replace(definition, lateness=FAR_US)
     if definition.cut is at_the_end:
         definition = replace(definition, cut=None)  # it waits for what is held
     how["allowed_lateness"] = FAR_US
     p.stream("numbers").window(**how).aggregate(combine).to("one")
-    p.sink("numbers", _nowhere)
-    p.sink("one", _nowhere)
+    self.sink(p, "numbers")
+    self.sink(p, "one")
 
     def check(evidence: Evidence) -> None:
         sent = [element for _, element in self.elements(evidence)]
         numbers = evidence.outputs("numbers")
         _same(sent, numbers)
-        never = _BEFORE_TIME
+        never = NEVER_US
         elements = [Element(key, n, at_us, epoch, never, never) for key, n, at_us, epoch in numbers]
         panes = [_shown(*sunk) for sunk in evidence.outputs("one")]
         definition.check(elements, panes, evidence.low_watermarks(), None)
-        late = sum(element.at < element.low_watermark for element in sent)
+        late = evidence.late()
         found = evidence.last.counters["one"].late
         if found > late:
             raise Wrong(f"{found} records are late behind a computation, {late} were before it")
@@ -201,7 +202,7 @@ def _first(self: Groupings, chosen: Grouping, random: Random, p: Pipeline, event
     if random.random() < 0.5:
         keyed, value = keyed.map(_number).to("numbers", format=int), None
     keyed.window(**how).aggregate(combine, value, fanout=fanout).to("one")
-    p.sink("one", _nowhere)
+    self.sink(p, "one")
 
     def check(evidence: Evidence) -> None:
         elements = [e for _, e in self.elements(evidence, levels=2 if fanout else 1)]
@@ -215,9 +216,9 @@ def _first(self: Groupings, chosen: Grouping, random: Random, p: Pipeline, event
 
 def _two(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
     """A grouping of the panes of another."""
-    first = grouping(random, columns=random.random() < 0.2)
+    first = self.grouping(random, columns=random.random() < 0.2)
     while type(first.combine).__name__.lower() not in WHOLE or not first.definition.windows.size:
-        first = grouping(random)
+        first = self.grouping(random)
     said = _first(self, first, random, p, events)
     trigger, _ = when(random)
     retracts = first.definition.mode == "ACCUMULATING_AND_RETRACTING"
@@ -238,7 +239,7 @@ def _two(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
         )
     keyed = p.stream("parts" if between else "one").key_by(_third)
     keyed.window(**how).aggregate(COMBINES[name]()).to("two")
-    p.sink("two", _nowhere)
+    self.sink(p, "two")
     definition = Definition(
         Windows(60 * SECOND, 60 * SECOND),
         AGGREGATES[name],
@@ -253,7 +254,7 @@ def _two(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
         for _, paned, at_us, epoch in evidence.outputs("one"):
             for part in _parts(paned.value) if between else [paned.value]:
                 back = paned.pane.retraction
-                never = _BEFORE_TIME
+                never = NEVER_US
                 elements.append(Element(part % 3, part, at_us, epoch, never, never, back))
         panes = [_shown(*sunk) for sunk in evidence.outputs("two")]
         definition.check(elements, panes, evidence.low_watermarks(), None)
@@ -277,8 +278,8 @@ def _join(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
         "allowed_lateness": FAR_US,
     }
     left.window(**how).join(right, kind, name="one").to("pairs")
-    p.sink("one", _nowhere)
-    p.sink("pairs", _nowhere)
+    self.sink(p, "one")
+    self.sink(p, "pairs")
 
     def pairs(values: list[tuple[str, int]]) -> list[tuple[int | None, int | None]]:
         of = {side: [n for where, n in values if where == side] for side in ("left", "right")}
@@ -333,7 +334,3 @@ def _is_left(value: Any) -> bool:
 
 def _is_right(value: Any) -> bool:
     return bool(value["side"] == "right")
-
-
-def _nowhere(*_: Any) -> None:
-    """Stand for a sink."""

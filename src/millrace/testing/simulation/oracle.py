@@ -114,14 +114,14 @@ def judge(run: Judged) -> str | None:
     """Return what differs from a run without faults; None if nothing does."""
     try:
         state = run.storage.open()
-        manifests, completions = _epoch_log(run, state)
+        manifests, completions = epoch_log(run.storage, state)
         reference = _Reference(run, manifests)
         _same_rows(run, reference.sunk)
         for epoch, (completion, expected) in enumerate(
-            zip(_whole(completions), _whole(reference.completions), strict=True)
+            zip(whole(completions), whole(reference.completions), strict=True)
         ):
             _same_completion(epoch, completion, expected)
-        *_, last = _whole(completions)
+        *_, last = whole(completions)
         _same_state(run, state, reference, last)
         run.work.program.check(_evidence(run, last))
     except (Difference, Wrong, InvariantViolation, StoreError) as found:
@@ -136,13 +136,13 @@ def _evidence(run: Judged, last: Completion) -> Evidence:
     return Evidence(run.topology, batches, run.sunk, last)
 
 
-def _epoch_log(run: Judged, state: HardState) -> tuple[list[Manifest], list[Completion]]:
+def epoch_log(storage: Storage, state: HardState) -> tuple[list[Manifest], list[Completion]]:
     """Return manifests and completions, which must alternate, under ever newer claims."""
     manifests: list[Manifest] = []
     completions: list[Completion] = []
     generation = 0
     for number in range(1, state.epochs.last() + 1):
-        entry = _entry(run, state, number)
+        entry = _entry(storage, state, number)
         if isinstance(entry, Claim):
             _check(
                 entry.generation in (generation, generation + 1),
@@ -162,11 +162,11 @@ def _epoch_log(run: Judged, state: HardState) -> tuple[list[Manifest], list[Comp
     return manifests, completions
 
 
-def _entry(run: Judged, state: HardState, number: int) -> Entry:
+def _entry(storage: Storage, state: HardState, number: int) -> Entry:
     """Return an entry of the epoch log, also one that was collected."""
     data = state.epochs.read(number) if number >= state.epochs.first() else None
     if data is None:
-        kept = run.storage.collected(number)
+        kept = storage.collected(number)
         _check(kept is not None, f"entry {number} is missing, and was not collected")
         assert kept is not None
         data = kept[: kept.rfind(b"\n", 0, -1)]  # its last line is a checksum
@@ -269,12 +269,12 @@ def _told(run: Judged, row: Row) -> tuple[Any, ...]:
     return stream, run.topology.streams[stream].coder.decode(row.value), row.timestamp, row.sequence
 
 
-def _whole(completions: Sequence[Completion]) -> Iterator[Completion]:
+def whole(completions: Sequence[Completion]) -> Iterator[Completion]:
     """Yield completions as if each said where every interval stands: when one does is no matter."""
-    whole: Completion | None = None
+    last: Completion | None = None
     for one in completions:
-        whole = one if whole is None or one.since is None else together([whole, one])
-        yield replace(whole, since=None)
+        last = one if last is None or one.since is None else together([last, one])
+        yield replace(last, since=None)
 
 
 def _same_completion(epoch: int, found: Completion, expected: Completion) -> None:

@@ -8,8 +8,11 @@ from random import Random
 from typing import Any, NamedTuple, Protocol
 
 from millrace.compile.topology import Topology
+from millrace.dataflow.stream import Stream
+from millrace.injectors.policy import BoundedDelay
 from millrace.model.keys import decode_key
-from millrace.model.time import MAX_TIMESTAMP, SECOND
+from millrace.model.time import MAX_TIMESTAMP, SECOND, Duration
+from millrace.pipeline import Pipeline
 from millrace.testing.simulation.sunk import Row
 from millrace.windmill.manifest import Completion
 
@@ -17,6 +20,8 @@ from millrace.windmill.manifest import Completion
 STREAM = "events"
 #: How far its low watermark is behind its newest record.
 DELAY_US = 15 * SECOND
+#: Before all time.
+NEVER_US = -(1 << 62)
 
 
 class Arrival(NamedTuple):
@@ -29,6 +34,42 @@ class Arrival(NamedTuple):
 
     value: dict[str, Any]
     at_us: int
+
+
+class Ends:
+    """Where a program's records come from and go to: on the epoch plane, from a script, to a list.
+
+    Attributes:
+        ordered: Whether a definition may go by the order in which records come, and by what is late
+            there; it may, where batches say it.
+        late: Whether records come behind the low watermark.
+    """
+
+    ordered = True
+    late = True
+
+    def inject(self, p: Pipeline, *, ids: bool, slack: Duration) -> Stream:
+        """Declare the injected stream.
+
+        Args:
+            p: The pipeline.
+            ids: Whether the source names its records.
+            slack: For how long such an id is kept.
+        """
+        return p.inject(
+            STREAM,
+            low_watermark=BoundedDelay(DELAY_US),
+            id="id" if ids else None,
+            slack=slack if ids else None,
+        )
+
+    def sink(self, stream: str) -> Any:
+        """Return a sink for a stream."""
+        return _nowhere
+
+
+def _nowhere(*_: Any) -> None:
+    """Stand for a sink."""
 
 
 class Sunk(NamedTuple):
@@ -76,6 +117,28 @@ class Evidence:
             published.append(newest - DELAY_US if newest else -(1 << 62))
             newest = max([newest, *(arrival.at_us for arrival in batch)])
         return [*published[:-1], MAX_TIMESTAMP]
+
+    def stood(self, epoch: int, *, levels: int = 1) -> tuple[int, int]:
+        """Return where the low watermark stood for what a grouping got in an epoch.
+
+        Args:
+            epoch: The epoch.
+            levels: How far below the source the grouping is.
+
+        Returns:
+            When it was delivered, and when windows had last been collected.
+        """
+        fired = self.low_watermarks()
+        collected = fired[epoch - 1] if epoch else NEVER_US
+        return fired[epoch] if levels == 1 else collected, collected
+
+    def late(self) -> int:
+        """Return how many records of the source may be late."""
+        return sum(
+            arrival.at_us < self.stood(epoch)[0]
+            for epoch, batch in enumerate(self.batches)
+            for arrival in batch
+        )
 
     def counted(self, computation: str, what: str) -> int:
         """Return a counter of a computation's own."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from millrace.testing.simulation.faults import Fault, Kind
 from millrace.testing.simulation.shrink import shrink
-from millrace.testing.simulation.simulation import Outcome
+from millrace.testing.simulation.simulation import Simulation
+from millrace.testing.simulation.world import Outcome, World
 
 _LINES = 80
 _LIBRARIES = ("millrace", "greenlet", "lmdb", "msgspec", "numpy", "sortedcontainers", "xxhash")
@@ -26,6 +27,7 @@ class Summary:
         steps: Of all together.
         epochs: Completed.
         drivers: Started.
+        sessions: Begun, on the real-time plane.
         happened: Kind of fault -> how often it happened.
         failed: Seeds of the schedules that failed.
     """
@@ -35,6 +37,7 @@ class Summary:
     steps: int = 0
     epochs: int = 0
     drivers: int = 0
+    sessions: int = 0
     happened: Counter[Kind] = field(default_factory=Counter)
     failed: list[int] = field(default_factory=list)
 
@@ -46,9 +49,13 @@ class Summary:
         self.steps += outcome.steps
         self.epochs += outcome.epochs
         self.drivers += outcome.drivers
+        self.sessions += outcome.sessions
         self.happened.update(outcome.happened)
         if outcome.violation is not None:
             self.failed.append(outcome.seed)
+
+    def _kinds(self) -> list[tuple[Kind, int]]:
+        return [(kind, self.happened[kind]) for kind in Kind if self.happened[kind]]
 
     def text(self, seconds: float) -> str:
         """Return the summary as text.
@@ -62,9 +69,10 @@ class Summary:
             f"failed      {len(self.failed)}" + (f": {self.failed[:20]}" if self.failed else ""),
             f"epochs      {self.epochs}",
             f"drivers     {self.drivers}",
+            *([f"sessions    {self.sessions}"] if self.sessions else []),
             f"steps       {self.steps}",
             f"faults      {self.happened.total()}",
-            *(f"  {kind.name.lower():14}{self.happened[kind]:7}  {kind.value}" for kind in Kind),
+            *(f"  {kind.name.lower():14}{count:7}  {kind.value}" for kind, count in self._kinds()),
             f"time        {seconds:.0f} s",
             f"versions    {versions()}",
         ]
@@ -93,9 +101,17 @@ def told(faults: Sequence[Fault], keep: Sequence[int] | None = None) -> str:
     )
 
 
-def failure(seed: int) -> str:
-    """Return what there is to know of a schedule that fails, with the fewest faults."""
-    kept, outcome = shrink(seed)
+def failure(seed: int, plane: type[World] = Simulation) -> str:
+    """Return what there is to know of a schedule that fails, with the fewest faults.
+
+    Args:
+        seed: Its number.
+        plane: Of which it is one.
+    """
+    again = "python -m millrace.testing.simulation"
+    if plane.realtime:
+        again += " --plane realtime"
+    kept, outcome = shrink(seed, plane)
     numbers = ",".join(map(str, kept))
     trace = outcome.trace[-_LINES:]
     return "\n".join(
@@ -106,6 +122,6 @@ def failure(seed: int) -> str:
             f"the last {len(trace)} of {len(outcome.trace)} lines of its trace:",
             *trace,
             "again, with all lines:",
-            f"  python -m millrace.testing.simulation --seed {seed} --keep '{numbers}' --trace",
+            f"  {again} --seed {seed} --keep '{numbers}' --trace",
         ]
     )

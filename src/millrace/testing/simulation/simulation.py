@@ -1,70 +1,24 @@
-"""One simulation: a world from a seed, faults on it as planned, run to its end and judged."""
+"""One simulation of the epoch plane: Spark's jobs, and the oracle that judges what came of them."""
 
 from __future__ import annotations
 
-import logging
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from random import Random
 
-from millrace.model.errors import StoreError
-from millrace.model.time import SECOND
 from millrace.plane.runtime import Runtime
-from millrace.store import HardState, SnapshotPolicy, write_if_due
-from millrace.store.durable import TEMPORARY_SUFFIX
-from millrace.testing.simulation import computations, oracle, workload
+from millrace.testing.simulation import oracle, workload
 from millrace.testing.simulation.driver import QueryLog, SinkFailed, drive
-from millrace.testing.simulation.fate import Fate
-from millrace.testing.simulation.faults import Fault, Kind, plan
+from millrace.testing.simulation.faults import Fault, Kind
 from millrace.testing.simulation.hosts import Host, HostCaches
-from millrace.testing.simulation.scheduler import Process, Scheduler, Stuck
+from millrace.testing.simulation.scheduler import Process
 from millrace.testing.simulation.spark import Job
-from millrace.testing.simulation.storage import InBucket, OnDisk, Storage
 from millrace.testing.simulation.sunk import Row
+from millrace.testing.simulation.world import Outcome, World
 from millrace.windmill.worker import Worker
 
-#: Whenever it is asked for: a schedule is short.
-_SNAPSHOTS = SnapshotPolicy(fixed_bytes=0)
-_TEMPORARY = re.compile(r"tmp/[\w-]+" + re.escape(TEMPORARY_SUFFIX))
 
-
-@dataclass
-class Outcome:
-    """What a schedule came to.
-
-    Attributes:
-        seed: Its number.
-        faults: The plan.
-        happened: Kind of fault -> how often it happened.
-        steps: How long it was.
-        epochs: Epochs completed.
-        drivers: Drivers started.
-        violation: What is wrong; None if nothing.
-        trace: Lines of who did what, if asked for.
-    """
-
-    seed: int
-    faults: Sequence[Fault]
-    happened: Counter[Kind]
-    steps: int
-    epochs: int
-    drivers: int
-    violation: str | None
-    trace: list[str] = field(default_factory=list)
-
-
-class Simulation:
-    """A world: a storage, hosts, drivers, and what happens to them.
-
-    Args:
-        seed: Everything follows from it.
-        keep: Numbers of the planned faults that are to happen; None for all.
-        trace: Whether to write down every step.
-        calm: Let nothing happen at all: one machine, no faults, nobody is interrupted.
+class Simulation(World):
+    """A world of the epoch plane.
 
     >>> print(Simulation(1).run().violation)
     None
@@ -78,107 +32,32 @@ class Simulation:
         trace: bool = False,
         calm: bool = False,
     ) -> None:
-        self.seed = seed
-        self.random = Random(f"{seed} world")
-        self.work = workload.generate(Random(f"{seed} work"))
-        self.topology = self.work.program.topology
-        bucket = self.work.bucket
-        self.faults = [] if calm else plan(Random(f"{seed} faults"), bucket=bucket)
-        stickiness = self.random.choice((0.0, 0.5, 0.8, 0.95))
-        self.scheduler = Scheduler(
-            Random(f"{seed} order"),
-            stickiness=1.0 if calm else stickiness,
-            on_step=self._on_step,
-            on_end=self._on_end,
-        )
-        self.storage: Storage = (
-            InBucket(self._ask_storage)
-            if bucket
-            else OnDisk(Random(f"{seed} disk"), self._ask_storage)
-        )
-        self.hosts = [Host(n, self._ask_cache) for n in range(1 if calm else self.work.hosts)]
+        super().__init__(seed, keep=keep, trace=trace, calm=calm)
         self.query_log = QueryLog()
         self.jobs: list[Job] = []
-        self.drivers: list[Process] = []
         self.sunk: dict[Row, int] = {}
         self._sunk_ids: dict[tuple[int, int, int], Row] = {}
-        self._tidying: set[str] = set()
-        self._clocks: dict[Process, int] = {}
-        self._trace: list[str] | None = [] if trace else None
-        self._fate = Fate(
-            self, [fault for n, fault in enumerate(self.faults) if keep is None or n in keep]
-        )
-        self._violation: str | None = None
 
-    # -- running -----------------------------------------------------------------------------------
+    def _workload(self, random: Random) -> workload.Workload:
+        return workload.generate(random)
 
-    def run(self) -> Outcome:
-        """Run the schedule to its end, and judge it."""
-        with _staged(self._draw):
-            try:
-                self.scheduler.run(self._processed)
-                # Who slept through it all wakes up now, and must not change anything.
-                self._fate.rest()
-                self.storage.settle()
-                for process in self.scheduler.processes:
-                    process.paused_until = 0
-                self.scheduler.run(self._quiet)
-                if self._violation is None:
-                    self.start_driver()
-                    self.scheduler.run(self._quiet)
-            except Stuck as stuck:
-                self._violation = self._violation or str(stuck)
-            if self._violation is None:
-                self._violation = oracle.judge(self)
-        return Outcome(
-            seed=self.seed,
-            faults=self.faults,
-            happened=self._fate.happened,
-            steps=self.scheduler.steps,
-            epochs=len(self.query_log.done),
-            drivers=len(self.drivers),
-            violation=self._violation,
-            trace=self._trace or [],
-        )
-
-    def _quiet(self) -> bool:
-        return self._violation is not None or not self.scheduler.processes
-
-    def _processed(self) -> bool:
-        """Be the supervisor: start a driver if none is at work; return whether all is done."""
-        if self._violation is not None:
-            return True
-        now = self.scheduler.steps
-        at_work = False
-        for process in self.drivers:
-            if process.ended:
-                if process.error is None:
-                    return True
-            elif not process.dead and process.paused_until < now + 400:
-                at_work = True
-        if not at_work:
-            self.start_driver().paused_until = now + self.random.choice((0, 0, 20, 100))
-        return False
-
-    def start_driver(self) -> Process:
-        """Start a driver, whether or not others are at work."""
-        name = f"driver {len(self.drivers)}"
-        random = Random(f"{self.seed} {name}")
-
+    def _drive(self, name: str, random: Random) -> None:
         def read_to(start: int) -> int:
             most = self.work.per_batch
             return min(len(self.work.records), start + random.randint(most // 2, most))
 
-        process = self.scheduler.spawn(name, 0, lambda: drive(self, name, read_to))
-        self._clocks[process] = random.choice((0, 0, 50, 500))
-        self.drivers.append(process)
-        return process
+        drive(self, name, read_to)
+
+    def _judge(self) -> str | None:
+        return oracle.judge(self)
+
+    def _forbidden(self, process: Process) -> str | None:
+        return oracle.forbidden(process.error, alone=self.drivers == [process])
+
+    def _epochs(self) -> int:
+        return len(self.query_log.done)
 
     # -- what drivers and tasks ask of the world ---------------------------------------------------
-
-    def open_state(self) -> HardState:
-        """Open the checkpoint as a driver does."""
-        return self.storage.create_or_open(self.topology.name)
 
     def new_runtime(self, host: Host) -> Runtime:
         """Return the runtime of a new Python process on a host."""
@@ -186,112 +65,62 @@ class Simulation:
         worker = Worker(self.topology, state, HostCaches(host))
         return Runtime(self.topology, tasks=self.work.tasks, worker=worker)
 
-    def clock(self) -> int:
-        """Return what the driver at hand takes for the time; drivers disagree."""
-        assert self.scheduler.current is not None, "only a process has a clock"
-        return (10_000 + self.scheduler.steps + self._clocks[self.scheduler.current]) * SECOND
-
-    def tidy_up(self, name: str, work: Callable[[], object]) -> None:
-        """Do this in a process beside the others, unless the last of that name is still at it."""
-        if not self.work.tidy or name in self._tidying or self.random.random() < 0.4:
-            return
-        self._tidying.add(name)
-
-        def tidy() -> None:
-            try:
-                work()
-            except StoreError as error:  # tried again next time
-                self.note(name, f"{type(error).__name__}: {error}")
-            finally:
-                self._tidying.discard(name)
-
-        self.scheduler.spawn(name, -1, tidy)
-
-    def write_snapshots(self, host: Host) -> None:
-        """Write the snapshots that are due of a host's caches, in a process beside its tasks."""
-
-        def write() -> None:
-            state, caches = self.storage.open(), HostCaches(host)
-            for name, interval in list(host.caches):
-                cache = caches.open(name, interval)
-                write_if_due(cache, state.snapshots, name, interval, _SNAPSHOTS)
-
-        self.tidy_up(f"host {host.number} snapshots", write)
-
     def write_sink(self, epoch: int, row: Row) -> None:
         """Upsert a row by its id."""
         self.scheduler.step("sink", row.sequence)
-        if self._fate.refusal():
+        if self.fate.refusal():
             raise SinkFailed("the simulation let the sink fail")
         earlier = self._sunk_ids.setdefault((row.edge, row.origin, row.sequence), row)
         if earlier != row:
             self.violated(f"a sink got two rows of one id:\n  {earlier}\n  {row}")
         self.sunk.setdefault(row, epoch)
 
-    def _draw(self, key: str, nth: int) -> int:
-        self.scheduler.step("draw a random number", key)
-        return self.random.getrandbits(30)
-
     # -- what happens ------------------------------------------------------------------------------
 
-    def violated(self, what: str) -> None:
-        """Note the first thing that must not be, and end the schedule."""
-        self._violation = self._violation or what
+    def lose_outputs(self, host: Host | None = None) -> None:
+        """Lose a host's tasks and the shuffle files that they wrote; of all hosts, all files."""
+        if host is None:
+            for job in self.jobs:
+                job.blocks.clear()
+            return
+        for job in self.jobs[-2:]:
+            for attempt in job.attempts:
+                if attempt.process.host == host.number:
+                    self.scheduler.kill(attempt.process)
+            job.blocks = {
+                name: (block, where) for name, (block, where) in job.blocks.items() if where != host
+            }
 
-    def note(self, who: object, what: str) -> None:
-        """Write a line of the trace."""
-        if self._trace is not None:
-            # Names of temporary files are random, and are all that would differ from run to run.
-            line = _TEMPORARY.sub("tmp/...", what)
-            self._trace.append(f"{self.scheduler.steps:6} {who!s:28} {line}")
-
-    def _on_step(self, process: Process, what: str, where: object) -> None:
-        if self._trace is not None:
-            self.note(process, what if where is None else f"{what} {_short(where)}")
-        self._fate.on_step(process, what)
-
-    def _on_end(self, process: Process) -> None:
-        error = process.error
-        self.note(process, "ends" if error is None else f"ends: {type(error).__name__}: {error}")
-        wrong = oracle.forbidden(error, alone=self.drivers == [process])
-        if wrong is not None:
-            self.violated(f"{process} ended with {wrong}")
-
-    def _ask_storage(self, call: str, where: Path | str) -> int:
-        if self.scheduler.current is None:
-            return 0
-        self.scheduler.step(call, where)
-        return self._fate.refusal()
-
-    def _ask_cache(self, call: str, computation: str, interval: int) -> bool:
-        self.scheduler.step(call, (computation, interval))
-        return bool(self._fate.refusal())
+    def strike(self, fault: Fault) -> bool:
+        """Start an attempt beside another one, or lose an output."""
+        if fault.kind is Kind.SPECULATE:
+            running = [
+                attempt
+                for job in self.jobs[-1:]
+                for attempt in job.attempts
+                if not (attempt.process.ended or attempt.process.dead)
+            ]
+            if not running:
+                return False
+            attempt = running[fault.pick % len(running)]
+            attempt.job.speculate(attempt)
+            return True
+        assert fault.kind is Kind.SHUFFLE_LOST, f"{fault} is of another plane"
+        blocks = self.jobs[-1].blocks if self.jobs else {}
+        if not blocks:
+            return False
+        del blocks[list(blocks)[fault.pick % len(blocks)]]
+        return True
 
 
-def run_all(seeds: Iterable[int]) -> list[Outcome]:
+def run_all(seeds: Iterable[int], plane: type[World] = Simulation) -> list[Outcome]:
     """Run schedules, one after the other: what a process of a pool is given at a time.
+
+    Args:
+        seeds: Their numbers.
+        plane: Of which they are.
 
     >>> [outcome.violation for outcome in run_all([1, 2])]
     [None, None]
     """
-    return [Simulation(seed).run() for seed in seeds]
-
-
-@contextmanager
-def _staged(draw: computations.Draw) -> Iterator[None]:
-    """Let user code draw from here, and keep what thousands of runs would log to themselves."""
-    log = logging.getLogger("millrace")
-    earlier, level = computations.draw, log.level
-    computations.draw = draw
-    log.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        computations.draw = earlier
-        log.setLevel(level)
-
-
-def _short(where: object) -> str:
-    if isinstance(where, Path):
-        return "/".join(where.parts[3:]) or str(where)
-    return str(where)
+    return [plane(seed).run() for seed in seeds]

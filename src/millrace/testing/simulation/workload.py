@@ -8,7 +8,7 @@ from random import Random
 from millrace.model.time import SECOND
 from millrace.testing.simulation.computations import Computations
 from millrace.testing.simulation.groupings import Groupings
-from millrace.testing.simulation.program import Arrival, Program
+from millrace.testing.simulation.program import Arrival, Ends, Program
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,10 @@ class Workload:
 
 def generate(random: Random) -> Workload:
     """Return a workload."""
-    program: Program = Computations(random) if random.random() < 0.35 else Groupings(random)
+    ends = Ends()
+    program: Program = (
+        Computations(random, ends) if random.random() < 0.35 else Groupings(random, ends)
+    )
     records: list[Arrival] = []
     now, late_share = 1_000, random.choice((0.05, 0.1, 0.3))
     for number in range(random.randint(10, 30)):

@@ -1,0 +1,171 @@
+"""The driver's process on the real-time plane: a coordinator, and query after query.
+
+It does what :mod:`millrace.spark.realtime` does in threads: it hands to the coordinator what tasks
+say and the clock, starts the query again when a session has ended, and gives up where that is no
+use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from millrace.model.errors import CheckpointMismatch, SinkError, StoreError, ZombieWriter
+from millrace.plane.realtime.coordinator import Coordinator, Marked, Orders, Where
+from millrace.store import Collector, HardState
+from millrace.testing.simulation.driver import CLAIM_ENTRIES
+from millrace.testing.simulation.realtime.query import Cluster, Query, TaskLost
+from millrace.testing.simulation.realtime.sinks import Stand
+from millrace.testing.simulation.realtime.workload import LiveWorkload
+from millrace.testing.simulation.scheduler import Process
+from millrace.windmill.epochs import Epochs
+
+#: A driver gives up after so many failures without a mark between.
+_PATIENCE = 4
+
+
+class GaveUp(Exception):
+    """A driver has seen too many failures; another one may do better."""
+
+
+class LiveWorld(Cluster, Protocol):
+    """What a driver needs of the simulation."""
+
+    work: LiveWorkload
+    stands: dict[int, Stand]
+    queries: list[Query]
+    stops: int
+    marks_wanted: bool
+    marks: int
+
+    def tasks(self) -> int:
+        """Return how many tasks a level the next run has."""
+        ...
+
+    def open_recorded(self) -> HardState:
+        """Open the checkpoint as a driver does."""
+        ...
+
+    def clock(self) -> int:
+        """Return what this driver takes for the time."""
+        ...
+
+    def tidy_up(self, name: str, work: Callable[[], object]) -> None:
+        """Do this beside everything else, or not, as the schedule says."""
+        ...
+
+
+class Run:
+    """One driver's run.
+
+    Args:
+        world: The simulation.
+        name: Of the driver.
+        random: Decides what is the driver's to decide.
+    """
+
+    def __init__(self, world: LiveWorld, name: str, random: Random) -> None:
+        self._world = world
+        self._name = name
+        self._random = random
+        self._process: Process = world.scheduler.current  # type: ignore[assignment]  # it runs
+        state = world.open_recorded()
+        self._tasks = world.tasks()
+        self.epochs = Epochs(
+            world.work.program.topology,
+            state,
+            intervals=world.work.intervals,
+            claim_entries=CLAIM_ENTRIES,
+        )
+        self._collector = Collector(state)
+        self._coordinator = Coordinator(
+            self.epochs,
+            tasks=self._tasks,
+            sources=self,
+            sinks=dict(world.stands),
+            mark_every_us=world.work.mark_every_us,
+            completed=self._completed,
+        )
+        self._failures = 0
+        self._stops = world.stops
+
+    def processes(self) -> dict[str, list[str]]:
+        """Return the processes of the injected stream."""
+        return {
+            spec.name: self._world.feeds.processes() for spec in self.epochs.topology.injected()
+        }
+
+    def run(self) -> bool:
+        """Run until the last mark is complete; return whether the input has ended with it."""
+        queries = 0
+        while not self._coordinator.ended:
+            failure = self._query(f"{self._name}/{queries}")
+            queries += 1
+            if failure is None:
+                continue
+            self._failures += 1
+            if isinstance(failure, (ZombieWriter, CheckpointMismatch)):
+                raise failure
+            if self._failures >= _PATIENCE:
+                raise GaveUp(f"{type(failure).__name__}: {failure}") from failure
+            self._process.paused_until = self._world.scheduler.steps + self._random.choice((0, 30))
+        return self.epochs.drained
+
+    def _query(self, name: str) -> BaseException | None:
+        """Run one query to its end; return why it failed, None if it did not."""
+        world, coordinator = self._world, self._coordinator
+        depth = self.epochs.topology.depth
+        query = Query(world, self._process, name, levels=depth + 1, tasks=self._tasks)
+        world.queries.append(query)
+        for where in query.members:
+            coordinator.lost(*where, TaskLost("the query was started again"))
+        coordinator.failed = None
+        begun = False
+        try:
+            while not coordinator.ended:
+                world.scheduler.step("listen")
+                while query.heard:
+                    where, message = query.heard.popleft()
+                    if message is None:
+                        orders = coordinator.lost(*where, TaskLost(f"task {where} is lost"))
+                        self._failed_early(where, begun=begun)
+                    else:
+                        orders = coordinator.heard(message, world.clock())
+                    query.tell(orders)
+                query.tell(self._looked())
+                begun |= coordinator.session is not None
+                if coordinator.failed is not None:
+                    return coordinator.failed
+                if query.silent() is not None:
+                    return TaskLost(f"task {query.silent()} is silent")
+                if not query.alive() and not query.heard:
+                    return None if query.over else TaskLost("the query has ended")
+        except (StoreError, SinkError) as error:
+            return error
+        finally:
+            query.cancel()
+        return None
+
+    def _failed_early(self, where: Where, *, begun: bool) -> None:
+        if self._coordinator.session is None and self._coordinator.failed is None:
+            self._coordinator.failed = TaskLost(f"task {where} is lost, begun: {begun}")
+
+    def _looked(self) -> Orders:
+        """Look at the clock, and at what the run is to do next."""
+        world, coordinator = self._world, self._coordinator
+        if world.stops > self._stops:
+            coordinator.end()
+        if world.marks_wanted:
+            world.marks_wanted = False
+            coordinator.mark_soon()
+        read = sum(place.count for of in self.epochs.places.values() for place in of.values())
+        if read >= len(world.work.records):
+            coordinator.end(draining=True)
+        return coordinator.tick(world.clock())
+
+    def _completed(self, marked: Marked) -> None:
+        self._failures = 0
+        self._world.marks += 1
+        collectable = self._coordinator.collectable()
+        self._world.tidy_up(f"{self._name} collector", lambda: self._collector.collect(collectable))

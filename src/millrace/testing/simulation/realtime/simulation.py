@@ -1,0 +1,192 @@
+"""One simulation of the real-time plane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+
+from millrace.plane.runtime import Runtime
+from millrace.store import HardState, Written
+from millrace.testing.simulation.faults import Fault, Kind
+from millrace.testing.simulation.hosts import Host, HostCaches
+from millrace.testing.simulation.realtime import oracle
+from millrace.testing.simulation.realtime.driver import Run
+from millrace.testing.simulation.realtime.feeds import Feeds
+from millrace.testing.simulation.realtime.history import (
+    History,
+    RecordedExecution,
+    RecordedJournals,
+)
+from millrace.testing.simulation.realtime.query import Packets, Query
+from millrace.testing.simulation.realtime.sinks import LiveStand, Stand
+from millrace.testing.simulation.realtime.workload import LiveWorkload, generate
+from millrace.testing.simulation.scheduler import Process
+from millrace.testing.simulation.world import World
+from millrace.windmill.worker import Worker
+
+
+class RealtimeSimulation(World):
+    """A world of the real-time plane.
+
+    >>> print(RealtimeSimulation(1).run().violation)
+    None
+    """
+
+    realtime = True
+    calm_stickiness = 0.5
+    work: LiveWorkload
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        keep: Sequence[int] | None = None,
+        trace: bool = False,
+        calm: bool = False,
+    ) -> None:
+        super().__init__(seed, keep=keep, trace=trace, calm=calm)
+        self.packets = Packets()
+        self.queries: list[Query] = []
+        self.stops = self.marks = 0
+        self.marks_wanted = False
+        self.history = History(self.scheduler, self.violated)
+        self.stands = {
+            edge.number: Stand(self) for edge in self.topology.edges if edge.sink is not None
+        }
+        self._drained = False
+        self._host_skews = [self.random.choice((0, 0, 3, 40)) for _ in self.hosts]
+
+    @property
+    def feeds(self) -> Feeds:
+        """What is delivered."""
+        return self.work.feeds
+
+    # -- what a plane says -------------------------------------------------------------------------
+
+    def _workload(self, random: Random) -> LiveWorkload:
+        return generate(random)
+
+    def _drive(self, name: str, random: Random) -> None:
+        if Run(self, name, random).run():
+            self._drained = True
+
+    def _processed_by(self, process: Process) -> bool:
+        return self._drained
+
+    def _judge(self) -> str | None:
+        state = self.open_recorded()
+        sealing = state.journals.seal(state.journals.last() + 1)
+        assert sealing is not None, "nobody else is there"
+        return oracle.judge(self)
+
+    def _forbidden(self, process: Process) -> str | None:
+        alone = len(self.queries) <= 1 and len(self.drivers) <= 1
+        stale = bool(self.fate.happened[Kind.STALE])
+        return oracle.forbidden(process.error, alone=alone, stale=stale)
+
+    def _epochs(self) -> int:
+        return self.marks
+
+    def _sessions(self) -> int:
+        return len(self.history.sessions)
+
+    # -- what drivers and tasks ask of the world ---------------------------------------------------
+
+    def tasks(self) -> int:
+        """Return how many tasks a level the next run has: another number after each stop."""
+        return 1 + (self.work.tasks - 1 + self.stops) % 3
+
+    def open_recorded(self) -> HardState:
+        """Open the checkpoint as a driver does."""
+        return self._recorded(self.open_state())
+
+    def _recorded(self, state: HardState) -> HardState:
+        state.journals = RecordedJournals(state.journals, self.history)  # type: ignore[misc]
+        return state
+
+    def live_runtime(self, host: Host, tasks: int) -> Runtime:
+        """Return the runtime of a new Python process on a host."""
+        state = self._recorded(self.storage.open())
+        worker = Worker(self.topology, state, HostCaches(host))
+        worker.execution = RecordedExecution(self.topology, state, HostCaches(host))
+        worker.execution.history = self.history
+        live = {edge for n, edge in enumerate(self.stands) if self.work.live_sinks >> n & 1}
+        return Runtime(
+            self.topology,
+            tasks=tasks,
+            worker=worker,
+            snapshots=_Snapshots(self, host),
+            sources=self.work.sources,
+            writers={edge: one for edge, one in self.stands.items() if edge not in live},
+            live_writers={edge: LiveStand(self.stands[edge]) for edge in live},
+            live=True,
+        )
+
+    def clock(self) -> int:
+        """Return what the driver at hand takes for the time; drivers disagree."""
+        assert self.scheduler.current is not None, "only a process has a clock"
+        return self._now_us(self._clocks[self.scheduler.current])
+
+    def host_clock(self, host: Host) -> int:
+        """Return what time it is on a host."""
+        return self._now_us(self._host_skews[host.number])
+
+    def _now_us(self, skew: int) -> int:
+        self.feeds.step = self.scheduler.steps
+        return (10_000_000 + self.scheduler.steps + skew) * self.work.step_us
+
+    def _draw(self, key: str, nth: int) -> int:
+        return self.history.drew(super()._draw(key, nth))
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def _on_end(self, process: Process) -> None:
+        super()._on_end(process)
+        if process.error is not None:
+            for query in self.queries[-3:]:
+                for where, member in query.members.items():
+                    if member is process:
+                        query.lost(where)
+
+    def lose_outputs(self, host: Host | None = None) -> None:
+        """Lose the tasks of a host; what they had sent may arrive or not."""
+        if host is None:
+            return
+        for query in self.queries[-3:]:
+            for process in query.members.values():
+                if process.host == host.number and not process.ended:
+                    self.scheduler.kill(process)
+
+    def strike(self, fault: Fault) -> bool:
+        """Let a fault happen that is of this plane only."""
+        query = self.queries[-1] if self.queries else None
+        if fault.kind is Kind.MARK:
+            self.marks_wanted = True
+        elif fault.kind is Kind.STOP:
+            self.stops += 1
+        elif query is None or not query.alive():
+            return False
+        elif fault.kind is Kind.OVER:
+            query.over = True
+        elif fault.kind is Kind.STALE:
+            return query.deliver_stale(fault.pick)
+        elif fault.kind is Kind.HANG_UP:
+            alive = query.alive()
+            query.hang_up(alive[fault.pick % len(alive)])
+        return True
+
+
+class _Snapshots:
+    """Has snapshots written beside the tasks, if the schedule says so."""
+
+    def __init__(self, world: RealtimeSimulation, host: Host) -> None:
+        self._world = world
+        self._host = host
+
+    def offer(self, computation: str, intervals: Iterable[int]) -> None:
+        """Have the host's caches looked at."""
+        self._world.write_snapshots(self._host)
+
+    def take(self) -> Written:
+        """Return that nothing is known of them."""
+        return Written()

@@ -1,0 +1,79 @@
+"""The workload of a schedule of the real-time plane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from millrace.compile.native import python_reason
+from millrace.injectors.schema import column_names
+from millrace.model.time import MILLISECOND, SECOND
+from millrace.plane.runtime import SourceColumns
+from millrace.plane.values import value_columns
+from millrace.testing.simulation.computations import Computations
+from millrace.testing.simulation.groupings import Groupings
+from millrace.testing.simulation.program import STREAM, Program
+from millrace.testing.simulation.realtime.feeds import Feeds, LiveEnds
+from millrace.testing.simulation.workload import Workload
+
+
+@dataclass(frozen=True)
+class LiveWorkload(Workload):
+    """What one schedule processes.
+
+    Attributes:
+        feeds: What is delivered, and when.
+        late: Whether some of it comes behind the low watermark.
+        sources: What tasks know of it.
+        step_us: How long a step takes.
+        mark_every_us: How often a mark is made.
+        live_sinks: Whether sinks are written in every turn, by their number modulo 4.
+    """
+
+    feeds: Feeds
+    late: bool
+    sources: list[SourceColumns]
+    step_us: int
+    mark_every_us: int
+    live_sinks: int
+
+
+def generate(random: Random) -> LiveWorkload:
+    """Return a workload."""
+    feeds, late = Feeds(), random.random() < 0.3
+    ends = LiveEnds(feeds, late=late)
+    program: Program = (
+        Computations(random, ends) if random.random() < 0.35 else Groupings(random, ends)
+    )
+    feeds.fill(random, program, late=late)
+    step_us = random.choice((2 * MILLISECOND, SECOND))
+    return LiveWorkload(
+        program,
+        feeds.records,
+        per_batch=0,
+        intervals=random.choice((1, 2, 4)),
+        tasks=random.choice((1, 2, 2, 3)),
+        hosts=random.choice((1, 2, 3)),
+        bucket=random.random() < 0.25,
+        tidy=random.random() < 0.6,
+        feeds=feeds,
+        late=late,
+        sources=[_columns(program, feeds)],
+        step_us=step_us,
+        mark_every_us=random.choice((40, 100, 250)) * step_us,
+        live_sinks=random.randrange(16),
+    )
+
+
+def _columns(program: Program, feeds: Feeds) -> SourceColumns:
+    spec = program.topology.streams[STREAM]
+    assert spec.injection is not None, "it is injected"
+    columns = value_columns(
+        STREAM,
+        spec.format,
+        column_names(feeds.schema),
+        str(spec.injection.timestamp),
+        (spec.injection.id,),
+    )
+    native = python_reason(program.topology, spec) is None
+    return SourceColumns(0, STREAM, columns, native, False, spec.injection.id)
