@@ -7,7 +7,7 @@ import pytest
 from millrace.testing.simulation import Simulation
 
 #: A mutant must be found within so many schedules.
-SCHEDULES = 2_000
+SCHEDULES = 2_500
 
 
 @pytest.fixture
