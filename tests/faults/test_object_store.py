@@ -17,7 +17,7 @@ from s3_server import BUCKET, FaultyProxy, S3Server, no_fault
 
 from millrace.model.errors import CheckpointUnwritable, StoreError
 from millrace.model.time import SECOND
-from millrace.store import Bucket, BucketOptions, BucketUrl, Commit, ObjectHardState
+from millrace.store import Bucket, BucketOptions, BucketUrl, Commit, Group, ObjectHardState
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -51,6 +51,44 @@ def test_a_put_that_fails_once_is_put_once(s3: str, faulty: FaultyProxy, fault: 
     assert not state.epochs.append(1, ENTRY)
     assert [state.commits.read("count", i, 1) for i in range(3)] == COMMITS
     assert state.epochs.read(1) == ENTRY
+
+
+def test_groups_whose_puts_fail_once_are_there_once(s3: str, faulty: FaultyProxy) -> None:
+    journals = opened(s3).journals
+    groups = []
+    for session, fault in enumerate(("late drop", "503"), 1):
+        faulty.once(fault)
+        assert journals.seal(session) is not None
+        faulty.once(fault)
+        journal = journals.create(session, 1, 0, 1)
+    for fault in BEFORE + AFTER:
+        groups.append(Group([COMMITS[0]], fault.encode()))
+        faulty.once(fault)
+        journal.append(*groups[-1])
+    faulty.once("late 500")
+    assert journals.seal(3) is not None
+    assert list(journals.groups(journal.name)) == groups
+    assert (journals.superseded(2), journals.superseded(3)) == (True, False)
+
+
+def test_a_group_that_was_given_up_ends_its_journal(s3: str, faulty: FaultyProxy) -> None:
+    now = itertools.count()
+    bucket = Bucket(
+        BucketUrl.parse(s3), OPTIONS, clock=lambda: float(next(now)), sleep=lambda _: None
+    )
+    journals = ObjectHardState.create_or_open(bucket, pipeline="p").journals
+    journals.seal(1)
+    journal = journals.create(1, 1, 0, 1)
+    journal.append([COMMITS[0]])
+    faulty.fault = lambda method, _path: "late 503" if method == "PUT" else "503"
+    with pytest.raises(CheckpointUnwritable, match="put failed"):
+        journal.append([COMMITS[1]])
+    faulty.fault = no_fault
+    with pytest.raises(CheckpointUnwritable, match="an append has failed"):
+        journal.append([COMMITS[2]])
+    assert journals.seal(2) is not None
+    # It may count, as nothing of it has left; here it had taken effect.
+    assert [group.commits for group in journals.groups(journal.name)] == [[c] for c in COMMITS[:2]]
 
 
 @pytest.mark.parametrize("fault", BEFORE)
