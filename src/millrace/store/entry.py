@@ -15,17 +15,17 @@ from millrace.model.errors import DamagedStore
 _LINE = re.compile(rb'\{"number":(\d+),"xxh3_64":"([0-9a-f]{16})"(?:,"attempt":"([0-9a-f]+)")?\}\n')
 
 
-def seal(number: int, entry: bytes, attempt: str = "") -> bytes:
+def with_line(number: int, entry: bytes, attempt: str = "") -> bytes:
     """Return what is stored for an entry.
 
-    >>> seal(1, b"{}", "0a").decode().splitlines()
+    >>> with_line(1, b"{}", "0a").decode().splitlines()
     ['{}', '{"number":1,"xxh3_64":"9075e23a7ed661ce","attempt":"0a"}']
     """
     return entry + b"\n" + _line(number, entry, attempt.encode())
 
 
-def unseal(where: object, number: int, data: bytes) -> bytes:
-    """Return the entry that was sealed.
+def without_line(where: object, number: int, data: bytes) -> bytes:
+    """Return the entry, without the line that was checked.
 
     Args:
         where: Name of the file or object, for messages.
@@ -33,7 +33,7 @@ def unseal(where: object, number: int, data: bytes) -> bytes:
         data: Its content.
 
     Raises:
-        DamagedStore: It is not what was sealed under that number.
+        DamagedStore: It is not what was written under that number.
     """
     cut = data.rfind(b"\n", 0, -1)
     entry, found = data[: max(cut, 0)], data[cut + 1 :]

@@ -5,7 +5,7 @@ commits costs one write and one fsync of data, and nobody has to win a slot. Wha
 writer from one that was left behind is the *seal*: a session begins by writing down how long every
 journal before it is, and what is appended behind that does not exist.
 
-Source: docs/design/2026-11-22-the-real-time-plane.md, "Journals"; MillWheel 6.2, sequencers.
+Source: docs/design/2026-11-22-where-a-journal-ends.md; MillWheel 6.2, sequencers.
 """
 
 from __future__ import annotations

@@ -29,12 +29,12 @@ import msgspec
 from millrace.model.errors import StoreError
 from millrace.store import boots, lmdb_environments
 from millrace.store.cache import Standing, View, changes, check_chain, check_owner, gap, moved
+from millrace.store.checked_rows import CRC_BYTES, RESIDUE, checked
 from millrace.store.commit import Commit
 from millrace.store.lmdb_environments import Damaged, Environment
 from millrace.store.lmdb_trouble import Trouble
 from millrace.store.lmdb_view import LmdbView
 from millrace.store.names import file_name
-from millrace.store.sealed import CRC_BYTES, RESIDUE, sealed
 from millrace.store.snapshot import Rows
 
 FORMAT = 2
@@ -166,7 +166,7 @@ class LmdbCache:
                     txn.delete(row)
                 if puts:
                     with txn.cursor() as cursor:
-                        cursor.putmulti(sealed(puts))
+                        cursor.putmulti(checked(puts))
                 self._put_standing(txn, standing.after(commit))
         except (lmdb.Error, Damaged) as error:
             raise self._damaged(error, opened) from error
@@ -200,7 +200,7 @@ class LmdbCache:
                 try:
                     for part in parts:
                         with env.begin(write=True) as txn, txn.cursor() as cursor:
-                            cursor.putmulti(sealed(part), append=True)
+                            cursor.putmulti(checked(part), append=True)
                     with env.begin(write=True) as txn:
                         self._put_standing(txn, Standing(position, chain))
                 finally:
@@ -277,7 +277,7 @@ class LmdbCache:
         return Standing(meta.position, meta.chain, meta.debt)
 
     def _put_standing(self, txn: lmdb.Transaction[bytes], standing: Standing) -> None:
-        [(row, value)] = sealed([(_META, _encode_meta(_Meta(FORMAT, self._uuid, *standing)))])
+        [(row, value)] = checked([(_META, _encode_meta(_Meta(FORMAT, self._uuid, *standing)))])
         txn.put(row, value)
 
     def _wipe(self, opened: Environment | None) -> None:

@@ -10,8 +10,8 @@ import lmdb
 
 from millrace.model.errors import InvariantViolation, StoreError
 from millrace.store.cache import Standing
+from millrace.store.checked_rows import CRC_BYTES, RESIDUE
 from millrace.store.lmdb_environments import Damaged
-from millrace.store.sealed import CRC_BYTES, RESIDUE
 from millrace.store.snapshot import Rows, parts_of
 
 #: Kernel rows begin with a letter and `changes` refuses a zero byte, so no scan meets the key under

@@ -9,7 +9,7 @@ from pathlib import Path
 from millrace.model.errors import InvariantViolation
 from millrace.store.disk import Disk, exists, read_file
 from millrace.store.durable import put_if_absent, remove, sync_directory, translated
-from millrace.store.entry import seal, unseal
+from millrace.store.entry import with_line, without_line
 from millrace.store.log import check_removal
 
 _EPOCH_NAME = re.compile(r"(\d{10,})\.json")
@@ -38,7 +38,7 @@ class LocalEpochLog:
                 f"epoch log {self._slots}: entry {number} would leave a gap; numbers start at 1 "
                 f"and the last one is {self.last()}"
             )
-        data = seal(number, entry)
+        data = with_line(number, entry)
         slot = self._slot(number)
         if not put_if_absent(data, [slot], scratch=self._scratch, disk=self._disk)[0]:
             return False
@@ -56,7 +56,7 @@ class LocalEpochLog:
             except FileNotFoundError:
                 return None
             sync_directory(slot.parent, self._disk)
-        return unseal(slot, number, data)
+        return without_line(slot, number, data)
 
     def exists(self, number: int) -> bool:
         """See :meth:`millrace.store.EpochLog.exists`."""

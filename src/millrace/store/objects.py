@@ -34,7 +34,7 @@ from millrace.model.errors import (
 from millrace.store.bucket import Bucket
 from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.commit import Commit, identities
-from millrace.store.entry import seal, unseal
+from millrace.store.entry import with_line, without_line
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.journal_store import JournalStore
 from millrace.store.journaled import JournaledCommitLog
@@ -134,7 +134,7 @@ class ObjectEpochLog:
                     f"1 and the last one is {last}"
                 )
         name = _epoch_name(number)
-        if not self._bucket.put_if_absent(name, seal(number, entry, uuid.uuid4().hex)):
+        if not self._bucket.put_if_absent(name, with_line(number, entry, uuid.uuid4().hex)):
             return False
         before = _epoch_name(number - 1) if number > 1 else _COLLECTED
         if self._bucket.exists(before) != (number > 1):
@@ -147,7 +147,7 @@ class ObjectEpochLog:
     def read(self, number: int) -> bytes | None:
         """See :meth:`millrace.store.EpochLog.read`. Cost: a GET."""
         data = self._bucket.get(_epoch_name(number))
-        return None if data is None else unseal(f"{self._where}/{number}", number, data)
+        return None if data is None else without_line(f"{self._where}/{number}", number, data)
 
     def exists(self, number: int) -> bool:
         """See :meth:`millrace.store.EpochLog.exists`. Cost: a HEAD."""

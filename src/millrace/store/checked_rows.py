@@ -12,10 +12,10 @@ RESIDUE = 0x2144DF1C
 CRC_BYTES = 4
 
 
-def sealed(rows: Rows) -> list[tuple[bytes, bytes]]:
+def checked(rows: Rows) -> list[tuple[bytes, bytes]]:
     """Return rows with their CRC behind the value.
 
-    >>> [(row, value)] = sealed([(b"Sk", b"1")])
+    >>> [(row, value)] = checked([(b"Sk", b"1")])
     >>> crc32(value, crc32(row)) == RESIDUE, value[:-CRC_BYTES]
     (True, b'1')
     """
