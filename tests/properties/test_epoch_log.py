@@ -18,8 +18,8 @@ from millrace.store import MemoryHardState
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.bundle import Position
 from millrace.windmill.counters import Counters
+from millrace.windmill.epoch_log import completion_of, latest
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.journal import completion_of, latest
 from millrace.windmill.manifest import Completion, Manifest
 from millrace.windmill.observed import Observed
 from millrace.windmill.positions import Followed, Positions

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from millrace.model.errors import DamagedStore, NotKept
 from millrace.store import EpochLog
-from millrace.windmill import journal
+from millrace.windmill import epoch_log
 from millrace.windmill.history import Moment
 from millrace.windmill.manifest import Claim, Completion, Manifest
 
@@ -42,12 +42,12 @@ def ended(log: EpochLog, epoch: int | None = None) -> Ended:
         NotKept: The log does not say it, or not any more.
         DamagedStore: An entry that is needed is gone or cannot be read.
     """
-    found = Ended(*_steadily(log, lambda: journal.latest(log)))
+    found = Ended(*_steadily(log, lambda: epoch_log.latest(log)))
     if epoch is None or (found.completion is not None and found.completion.epoch == epoch):
         return found
-    completion = _steadily(log, lambda: journal.completion_of(log, epoch))
+    completion = _steadily(log, lambda: epoch_log.completion_of(log, epoch))
     if completion is None:
-        kept = _steadily(log, lambda: list(journal.completions(log)))
+        kept = _steadily(log, lambda: list(epoch_log.completions(log)))
         there = f"{kept[0].epoch} to {kept[-1].epoch}" if kept else "none"
         raise NotKept(
             f"epoch {epoch} is not in the epoch log of this checkpoint; there are {there}. Open it "
@@ -58,7 +58,7 @@ def ended(log: EpochLog, epoch: int | None = None) -> Ended:
 
 def moments(log: EpochLog) -> list[Moment]:
     """Return where the low watermarks stood after each epoch that a log still has."""
-    return _steadily(log, lambda: [Moment.of(done) for done in journal.completions(log)])
+    return _steadily(log, lambda: [Moment.of(done) for done in epoch_log.completions(log)])
 
 
 def _steadily(log: EpochLog, read: Callable[[], T]) -> T:

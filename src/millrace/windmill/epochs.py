@@ -23,8 +23,8 @@ from millrace.watermark.authority import Authority
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.claims import check, check_sinks, claim_of, registry_after
 from millrace.windmill.counters import Counters, tell_first_late
+from millrace.windmill.epoch_log import end_of
 from millrace.windmill.history import History, Moment
-from millrace.windmill.journal import end_of
 from millrace.windmill.manifest import (
     Changes,
     Claim,

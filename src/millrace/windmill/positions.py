@@ -16,8 +16,8 @@ from millrace.watermark.bulletin import Bulletin
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.bundle import Position
+from millrace.windmill.epoch_log import completions_to
 from millrace.windmill.fence import left_behind, refuse_superseded
-from millrace.windmill.journal import completions_to
 from millrace.windmill.manifest import Changes, Manifest, Partition
 
 

@@ -26,8 +26,8 @@ from millrace.testing.feed import Feed, Read
 from millrace.testing.taps import tapped
 from millrace.watermark.process import ONLY
 from millrace.windmill.claims import claim_of
+from millrace.windmill.epoch_log import latest
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.journal import latest
 from millrace.windmill.manifest import Manifest, encode_entry
 from millrace.windmill.worker import Worker
 

@@ -58,8 +58,8 @@ from millrace.testing.simulation.spark import FetchFailed, JobFailed
 from millrace.testing.simulation.storage import Storage
 from millrace.testing.simulation.sunk import Row, sink_rows
 from millrace.testing.simulation.workload import Workload
+from millrace.windmill.epoch_log import together
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.journal import together
 from millrace.windmill.manifest import (
     Claim,
     Completion,

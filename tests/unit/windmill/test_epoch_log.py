@@ -5,8 +5,8 @@ import pytest
 import millrace as mr
 from millrace.model.errors import DamagedStore
 from millrace.store import MemoryHardState
+from millrace.windmill.epoch_log import completions, latest
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.journal import completions, latest
 from millrace.windmill.observed import Observed
 
 
