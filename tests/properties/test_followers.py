@@ -139,17 +139,22 @@ class Keyed(mr.Computation):
         pass
 
 
-def live_rows(*, native):
+class KeyedByFunction(Keyed):
+    inputs = {"numbers": mr.by(lambda row: row["n"] // (row["n"] != 13))}
+
+
+def live_rows(kind):
     p = mr.Pipeline("rows")
     feeds = Feeds("n long, at long, id string", {"a": []})
     p.inject("numbers", feeds, timestamp="at", id="id", low_watermark=mr.BoundedDelay(1))
-    p.add(Keyed)
+    p.dead_letter("rejects")
+    p.add(KeyedByFunction if kind == "function" else Keyed, name="Keyed")
     p.sink("some", Kept())
-    if not native:
+    if kind == "steps":
         p.stream("numbers").flat_map(lambda row: range(row["n"] % 4)).to("few")
         p.sink("few", Kept())
     runtime = Live(p, tasks=3).runtime(0)
-    assert runtime.sources[0].native is native
+    assert runtime.sources[0].native is (kind == "column")
     manifest = Manifest(
         epoch=0,
         generation=1,
@@ -176,9 +181,9 @@ def made(rows, task, table, cuts):
     return sorted(map(str, found)), observed
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_rows_are_the_same_however_they_are_cut(native):
-    rows, task = live_rows(native=native)
+@pytest.mark.parametrize("kind", ["column", "function", "steps"])
+def test_rows_are_the_same_however_they_are_cut(kind):
+    rows, task = live_rows(kind)
 
     @given(st.lists(st.integers(0, 50), min_size=1, max_size=12), st.data())
     def check(numbers, data):
@@ -188,6 +193,9 @@ def test_rows_are_the_same_however_they_are_cut(native):
             "id": [f"id {n}" for n in numbers],
         }
         cuts = data.draw(st.lists(st.integers(0, len(numbers)), max_size=4))
-        assert made(rows, task, table, cuts) == made(rows, task, table, [])
+        whole = made(rows, task, table, [])
+        assert made(rows, task, table, cuts) == whole
+        refused = numbers.count(13) if kind == "function" else 0
+        assert whole[1].refused.get("numbers", 0) == refused
 
     check()

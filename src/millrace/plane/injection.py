@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
+from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
 from millrace.plane.outbox import Outbox
 from millrace.plane.refusal import EventTimes, refuse
@@ -81,46 +81,27 @@ class Injection:
         Raises:
             RecordRejected: One was refused, and there is no dead-letter stream.
         """
-        report, stream, topology = self._report, self._stream, self._task.topology
-        send, productions = self._task.runtime.router.send_injected, Productions()
-        newest_us, accepted, known = MIN_TIMESTAMP, list[int](), refused or {}
-        counts = list[int]()
-        for n, value in enumerate(values):
-            before, at_us = len(productions), timestamps[n]
-            fingerprint = None if fingerprints is None else fingerprints[n]
-            reason = known.get(n) or self._times.refusal(at_us)
-            cause: Exception | None = None
-            if reason is None and fingerprints is not None and fingerprint is None:
-                reason = null_id(str(self._id))
-            if reason is None:
-                assert at_us is not None, "a record without a time is refused"
-                try:
-                    send(productions, stream, value, at_us, fingerprint)
-                    accepted.append(n)
-                    newest_us = max(newest_us, at_us)
-                except Exception as error:
-                    reason, cause = f"{type(error).__name__}: {error}", error
-            if reason is not None:
-                epoch = self._task.manifest.epoch
-                letter = refuse(topology, stream, "", reason, value, at_us, epoch, cause=cause)
-                report.refused[stream] = report.refused.get(stream, 0) + 1
-                send(
-                    productions,
-                    str(topology.dead_letters),
-                    letter,
-                    max(EARLIEST_RECORD, min(at_us or 0, self._times.latest_us)),
-                    None if fingerprints is None else NO_FINGERPRINT,
-                )
-            counts.append(len(productions) - before)
+        report, stream, productions = self._report, self._stream, Productions()
+        router = self._task.runtime.router
+        if (
+            not refused
+            and self._sound(timestamps)
+            and router.send_all(productions, stream, values, timestamps, fingerprints)
+        ):
+            accepted, counts = list(range(len(values))), [1] * len(values)
+        else:
+            found = self._one_by_one(productions, values, timestamps, fingerprints, refused or {})
+            accepted, counts = found
         if ids is not None:
             self._outbox.add_all(productions, *ids(np.array(counts, dtype=np.int64)))
         else:
             self._count(productions)
         report.injected[stream] = report.injected.get(stream, 0) + len(accepted)
         if accepted:
-            report.newest[stream] = max(report.newest.get(stream, MIN_TIMESTAMP), newest_us)
-            if topology.percentiles:
-                taken = np.array([timestamps[n] for n in accepted], dtype=np.int64)
+            taken = np.array([timestamps[n] for n in accepted], dtype=np.int64)
+            newest_us = max(report.newest.get(stream, MIN_TIMESTAMP), int(taken.max()))
+            report.newest[stream] = newest_us
+            if self._task.topology.percentiles:
                 published_us = self._task.manifest.injectors[stream]
                 ahead = report.ahead.get(stream, Ahead())
                 report.ahead[stream] = ahead.merged(Ahead.of(taken, published_us))
@@ -141,6 +122,56 @@ class Injection:
             # Where the time is a field as well, its format could only say that this is null.
             refused[n] = self._times.refusal(timestamps[n]) or reason
         return self.send(read.values, timestamps, fingerprints, refused, ids)
+
+    def _sound(self, timestamps: Sequence[int | None]) -> bool:
+        """Return whether all event times are accepted."""
+        if None in timestamps or not timestamps:
+            return False
+        try:
+            at_us = np.array(timestamps, dtype=np.int64)
+        except OverflowError:
+            return False
+        within = at_us.min() >= EARLIEST_RECORD and at_us.max() <= LATEST_RECORD
+        return bool(within and not self._times.refused(at_us).any())
+
+    def _one_by_one(
+        self,
+        productions: Productions,
+        values: Sequence[Any],
+        timestamps: Sequence[int | None],
+        fingerprints: Sequence[bytes | None] | None,
+        refused: Mapping[int, str],
+    ) -> tuple[list[int], list[int]]:
+        """Append the rows of records; return those that were accepted, and each one's rows."""
+        report, stream, topology = self._report, self._stream, self._task.topology
+        send, accepted, counts = self._task.runtime.router.send_injected, list[int](), list[int]()
+        for n, value in enumerate(values):
+            before, at_us = len(productions), timestamps[n]
+            fingerprint = None if fingerprints is None else fingerprints[n]
+            reason = refused.get(n) or self._times.refusal(at_us)
+            cause: Exception | None = None
+            if reason is None and fingerprints is not None and fingerprint is None:
+                reason = null_id(str(self._id))
+            if reason is None:
+                assert at_us is not None, "a record without a time is refused"
+                try:
+                    send(productions, stream, value, at_us, fingerprint)
+                    accepted.append(n)
+                except Exception as error:
+                    reason, cause = f"{type(error).__name__}: {error}", error
+            if reason is not None:
+                epoch = self._task.manifest.epoch
+                letter = refuse(topology, stream, "", reason, value, at_us, epoch, cause=cause)
+                report.refused[stream] = report.refused.get(stream, 0) + 1
+                send(
+                    productions,
+                    str(topology.dead_letters),
+                    letter,
+                    max(EARLIEST_RECORD, min(at_us or 0, self._times.latest_us)),
+                    None if fingerprints is None else NO_FINGERPRINT,
+                )
+            counts.append(len(productions) - before)
+        return accepted, counts
 
     def _count(self, productions: Productions) -> None:
         # A record may have become several rows, or none.

@@ -17,14 +17,16 @@ import pyarrow.compute as pc
 
 from millrace.compile.native import one_field
 from millrace.compile.topology import Edge
-from millrace.model.keys import hash_key
-from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
+from millrace.model.keys import encode_key, hash_key
+from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
 from millrace.windmill.source_ids import FINGERPRINT_BYTES
 
 _SIGN = np.uint64(1 << 63)
+#: Up to so many rows a loop costs less than Arrow's calls.
+_FEW = 32
 _INTEGER_BYTES = 9
 
 
@@ -52,9 +54,8 @@ class Keying:
         struct = rows.column(f"s{source.number}")
         keyed = [_keys(_key_column(edge, struct)) for edge in stream.edges]
         at = rows.column("ts")
-        accepted = pc.fill_null(
-            pc.and_(pc.greater_equal(at, EARLIEST_RECORD), pc.less_equal(at, LATEST_RECORD)), False
-        ).to_numpy(zero_copy_only=False)
+        at_us = (at if not at.null_count else pc.fill_null(at, MIN_TIMESTAMP)).to_numpy()
+        accepted = (at_us >= EARLIEST_RECORD) & (at_us <= LATEST_RECORD)
         needed = [keys for keys, _ in keyed]
         if wire.FINGERPRINT in rows.schema.names:
             needed.append(rows.column(wire.FINGERPRINT))
@@ -95,12 +96,14 @@ def encoded(column: pa.Array) -> pa.Array:
         tag = pa.scalar(b"s" if text else b"b", pa.binary())
         return pc.binary_join_element_wise(tag, column.cast(pa.binary()), pa.scalar(b""))
     count = len(column)
-    whole = pc.fill_null(column.cast(pa.int64()), 0).to_numpy().view(np.uint64) ^ _SIGN
+    valid = None
+    if column.null_count:
+        valid, column = column.is_valid().buffers()[1], pc.fill_null(column, 0)
+    whole = column.cast(pa.int64()).to_numpy().view(np.uint64) ^ _SIGN
     data = np.empty((count, _INTEGER_BYTES), dtype=np.uint8)
     data[:, 0] = ord("i")
     data[:, 1:] = whole.astype(">u8").view(np.uint8).reshape(count, 8)
     offsets = np.arange(0, (count + 1) * _INTEGER_BYTES, _INTEGER_BYTES, dtype=np.int32)
-    valid = None if not column.null_count else column.is_valid().buffers()[1]
     return pa.Array.from_buffers(
         pa.binary(), count, [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
@@ -123,6 +126,10 @@ def fingerprints(ids: pa.Array) -> pa.Array:
 
 def _keys(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.uint64]]:
     """Return the encoded keys and their hashes; of a null any hash."""
+    if len(column) <= _FEW:
+        few = [None if key is None else encode_key(key) for key in column.to_pylist()]
+        of_few = [0 if key is None else hash_key(key) for key in few]
+        return pa.array(few, pa.binary()), np.array(of_few, dtype=np.uint64)
     # Keys recur, and to find those that do costs less than to hash them again.
     distinct = column.dictionary_encode()
     keys = encoded(distinct.dictionary)

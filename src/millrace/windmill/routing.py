@@ -10,7 +10,7 @@ Source: MillWheel, "Streams" (4.3), "Strong Productions" (6.1.2); docs/architect
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -181,6 +181,52 @@ class Router:
             if edge in self._identified:
                 nth_row = sent[edge] = sent.get(edge, -1) + 1
                 productions.values[n] = nth(fingerprint, nth_row) + productions.values[n]
+
+    def send_all(
+        self,
+        productions: Productions,
+        stream: str,
+        values: Sequence[Any],
+        timestamps: Sequence[Any],
+        fingerprints: Sequence[bytes | None] | None,
+    ) -> bool:
+        """Append the rows of many records from an injector, if each becomes one; return whether.
+
+        What is not as it should be is left to :meth:`send_injected`, which can say at which record.
+
+        Args:
+            productions: Where the rows go; unchanged if False is returned.
+            stream: A stream of the topology.
+            values: Of the stream's format.
+            timestamps: Event times in microseconds.
+            fingerprints: As :meth:`send_injected` takes them.
+        """
+        route = self._routes[stream]
+        if route.steps or len(route.edges) != 1:
+            return False
+        if fingerprints is not None and None in fingerprints:
+            return False
+        ((number, extractor),) = route.edges
+        count, encode = len(values), route.coder.encode
+        try:
+            data = [encode(value) for value in values]
+            if extractor is None:
+                keys, hashes = [b""] * count, [0] * count
+            elif type(extractor) is Spread:
+                return False
+            else:
+                keys = [encode_key(extractor(value, None)) for value in values]
+                hashes = [hash_key(key) for key in keys]
+        except Exception:  # noqa: BLE001
+            return False
+        if fingerprints is not None and number in self._identified:
+            data = [(found or b"") + one for found, one in zip(fingerprints, data, strict=True)]
+        productions.edges += [number] * count
+        productions.hashes += hashes
+        productions.keys += keys
+        productions.values += data
+        productions.timestamps += timestamps
+        return True
 
     def _send(
         self, productions: Productions, stream: str, value: Any, timestamp_us: int, key: Any
