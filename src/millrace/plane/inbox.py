@@ -6,6 +6,7 @@ aside here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,8 @@ class Inbox:
             if (rows := _on(edge.number, table, edges)) is not None:
                 native = self._native(edge.stream) if self._level == 1 else None
                 one_origin = native is not None and not self._runtime.live
-                parts.append(self._read(_ordered(rows, one_origin=one_origin), edge, native))
+                for part, column in _by_form(rows, native):
+                    parts.append(self._read(_ordered(part, one_origin=one_origin), edge, column))
             if (rows := _on(wire.lifted(edge.number), table, edges)) is not None:
                 parts.append(self._read_partials(_ordered(rows, one_origin=False), edge))
         return Arrivals.concat(parts)
@@ -219,6 +221,20 @@ def _on(number: int, table: pa.Table, edges: npt.NDArray[np.int32]) -> pa.Table 
     """Return the rows with an edge's number; None if there are none."""
     chosen = edges == number
     return wire.where(table, chosen).combine_chunks() if chosen.any() else None
+
+
+def _by_form(rows: pa.Table, native: str | None) -> Iterator[tuple[pa.Table, str | None]]:
+    """Yield the rows of a native source that are columns, with the column; then those as bytes."""
+    if native is None or native not in rows.column_names:
+        yield rows, None
+        return
+    if "value" not in rows.column_names or rows.column("value").null_count == len(rows):
+        yield rows, native
+        return
+    encoded = rows.column("value").is_valid().to_numpy()
+    for chosen, column in ((~encoded, native), (encoded, None)):
+        if chosen.any():
+            yield wire.where(rows, chosen).combine_chunks(), column
 
 
 def _ordered(rows: pa.Table, *, one_origin: bool) -> pa.Table:

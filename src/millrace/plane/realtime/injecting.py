@@ -9,7 +9,7 @@ Source: MillWheel 5.2; docs/design/2026-11-22-the-real-time-plane.md.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,12 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.publisher import Publisher
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane import wire
+from millrace.plane.handful import Handful
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.messages import FromTask, Mark, Passed, Start, Told, ToTask
 from millrace.plane.realtime.packet import NO_MARK, Pipes
 from millrace.plane.realtime.report import MarkReport
-from millrace.plane.realtime.rows import LiveRows, number_at
+from millrace.plane.realtime.rows import Handfuls, LiveRows, number_at
 from millrace.plane.realtime.task import Sent
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
@@ -164,14 +165,17 @@ class InjectorTask:
             self._write_down(taken)
         plain: list[pa.RecordBatch] = []
         lifted: list[pa.RecordBatch] = []
+        handfuls: list[Handfuls] = []
         through: dict[Sender, Number] = {}
         task = Task(self._runtime, self._turns_manifest(), self.number)
         for stream, one in taken:
-            for batch, again in self._read(task, stream, one, through):
-                if again:
-                    plain.append(batch)
+            for made, again in self._read(task, stream, one, through):
+                if isinstance(made, Mapping):
+                    handfuls.append(made)
+                elif again:
+                    plain.append(made)
                 else:
-                    lifted += self._rows.lifted(task, batch)
+                    lifted += self._rows.lifted(task, made)
         self._publish(draining=mark is not None and mark.draining)
         rows = [*plain, *lifted]
         combined = {
@@ -182,6 +186,7 @@ class InjectorTask:
         }
         yield from self._pipes.send(
             rows,
+            _by_task(handfuls),
             through={wire.plain(edge): through for edge in combined},
             message=self._next_message(told=mark is not None),
             mark=NO_MARK if mark is None else mark.number,
@@ -235,7 +240,7 @@ class InjectorTask:
 
     def _read(
         self, task: Task, stream: str, one: Taken, through: dict[Sender, Number]
-    ) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    ) -> Iterator[tuple[pa.RecordBatch | Handfuls, bool]]:
         """Yield rows on edges, and whether they were maybe sent before; move the process on."""
         reading, source = self._reading[stream][one.process], self._sources[stream]
         place, rows, newest_us = reading.place, one.rows, MIN_TIMESTAMP
@@ -250,10 +255,10 @@ class InjectorTask:
                 if first == end:
                     continue
                 part, which = rows.slice(first, end - first), numbers[first:end]
-                for batch in self._rows.on_edges(
+                for made in self._rows.on_edges(
                     task, source, part, which, place.number, self._observed
                 ):
-                    yield batch, first < again
+                    yield made, first < again
                 newest_us = max(newest_us, self._rows.newest_us)
             self._records += len(numbers)
             place = Place(place.number, one.offset, last + 1, promised_us)
@@ -400,3 +405,11 @@ def _numbers(one: Taken, count: int) -> npt.NDArray[np.int64]:
         return one.numbers
     first = count if one.first is None else one.first
     return np.arange(first, first + one.rows.num_rows, dtype=np.int64)
+
+
+def _by_task(some: Sequence[Handfuls]) -> Handfuls:
+    """Return task -> its rows, all that it has in some handfuls."""
+    if len(some) < 2:
+        return some[0] if some else {}
+    tasks = sorted({task for one in some for task in one})
+    return {task: Handful.together([one[task] for one in some if task in one]) for task in tasks}

@@ -9,16 +9,18 @@ place in its process, so that it is the same whenever it is read again::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.model.errors import PipelineError
+from millrace.model.errors import CoderError, PipelineError
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
+from millrace.plane.handful import FEW, Handful
 from millrace.plane.injected import Injected, injected
 from millrace.plane.injection import Injection, RowIds
 from millrace.plane.keying import Keying
@@ -29,6 +31,7 @@ from millrace.plane.task import Task
 from millrace.watermark.ahead import Ahead
 from millrace.windmill.observed import Observed
 from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS, place
+from millrace.windmill.routing import Productions
 
 #: In the lower part of the origin of what is injected on this plane; no epoch has that number.
 LIVE_ORIGIN: Final = 1 << 47
@@ -41,6 +44,8 @@ _PLACE_BITS: Final = ROW_BITS - _MADE_BITS
 _PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
 
 Ints = npt.NDArray[np.int64]
+#: Task -> a handful of rows for it.
+Handfuls = Mapping[int, Handful]
 
 
 class LiveRows:
@@ -55,6 +60,8 @@ class LiveRows:
 
     def __init__(self, runtime: Runtime) -> None:
         self._topology = runtime.topology
+        self._readers = runtime.readers
+        self._send = runtime.router.send_injected
         self._lifts = runtime.lift and any(e.lift is not None for e in runtime.topology.edges)
         self.newest_us = MIN_TIMESTAMP
 
@@ -66,8 +73,8 @@ class LiveRows:
         numbers: Ints,
         process: int,
         observed: Observed,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield what rows of a source become; see :meth:`lifted` for what to do with it.
+    ) -> Iterator[pa.RecordBatch | Handfuls]:
+        """Yield what rows of a source become: batches, see :meth:`lifted`, or a handful.
 
         Args:
             task: With a manifest that says what holds now.
@@ -85,6 +92,11 @@ class LiveRows:
         if not source.native:
             ids = row_ids(stream.number, process, numbers)
             yield from self._encoded(task, source.stream, columns, ids, observed)
+            return
+        few = self._few(task, source.stream, columns, row_ids(stream.number, process, numbers))
+        if few is not None:
+            self._note(task, source.stream, columns.at_us, observed)
+            yield few
             return
         origins, sequences = ids_of(stream.number, process, numbers)
         made = {
@@ -107,9 +119,38 @@ class LiveRows:
         else:
             yield from NativeLifter(task).lifted(batch, lifted_schema(batch.schema))
 
+    def _few(self, task: Task, stream: str, columns: Injected, ids: RowIds) -> Handfuls | None:
+        """Return a few records whose keys are in columns as a handful.
+
+        Returns:
+            None if they are many, or one of them is refused: whoever has columns says so, whether
+            it came with few or with many.
+        """
+        at_us, found = columns.at_us, columns.fingerprints
+        if len(at_us) > FEW or at_us.null_count or (found is not None and found.null_count):
+            return None
+        if task.event_times(stream).refused(at_us.to_numpy()).any():
+            return None
+        read, made, counts = self._readers[stream].read(columns.values), Productions(), list[int]()
+        if read.refused:
+            return None
+        fingerprints = itertools.repeat(None) if found is None else found.to_pylist()
+        for value, one_us, fingerprint in zip(
+            read.values, at_us.to_pylist(), fingerprints, strict=False
+        ):
+            before = len(made)
+            try:
+                self._send(made, stream, value, one_us, fingerprint)
+            except CoderError:
+                return None  # its key is null
+            counts.append(len(made) - before)
+        outbox = Outbox(task)
+        outbox.add_all(made, *ids(np.array(counts, np.int64)))
+        return outbox.handfuls()
+
     def _encoded(
         self, task: Task, stream: str, columns: Injected, ids: RowIds, observed: Observed
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[pa.RecordBatch | Handfuls]:
         outbox, report = Outbox(task), wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
         found = columns.fingerprints
         Injection(task, stream, 0, outbox, report, task.event_times(stream)).send_columns(
@@ -120,7 +161,11 @@ class LiveRows:
         )
         self.newest_us = report.newest.get(stream, MIN_TIMESTAMP)
         observed.add(Observed(report.newest, report.injected, report.refused, {}, report.ahead))
-        yield from outbox.batches()
+        few = outbox.handfuls()
+        if few is None:
+            yield from outbox.batches()
+        elif few:
+            yield few
 
     def _note(self, task: Task, stream: str, at: pa.Array, observed: Observed) -> None:
         """Note the records whose time may be one. What their format refuses is found later."""

@@ -1,0 +1,122 @@
+"""A handful of rows is consumed as a table of the same rows is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.live import Feeds, Live
+
+import millrace as mr
+from millrace.model.keys import encode_key, hash_key
+from millrace.plane import wire
+from millrace.plane.handful import Handful
+from millrace.plane.inbox import Inbox
+from millrace.plane.outbox import Outbox
+from millrace.plane.realtime.consuming import Consumption
+from millrace.plane.realtime.rows import ids_of
+from millrace.plane.task import Task
+from millrace.watermark.intervals import IntervalMap
+from millrace.windmill.manifest import decode_entry
+from millrace.windmill.record_ids import production_ids
+from millrace.windmill.rows import ChannelRow
+
+
+class Both(mr.Computation):
+    inputs = {"texts": mr.by_key(), "numbers": mr.by_key()}
+    outputs = {}
+
+    def process_record(self, record: mr.Record) -> None:
+        pass
+
+
+class Splits(mr.Computation):
+    inputs = {"lines": mr.by(lambda line: line)}
+    outputs = {"texts": str, "numbers": int}
+
+    def process_record(self, record: mr.Record) -> None:
+        pass
+
+
+def pipeline() -> mr.Pipeline:
+    p = mr.Pipeline("consuming")
+    p.inject("lines", Feeds("text string, at long", {}), timestamp="at", format=str)
+    p.add(Splits)
+    p.add(Both)
+    return p
+
+
+live = Live(pipeline())
+live.boot()
+task = Task(live.runtime(0), decode_entry(live.state.epochs.read(live.state.epochs.last())), 0)
+(spec,) = [s for s in live.topology.computations if s.name == "Both"]
+edges = {edge.stream: edge for edge in live.topology.edges if edge.computation == "Both"}
+intervals = IntervalMap.uniform(4)
+
+senders = st.one_of(
+    st.tuples(st.just("produced"), st.integers(0, 2), st.integers(1, 4), st.integers(0, 2)),
+    st.tuples(st.just("injected"), st.integers(0, 1), st.integers(0, 5), st.just(0)),
+)
+records = st.lists(
+    st.tuples(senders, st.sampled_from(sorted(edges)), st.integers(0, 6)), max_size=20
+)
+
+
+def id_of(sender: tuple[str, int, int, int]) -> tuple[int, int]:
+    kind, part, number, index = sender
+    if kind == "produced":
+        origin, sequences = production_ids(0, number, part, index + 1)
+        return origin, sequences[-1]
+    (origin,), (sequence,) = ids_of(0, part, np.array([number]))
+    return int(origin), int(sequence)
+
+
+def handful(drawn: list[Any]) -> Handful:
+    made = Handful()
+    for n, (sender, stream, key) in enumerate(drawn):
+        encoded, (origin, sequence) = encode_key(key), id_of(sender)
+        coder = live.topology.streams[stream].coder
+        made.edges.append(edges[stream].number)
+        made.hashes.append(hash_key(encoded))
+        made.keys.append(encoded)
+        made.values.append(coder.encode(n if stream == "numbers" else str(n)))
+        made.timestamps.append(1_000 + n)
+        made.origins.append(origin)
+        made.sequences.append(sequence)
+    return made
+
+
+def by_interval(found: Any) -> Any:
+    """Return interval -> its records: those of a table share their columns."""
+    return {
+        interval: [
+            (
+                records.key_rows[k], records.keys[k], records.values[n], records.timestamps[n],
+                records.stream_of(n), records.origins[n], records.sequences[n],
+            )
+            for k in range(len(records.keys))
+            for n in range(records.cuts[k], records.cuts[k + 1])
+        ]
+        for interval, records in found.items()
+    }  # fmt: skip
+
+
+@given(st.lists(records, min_size=1, max_size=4))
+def test_a_handful_is_consumed_as_a_table_is(turns):
+    known = [ChannelRow(0, 1, 2, 1)]
+    few_input: dict[tuple[int, int], int] = {}
+    table_input: dict[tuple[int, int], int] = {}
+    by_hand = Consumption(live.topology, spec, intervals, lambda _: known, few_input)
+    columnar = Consumption(live.topology, spec, intervals, lambda _: known, table_input)
+    for drawn in turns:
+        rows = handful(drawn)
+        scratch = wire.TaskReport(2, 0, [], {}, {}, {}, 0.0)
+        table = wire.together([rows.batch(0)])
+        few = by_hand.few(rows)
+        many = columnar.table(table, {}, Inbox(task, 2, Outbox(task), scratch))
+
+        assert by_interval(few) == by_interval(many)
+        assert by_hand.channels.take() == columnar.channels.take()
+        assert few_input == table_input
