@@ -258,7 +258,7 @@ def commits_are_collected_before_their_snapshot_is_durable(patch):
 
 @mutant
 def an_older_commit_is_applied_again(patch):
-    def apply(self, commit):
+    def apply(self, commit, *, grouped=False):
         puts, deletes = changes(commit)
         self._rows = self._rows.copy()
         for row in deletes:

@@ -35,9 +35,10 @@ class Standing(NamedTuple):
     chain: int = 0
     debt: int = 0
 
-    def after(self, commit: Commit) -> Standing:
+    def after(self, commit: Commit, *, grouped: bool = False) -> Standing:
         """Return where the cache stands when ``commit`` is applied."""
-        return Standing(commit.number, commit.chain, self.debt + replay_cost(commit))
+        cost = payload_bytes(commit) if grouped else replay_cost(commit)
+        return Standing(commit.number, commit.chain, self.debt + cost)
 
 
 # What it takes to read one commit, however small: a request to an object store, or the opening of
@@ -47,6 +48,8 @@ _COMMIT_BYTES = 1 << 16
 
 def replay_cost(commit: Commit) -> int:
     """Return what reading and applying a commit costs, in bytes: its own, and 64 KiB to get it.
+
+    That of a group costs its own alone: many lie behind one another in a journal.
 
     >>> replay_cost(Commit("count", 0, 1, 1, 1, [(b"Sk", b"123")]))
     65541
@@ -124,8 +127,12 @@ class Cache(Protocol):
         """
         ...
 
-    def apply(self, commit: Commit) -> None:
+    def apply(self, commit: Commit, *, grouped: bool = False) -> None:
         """Apply a durable commit; nothing when it (or a later one) has been applied already.
+
+        Args:
+            commit: The commit.
+            grouped: Whether it lies in a journal, where to read it again costs its bytes alone.
 
         Raises:
             StoreError: a commit between ``position`` and this one is missing, or there is no room.

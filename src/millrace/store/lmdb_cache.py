@@ -149,7 +149,7 @@ class LmdbCache:
         finally:
             lmdb_environments.release(opened)
 
-    def apply(self, commit: Commit) -> None:
+    def apply(self, commit: Commit, *, grouped: bool = False) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
         check_owner(self._computation, self._interval, commit)
         puts, deletes = changes(commit)
@@ -167,7 +167,7 @@ class LmdbCache:
                 if puts:
                     with txn.cursor() as cursor:
                         cursor.putmulti(checked(puts))
-                self._put_standing(txn, standing.after(commit))
+                self._put_standing(txn, standing.after(commit, grouped=grouped))
         except (lmdb.Error, Damaged) as error:
             raise self._damaged(error, opened) from error
         finally:

@@ -55,7 +55,7 @@ class MemoryCache:
         finally:
             self._views -= 1
 
-    def apply(self, commit: Commit) -> None:
+    def apply(self, commit: Commit, *, grouped: bool = False) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
         check_owner(self._computation, self._interval, commit)
         puts, deletes = changes(commit)
@@ -69,7 +69,7 @@ class MemoryCache:
         for row in deletes:
             self._rows.pop(row, None)
         self._rows.update(puts)
-        self._standing = self._standing.after(commit)
+        self._standing = self._standing.after(commit, grouped=grouped)
 
     def load(self, position: int, chain: int, parts: Iterable[Rows]) -> None:
         """See :meth:`millrace.store.Cache.load`."""

@@ -106,15 +106,15 @@ class Execution:
             effects = self._run_user_code(spec, bundle, attempt, view)
             return effects, replace(repair, damaged=repair.damaged + 1)
 
-    def apply(self, commit: Commit) -> None:
-        """Bring the cache up to a commit just made.
+    def apply(self, commit: Commit, *, grouped: bool = False) -> None:
+        """Bring the cache up to a commit just made, alone or in a group of a journal.
 
         The commit is durable, so whatever is wrong with the cache can wait: the next bundle repairs
         it, or says that it cannot. It may have been found damaged by the thread that writes
         snapshots, and be empty now.
         """
         try:
-            self.caches.open(commit.computation, commit.interval).apply(commit)
+            self.caches.open(commit.computation, commit.interval).apply(commit, grouped=grouped)
         except StoreError as problem:
             _log.warning("the cache is brought forward later: %s", problem)
 

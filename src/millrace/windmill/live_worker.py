@@ -113,4 +113,4 @@ class LiveWorker:
     def settle(self, commits: Iterable[Commit]) -> None:
         """Bring the caches up to commits that are durable."""
         for commit in commits:
-            self._execution.apply(commit)
+            self._execution.apply(commit, grouped=True)

@@ -205,6 +205,12 @@ def test_a_load_that_fails_leaves_the_cache_as_it_was(cache: Cache) -> None:
     assert holds(cache, 2)
 
 
+def test_a_commit_of_a_group_is_owed_by_its_bytes(cache: Cache) -> None:
+    one = Commit("count", 0, 1, 1, 1, [(b"Sk", b"123")], chain=7)
+    cache.apply(one, grouped=True)
+    assert cache.standing == (1, 7, 5)
+
+
 def test_the_debt_is_what_was_committed_since_the_last_snapshot(cache: Cache) -> None:
     one, two, three = history(3)
     cache.apply(one)
@@ -223,8 +229,8 @@ def test_a_cache_that_vanishes_meanwhile_is_not_taken_for_a_damaged_log(log: Har
     """Found by the simulator: it told the user to restore the checkpoint from a copy."""
 
     class Vanishing(MemoryCache):
-        def apply(self, commit: Commit) -> None:
-            super().apply(commit)
+        def apply(self, commit: Commit, *, grouped: bool = False) -> None:
+            super().apply(commit, grouped=grouped)
             if commit.number == 9:
                 self.clear()
 

@@ -80,7 +80,7 @@ def senders_of(origins: _Integers, sequences: _Integers) -> _Integers:
 
     >>> from millrace.windmill.record_ids import production_ids
     >>> origin, sequences = production_ids(3, 7, 5, 2)
-    >>> senders_of(np.full(2, origin), sequences) == (3 << 31) + 5
+    >>> senders_of(np.full(2, origin), np.array(sequences)) == (3 << 31) + 5
     array([ True,  True])
     """
     return (origins >> 48 << 31) | (sequences >> ROW_BITS)
