@@ -76,6 +76,7 @@ class Drivers:
             topology=self.topology,
             epochs=epochs,
             plan=nothing,
+            reasons={},
             publisher=Publisher({}),
             housekeeping=beside,
             progress_files=nothing,

@@ -134,19 +134,20 @@ def start(
         plan = StreamPlan(topology, sources, tasks=tasks)
         plan.attach(state, cache or (f"{home}/cache" if home else ""))
         parts = Parts(
-            topology,
-            epochs,
-            plan,
-            publisher,
-            Housekeeping(state),
-            ProgressFiles(offsets),
-            alarm,
-            gates,
-            scratch,
-            clock or _now_us,
-            Splitting(spark),
-            console,
-            where_to_show(progress, spark),
+            topology=topology,
+            epochs=epochs,
+            publisher=publisher,
+            housekeeping=Housekeeping(state),
+            reasons=plan.python_reasons,
+            clock=clock or now_us,
+            console=console,
+            shown=where_to_show(progress, spark),
+            plan=plan,
+            progress_files=ProgressFiles(offsets),
+            alarm=alarm,
+            gates=gates,
+            scratch=scratch,
+            splitting=Splitting(spark),
         )
         run = Run(parts)
         rows = plan.rows(epochs.interval_counts())
@@ -190,5 +191,6 @@ def _check_progress(checkpoint: str, epochs: Epochs, progress: str, *, has_offse
         )
 
 
-def _now_us() -> int:
+def now_us() -> int:
+    """Return what time it is."""
     return time.time_ns() // 1000

@@ -1,4 +1,4 @@
-"""A run: a pipeline as a Structured Streaming query, epoch by epoch, and the handle to it."""
+"""A run of the epoch plane: a pipeline as a Structured Streaming query, batch by batch."""
 
 from __future__ import annotations
 
@@ -6,43 +6,25 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from millrace.compile.explanation import Explanation as PipelineExplanation
-from millrace.compile.topology import Topology
-from millrace.injectors.publisher import Publisher
 from millrace.injectors.skew import Gate
-from millrace.inspect import Explanation, explain_watermark
-from millrace.model.errors import (
-    MillraceError,
-    RunFailed,
-    ZombieWriter,
-)
+from millrace.model.errors import MillraceError, RunFailed
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.lifting import Payoff
-from millrace.spark.console import Quiet
 from millrace.spark.failure import failed
-from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.handle import Handle, Held
 from millrace.spark.job import run_job
 from millrace.spark.plan import SETTINGS, StreamPlan
-from millrace.spark.progress_display import ProgressDisplay, Where
-from millrace.spark.progress_files import (
-    ProgressFiles,
-)
-from millrace.spark.signals import interrupted
+from millrace.spark.progress_files import ProgressFiles
 from millrace.spark.splitting import Splitting
-from millrace.spark.status import Progress, Status
-from millrace.spark.status_text import as_line
 from millrace.spark.ticks import Alarm
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.history import History
 
 _log = logging.getLogger("millrace")
 
@@ -56,80 +38,48 @@ _COLLISIONS_MAX = 5
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(Held):
     """What a run is put together from.
 
     Attributes:
-        topology: The pipeline.
-        epochs: Of the checkpoint that it claimed.
         plan: Makes the frames of epochs.
-        publisher: What injectors publish.
-        housekeeping: Collects beside the epochs.
         progress_files: Spark's own, which it does not sync.
         alarm: Of the tick source.
         gates: Injected stream -> holds its processes back.
         scratch: Directory of this run alone, removed with it.
-        clock: Returns wall-clock microseconds since 1970.
         splitting: The settings by which Spark cuts files.
-        console: Spark's share of it.
-        shown: Where progress is shown.
     """
 
-    topology: Topology
-    epochs: Epochs
     plan: StreamPlan
-    publisher: Publisher
-    housekeeping: Housekeeping
     progress_files: ProgressFiles
     alarm: Alarm
     gates: Mapping[str, Gate]
     scratch: Path
-    clock: Callable[[], int]
     splitting: Splitting
-    console: Quiet
-    shown: Where
 
 
-class Run:
-    """The handle of a running pipeline. Its methods may be called from any thread.
-
-    ``wait``, ``process_available`` and ``drain`` also take Ctrl-C and SIGTERM when they are called
-    in the main thread: both stop the run as :meth:`stop` does.
-    """
+class Run(Handle):
+    """A run whose epochs are Spark's batches."""
 
     def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
         self.query: Any = None
         self._start_query: Callable[[], Any]
         self._collisions = 0
-        self._topology = topology = parts.topology
-        self._epochs = parts.epochs
         self._plan = parts.plan
-        self._publisher = parts.publisher
-        self._driver = EpochDriver(topology, parts.epochs, parts.publisher)
+        self._driver = EpochDriver(parts.topology, parts.epochs, parts.publisher)
         self._progress_files = parts.progress_files
         self._alarm = parts.alarm
         self._gates = parts.gates
         self._scratch = parts.scratch
-        self._clock = parts.clock
         self._splitting = parts.splitting
-        self._console = parts.console
-        self._waiting = 0
         self._turn = threading.Lock()
-        self._news = threading.Condition()
         self._begun = 0
         self._idle = 0
         self._wanted = 0
         self._draining = False
-        self._stopping = False
         self._stop_sent = threading.Event()
-        self._interrupted = False
-        self._error: MillraceError | None = None
-        self._housekeeping = parts.housekeeping
-        self._progress = Progress(topology.name, parts.housekeeping)
         self._payoff = Payoff()
-        self._display = ProgressDisplay(self._line, parts.shown, going=self._goes_on)
-        self._ended = False
-        self._epoch_since: float | None = None
 
     def launch(self, start_query: Callable[[], Any]) -> None:
         """Start the query, and keep how: see :meth:`_active`."""
@@ -146,23 +96,8 @@ class Run:
 
     # -- the user's side ---------------------------------------------------------------------------
 
-    def wait(self, timeout: Duration | None = None) -> bool:
-        """Wait until the run ends; return whether it has.
-
-        Raises:
-            RunFailed: It ended with an error; the cause is attached, and a log named.
-        """
-        return self._wait_until(lambda: False, timeout)
-
     def process_available(self, timeout: Duration | None = None) -> bool:
-        """Wait until all input that is there now is processed, and low watermarks stand still.
-
-        Returns:
-            Whether that is so; False if the time ran out or the run was stopped.
-
-        Raises:
-            RunFailed: The run ended with an error.
-        """
+        """Wait until all input that is there now is processed, and low watermarks stand still."""
         with self._news:
             # An epoch that Spark has planned already may have looked at the sources before now.
             wanted = self._wanted = self._begun + 2
@@ -171,25 +106,14 @@ class Run:
         return self._idle >= wanted
 
     def drain(self, timeout: Duration | None = None) -> bool:
-        """End the input: raise every low watermark to the end of time, fire what waits, and stop.
-
-        What the sources have by then, but the run has not read, is not read any more; call
-        :meth:`process_available` first to have it.
-
-        Returns:
-            Whether the run ended; False if the time ran out first.
-        """
+        """End the input: raise low watermarks to the end of time, fire what waits, and stop."""
         with self._news:
             self._draining = True
             self._alarm.ring_in(0)
         return self._wait_until(lambda: False, timeout)
 
     def stop(self, timeout: Duration = 60 * SECOND) -> None:
-        """Stop: finish the epoch that is under way, or, after the timeout, roll it back.
-
-        An epoch that is rolled back runs again when the pipeline is started with the same
-        checkpoint; either way nothing is lost and nothing happens twice.
-        """
+        """Stop: finish the epoch that is under way, or, after the timeout, roll it back."""
         self._stopping = True
         finished = self._turn.acquire(timeout=duration_us(timeout) / SECOND)
         try:
@@ -199,33 +123,6 @@ class Run:
             if finished:
                 self._turn.release()
         self._close()
-
-    def status(self) -> Status:
-        """Return where the run stands. Print it; a notebook shows it as tables."""
-        return self._status(active=self._active())
-
-    @property
-    def history(self) -> History:
-        """Where the low watermarks stood after each epoch of this process, for pictures."""
-        return self._epochs.history
-
-    def explain(self) -> PipelineExplanation:
-        """Return how the pipeline runs, as :meth:`Pipeline.explain` does. Print it."""
-        return PipelineExplanation(self._topology, self._plan.python_reasons)
-
-    def explain_watermark(self, computation: str | None = None) -> Explanation:
-        """Return why a low watermark is where it is, as of the last completed epoch.
-
-        It walks back to the injector, timer or hold that pins it, and reads that key from the
-        checkpoint. ``print`` it; ``millrace explain-watermark`` says the same without a run.
-
-        Args:
-            computation: Whose; by default the one that shows the lowest.
-
-        Raises:
-            PipelineError: No epoch has completed yet, or there is no such computation.
-        """
-        return explain_watermark(self._epochs.state, computation)
 
     # -- Spark's side ------------------------------------------------------------------------------
 
@@ -324,24 +221,7 @@ class Run:
             next_us = min(self._epochs.authority.next_wall_timer_us(), self._publisher.changes_us())
             self._alarm.ring_in(max(0, min(next_us - self._clock(), _IDLE_US)))
 
-    # -- waiting -----------------------------------------------------------------------------------
-
-    def _wait_until(self, reached: Callable[[], bool], timeout: Duration | None) -> bool:
-        """Wait for a condition, or the run's end; return whether the run has ended."""
-        deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
-        with interrupted(self._interrupt), self._awaited(), self._display.live():
-            while self._active() and not reached():
-                if self._interrupted or self._epochs.drained:
-                    self.stop()
-                    break
-                if deadline is not None and time.monotonic() >= deadline:
-                    return False
-                with self._news:
-                    self._news.wait(0.1)
-        if not self.query.isActive:
-            self._close()
-            self._raise_failure()
-        return not self.query.isActive
+    # -- the query ---------------------------------------------------------------------------------
 
     def _active(self) -> bool:
         """Return whether the query runs; one that collided with an earlier driver runs again.
@@ -364,67 +244,17 @@ class Run:
             self.query = self._start_query()
         return True
 
-    @contextmanager
-    def _awaited(self) -> Iterator[None]:
-        """Let a failure be told by who waits for it, and by nobody else."""
-        with self._news:
-            self._waiting += 1
-        try:
-            yield
-        finally:
-            with self._news:
-                self._waiting -= 1
+    def _on(self) -> bool:
+        return bool(self.query.isActive)
 
-    def _interrupt(self) -> None:
-        self._interrupted = True
-
-    def _raise_failure(self) -> None:
-        if self._stopping or self._epochs.drained:
-            return
-        failure = self.query.exception()
-        if failure is None and self._error is None:
-            return
-        cause = self._error if self._error is not None else failure
-        superseded = self._epochs.superseded()
-        if superseded is not None and not isinstance(cause, ZombieWriter):
-            # Whatever it stumbled over: a newer run's files, offsets, or tables.
-            raise superseded from cause
-        if isinstance(cause, MillraceError):
-            raise cause
-        raise failed(self._topology.name, cause, self._console.spark) from None
+    def _failure(self) -> BaseException | None:
+        failure: BaseException | None = self.query.exception()
+        return self._error if self._error is not None else failure
 
     def _close(self) -> None:
-        self._console.end(failed=self._error is not None)
-        self._ended = True
-        self._display.finish()
-        self._housekeeping.close()
+        super()._close()
         self._splitting.give_back()
         shutil.rmtree(self._scratch, ignore_errors=True)
-
-    # -- progress ----------------------------------------------------------------------------------
-
-    def _status(self, *, active: bool) -> Status:
-        if self._epochs.drained:
-            state = "drained"
-        elif active:
-            state = "running"
-        else:
-            state = "stopped" if self._stopping or self._error is None else "failed"
-        return self._progress.status(self._epochs, self._publisher, state=state)
-
-    def _line(self) -> str:
-        """Return where the run stands in a line. Other threads draw it, so it asks nobody."""
-        since = self._epoch_since
-        under_way = 0.0 if since is None else time.monotonic() - since
-        return as_line(self._status(active=not self._ended), under_way=under_way)
-
-    def _goes_on(self) -> bool:
-        """Return whether the run goes on, for a thread that may outlive Spark."""
-        try:
-            self._ended = not self._active()
-        except Exception:  # noqa: BLE001  Spark was stopped, and with it what would answer
-            self._ended = True
-        return not self._ended
 
 
 class _Stopped(Exception):

@@ -1,0 +1,235 @@
+"""The handle of a run: what a user asks and tells it, whichever plane the run is on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from millrace.compile.explanation import Explanation as PipelineExplanation
+from millrace.compile.topology import Topology
+from millrace.injectors.publisher import Publisher
+from millrace.inspect import Explanation, explain_watermark
+from millrace.model.errors import MillraceError, ZombieWriter
+from millrace.model.time import SECOND, Duration, duration_us
+from millrace.spark.console import Quiet
+from millrace.spark.failure import failed
+from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.progress_display import ProgressDisplay, Where
+from millrace.spark.signals import interrupted
+from millrace.spark.status import Progress, Status
+from millrace.spark.status_text import as_line
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.history import History
+
+
+@dataclass(frozen=True)
+class Held:
+    """What every run has.
+
+    Attributes:
+        topology: The pipeline.
+        epochs: Of the checkpoint that it claimed.
+        publisher: What injectors publish.
+        housekeeping: Collects beside the epochs.
+        reasons: Injected stream -> why it needs Python before the first shuffle; None if it does
+            not.
+        clock: Returns wall-clock microseconds since 1970.
+        console: Spark's share of it.
+        shown: Where progress is shown.
+    """
+
+    topology: Topology
+    epochs: Epochs
+    publisher: Publisher
+    housekeeping: Housekeeping
+    reasons: Mapping[str, str | None]
+    clock: Callable[[], int]
+    console: Quiet
+    shown: Where
+
+
+class Handle(ABC):
+    """The handle of a running pipeline. Its methods may be called from any thread.
+
+    ``wait``, ``process_available`` and ``drain`` also take Ctrl-C and SIGTERM when they are called
+    in the main thread: both stop the run as :meth:`stop` does.
+    """
+
+    def __init__(self, held: Held) -> None:
+        self._topology = held.topology
+        self._epochs = held.epochs
+        self._publisher = held.publisher
+        self._housekeeping = held.housekeeping
+        self._reasons = held.reasons
+        self._clock = held.clock
+        self._console = held.console
+        self._progress = Progress(held.topology.name, held.housekeeping)
+        self._display = ProgressDisplay(self._line, held.shown, going=self._goes_on)
+        self._news = threading.Condition()
+        self._waiting = 0
+        self._stopping = False
+        self._interrupted = False
+        self._error: BaseException | None = None
+        self._ended = False
+        self._epoch_since: float | None = None
+
+    def wait(self, timeout: Duration | None = None) -> bool:
+        """Wait until the run ends; return whether it has.
+
+        Raises:
+            RunFailed: It ended with an error; the cause is attached, and a log named.
+        """
+        return self._wait_until(lambda: False, timeout)
+
+    @abstractmethod
+    def process_available(self, timeout: Duration | None = None) -> bool:
+        """Wait until all input that is there now is processed, and low watermarks stand still.
+
+        Returns:
+            Whether that is so; False if the time ran out or the run was stopped.
+
+        Raises:
+            RunFailed: The run ended with an error.
+        """
+
+    @abstractmethod
+    def drain(self, timeout: Duration | None = None) -> bool:
+        """End the input: raise every low watermark to the end of time, fire what waits, and stop.
+
+        What the sources have by then, but the run has not read, is not read any more; call
+        :meth:`process_available` first to have it.
+
+        Returns:
+            Whether the run ended; False if the time ran out first.
+        """
+
+    @abstractmethod
+    def stop(self, timeout: Duration = 60 * SECOND) -> None:
+        """Stop: finish the epoch that is under way, or, after the timeout, roll it back.
+
+        An epoch that is rolled back runs again when the pipeline is started with the same
+        checkpoint; either way nothing is lost and nothing happens twice.
+        """
+
+    def status(self) -> Status:
+        """Return where the run stands. Print it; a notebook shows it as tables."""
+        return self._status(active=self._active())
+
+    @property
+    def history(self) -> History:
+        """Where the low watermarks stood after each epoch of this process, for pictures."""
+        return self._epochs.history
+
+    def explain(self) -> PipelineExplanation:
+        """Return how the pipeline runs, as :meth:`Pipeline.explain` does. Print it."""
+        return PipelineExplanation(self._topology, self._reasons)
+
+    def explain_watermark(self, computation: str | None = None) -> Explanation:
+        """Return why a low watermark is where it is, as of the last completed epoch.
+
+        It walks back to the injector, timer or hold that pins it, and reads that key from the
+        checkpoint. ``print`` it; ``millrace explain-watermark`` says the same without a run.
+
+        Args:
+            computation: Whose; by default the one that shows the lowest.
+
+        Raises:
+            PipelineError: No epoch has completed yet, or there is no such computation.
+        """
+        return explain_watermark(self._epochs.state, computation)
+
+    # -- what the planes differ in -----------------------------------------------------------------
+
+    @abstractmethod
+    def _active(self) -> bool:
+        """Return whether the run goes on; begin it again if it should."""
+
+    @abstractmethod
+    def _on(self) -> bool:
+        """Return whether the run goes on, and do nothing about it."""
+
+    def _failure(self) -> BaseException | None:
+        """Return why the run failed; None if it did not."""
+        return self._error
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def _wait_until(self, reached: Callable[[], bool], timeout: Duration | None) -> bool:
+        """Wait for a condition, or the run's end; return whether the run has ended."""
+        deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
+        with interrupted(self._interrupt), self._awaited(), self._display.live():
+            while self._active() and not reached():
+                if self._interrupted or self._epochs.drained:
+                    self.stop()
+                    break
+                if deadline is not None and time.monotonic() >= deadline:
+                    return False
+                with self._news:
+                    self._news.wait(0.1)
+        if not self._on():
+            self._close()
+            self._raise_failure()
+        return not self._on()
+
+    @contextmanager
+    def _awaited(self) -> Iterator[None]:
+        """Let a failure be told by who waits for it, and by nobody else."""
+        with self._news:
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._news:
+                self._waiting -= 1
+
+    def _interrupt(self) -> None:
+        self._interrupted = True
+
+    def _raise_failure(self) -> None:
+        if self._stopping or self._epochs.drained:
+            return
+        cause = self._failure()
+        if cause is None:
+            return
+        superseded = self._epochs.superseded()
+        if superseded is not None and not isinstance(cause, ZombieWriter):
+            # Whatever it stumbled over: a newer run's files, offsets, or tables.
+            raise superseded from cause
+        if isinstance(cause, MillraceError):
+            raise cause
+        raise failed(self._topology.name, cause, self._console.spark) from None
+
+    def _close(self) -> None:
+        self._console.end(failed=self._error is not None)
+        self._ended = True
+        self._display.finish()
+        self._housekeeping.close()
+
+    # -- progress ----------------------------------------------------------------------------------
+
+    def _status(self, *, active: bool) -> Status:
+        if self._epochs.drained:
+            state = "drained"
+        elif active:
+            state = "running"
+        else:
+            state = "stopped" if self._stopping or self._error is None else "failed"
+        return self._progress.status(self._epochs, self._publisher, state=state)
+
+    def _line(self) -> str:
+        """Return where the run stands in a line. Other threads draw it, so it asks nobody."""
+        since = self._epoch_since
+        under_way = 0.0 if since is None else time.monotonic() - since
+        return as_line(self._status(active=not self._ended), under_way=under_way)
+
+    def _goes_on(self) -> bool:
+        """Return whether the run goes on, for a thread that may outlive Spark."""
+        try:
+            self._ended = not self._active()
+        except Exception:  # noqa: BLE001  Spark was stopped, and with it what would answer
+            self._ended = True
+        return not self._ended
