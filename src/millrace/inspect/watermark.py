@@ -95,7 +95,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         unmoved: For how long by the clock of the epochs, in microseconds; None likewise.
         epoch: The last completed epoch, which all this is about.
         wall_time: Its clock, in microseconds.
-        unfinished: An epoch that was begun and is not completed.
+        unfinished: An epoch that was begun and is not completed, though it should be.
 
     ``str()`` of it is what ``millrace explain-watermark`` prints.
     """
@@ -164,7 +164,8 @@ def _explained(checkpoint: Checkpoint, computation: str | None) -> Explanation:
         unmoved=None if moved is None else completion.wall_time_us - moved[1],
         epoch=completion.epoch,
         wall_time=completion.wall_time_us,
-        unfinished=checkpoint.overview.unfinished,
+        # Where tasks do not end, an epoch is always under way.
+        unfinished=None if unfinished is None or unfinished.live else unfinished.epoch,
     )
 
 

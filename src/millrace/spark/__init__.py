@@ -8,17 +8,47 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from millrace.model.errors import PipelineError
+from millrace.spark.realtime.needed import realtime_settings
+
 if TYPE_CHECKING:
     from millrace.compile.topology import Topology
     from millrace.model.pipeline import Declarations
-    from millrace.spark.run import Run
+    from millrace.spark.handle import Handle
     from millrace.spark.status import Status
 
-__all__ = ["python_reasons", "run_batch", "start"]
+__all__ = ["python_reasons", "realtime_settings", "run_batch", "start"]
 
 
-def start(pipeline: Declarations, spark: Any, *, checkpoint: str, **options: Any) -> Run:
-    """Run a pipeline as a Structured Streaming query; see :func:`millrace.spark.assembly.start`."""
+def start(
+    pipeline: Declarations,
+    spark: Any,
+    *,
+    checkpoint: str,
+    realtime: bool = False,
+    **options: Any,
+) -> Handle:
+    """Run a pipeline until it is stopped, epoch by epoch or in real time.
+
+    Args:
+        pipeline: The pipeline.
+        spark: A session.
+        checkpoint: Where its hard state is.
+        realtime: Which plane: see :func:`millrace.spark.assembly.start`, or
+            :func:`millrace.spark.realtime.start.start`, for its options and errors.
+        options: Of the plane.
+    """
+    if realtime:
+        from millrace.spark.realtime.start import start as start_live
+
+        others = sorted({"trigger", "spark_checkpoint"} & options.keys())
+        if others:
+            raise PipelineError(
+                f"start(realtime=True, {others[0]}=...): with realtime=True there are no epochs "
+                f"that Spark would begin, and {others[0]} is about those. Leave it out; how often "
+                'a mark is made is marks="2 s".'
+            )
+        return start_live(pipeline, spark, checkpoint=checkpoint, **options)
     from millrace.spark.assembly import start
 
     return start(pipeline, spark, checkpoint=checkpoint, **options)

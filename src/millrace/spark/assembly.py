@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,8 @@ from millrace.plane.realtime.handover import from_live_tasks
 from millrace.spark.console import Quiet
 from millrace.spark.external import external
 from millrace.spark.housekeeping import Housekeeping
-from millrace.spark.parallelism import intervals_for, is_local, tasks_for
+from millrace.spark.opening import cache_of, check_not_drained, intervals_of, now_us
+from millrace.spark.parallelism import tasks_for
 from millrace.spark.plan import StreamPlan
 from millrace.spark.progress_display import where_to_show
 from millrace.spark.progress_files import (
@@ -36,7 +36,7 @@ from millrace.spark.run import Parts, Run
 from millrace.spark.source import sources_of
 from millrace.spark.splitting import Splitting
 from millrace.spark.ticks import Alarm, ticks
-from millrace.store import is_object_store, local_path, open_location
+from millrace.store import open_location
 from millrace.windmill.epochs import Epochs
 
 #: How often Spark asks the sources for news when there was none. Its own default, ten times a
@@ -108,14 +108,11 @@ def start(
     if not sources:
         raise PipelineError(f"{pipeline!r} injects no stream, so it would never run.")
     tasks = at_once if tasks is None else tasks
-    intervals = intervals_for(tasks) if intervals is None else intervals
-    if intervals < 1 or intervals & (intervals - 1):
-        raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")
+    intervals = intervals_of(intervals, tasks)
     # What cannot be sent to workers is found before the checkpoint is touched.
     StreamPlan(topology, sources, tasks=tasks)
     offsets = progress_location(checkpoint, spark_checkpoint)
     has_offsets = has_progress(spark, offsets)
-    home = "" if is_object_store(checkpoint) or not is_local(spark) else str(local_path(checkpoint))
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
     try:
@@ -132,7 +129,7 @@ def start(
         from_live_tasks(epochs, sinks_by_edge(topology))
         sources = [source.of(topology) for source in sources]
         plan = StreamPlan(topology, sources, tasks=tasks)
-        plan.attach(state, cache or (f"{home}/cache" if home else ""))
+        plan.attach(state, cache_of(cache, checkpoint, spark))
         parts = Parts(
             topology=topology,
             epochs=epochs,
@@ -176,12 +173,7 @@ def start(
 
 def _check_progress(checkpoint: str, epochs: Epochs, progress: str, *, has_offsets: bool) -> None:
     """Refuse a checkpoint that has ended, or whose half was lost."""
-    if epochs.drained:
-        raise CheckpointMismatch(
-            f"the run of checkpoint {checkpoint!r} was drained: its input ended, and every low "
-            "watermark is at the end of time. Its outputs are complete. Start with a new "
-            "checkpoint."
-        )
+    check_not_drained(checkpoint, epochs)
     if epochs.completed >= 0 and not has_offsets:
         raise CheckpointMismatch(
             f"checkpoint {checkpoint!r} has {epochs.completed + 1} completed epochs, but Spark's "
@@ -189,8 +181,3 @@ def _check_progress(checkpoint: str, epochs: Epochs, progress: str, *, has_offse
             "beginning, and what they deliver would be taken for what was processed. Restore the "
             "directory, or start with a new checkpoint."
         )
-
-
-def now_us() -> int:
-    """Return what time it is."""
-    return time.time_ns() // 1000

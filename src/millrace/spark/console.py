@@ -26,7 +26,13 @@ _LOGGERS = (
     "org.apache.spark.sql.execution.datasources.v2.OverwriteByExpressionExec",
     "org.apache.spark.sql.execution.datasources.v2.AppendDataExec",
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    "org.apache.spark.sql.execution.streaming.runtime.AsyncProgressTrackingMicroBatchExecution",
+    "org.apache.spark.sql.execution.streaming.runtime.RealTimeModeAllowlist",
     "org.apache.spark.sql.execution.python",
+    # It warns of every row that is larger than its buffer, which all packets are made to be.
+    "org.apache.spark.shuffle.streaming",
+    "org.apache.spark.util.ErrorNotifier",
+    "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",
     "org.apache.spark.storage.BlockManager",
     "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitter",
 )

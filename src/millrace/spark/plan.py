@@ -109,6 +109,11 @@ class Plan:
             task_writers(self._topology),
         )
 
+    @property
+    def blueprint(self) -> Blueprint:
+        """Return what every task of the run gets."""
+        return self._blueprint
+
     def rows(self, intervals: Mapping[str, int]) -> DataFrame:
         """Return all sources' rows in one frame; for a stream, its batches go to :meth:`frame`.
 

@@ -13,11 +13,12 @@ import re
 import socket
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
+from millrace.plane.live_sinks import LiveWriter
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task_sinks import TaskWriter
 from millrace.store import (
@@ -41,7 +42,9 @@ class Blueprint:
         cache: Directory for caches, as :func:`cache_directory` reads it on each worker's host.
         tasks: Number of tasks a level.
         sources: The injected streams' sources.
-        writers: Edge to a sink -> what tasks write its rows with.
+        writers: Edge to a sink -> what tasks write its rows with, by epoch.
+        live_writers: The same for sinks that live tasks write in every turn.
+        live: Whether tasks do not end.
     """
 
     digest: str
@@ -51,6 +54,8 @@ class Blueprint:
     tasks: int
     sources: tuple[SourceColumns, ...]
     writers: Mapping[int, TaskWriter]
+    live_writers: Mapping[int, LiveWriter] = field(default_factory=dict)
+    live: bool = False
 
     def built(self) -> Runtime:
         """Return the runtime of a process."""
@@ -66,6 +71,8 @@ class Blueprint:
             snapshots=SnapshotWriter(caches, self.state.snapshots),
             sources=self.sources,
             writers=self.writers,
+            live_writers=self.live_writers,
+            live=self.live,
         )
 
     def _caches(self, state: HardState) -> LmdbCaches:

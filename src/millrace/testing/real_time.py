@@ -136,6 +136,7 @@ class _Script:
     """The injector task of a transcript: what it reads is what the test has fed so far."""
 
     level = 0
+    wake_us = MAX_TIMESTAMP
 
     def __init__(self, runtime: Runtime, number: int, script: list[_Entry]) -> None:
         self.number = number

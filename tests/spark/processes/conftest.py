@@ -275,6 +275,21 @@ def nothing_outlives_the_tests(die_with_parent: Callable[[], None]) -> None:
     Process.before_exec = staticmethod(die_with_parent)
 
 
+@pytest.fixture(scope="session")
+def program() -> Callable[[Path, Path], Process]:
+    """Start a program, given a folder, in an environment of its own; its output is in ``log``."""
+
+    def start(file: Path, folder: Path) -> Process:
+        env = environment(
+            PYTHONPATH=str(Path(mr.__file__).parents[1]),
+            PYSPARK_PYTHON=sys.executable,
+            PYSPARK_DRIVER_PYTHON=sys.executable,
+        )
+        return Process([sys.executable, str(file), str(folder)], folder / "log", env, folder)
+
+    return start
+
+
 class Worker(Process):
     """A worker of a standalone cluster: with an address, and a temporary directory, of its own.
 

@@ -20,11 +20,13 @@ class LiveTask(Protocol):
         level: Its level; 0 is an injector task.
         number: Its number in the level.
         said: Messages for the coordinator since the host last took them (and cleared the list).
+        wake_us: When it wants a turn though nothing has arrived.
     """
 
     level: int
     number: int
     said: list[FromTask]
+    wake_us: int
 
     def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
         """Take up where the task stood; yield what has to be sent again."""

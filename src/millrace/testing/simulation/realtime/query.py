@@ -245,8 +245,7 @@ class Query:
             return True
         if level and any(self.pipes.get((level, s, n)) for s in range(self._tasks)):
             return True
-        wake_us: int = task.wake_us  # type: ignore[attr-defined]  # as hosts ask of it
-        if wake_us <= self._cluster.host_clock(self._hosts[where]):
+        if task.wake_us <= self._cluster.host_clock(self._hosts[where]):
             return True
         return self._there(where) != there
 

@@ -1,0 +1,50 @@
+"""Opening: what a run of either plane checks and chooses before it takes a checkpoint."""
+
+from __future__ import annotations
+
+import time
+
+from pyspark.sql import SparkSession
+
+from millrace.model.errors import CheckpointMismatch, PipelineError
+from millrace.spark.parallelism import intervals_for, is_local
+from millrace.store import is_object_store, local_path
+from millrace.windmill.epochs import Epochs
+
+
+def intervals_of(wanted: int | None, tasks: int) -> int:
+    """Return the number of key intervals a computation.
+
+    Raises:
+        PipelineError: It is no power of two.
+    """
+    intervals = intervals_for(tasks) if wanted is None else wanted
+    if intervals < 1 or intervals & (intervals - 1):
+        raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")
+    return intervals
+
+
+def cache_of(wanted: str | None, checkpoint: str, spark: SparkSession) -> str:
+    """Return the directory for caches; "" lets each worker's host choose."""
+    if wanted or is_object_store(checkpoint) or not is_local(spark):
+        return wanted or ""
+    return f"{local_path(checkpoint)}/cache"
+
+
+def check_not_drained(checkpoint: str, epochs: Epochs) -> None:
+    """Refuse a checkpoint that has ended.
+
+    Raises:
+        CheckpointMismatch: It was drained.
+    """
+    if epochs.drained:
+        raise CheckpointMismatch(
+            f"the run of checkpoint {checkpoint!r} was drained: its input ended, and every low "
+            "watermark is at the end of time. Its outputs are complete. Start with a new "
+            "checkpoint."
+        )
+
+
+def now_us() -> int:
+    """Return what time it is, in microseconds since 1970."""
+    return time.time_ns() // 1000

@@ -1,0 +1,147 @@
+"""The conductor: one thread in the driver between the coordinator and its tasks.
+
+What tasks say and the clock go in, the coordinator's orders go out. Everything that reads or writes
+the checkpoint for the coordinator happens in this thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from millrace.model.errors import MillraceError
+from millrace.plane.realtime.coordinator import Coordinator, Orders, Where
+from millrace.plane.realtime.messages import FromTask, Halt, Hello, Over
+from millrace.spark.realtime.line import Address, Switchboard
+
+#: How often the clock is looked at.
+_TICK_S = 0.05
+
+
+class TaskLost(MillraceError):
+    """A task has ended without a word: its process was killed, or its host is gone."""
+
+
+class Conductor:
+    """Runs a coordinator.
+
+    Args:
+        coordinator: Of the run; called from one thread at a time.
+        board: Where tasks call.
+        clock: Returns wall-clock microseconds since 1970.
+        changed: Called after whatever may have changed something.
+        where: All tasks.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        board: Switchboard,
+        clock: Callable[[], int],
+        changed: Callable[[], None],
+        where: list[Where],
+    ) -> None:
+        self._coordinator = coordinator
+        self._board = board
+        self._clock = clock
+        self._changed = changed
+        self._where = where
+        self._lock = threading.Lock()
+        self._error: BaseException | None = None
+        self._hosts: dict[Where, Hello] = {}
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="millrace-coordinator", daemon=True)
+        self._thread.start()
+
+    def open(self) -> Address:
+        """Expect the tasks of a new query, and forget how the one before failed."""
+        with self._lock:
+            self._error = None
+            self._hosts.clear()
+            address = self._board.open()
+            # Of the query before nothing more is heard now, so nothing is known of its tasks.
+            for level, task in self._where:
+                self._coordinator.lost(level, task, TaskLost("the query was started again"))
+            self._coordinator.failed = None
+        return address
+
+    @property
+    def failed(self) -> BaseException | None:
+        """Why the session, or the attempt to begin one, ended; None if it did not."""
+        return self._error or self._coordinator.failed
+
+    @property
+    def session(self) -> int | None:
+        """Number of the session that runs."""
+        return self._coordinator.session
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last mark is complete, and the tasks know."""
+        if not self._coordinator.ended:
+            return False
+        with self._lock:
+            return True
+
+    def absent(self) -> list[Where]:
+        """Return the tasks that have not called since the query was started."""
+        return [where for where in self._where if where not in self._hosts]
+
+    def mark_soon(self) -> None:
+        """Have a mark made without waiting for its time."""
+        with self._lock:
+            self._coordinator.mark_soon()
+        self._board.wake()
+
+    def end(self, *, draining: bool = False) -> None:
+        """Have a last mark made."""
+        with self._lock:
+            self._coordinator.end(draining=draining)
+        self._board.wake()
+
+    def close(self) -> None:
+        """Hang up on all tasks."""
+        self._closed = True
+        self._board.wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(10)
+        self._board.close()
+
+    def _run(self) -> None:
+        while not self._closed:
+            heard = self._board.listen(_TICK_S)
+            with self._lock:
+                for where, message in heard:
+                    self._carry(partial(self._hear, where, message))
+                self._carry(lambda: self._coordinator.tick(self._clock()))
+            self._changed()
+
+    def _hear(self, where: Where, message: FromTask | None) -> Orders:
+        if message is not None:
+            if isinstance(message, Hello):
+                self._hosts[where] = message
+            elif isinstance(message, Over):
+                self._hosts.pop(where, None)
+            return self._coordinator.heard(message, self._clock())
+        host = self._hosts.pop(where, None)
+        if host is None:
+            return []  # it has said goodbye
+        return self._coordinator.lost(
+            *where,
+            TaskLost(
+                f"task {where[1]} of level {where[0]} has ended without a word: process {host.pid} "
+                f"on host {host.host} was killed or has crashed, or the host is gone."
+            ),
+        )
+
+    def _carry(self, step: Callable[[], Orders]) -> None:
+        """Send what a step of the coordinator orders; an error of the step ends the session."""
+        try:
+            orders = step()
+        except BaseException as error:  # noqa: BLE001  whatever it was, the run is told
+            self._error = self._error or error
+            self._coordinator.lost(*self._where[0], error)
+            orders = [(where, Halt()) for where in self._where]
+        for where, message in orders:
+            self._board.tell(where, message)

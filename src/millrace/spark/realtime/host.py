@@ -1,0 +1,197 @@
+"""The host of a task: the loop in a worker process that lets a live task have its turns.
+
+Source: docs/design/2026-11-22-the-real-time-plane.md, "Tasks".
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Generator, Iterable, Iterator
+from typing import Protocol
+
+from millrace.model.errors import MillraceError
+from millrace.plane.realtime.messages import FromTask, Halt, Hello, Over, Start, ToTask
+from millrace.plane.realtime.task import LiveTask, Sent
+from millrace.spark.realtime.intake import Intake
+from millrace.spark.realtime.line import LineBroken, packed_error
+
+#: How long a level task sleeps at the most when nothing arrives.
+_SLEEP_S = 0.5
+#: How long an injector task may wait for input. A mark, or the end of Spark's batch, waits for it.
+_INPUT_S = 0.02
+#: What a turn sends within so long leaves at once, up to so many bytes: to hand something over to
+#: Spark costs more than one packet more in it.
+_TOGETHER_S = 0.0005
+_TOGETHER_BYTES = 1 << 18
+#: How long a task whose input has ended waits for word that the session is over.
+_PARTING_S = 0.1
+#: How long a task waits, when its session is over, for Spark to end it.
+_LINGER_S = 20.0
+
+
+class Speaking(Protocol):
+    """A task's line to the coordinator."""
+
+    def say(self, message: FromTask) -> None:
+        """Send a message."""
+        ...
+
+    def hear(self) -> ToTask:
+        """Wait for a message."""
+        ...
+
+
+class SessionOver(MillraceError):
+    """The coordinator has ended the session, and Spark has not ended the task since."""
+
+
+def hosted(
+    task: LiveTask, line: Speaking, packets: Iterable[bytes]
+) -> Generator[list[Sent], None, bool]:
+    """Run a task until its input ends or its session is over; yield what it sends, at once.
+
+    Args:
+        task: Made for this session.
+        line: To the coordinator.
+        packets: What the level before sends; of an injector task nothing ever comes, but the end.
+
+    Returns:
+        Whether its session was over first, and Spark has ended it since.
+
+    Raises:
+        LineBroken: The driver is gone.
+        Exception: Whatever the task raises; the coordinator has been told.
+    """
+    intake = Intake(packets, line.hear)
+    try:
+        line.say(Hello(task.level, task.number, socket.gethostname(), os.getpid()))
+        loop = _Loop(task, line, intake)
+        yield from loop.run()
+        line.say(Over(task.level, task.number))
+        return loop.halted
+    except LineBroken:
+        raise
+    except Exception as error:
+        line.say(Over(task.level, task.number, packed_error(error)))
+        raise
+    finally:
+        intake.close()
+        task.close()
+
+
+class _Loop:
+    def __init__(self, task: LiveTask, line: Speaking, intake: Intake) -> None:
+        self._task = task
+        self._line = line
+        self._intake = intake
+        self._packets: list[bytes] = []
+        self._early: list[ToTask] = []
+        self._ended = False
+        self.halted = False
+
+    def run(self) -> Iterator[list[Sent]]:
+        start = self._start()
+        if start is None:
+            return
+        yield from _together(self._task.start(start, _now_us()))
+        self._speak()
+        for message in self._early:
+            self._tell(message)
+        while not self.halted:
+            if not self._ended:
+                self._take(self._may_sleep_s())
+            if self.halted:
+                break
+            last = self._ended
+            if self._packets:
+                packets, self._packets = self._packets, []
+                self._task.receive(packets)
+            yield from _together(self._task.turn(_now_us(), _INPUT_S))
+            self._speak()
+            if last:
+                break
+        self._part()
+
+    def _start(self) -> Start | None:
+        """Wait for the session to begin; return None if the input ends before."""
+        while not (self._ended or self.halted):
+            taken = self._intake.take(_SLEEP_S)
+            # A task that has begun may be heard before we are told to begin.
+            self._packets += taken.packets
+            self._ended = taken.ended
+            for n, message in enumerate(taken.messages):
+                if isinstance(message, Start):
+                    # What came with it is for a task that has begun.
+                    self._early = taken.messages[n + 1 :]
+                    return message
+                self._tell(message)
+        self._part()
+        return None
+
+    def _take(self, wait_s: float) -> None:
+        taken = self._intake.take(wait_s)
+        self._packets += taken.packets
+        self._ended = taken.ended
+        for message in taken.messages:
+            self._tell(message)
+
+    def _tell(self, message: ToTask) -> None:
+        if isinstance(message, Halt):
+            self.halted = True
+        else:
+            self._task.tell(message)
+
+    def _may_sleep_s(self) -> float:
+        if self._packets or self._task.level == 0:
+            return 0.0  # an injector task waits in its turn, for its input
+        return min(max(0.0, (self._task.wake_us - _now_us()) / 1e6), _SLEEP_S)
+
+    def _speak(self) -> None:
+        said = self._task.said
+        if said:
+            for message in said:
+                self._line.say(message)
+            said.clear()
+
+    def _part(self) -> None:
+        """Wait for Spark to end a task whose session is over, or be told so after its end.
+
+        Spark keeps one waiting that returns early, and logs what one raises. Where the input has
+        ended first, the session is over if Spark has hung up, and not if its batch has ended.
+        """
+        until = time.monotonic() + (_PARTING_S if self._ended else _LINGER_S)
+        while not (self._ended and self.halted):
+            left_s = until - time.monotonic()
+            if left_s <= 0 and self._ended:
+                return
+            if left_s <= 0:
+                raise SessionOver(
+                    f"level {self._task.level}, task {self._task.number}: its session is over, and "
+                    "Spark has not ended the task since."
+                )
+            try:
+                self._take(min(left_s, 0.1))
+            except LineBroken:
+                self.halted = self._ended = True
+
+
+def _together(sent: Iterable[Sent]) -> Iterator[list[Sent]]:
+    """Yield what leaves in one go together."""
+    waiting: list[Sent] = []
+    since = size = 0.0
+    for one in sent:
+        if not waiting:
+            since, size = time.perf_counter(), 0
+        waiting.append(one)
+        size += len(one[1])
+        if size > _TOGETHER_BYTES or time.perf_counter() - since > _TOGETHER_S:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,292 @@
+"""Lines: what a task and the driver's coordinator say to each other, beside the packets.
+
+One TCP connection a task, to the driver. A session is begun by Spark's driver for tasks of its own
+making, and they have a key that was made for it: a task of an earlier query cannot call. If a line
+breaks, on either side, the session is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import socket
+import threading
+import traceback
+from dataclasses import dataclass, field
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener, wait
+from typing import Any
+
+from millrace.model.errors import MillraceError
+from millrace.plane.realtime.messages import (
+    FromTask,
+    Hello,
+    ToTask,
+    decode_from_task,
+    decode_to_task,
+    encode,
+)
+
+#: Level and number of a task.
+Where = tuple[int, int]
+
+_KEY_BYTES = 32
+#: Connections that wait to be let in. All tasks of a query call within a moment.
+_BACKLOG = 1024
+#: After how long of silence the kernel asks whether the other side is there, and how often.
+_SILENCE_S, _ASKED_S, _ASKED = 10, 5, 3
+
+
+class LineBroken(MillraceError):
+    """A task and the driver have lost each other."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where tasks call, and what they prove themselves with.
+
+    Attributes:
+        host: Of the driver, as the workers know it.
+        port: There.
+        key: Of one launch of the query.
+    """
+
+    host: str
+    port: int
+    key: bytes = field(repr=False)
+
+
+class Line:
+    """A task's end of the connection.
+
+    Raises:
+        LineBroken: The driver cannot be reached, or does not know the key.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._where = f"{address.host}:{address.port}"
+        try:
+            self._connection = Client((address.host, address.port), authkey=address.key)
+        except AuthenticationError:
+            raise LineBroken(
+                f"the driver at {self._where} goes on without this task: it has started the query "
+                "again since."
+            ) from None
+        except (OSError, EOFError) as error:
+            raise LineBroken(
+                f"on host {socket.gethostname()}: the driver cannot be reached at {self._where}: "
+                f"{error}. Tasks of the real-time plane call the driver. Is spark.driver.host a "
+                "name that the workers know, and may they connect to any port there?"
+            ) from error
+        _tune(self._connection)
+
+    def say(self, message: FromTask) -> None:
+        """Send a message.
+
+        Raises:
+            LineBroken: The driver is gone.
+        """
+        try:
+            self._connection.send_bytes(encode(message))
+        except OSError as error:
+            raise self._broken(error) from error
+
+    def hear(self) -> ToTask:
+        """Wait for a message; another thread may speak meanwhile.
+
+        Raises:
+            LineBroken: The driver is gone, or has hung up.
+        """
+        try:
+            message: ToTask = decode_to_task(self._connection.recv_bytes())
+        except (OSError, EOFError) as error:
+            raise self._broken(error) from error
+        return message
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+    def _broken(self, error: BaseException) -> LineBroken:
+        return LineBroken(
+            f"the driver at {self._where} has hung up ({type(error).__name__}): the session is "
+            "over. What was committed is safe; the driver begins another, if it is alive."
+        )
+
+
+class Switchboard:
+    """The driver's end of all lines.
+
+    Args:
+        host: Of the driver, as the workers know it.
+        bound: What to listen on; by default the host itself.
+    """
+
+    def __init__(self, host: str, bound: str | None = None) -> None:
+        self._host = host
+        self._bound = bound if bound is not None else host
+        self._lock = threading.Lock()
+        self._lines: dict[Connection[Any, Any], Where | None] = {}
+        self._at: dict[Where, Connection[Any, Any]] = {}
+        self._bell, self._rung = socket.socketpair()
+        self._listener: Listener | None = None
+
+    def open(self) -> Address:
+        """Let the tasks of a query in, and no others any more; return where they are to call."""
+        self.hang_up()
+        key = os.urandom(_KEY_BYTES)
+        listener = Listener((self._bound, 0), backlog=_BACKLOG, authkey=key)
+        self._listener = listener
+        threading.Thread(
+            target=self._let_in, args=(listener,), name="millrace-lines", daemon=True
+        ).start()
+        port = listener.address[1]
+        assert isinstance(port, int), "of a TCP address"
+        return Address(self._host, port, key)
+
+    def listen(self, timeout_s: float) -> list[tuple[Where, FromTask | None]]:
+        """Return what tasks have said, in order; None of a task whose line has broken.
+
+        Args:
+            timeout_s: How long to wait for the first.
+        """
+        with self._lock:
+            waited: list[Any] = [self._rung, *self._lines]
+        heard: list[tuple[Where, FromTask | None]] = []
+        for ready in wait(waited, timeout_s):
+            if ready is self._rung:
+                self._rung.recv(1024)
+            elif isinstance(ready, Connection):
+                heard += self._hear(ready)
+        return heard
+
+    def tell(self, where: Where, message: ToTask) -> None:
+        """Send a message to a task; nothing happens if it is gone, which :meth:`listen` says."""
+        line = self._at.get(where)
+        if line is not None:
+            with contextlib.suppress(OSError):
+                line.send_bytes(encode(message))
+
+    def wake(self) -> None:
+        """Let :meth:`listen` return."""
+        with contextlib.suppress(OSError):
+            self._bell.send(b"!")
+
+    def hang_up(self) -> None:
+        """End all lines, and let nobody in any more; who listens goes on listening."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            address = listener.address
+            listener.close()
+            # A thread in accept() stays there when the socket is closed.
+            with contextlib.suppress(OSError):
+                socket.create_connection((str(address[0]), int(address[1])), 0.1).close()
+        with self._lock:
+            self._at.clear()
+            for line in self._lines:
+                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as s:
+                    s.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Hang up for good; nobody listens any more."""
+        self.hang_up()
+        with self._lock:
+            lines, self._lines = list(self._lines), {}
+        for line in lines:
+            line.close()
+        self._bell.close()
+        self._rung.close()
+
+    def _let_in(self, listener: Listener) -> None:
+        while self._listener is listener:
+            try:
+                line = listener.accept()
+            except (AuthenticationError, EOFError, ConnectionError):
+                continue  # who does not know the key, or hangs up
+            except OSError:
+                return
+            _tune(line)
+            with self._lock:
+                if self._listener is not listener:
+                    line.close()
+                    return
+                self._lines[line] = None
+            self.wake()
+
+    def _hear(self, line: Connection[Any, Any]) -> list[tuple[Where, FromTask | None]]:
+        try:
+            message = decode_from_task(line.recv_bytes())
+        except (OSError, EOFError):
+            return self._lost(line)
+        where = message.level, message.task
+        with self._lock:
+            if isinstance(message, Hello) and line in self._lines:
+                self._lines[line] = where
+                self._at[where] = line
+            elif self._at.get(where) is not line:
+                return []  # another task has its place
+        return [(where, message)]
+
+    def _lost(self, line: Connection[Any, Any]) -> list[tuple[Where, FromTask | None]]:
+        line.close()
+        with self._lock:
+            where = self._lines.pop(line, None)
+            if where is None or self._at.get(where) is not line:
+                return []
+            del self._at[where]
+        return [(where, None)]
+
+
+class InTask(Exception):
+    """What a task's error looked like where it was raised; the cause of the error in the driver."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def packed_error(error: BaseException) -> bytes:
+    """Return an exception as bytes; where it is read, its cause says its traceback as text.
+
+    >>> try:
+    ...     raise ValueError("no")
+    ... except ValueError as raised:
+    ...     found = pickle.loads(packed_error(raised))
+    >>> found, "in <module>" in str(found.__cause__)
+    (ValueError('no'), True)
+    """
+    text = "".join(traceback.format_exception(error))
+    try:
+        packed = pickle.dumps(_Raised(error, text))
+        pickle.loads(packed)
+    except Exception:  # noqa: BLE001  what user code raises may refuse either in any way
+        packed = pickle.dumps(_Raised(MillraceError(f"{type(error).__name__}: {error}"), text))
+    return packed
+
+
+class _Raised:
+    def __init__(self, error: BaseException, text: str) -> None:
+        self._error = error
+        self._text = text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _with_cause, (self._error, self._text)
+
+
+def _with_cause(error: BaseException, text: str) -> BaseException:
+    error.__cause__ = InTask(text)
+    return error
+
+
+def _tune(line: Connection[Any, Any]) -> None:
+    """Let small messages leave at once, and let a host that is gone be noticed."""
+    with socket.socket(fileno=os.dup(line.fileno())) as tuned:
+        tuned.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tuned.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (
+            ("TCP_KEEPIDLE", _SILENCE_S),
+            ("TCP_KEEPINTVL", _ASKED_S),
+            ("TCP_KEEPCNT", _ASKED),
+        ):
+            if hasattr(socket, name):  # not on every system
+                tuned.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,111 @@
+"""The pacemaker: what keeps the tasks of a query running, and gives them nothing to read.
+
+Real-time Mode runs tasks for as long as its source says, one for each partition of it. The
+injector tasks read for themselves, so the source has only to be there. Spark has one in its own
+jar, made for its tests: LowLatencyMemoryStream, which is never fed here. Nothing public makes it.
+So this is the one module of Millrace that reaches into the JVM, and it says which Spark it was
+tried with.
+
+Where that cannot be had, a Kafka topic that nobody writes to does the same by public means.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.model.errors import PipelineError
+
+#: Spark's that were tried, by major and minor version. Real-time Mode has run Python stages side by
+#: side since the first of them.
+TRIED = ((4, 3),)
+
+_STREAM = "org.apache.spark.sql.execution.streaming.sources.LowLatencyMemoryStream"
+_ENCODERS = "org.apache.spark.sql.Encoders"
+
+
+def check_spark(spark: Any, pacemaker: str | None) -> None:
+    """Refuse a session that cannot run the real-time plane.
+
+    Args:
+        spark: The session.
+        pacemaker: What the user asked for; None for Spark's own.
+
+    Raises:
+        PipelineError: It is another version of Spark than was tried, or Spark Connect.
+    """
+    version = str(spark.version)
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    tried = ", ".join(f"{major}.{minor}" for major, minor in TRIED)
+    if numbers < TRIED[0]:
+        raise PipelineError(
+            f"realtime=True: this session is Spark {version}, whose Real-time Mode cannot run "
+            f"Python stages side by side; Spark {tried} can. Install it (pip install "
+            f"'pyspark~={tried}.0'), or leave realtime out: epochs run on this one."
+        )
+    if pacemaker is not None:
+        _kafka(pacemaker)
+        return
+    if numbers not in TRIED:
+        raise PipelineError(
+            f"realtime=True: this session is Spark {version}, and the real-time plane was tried "
+            f"with {tried}: it uses a part of Spark that may have changed since. Name a Kafka "
+            "topic with as many partitions as there are tasks, which nobody writes to, in its "
+            "place: "
+            'pacemaker="kafka:servers/topic". Or leave realtime out.'
+        )
+    if not hasattr(spark, "_jsparkSession"):
+        raise PipelineError(
+            "realtime=True: this is a session of Spark Connect, and the real-time plane needs one "
+            "in the driver itself: the tasks call the process that starts them. Start the pipeline "
+            "in the driver (spark-submit, or SparkSession.builder.master(...)), or leave realtime "
+            "out."
+        )
+
+
+def pacemaker_of(spark: SparkSession, tasks: int, pacemaker: str | None) -> DataFrame:
+    """Return a streaming frame of so many partitions, without rows; it has a source of its own.
+
+    Args:
+        spark: A session that was checked.
+        tasks: How many.
+        pacemaker: ``kafka:servers/topic``: a topic in place of Spark's own.
+
+    Raises:
+        PipelineError: Spark's own cannot be made.
+    """
+    if pacemaker is not None:
+        servers, topic = _kafka(pacemaker)
+        options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
+        reader = spark.readStream.format("kafka").options(**options)
+        return reader.option("startingOffsets", "latest").load().select("value")
+    session: Any = spark
+    try:
+        java: Any = session._jvm
+        encoder = getattr(java, _ENCODERS).BINARY()
+        made = getattr(java, _STREAM).apply(session._jsparkSession, tasks, encoder)
+        return DataFrame(made.toDF(), spark)
+    except Exception as error:
+        raise PipelineError(
+            f"realtime=True: {_STREAM}, with which the real-time plane keeps tasks running, could "
+            f"not be made in Spark {spark.version}: {str(error).splitlines()[0]}. Name a Kafka "
+            "topic with as many partitions as there are tasks, which nobody writes to, in its "
+            'place: pacemaker="kafka:servers/topic".'
+        ) from error
+
+
+def _kafka(pacemaker: str) -> tuple[str, str]:
+    """Return servers and topic.
+
+    >>> _kafka("kafka:one:9092,two:9092/idle")
+    ('one:9092,two:9092', 'idle')
+    """
+    found = re.fullmatch(r"kafka:([^/\s]+)/([\w.-]+)", pacemaker)
+    if found is None:
+        raise PipelineError(
+            f"pacemaker={pacemaker!r}: expected a Kafka topic that nobody writes to, such as "
+            'pacemaker="kafka:broker:9092/idle", or none.'
+        )
+    return found[1], found[2]

@@ -1,0 +1,69 @@
+"""Patience: whether a run that has failed is to be tried again, and how soon."""
+
+from __future__ import annotations
+
+from millrace.model.errors import (
+    CheckpointMismatch,
+    InputLost,
+    InvariantViolation,
+    PipelineError,
+    RecordRejected,
+    UserCodeError,
+    WatermarkRegression,
+    ZombieWriter,
+)
+
+#: To try again would change nothing.
+_FINAL = (ZombieWriter, CheckpointMismatch)
+#: What is raised again when the same input comes again; rarely it is not.
+_OWN = (
+    UserCodeError,
+    PipelineError,
+    RecordRejected,
+    InputLost,
+    WatermarkRegression,
+    InvariantViolation,
+)
+
+_SHORTEST_S, _LONGEST_S = 0.1, 10.0
+
+
+class Patience:
+    """Counts failures since something went well.
+
+    What comes from outside (a worker that is killed, a disk that is full, a server that is away) is
+    tried again for as long as it takes, if a session of this run has ever begun; what the
+    pipeline's own code raises, so many times.
+
+    Args:
+        attempts: How often the same may be tried without a mark completed between.
+
+    >>> patience = Patience(attempts=2)
+    >>> patience.well()
+    >>> patience.after(UserCodeError("no")), patience.after(UserCodeError("no"))
+    (0.1, None)
+    """
+
+    def __init__(self, attempts: int) -> None:
+        self._attempts = attempts
+        self._own = self._all = 0
+        self._ever = False
+
+    def begun(self) -> None:
+        """Take it that a session has begun."""
+        self._ever = True
+
+    def well(self) -> None:
+        """Take it that a mark was completed."""
+        self._ever = True
+        self._own = self._all = 0
+
+    def after(self, error: BaseException) -> float | None:
+        """Return for how many seconds to wait after a failure; None to give up."""
+        self._all += 1
+        own = isinstance(error, _OWN)
+        self._own += own
+        counted = self._own if own else 0 if self._ever else self._all
+        if isinstance(error, _FINAL) or counted >= self._attempts:
+            return None
+        return min(_SHORTEST_S * 2.0 ** (self._all - 1), _LONGEST_S)

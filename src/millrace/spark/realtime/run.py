@@ -1,0 +1,269 @@
+"""A run of the real-time plane: a query that is started again whenever a session dies."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millrace.injectors.advance import Advances
+from millrace.injectors.injector import Injector
+from millrace.model.errors import PipelineError, ZombieWriter
+from millrace.model.time import SECOND, Duration, duration_us
+from millrace.plane.realtime.coordinator import Coordinator, Marked
+from millrace.spark.failure import failed
+from millrace.spark.handle import Handle, Held
+from millrace.spark.realtime.conductor import Conductor
+from millrace.spark.realtime.line import Address, InTask, Switchboard
+from millrace.spark.realtime.patience import Patience
+from millrace.windmill.place import Place
+
+_log = logging.getLogger("millrace")
+
+#: How often the query is looked at.
+_LOOK_S = 0.1
+#: How long Spark may take to end a query of which a task has failed.
+_DYING_S = 1.0
+#: How long all tasks may take to call, after the start of a query or the end of a session.
+_CALLING_S = 120.0
+
+
+@dataclass(frozen=True)
+class LiveParts(Held):
+    """What a run is put together from.
+
+    Attributes:
+        coordinate: Makes the coordinator, given what to call with each mark that is complete.
+        board: Where the tasks call.
+        start_query: Starts a query whose tasks call at an address.
+        tasks: Tasks a level.
+        attempts: How often what the pipeline's own code raises is tried again in vain.
+        scratch: Directory of this run alone, removed with it.
+    """
+
+    coordinate: Callable[[Callable[[Marked], None]], Coordinator]
+    board: Switchboard
+    start_query: Callable[[Address], Any]
+    tasks: int
+    attempts: int
+    scratch: Path
+
+
+class LiveRun(Handle):
+    """A run whose tasks do not end; marks stand for epochs."""
+
+    def __init__(self, parts: LiveParts) -> None:
+        super().__init__(parts)
+        self.query: Any = None
+        self._parts = parts
+        self._patience = Patience(parts.attempts)
+        self._marks = 0
+        self._marked_at = time.monotonic()
+        self._published: dict[str, int] | None = None
+        self._settled = False
+        self._giving_up = False
+        self._over = threading.Event()
+        self._levels = parts.topology.depth + 1
+        where = [(level, n) for level in range(self._levels) for n in range(parts.tasks)]
+        self._coordinator = parts.coordinate(self._completed)
+        self._conductor = Conductor(self._coordinator, parts.board, parts.clock, self._tell, where)
+        self._injectors = {
+            spec.name: spec.injection.source
+            for spec in parts.topology.injected()
+            if spec.injection is not None and isinstance(spec.injection.source, Injector)
+        }
+
+    def launch(self) -> None:
+        """Start the query, and see to it from now on."""
+        try:
+            self._start()
+        except BaseException:
+            self._conductor.close()
+            raise
+        threading.Thread(target=self._look_after, name="millrace-run", daemon=True).start()
+        self._display.start()
+
+    # -- the user's side ---------------------------------------------------------------------------
+
+    def process_available(self, timeout: Duration | None = None) -> bool:
+        """Wait until all input that is there now is processed, and low watermarks stand still."""
+        deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
+        begun = self._marks
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            self._conductor.mark_soon()
+            if not self._mark_reached(
+                self._marks + 1, None if left is None else int(left * SECOND)
+            ):
+                return False
+            # The first mark may have left before now; and low watermarks are compared with it.
+            if self._marks >= begun + 2 and self._settled and self._nothing_there():
+                return True
+
+    def _mark_reached(self, wanted: int, timeout_us: int | None) -> bool:
+        self._wait_until(lambda: self._marks >= wanted, timeout_us)
+        return self._marks >= wanted
+
+    def drain(self, timeout: Duration | None = None) -> bool:
+        """End the input: raise low watermarks to the end of time, fire what waits, and stop."""
+        self._conductor.end(draining=True)
+        return self._wait_until(lambda: False, timeout)
+
+    def stop(self, timeout: Duration = 60 * SECOND) -> None:
+        """Stop with a last mark, or, after the timeout, without one.
+
+        What came after the last mark that is complete is taken up by the next run from journals and
+        sources; either way nothing is lost and nothing happens twice.
+        """
+        self._stopping = True
+        until = time.monotonic() + duration_us(timeout) / SECOND
+        if self._conductor.session is not None:
+            self._conductor.end()
+            with self._news:
+                while not self._over.is_set() and self._conductor.session is not None:
+                    if self._conductor.ended or time.monotonic() >= until:
+                        break
+                    self._news.wait(_LOOK_S)
+        self._giving_up = True
+        self._tell()
+        self._over.wait()
+        self._close()
+
+    # -- looking after the query -------------------------------------------------------------------
+
+    def _start(self) -> None:
+        self._seen_at = time.monotonic()
+        self.query = self._parts.start_query(self._conductor.open())
+
+    def _look_after(self) -> None:
+        try:
+            while (failure := self._watched()) is not None:
+                pause_s = self._patience.after(failure)
+                if pause_s is None:
+                    self._fail(failure)
+                    break
+                headline = str(failure).split("\n", 1)[0]
+                _log.warning(
+                    "the session ended, and another begins in %.1f s: %s", pause_s, headline
+                )
+                self._pause(pause_s)
+                if self._giving_up:
+                    break
+                self._start()
+        except BaseException as error:  # noqa: BLE001  Spark was stopped, or cannot start a query
+            self._fail(error)
+        finally:
+            self._conductor.close()
+            self._over.set()
+            self._tell()
+
+    def _watched(self) -> BaseException | None:
+        """Wait until the query ends, and end it; return why if it is to be started again."""
+        conductor, failure = self._conductor, None
+        while not (conductor.ended or self._giving_up):
+            failure = conductor.failed or self._ended_query() or self._silent()
+            if failure is not None:
+                break
+            if conductor.session is not None:
+                self._patience.begun()
+                self._seen_at = time.monotonic()
+            with self._news:
+                self._news.wait(_LOOK_S)
+        if failure is not None:
+            # Spark is about to find out; to stop the query meanwhile would take longer.
+            until = time.monotonic() + _DYING_S
+            while self.query.isActive and time.monotonic() < until:
+                time.sleep(0.01)
+        self.query.stop()
+        return failure
+
+    def _ended_query(self) -> BaseException | None:
+        if self.query.isActive:
+            return None
+        failure: BaseException | None = self.query.exception()
+        return failure or RuntimeError("Spark has ended the query")
+
+    def _silent(self) -> BaseException | None:
+        """Return an error if tasks have not called for too long."""
+        absent = self._conductor.absent()
+        if not absent or self._conductor.session is not None:
+            return None
+        if time.monotonic() - self._seen_at < _CALLING_S:
+            return None
+        level, task = absent[0]
+        return PipelineError(
+            f"{len(absent)} of {self._levels * self._parts.tasks} tasks have not called the driver "
+            f"within {_CALLING_S:.0f} s, the first of them task {task} of level {level}. All must "
+            "run at once: are there as many slots as tasks x levels, and one more, which no other "
+            "query takes?"
+        )
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        with self._news:
+            while not self._giving_up and (left := until - time.monotonic()) > 0:
+                self._news.wait(left)
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error.__cause__, InTask) and not isinstance(error, ZombieWriter):
+            error = failed(self._topology.name, error, self._console.spark)
+        self._error = error
+        if not self._waiting:
+            headline = str(error).split("\n", 1)[0]
+            _log.error("%s\nrun.wait() says the whole of it.", headline)
+
+    # -- marks -------------------------------------------------------------------------------------
+
+    def _completed(self, marked: Marked) -> None:
+        """Take a mark that is complete."""
+        self._patience.well()
+        now = time.monotonic()
+        observed = marked.outcome.observed
+        self._housekeeping.offer(self._coordinator.collectable())
+        self._progress.add(marked.outcome, now - self._marked_at)
+        self._marked_at = now
+        published = dict(marked.manifest.injectors)
+        quiet = not any(observed.injected.values()) and not any(observed.refused.values())
+        self._settled = quiet and published == self._published
+        self._published = published
+        self._marks += 1
+
+    def _nothing_there(self) -> bool:
+        """Return whether the sources have nothing that was not read when the last mark was made."""
+        for stream, injector in self._injectors.items():
+            places = self._epochs.places.get(stream, {})
+            for process in injector.processes():
+                place = places.get(process, Place(0))
+                standing = Advances.of(place.offset)
+                if standing.ahead:
+                    return False
+                offset, promised = injector.advance(process, standing.start)
+                if offset != standing.start:
+                    return False
+                if promised is not None and promised > (place.promised_us or promised - 1):
+                    return False
+        return True
+
+    # -- what the handle asks ----------------------------------------------------------------------
+
+    def _active(self) -> bool:
+        return not self._over.is_set()
+
+    def _on(self) -> bool:
+        return not self._over.is_set()
+
+    def _failure(self) -> BaseException | None:
+        return self._error
+
+    def _tell(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+    def _close(self) -> None:
+        super()._close()
+        shutil.rmtree(self._parts.scratch, ignore_errors=True)

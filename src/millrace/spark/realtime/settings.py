@@ -1,0 +1,81 @@
+"""Settings: whether an application is as the real-time plane needs it, and a session that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from millrace.model.errors import PipelineError
+from millrace.spark.parallelism import is_local, tasks_for
+from millrace.spark.realtime.needed import slots_needed, wrong_settings
+from millrace.spark.realtime.stages import ROWS_A_BATCH
+
+#: What a query needs of its session. Without the first, two rows wait for a third; without the
+#: second, a writer waits for 64 KiB. Then: Spark has a list of what it has tried in Real-time Mode;
+#: a task that has had no input for long may be taken for dead; and packets are what they are.
+SESSION = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_A_BATCH),
+    "spark.sql.execution.pandas.udf.buffer.size": "128",
+    "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
+    "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "0",
+    "spark.sql.execution.arrow.compression.codec": "none",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+}
+
+
+def tasks_within(spark: SparkSession, levels: int) -> int:
+    """Return how many tasks a level can have in a session; at least one, whether or not it fits."""
+    return max(1, (_slots(spark) - 1) // (levels + 1))
+
+
+def check_settings(spark: SparkSession, *, tasks: int, levels: int) -> None:
+    """Refuse an application that is set otherwise than the real-time plane needs.
+
+    Args:
+        spark: A session of it.
+        tasks: Tasks a level.
+        levels: Of the pipeline.
+
+    Raises:
+        PipelineError: It names each setting, what it is, what is needed, and what to write.
+    """
+    wrong = wrong_settings(dict(spark.sparkContext.getConf().getAll()), tasks)
+    slots, needed = _slots(spark), slots_needed(tasks, levels)
+    if slots < needed:
+        wrong.append(
+            f"slots: {slots} tasks can run at once, and {needed} must: {tasks} for each of "
+            f"{levels + 1} levels (the injectors are level 0), and one more. Otherwise no task of "
+            "the last levels would ever start"
+        )
+    if not wrong:
+        return
+    master = f'.master("local[{needed}]")' if is_local(spark) else ""
+    raise PipelineError(
+        "realtime=True: this application cannot run the real-time plane.\n"
+        + "".join(f"  {line}\n" for line in wrong)
+        + "They count from the beginning of the application. Start it with\n"
+        f"  SparkSession.builder{master}.config(map=mr.spark.realtime_settings(tasks={tasks}))\n"
+        + (f"or with fewer tasks: tasks={tasks_within(spark, levels)}." if slots < needed else "")
+    )
+
+
+def session_for(spark: SparkSession, also: Mapping[str, str]) -> SparkSession:
+    """Return a session of the same application that is set as a query needs it.
+
+    The user's own stays as it is: a query reads its settings now and then while it runs.
+
+    Args:
+        spark: The user's.
+        also: What else to set.
+    """
+    session = spark.newSession()
+    for name, value in {**SESSION, **also}.items():
+        session.conf.set(name, value)
+    return session
+
+
+def _slots(spark: SparkSession) -> int:
+    """Return how many tasks can run at once, as far as it can be known."""
+    for_each = spark.sparkContext.getConf().get("spark.task.cpus", "1")
+    return tasks_for(spark) // max(1, int(for_each or "1"))

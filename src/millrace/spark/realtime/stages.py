@@ -1,0 +1,133 @@
+"""Stages: the functions that Spark calls for each task of a level, and the frame that strings them.
+
+::
+
+    pacemaker -> injector tasks -> repartitionById -> level 1 -> ... -> level d -> nothing
+
+Between two levels a row is a packet and the number of the task that it is for. Packets must not
+wait for one another, and Spark's hand-over to Python makes them: it looks whether there is a
+further row before it hands a batch over, even a full one, and the next packet may be an hour away.
+So each packet has an empty row behind it, and a batch is two rows: the empty one of the packet
+before, and the packet. For that to come out even, every task gets one lone empty row at first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from millrace.plane import packet
+from millrace.plane.realtime.task import LiveTask, Sent
+from millrace.plane.runtime import Runtime
+from millrace.spark.process import Blueprint, runtime_of
+from millrace.spark.realtime.host import hosted
+from millrace.spark.realtime.line import Address, Line
+
+#: Rows of a batch that Spark hands to Python: a packet, and the empty row of the one before.
+ROWS_A_BATCH = 2
+
+#: Makes a task: runtime, level, number.
+Make = Callable[[Runtime, int, int], LiveTask]
+
+_FOLLOWED = "array(packet, cast(null as binary))"
+_PAIRED = f"explode(if(packet is null, array(packet), {_FOLLOWED})) as packet"
+
+
+@dataclass(frozen=True)
+class LiveStage:
+    """The function of a level, for ``mapInArrow``: one call a task and session.
+
+    Attributes:
+        blueprint: Of the run.
+        make: Makes the task.
+        level: Its level.
+        address: Where it calls the coordinator.
+        last: Whether no level comes after it.
+    """
+
+    blueprint: Blueprint
+    make: Make
+    level: int
+    address: Address
+    last: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what the task sends."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "Spark calls it in a task"
+        number = context.partitionId()
+        if not self.last:
+            yield _batch([(number, None)])
+        line = Line(self.address)
+        try:
+            task = self.make(runtime_of(self.blueprint), self.level, number)
+            packets = _packets(batches) if self.level else _end_of(batches)
+            gone = yield from _batches(hosted(task, line, packets))
+        finally:
+            line.close()
+        if gone:
+            # To return is to write to Spark, which has hung up: a traceback for every task of every
+            # run that is stopped. The process would end with it anyway.
+            os._exit(0)
+
+
+def strung(pacemaker: DataFrame, stages: Iterable[LiveStage], *, tasks: int) -> DataFrame:
+    """Return the frame of a query that runs stages, first the injectors' and then level by level.
+
+    Args:
+        pacemaker: A streaming frame of as many partitions as there are tasks; its rows do not
+            matter.
+        stages: One for level 0, and for each level.
+        tasks: Tasks a level.
+    """
+    first, *levels = stages
+    frame = _mapped(pacemaker, first)
+    for stage in levels:
+        sent = frame.repartitionById(tasks, "pid").selectExpr("pid", _PAIRED)
+        frame = _mapped(sent, stage)
+    return frame
+
+
+def _mapped(frame: DataFrame, stage: LiveStage) -> DataFrame:
+    function: Any = stage
+    return frame.mapInArrow(function, packet.DDL)
+
+
+def _packets(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    for batch in batches:
+        for value in batch.column(1).to_pylist():
+            if value is not None:
+                yield value
+
+
+def _end_of(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Yield nothing, until the input ends."""
+    for _ in batches:
+        pass
+    yield from ()
+
+
+def _batches(
+    sent: Generator[list[Sent], None, bool],
+) -> Generator[pa.RecordBatch, None, bool]:
+    try:
+        while True:
+            yield _batch(next(sent))
+    except StopIteration as end:
+        return bool(end.value)
+    finally:
+        sent.close()
+
+
+def _batch(rows: Sequence[tuple[int, bytes | None]]) -> pa.RecordBatch:
+    pids, packets = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(pids, pa.int32()), pa.array(packets, pa.binary())], schema=packet.SCHEMA
+    )

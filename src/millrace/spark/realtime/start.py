@@ -1,0 +1,243 @@
+"""Starting a run of the real-time plane: what it cannot run is refused, the rest put together."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.compile.build import build
+from millrace.compile.topology import Topology
+from millrace.injectors.injector import Injector
+from millrace.injectors.policy import WatermarkColumn
+from millrace.injectors.publisher import Publisher
+from millrace.injectors.schema import arrow_schema
+from millrace.model.errors import PipelineError
+from millrace.model.pipeline import Declarations
+from millrace.model.time import SECOND, Duration, duration_us
+from millrace.plane.binding import bind_sinks, check_live, claim_sinks, live_writers
+from millrace.plane.realtime.coordinator import Coordinator, Marked
+from millrace.plane.realtime.injecting import InjectorTask
+from millrace.plane.realtime.level import LevelTask
+from millrace.plane.realtime.task import LiveTask
+from millrace.plane.runtime import Runtime
+from millrace.spark.console import Quiet
+from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.opening import cache_of, check_not_drained, intervals_of, now_us
+from millrace.spark.parallelism import is_local
+from millrace.spark.plan import StreamPlan
+from millrace.spark.process import Blueprint
+from millrace.spark.progress_display import where_to_show
+from millrace.spark.realtime.line import Address, Switchboard
+from millrace.spark.realtime.pacemaker import check_spark, pacemaker_of
+from millrace.spark.realtime.run import LiveParts, LiveRun
+from millrace.spark.realtime.settings import check_settings, session_for, tasks_within
+from millrace.spark.realtime.stages import LiveStage, strung
+from millrace.spark.source import sources_of
+from millrace.store import open_location
+from millrace.windmill.epochs import Epochs
+
+#: Spark refuses shorter batches than this, unless told otherwise.
+_LEAST_BATCH = "spark.sql.streaming.realTimeMode.minBatchDuration"
+
+
+def start(
+    pipeline: Declarations,
+    spark: SparkSession,
+    *,
+    checkpoint: str,
+    tasks: int | None = None,
+    intervals: int | None = None,
+    cache: str | None = None,
+    marks: Duration = 2 * SECOND,
+    attempts: int = 3,
+    pacemaker: str | None = None,
+    spark_batch: Duration = "12 h",
+    clock: Callable[[], int] | None = None,
+    progress: bool = True,
+) -> LiveRun:
+    """Run a pipeline in real time until it is stopped, from where its checkpoint stands.
+
+    Args:
+        pipeline: With an :class:`~millrace.Injector` for each injected stream, such as
+            ``mr.Kafka(...)`` or ``mr.Files(...)``.
+        spark: A session of an application with :func:`~millrace.spark.realtime_settings`.
+        checkpoint: See :func:`millrace.spark.assembly.start`; the same checkpoint.
+        tasks: Tasks a level; by default as many as the slots are enough for.
+        intervals: Key intervals a computation, a power of two; by default eight a task and at least
+            16. The checkpoint remembers it.
+        cache: Directory for caches, on each worker's own disk.
+        marks: How often a mark is made. After a failure as much is read and sent again, and what a
+            sink takes by mark is seen as often. Nothing waits for a mark otherwise.
+        attempts: How often the pipeline's own code may fail in the same place, without a mark that
+            was completed between, before the run gives up.
+        pacemaker: ``kafka:servers/topic``: a topic that nobody writes to, with as many partitions
+            as there are tasks, in place of what Spark brings along to keep tasks running.
+        spark_batch: How long Spark's own batches are. At the end of each, tasks are begun anew,
+            which takes about a second; nothing else comes of it.
+        clock: Wall-clock microseconds since 1970 for the driver; by default the machine's.
+        progress: See :func:`millrace.spark.assembly.start`.
+
+    Returns:
+        The handle.
+
+    Raises:
+        PipelineError: The pipeline, a source, a sink or the application cannot do it. Nothing was
+            written.
+        CheckpointMismatch: The checkpoint is of another pipeline or topology, or was drained.
+        CheckpointUnwritable: The checkpoint cannot be written.
+    """
+    check_spark(spark, pacemaker)
+    topology = build(pipeline)
+    if not topology.injected():
+        raise PipelineError(f"{pipeline!r} injects no stream, so it would never run.")
+    _check_sources(topology)
+    check_live(topology)
+    sources = sources_of(topology, lambda _, injector: _unread(spark, injector))
+    publisher = Publisher.of(topology)
+    levels = topology.depth
+    tasks = tasks_within(spark, levels) if tasks is None else tasks
+    check_settings(spark, tasks=tasks, levels=levels)
+    intervals = intervals_of(intervals, tasks)
+    every_us = duration_us(marks, "start(marks)")
+    batch_ms = duration_us(spark_batch, "start(spark_batch)") // 1000
+    # What cannot be sent to workers is found before the checkpoint is touched.
+    StreamPlan(topology, sources, tasks=tasks)
+    scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
+    scratch.mkdir(mode=0o700)
+    console = Quiet(spark)
+    try:
+        state = open_location(checkpoint, pipeline=pipeline.name)
+        bind_sinks(topology, state.uuid)
+        epochs = Epochs(topology, state, intervals=intervals)
+        check_not_drained(checkpoint, epochs)
+        topology = epochs.topology
+        claim_sinks(topology, epochs)
+        plan = StreamPlan(topology, [source.of(topology) for source in sources], tasks=tasks)
+        plan.attach(state, cache_of(cache, checkpoint, spark))
+        live, by_mark = live_writers(topology)
+        blueprint = replace(plan.blueprint, writers=by_mark, live_writers=live, live=True)
+
+        def coordinate(completed: Callable[[Marked], None]) -> Coordinator:
+            return Coordinator(
+                epochs,
+                tasks=tasks,
+                sources=_Processes(topology),
+                sinks={
+                    edge.number: topology.sinks[edge.sink]
+                    for edge in topology.edges
+                    if edge.sink is not None and edge.number in by_mark
+                },
+                mark_every_us=every_us,
+                completed=completed,
+            )
+
+        def start_query(address: Address) -> Any:
+            session = session_for(spark, {_LEAST_BATCH: "1"})
+            paced = pacemaker_of(session, tasks, pacemaker)
+            frame = strung(paced, _stages(blueprint, levels, address), tasks=tasks)
+            writer: Any = (
+                frame.writeStream.queryName(f"millrace: {pipeline.name}")
+                .format("noop")
+                .outputMode("update")
+                .option("checkpointLocation", str(scratch / uuid4().hex))
+            )
+            # Spark's own types do not know this trigger.
+            return writer.trigger(realTime=f"{batch_ms} milliseconds").start()
+
+        parts = LiveParts(
+            topology=topology,
+            epochs=epochs,
+            publisher=publisher,
+            housekeeping=Housekeeping(state),
+            reasons=plan.python_reasons,
+            clock=clock or now_us,
+            console=console,
+            shown=where_to_show(progress, spark),
+            coordinate=coordinate,
+            board=_board(spark),
+            start_query=start_query,
+            tasks=tasks,
+            attempts=attempts,
+            scratch=scratch,
+        )
+        console.begin()
+        run = LiveRun(parts)
+        run.launch()
+    except BaseException:
+        console.end()
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    return run
+
+
+class _Processes:
+    """The processes of a pipeline's injectors, as they are now."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+
+    def processes(self) -> Mapping[str, Sequence[str]]:
+        """Return injected stream -> names."""
+        return {
+            spec.name: list(spec.injection.source.processes())
+            for spec in self._topology.injected()
+            if spec.injection is not None
+        }
+
+
+def make_task(runtime: Runtime, level: int, number: int) -> LiveTask:
+    """Return a task of a level."""
+    return InjectorTask(runtime, number) if level == 0 else LevelTask(runtime, level, number)
+
+
+def _stages(blueprint: Blueprint, levels: int, address: Address) -> list[LiveStage]:
+    return [
+        LiveStage(blueprint, make_task, level, address, last=level == levels)
+        for level in range(levels + 1)
+    ]
+
+
+def _board(spark: SparkSession) -> Switchboard:
+    """Return where the workers reach this process."""
+    if is_local(spark):
+        return Switchboard("127.0.0.1")
+    host = str(spark.conf.get("spark.driver.host"))
+    return Switchboard(host, spark.conf.get("spark.driver.bindAddress", None) or host)
+
+
+def _unread(spark: SparkSession, injector: Injector) -> DataFrame:
+    """Return what stands for an injector where only its columns matter."""
+    arrow_schema(injector.schema)
+    return spark.range(0)
+
+
+def _check_sources(topology: Topology) -> None:
+    for spec in topology.injected():
+        injection = spec.injection
+        source = None if injection is None else injection.source
+        if injection is None or source is None:
+            continue  # said by who looks at sources on both planes
+        if not isinstance(source, Injector):
+            raise PipelineError(
+                f"stream {spec.name!r} is read from {type(source).__name__}, and realtime=True "
+                "reads for itself, without Spark. Inject mr.Kafka(...), mr.Files(...) or an "
+                "mr.Injector of your own in its place, or leave realtime out."
+            )
+        if isinstance(injection.low_watermark, WatermarkColumn):
+            raise PipelineError(
+                f"stream {spec.name!r}: low_watermark={injection.low_watermark!r} is a column of "
+                "Spark's rows. With realtime=True an injector promises low watermarks in "
+                "advance(); or let a policy say them, such as mr.BoundedDelay('5 s')."
+            )
+        if injection.process is not None:
+            raise PipelineError(
+                f"stream {spec.name!r}: process={injection.process!r} is a column, and with "
+                "realtime=True the processes of a stream are those of its injector. Leave it out."
+            )

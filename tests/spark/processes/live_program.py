@@ -1,0 +1,238 @@
+"""A program that runs a pipeline in real time, kills what runs it, and says what came of it.
+
+It is one process, with the settings that the real-time plane needs from the beginning; what it does
+one after the other are the cases of ``test_realtime.py``. The last line that it prints is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.dataset as ds
+from pyspark.sql import SparkSession
+
+import millrace as mr
+from millrace.model.errors import PipelineError, RunFailed
+
+START = 1_700_000_000 * mr.SECOND
+
+
+class Row(msgspec.Struct):
+    number: int
+    key: int
+
+
+class Count(msgspec.Struct):
+    key: int
+    count: int
+
+
+class Numbers(mr.Injector):
+    """Two processes that have as many rows as a file says."""
+
+    schema = "number long, key long, at long"
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def processes(self) -> list[str]:
+        return ["a", "b"]
+
+    def advance(self, process: str, offset: Any) -> mr.Advance:
+        return mr.Advance(int(self.file.read_text()))
+
+    def read(self, process: str, start: Any, end: Any) -> Any:
+        for n in range(start or 0, end):
+            yield n, n % 10, START + n * 1000
+
+    def allow(self, rows: int) -> None:
+        """Let there be so many rows in each process."""
+        aside = self.file.with_suffix(".new")
+        aside.write_text(str(rows))
+        aside.rename(self.file)
+
+
+class Counting(mr.Computation):
+    """Counts by key, and says after each record how many it was."""
+
+    inputs = {"numbers": mr.by("key")}
+    outputs = {"counts": Count}
+    count = mr.ValueState(int)
+
+    def __init__(self, folder: Path, bad: int | None = None) -> None:
+        self.folder = folder
+        self.bad = bad
+
+    def process_record(self, record: mr.Record) -> None:
+        (self.folder / f"pid-{os.getpid()}").touch()
+        if record.value.number == self.bad:
+            raise ZeroDivisionError(f"bad {self.bad}")
+        count = self.count.get(0) + 1
+        self.count.set(count)
+        self.produce("counts", Count(self.key, count))
+
+
+class Passing(mr.Computation):
+    """A second level, under another key."""
+
+    inputs = {"counts": mr.by("count")}
+    outputs = {"passed": Count}
+
+    def process_record(self, record: mr.Record) -> None:
+        self.produce("passed", record.value)
+
+
+class Case:
+    """A pipeline in a folder of its own."""
+
+    def __init__(self, spark: SparkSession, root: Path, name: str, bad: int | None = None) -> None:
+        self.folder = root / name
+        self.folder.mkdir()
+        self.input = Numbers(self.folder / "rows")
+        self.input.allow(0)
+        self._spark = spark
+        self._bad = bad
+
+    def start(self, **options: Any) -> Any:
+        p = mr.Pipeline("numbers")
+        policy = mr.BoundedDelay("1 s")
+        p.inject("numbers", self.input, timestamp="at", low_watermark=policy, format=Row)
+        p.add(Counting(self.folder, self._bad))
+        p.add(Passing())
+        p.sink("passed", mr.Parquet(self.folder / "out"))
+        return p.start(self._spark, checkpoint=str(self.folder / "checkpoint"), **options)
+
+    def counts(self) -> str:
+        """Return "right", or what is wrong with the rows that are seen."""
+        files = list((self.folder / "out").glob("epoch=*/*.parquet"))
+        rows = ds.dataset(files).to_table().to_pylist() if files else []
+        found = Counter((row["key"], row["count"]) for row in rows)
+        each = 2 * int(self.input.file.read_text()) // 10
+        wanted = Counter((key, count) for key in range(10) for count in range(1, each + 1))
+        missing, more = wanted - found, found - wanted
+        return "right" if found == wanted else f"{len(missing)} missing, {len(more)} too many"
+
+    def workers(self) -> list[int]:
+        """Return the processes that have run user code, and are alive."""
+        pids = [int(file.name.removeprefix("pid-")) for file in self.folder.glob("pid-*")]
+        return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def undisturbed(case: Case) -> dict[str, Any]:
+    """Run, look, stop, go on, and end."""
+    run = case.start(realtime=True)
+    case.input.allow(1000)
+    first = run.process_available("90 s"), case.counts()
+    status = run.status()
+    why = str(run.explain_watermark("Passing"))
+    run.stop()
+    stopped = run.status().state, case.counts()
+    run = case.start(realtime=True)
+    case.input.allow(2000)
+    second = run.process_available("90 s"), case.counts()
+    drained = run.drain("60 s")
+    return {
+        "first": first,
+        "injected": status.injected,
+        "low watermark": status.low_watermark,
+        "state": status.state,
+        "why": why,
+        "stopped": stopped,
+        "second": second,
+        "drained": drained,
+        "end": run.status().state,
+    }
+
+
+def killed(case: Case) -> dict[str, Any]:
+    """Kill a worker in mid-stream."""
+    run = case.start(realtime=True)
+    case.input.allow(500)
+    run.process_available("90 s")
+    victim = case.workers()[0]
+    os.kill(victim, signal.SIGKILL)
+    case.input.allow(1500)
+    began = time.monotonic()
+    available = run.process_available("120 s")
+    seconds = time.monotonic() - began
+    run.stop()
+    return {"available": available, "counts": case.counts(), "seconds": seconds}
+
+
+def batches(case: Case) -> dict[str, Any]:
+    """Let Spark end its batch."""
+    run = case.start(realtime=True, spark_batch="3 s")
+    sessions = set()
+    for n in range(1, 4):
+        case.input.allow(300 * n)
+        assert run.process_available("90 s")
+        sessions.add(run._conductor.session)
+        while run._conductor.session in sessions:
+            time.sleep(0.05)
+    assert run.process_available("90 s")
+    run.stop()
+    return {"sessions": len(sessions), "counts": case.counts()}
+
+
+def failing(case: Case) -> dict[str, Any]:
+    """Have user code raise for good."""
+    run = case.start(realtime=True, attempts=2)
+    case.input.allow(100)
+    try:
+        run.wait("120 s")
+    except RunFailed as error:
+        log = "" if error.log is None else error.log.read_text()
+        return {"message": str(error), "log": log, "state": run.status().state}
+    return {"message": "no error"}
+
+
+def refused(spark: SparkSession, case: Case) -> list[str]:
+    """Try what cannot be done."""
+    found = []
+    for options in ({"tasks": 9}, {"trigger": "1 s"}, {"pacemaker": "rabbit"}):
+        try:
+            case.start(realtime=True, **options)
+        except PipelineError as error:
+            found.append(str(error))
+    p = mr.Pipeline("frames")
+    p.inject("rows", spark.readStream.format("rate").load(), timestamp="timestamp")
+    p.sink("rows", mr.Parquet(case.folder / "out"))
+    try:
+        p.start(spark, checkpoint=str(case.folder / "other"), realtime=True)
+    except PipelineError as error:
+        found.append(str(error))
+    return [*found, f"checkpoint {(case.folder / 'checkpoint').exists()}"]
+
+
+def main(root: Path) -> None:
+    settings = mr.spark.realtime_settings(tasks=2)
+    spark = (
+        SparkSession.builder.master("local[7]")
+        .config(map=settings)
+        .config("spark.ui.enabled", "false")
+        .config("spark.local.dir", str(root / "local"))
+        .config("spark.sql.warehouse.dir", str(root / "warehouse"))
+        .getOrCreate()
+    )
+    found = {
+        "undisturbed": undisturbed(Case(spark, root, "undisturbed")),
+        "console": Path("log").read_text(),
+        "killed": killed(Case(spark, root, "killed")),
+        "batches": batches(Case(spark, root, "batches")),
+        "failing": failing(Case(spark, root, "failing", bad=42)),
+        "refused": refused(spark, Case(spark, root, "refused")),
+    }
+    spark.stop()
+    print("\n" + json.dumps(found))  # noqa: T201  it is read by the test
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,79 @@
+"""The real-time plane on Spark, in a program that was started with the settings it needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("live_program.py")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory, program: Any) -> Iterator[dict[str, Any]]:
+    """What the program has found, case by case."""
+    root = tmp_path_factory.mktemp("live")
+    ran = program(PROGRAM, root)
+    try:
+        assert ran.process.wait(900) == 0, ran.output()
+        yield json.loads(ran.output().splitlines()[-1])
+    finally:
+        ran.end()
+
+
+def test_what_is_there_is_processed_and_seen(found: dict[str, Any]) -> None:
+    case = found["undisturbed"]
+    assert case["first"] == [True, "right"]
+    assert case["state"] == "running"
+    assert case["injected"] == {"numbers": 2000}
+    assert case["low watermark"] == 1_700_000_000_000_000 + 999_000 - 1_000_000
+    assert "Pinned by the injector of stream 'numbers', process 'a'" in case["why"]
+    assert "not finished" not in case["why"]
+
+
+def test_a_run_goes_on_where_another_was_stopped(found: dict[str, Any]) -> None:
+    case = found["undisturbed"]
+    assert case["stopped"] == ["stopped", "right"]
+    assert case["second"] == [True, "right"]
+    assert (case["drained"], case["end"]) == (True, "drained")
+
+
+def test_a_worker_that_is_killed_changes_no_output(found: dict[str, Any]) -> None:
+    case = found["killed"]
+    assert (case["available"], case["counts"]) == (True, "right")
+
+
+def test_the_end_of_sparks_batch_changes_nothing(found: dict[str, Any]) -> None:
+    assert found["batches"] == {"sessions": 3, "counts": "right"}
+
+
+def test_user_code_that_fails_for_good_ends_the_run_with_its_error(found: dict[str, Any]) -> None:
+    case = found["failing"]
+    assert "Counting" in case["message"]
+    assert "ZeroDivisionError: bad 42" in case["message"]
+    assert "in process_record" in case["log"]
+    assert case["state"] == "failed"
+
+
+def test_what_cannot_be_is_refused_before_the_checkpoint_is_touched(found: dict[str, Any]) -> None:
+    slots, trigger, pacemaker, frame, checkpoint = found["refused"]
+    assert "slots: 7 tasks can run at once, and 28 must" in slots
+    assert 'master("local[28]")' in slots
+    assert "tasks=2" in slots
+    assert "realtime=True, trigger=" in trigger
+    assert "pacemaker='rabbit': expected a Kafka topic" in pacemaker
+    assert "stream 'rows' is read from DataFrame" in frame
+    assert checkpoint == "checkpoint False"
+
+
+def test_an_undisturbed_run_says_nothing_on_the_console_but_what_it_is_to_say(
+    found: dict[str, Any],
+) -> None:
+    console = found["console"]
+    assert "numbers: stopped, epoch" in console
+    assert "Traceback" not in console
+    assert " ERROR " not in console
+    assert "Row size" not in console

@@ -1,0 +1,183 @@
+"""The loop that lets a live task have its turns, with a task and a coordinator made up here."""
+
+from __future__ import annotations
+
+import pickle
+import queue
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from millrace.model.errors import UserCodeError
+from millrace.plane.realtime.messages import FromTask, Halt, Hello, Mark, Over, Start, Told, ToTask
+from millrace.plane.realtime.task import Sent
+from millrace.spark.realtime import host
+from millrace.spark.realtime.host import SessionOver, hosted
+from millrace.spark.realtime.intake import Taken
+
+
+class Coordinator:
+    """A line on which a test speaks, and reads what was said."""
+
+    def __init__(self, *says: ToTask) -> None:
+        self._says: queue.SimpleQueue[ToTask] = queue.SimpleQueue()
+        self.told: list[FromTask] = []
+        for message in says:
+            self._says.put(message)
+
+    def say(self, message: FromTask) -> None:
+        self.told.append(message)
+
+    def hear(self) -> ToTask:
+        return self._says.get()
+
+    def tell(self, message: ToTask) -> None:
+        self._says.put(message)
+
+
+class Echo:
+    """A task that sends each packet to the task of the same number, and says how many it had."""
+
+    def __init__(self, level: int = 1) -> None:
+        self.level, self.number, self.wake_us = level, 4, 1 << 62
+        self.said: list[FromTask] = []
+        self.started: list[Start] = []
+        self.told: list[ToTask] = []
+        self.closed = 0
+        self._packets: list[bytes] = []
+
+    def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
+        self.started.append(start)
+        yield self.number, b"again"
+
+    def tell(self, message: ToTask) -> None:
+        self.told.append(message)
+
+    def receive(self, packets: Iterable[bytes]) -> None:
+        self._packets += packets
+
+    def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
+        packets, self._packets = self._packets, []
+        for packet in packets:
+            if packet == b"no":
+                raise UserCodeError("Echo, key 'no'")
+            yield self.number, packet
+        self.said.append(Told(self.level, self.number, len(packets), {}, 0, 0.0))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def sent(task: Echo, line: Coordinator, packets: Iterable[bytes]) -> list[Sent]:
+    return [one for together in hosted(task, line, packets) for one in together]
+
+
+def test_a_task_begins_when_told_so_and_ends_with_its_input() -> None:
+    task, line = Echo(), Coordinator(Start(7, b""))
+    assert sent(task, line, [b"a", b"b"]) == [(4, b"again"), (4, b"a"), (4, b"b")]
+    assert task.started == [Start(7, b"")]
+    assert task.closed == 1
+    hello, *told, over = line.told
+    assert isinstance(hello, Hello)
+    assert (hello.level, hello.task) == (1, 4)
+    assert sum(message.records for message in told if isinstance(message, Told)) == 2
+    assert over == Over(1, 4)
+
+
+def test_a_task_whose_input_ends_before_it_begins_does_nothing() -> None:
+    task, line = Echo(), Coordinator()
+    assert sent(task, line, []) == []
+    assert task.started == []
+    assert line.told[-1] == Over(1, 4)
+
+
+def test_messages_reach_the_task() -> None:
+    def packets() -> Iterator[bytes]:
+        line.tell(Mark(3))
+        while not task.told:
+            yield b"."
+
+    task, line = Echo(), Coordinator(Start(1, b""))
+    sent(task, line, packets())
+    assert task.told == [Mark(3)]
+
+
+def test_a_message_that_comes_with_the_start_reaches_a_task_that_has_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Together:
+        """An intake in which everything is there at once."""
+
+        def __init__(self, *_: object) -> None:
+            self.messages: list[ToTask] = [Start(1, b""), Mark(3)]
+
+        def take(self, wait_s: float) -> Taken:
+            messages, self.messages = self.messages, []
+            return Taken([], messages, ended=True)
+
+        def close(self) -> None:
+            pass
+
+    class Beginning(Echo):
+        def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
+            yield from super().start(start, wall_us)
+            self.told.clear()
+
+    monkeypatch.setattr(host, "Intake", Together)
+    task = Beginning()
+    sent(task, Coordinator(), [])
+    assert task.told == [Mark(3)]
+
+
+def test_what_a_task_raises_is_told_and_raised() -> None:
+    task, line = Echo(), Coordinator(Start(1, b""))
+    with pytest.raises(UserCodeError, match="key 'no'"):
+        sent(task, line, [b"no"])
+    over = line.told[-1]
+    assert isinstance(over, Over)
+    assert isinstance(pickle.loads(over.error), UserCodeError)
+    assert task.closed == 1
+
+
+def test_a_task_that_is_halted_sends_nothing_more_and_waits_for_the_end() -> None:
+    def packets() -> Iterator[bytes]:
+        line.tell(Halt())
+        yield from [b"."] * 1000
+        halted.append(len(line.told))
+
+    halted: list[int] = []
+    task, line = Echo(), Coordinator(Start(1, b""))
+    sent(task, line, packets())
+    assert halted
+    assert line.told[-1] == Over(1, 4)
+
+
+def test_a_task_that_nobody_ends_ends_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_LINGER_S", 0.01)
+
+    def packets() -> Iterator[bytes]:
+        queue.SimpleQueue[bytes]().get()
+        yield b""
+
+    with pytest.raises(SessionOver, match="level 1, task 4"):
+        sent(Echo(), Coordinator(Halt()), packets())
+
+
+def test_an_injector_task_waits_in_its_turn() -> None:
+    class Counting(Echo):
+        turns = 0
+
+        def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
+            self.turns += 1
+            assert wait_s > 0
+            if self.turns == 3:
+                line.tell(Halt())
+            yield 0, b"x"
+
+    def packets() -> Iterator[bytes]:
+        while task.turns < 3:
+            pass
+        yield from ()
+
+    task, line = Counting(level=0), Coordinator(Start(1, b""))
+    assert len(sent(task, line, packets())) >= 3

@@ -1,0 +1,111 @@
+"""What reaches a task: in order, bounded by bytes, and with whatever ends it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from millrace.plane.realtime.messages import Halt, Mark, ToTask
+from millrace.spark.realtime.intake import Intake, Taken
+
+
+class Source:
+    """Packets that a test hands over one by one, and how many were asked for."""
+
+    def __init__(self) -> None:
+        self._given: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
+        self.asked = threading.Semaphore(0)
+
+    def give(self, *packets: bytes | Exception | None) -> None:
+        for packet in packets:
+            self._given.put(packet)
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            self.asked.release()
+            given = self._given.get()
+            if given is None:
+                return
+            if isinstance(given, Exception):
+                raise given
+            yield given
+
+
+def never() -> ToTask:
+    threading.Event().wait()
+    raise AssertionError("woken by nobody")
+
+
+def everything(intake: Intake, packets: int) -> Taken:
+    """Take until there are so many packets, or the input has ended."""
+    found = Taken()
+    while len(found.packets) < packets and not found.ended:
+        taken = intake.take(10)
+        found.packets += taken.packets
+        found.messages += taken.messages
+        found.ended = taken.ended
+    return found
+
+
+def test_packets_come_in_order_and_then_the_end() -> None:
+    intake = Intake([b"a", b"bc", b"d"], never)
+    assert everything(intake, 4) == Taken([b"a", b"bc", b"d"], [], ended=True)
+    assert intake.take(0) == Taken(ended=True)
+
+
+def test_nothing_is_waited_for_where_no_time_is_given() -> None:
+    assert Intake(Source(), never).take(0) == Taken()
+
+
+def test_what_the_coordinator_says_comes_by_the_same_door() -> None:
+    said: list[ToTask] = [Mark(3), Halt()]
+    over = threading.Event()
+
+    def hear() -> ToTask:
+        if not said:
+            over.wait()
+        return said.pop(0)
+
+    intake = Intake(Source(), hear)
+    heard: list[ToTask] = []
+    while len(heard) < 2:
+        heard += intake.take(10).messages
+    assert heard == [Mark(3), Halt()]
+
+
+def test_a_line_that_breaks_is_told_where_things_are_taken() -> None:
+    def broken() -> ToTask:
+        raise ConnectionResetError("gone")
+
+    with pytest.raises(ConnectionResetError, match="gone"):
+        Intake(Source(), broken).take(10)
+
+
+def test_an_input_that_breaks_off_has_ended() -> None:
+    source = Source()
+    source.give(b"a", ConnectionResetError("gone"))
+    assert everything(Intake(source, never), 2) == Taken([b"a"], [], ended=True)
+
+
+def test_packets_that_wait_are_bounded_by_their_bytes() -> None:
+    source = Source()
+    intake = Intake(source, never, bytes_max=10)
+    source.give(b"12345", b"6789", b"10", b"11")
+    for _ in range(3):
+        assert source.asked.acquire(timeout=10)
+    # The third fills it up, so a fourth is not asked for, until something is taken.
+    assert not source.asked.acquire(timeout=0.05)
+    assert everything(intake, 4).packets == [b"12345", b"6789", b"10", b"11"]
+    assert source.asked.acquire(timeout=10)
+
+
+def test_a_closed_intake_reads_no_more() -> None:
+    source = Source()
+    intake = Intake(source, never, bytes_max=1)
+    source.give(b"12", b"3")
+    assert source.asked.acquire(timeout=10)
+    intake.close()
+    assert not source.asked.acquire(timeout=0.05)

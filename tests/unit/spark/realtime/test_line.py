@@ -1,0 +1,122 @@
+"""Lines between tasks and the driver, over the loopback."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from millrace.model.errors import UserCodeError
+from millrace.plane.realtime.messages import FromTask, Halt, Hello, Mark, Over
+from millrace.spark.realtime.line import InTask, Line, LineBroken, Switchboard, packed_error
+
+
+@pytest.fixture
+def board() -> Iterator[Switchboard]:
+    made = Switchboard("127.0.0.1")
+    yield made
+    made.close()
+
+
+def heard(board: Switchboard, count: int) -> list[tuple[tuple[int, int], FromTask | None]]:
+    found: list[tuple[tuple[int, int], FromTask | None]] = []
+    while len(found) < count:
+        found += board.listen(10)
+    return found
+
+
+def test_both_sides_hear_what_the_other_says(board: Switchboard) -> None:
+    address = board.open()
+    one, two = Line(address), Line(address)
+    one.say(Hello(0, 1))
+    assert heard(board, 1) == [((0, 1), Hello(0, 1))]
+    two.say(Hello(2, 0))
+    assert heard(board, 1) == [((2, 0), Hello(2, 0))]
+    board.tell((2, 0), Mark(7))
+    board.tell((0, 1), Halt())
+    assert (one.hear(), two.hear()) == (Halt(), Mark(7))
+    one.say(Over(0, 1))
+    assert heard(board, 1) == [((0, 1), Over(0, 1))]
+
+
+def test_a_task_that_hangs_up_is_missed(board: Switchboard) -> None:
+    line = Line(board.open())
+    line.say(Hello(1, 1))
+    line.close()
+    assert heard(board, 2) == [((1, 1), Hello(1, 1)), ((1, 1), None)]
+    board.tell((1, 1), Halt())  # to nobody
+
+
+def test_a_task_notices_that_the_driver_has_hung_up(board: Switchboard) -> None:
+    line = Line(board.open())
+    line.say(Hello(1, 1))
+    heard(board, 1)
+    board.hang_up()
+    with pytest.raises(LineBroken, match="the session is over"):
+        line.hear()
+    assert board.listen(0.05) == []
+
+
+def test_a_task_of_an_earlier_query_is_not_let_in(board: Switchboard) -> None:
+    earlier, now = board.open(), board.open()
+    with pytest.raises(LineBroken):
+        Line(earlier)
+    with pytest.raises(LineBroken, match="has started the query again"):
+        Line(dataclasses.replace(now, key=earlier.key))
+    line = Line(now)
+    line.say(Hello(0, 0))
+    assert heard(board, 1) == [((0, 0), Hello(0, 0))]
+
+
+def test_a_driver_that_cannot_be_reached_is_named(board: Switchboard) -> None:
+    address = board.open()
+    board.close()
+    with pytest.raises(LineBroken, match=f"cannot be reached at 127.0.0.1:{address.port}"):
+        Line(address)
+
+
+def test_the_later_of_two_tasks_has_the_place(board: Switchboard) -> None:
+    address = board.open()
+    earlier, later = Line(address), Line(address)
+    earlier.say(Hello(1, 0, "a"))
+    heard(board, 1)
+    later.say(Hello(1, 0, "b"))
+    assert heard(board, 1) == [((1, 0), Hello(1, 0, "b"))]
+    earlier.say(Over(1, 0))
+    earlier.close()
+    later.say(Over(1, 0, b"!"))
+    assert heard(board, 1) == [((1, 0), Over(1, 0, b"!"))]
+
+
+def test_listening_can_be_ended_from_outside(board: Switchboard) -> None:
+    listening = threading.Thread(target=board.listen, args=(60,))
+    listening.start()
+    board.wake()
+    listening.join(10)
+    assert not listening.is_alive()
+
+
+class Odd(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} {two}")
+
+
+def test_an_error_keeps_its_type_and_its_traceback() -> None:
+    def user_code() -> None:
+        raise UserCodeError("Counter, key 'a'")
+
+    with pytest.raises(UserCodeError) as raised:
+        user_code()
+    found = pickle.loads(packed_error(raised.value))
+    assert type(found) is UserCodeError
+    assert str(found) == "Counter, key 'a'"
+    assert isinstance(found.__cause__, InTask)
+    assert "in user_code" in str(found.__cause__)
+
+
+def test_an_error_that_cannot_be_pickled_is_told_by_its_name() -> None:
+    found = pickle.loads(packed_error(Odd(1, 2)))
+    assert str(found) == "Odd: 1 2"

@@ -1,0 +1,118 @@
+"""What a session, a pipeline and an application must be like for the real-time plane."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millrace.model.errors import (
+    CheckpointMismatch,
+    PipelineError,
+    StoreError,
+    UserCodeError,
+    ZombieWriter,
+)
+from millrace.spark.realtime.needed import realtime_settings, slots_needed, wrong_settings
+from millrace.spark.realtime.pacemaker import check_spark
+from millrace.spark.realtime.patience import Patience
+
+
+def session(version: str, *, classic: bool = True) -> Any:
+    made = SimpleNamespace(version=version)
+    if classic:
+        made._jsparkSession = object()
+    return made
+
+
+@pytest.mark.parametrize("version", ["4.3.0", "4.3.2-SNAPSHOT"])
+def test_the_sparks_that_were_tried_are_taken(version: str) -> None:
+    check_spark(session(version), None)
+
+
+@pytest.mark.parametrize("version", ["3.5.4", "4.0.0", "4.2.1"])
+def test_an_older_spark_is_refused_with_what_to_install(version: str) -> None:
+    for pacemaker in (None, "kafka:broker:9092/idle"):
+        with pytest.raises(PipelineError, match=rf"Spark {version}.*pip install 'pyspark~=4.3.0'"):
+            check_spark(session(version), pacemaker)
+
+
+def test_a_newer_spark_needs_a_topic_for_a_pacemaker() -> None:
+    with pytest.raises(PipelineError, match=r'Spark 4\.4\.0.*pacemaker="kafka:servers/topic"'):
+        check_spark(session("4.4.0"), None)
+    check_spark(session("4.4.0"), "kafka:broker:9092/idle")
+
+
+def test_spark_connect_is_refused() -> None:
+    with pytest.raises(PipelineError, match="a session of Spark Connect"):
+        check_spark(session("4.3.0", classic=False), None)
+
+
+def test_a_pacemaker_that_is_no_topic_is_refused() -> None:
+    with pytest.raises(PipelineError, match="pacemaker='broker:9092'"):
+        check_spark(session("4.3.0"), "broker:9092")
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 64])
+def test_the_settings_that_are_advised_are_right(tasks: int) -> None:
+    assert wrong_settings(realtime_settings(tasks), tasks) == []
+
+
+def test_all_that_is_wrong_is_named_with_what_is_needed() -> None:
+    wrong = wrong_settings({}, 2)
+    assert [line.split(" ", 1)[0] for line in wrong] == [
+        "spark.python.udf.pipelined.enabled",
+        "spark.python.unix.domain.socket.enabled",
+        "spark.shuffle.streaming.networkBufferSize",
+        "spark.shuffle.streaming.writerMaxMemory",
+    ]
+    assert all(re.search(r" is \S+, needed: .+\. Otherwise ", line) for line in wrong)
+
+
+@pytest.mark.parametrize(("size", "right"), [("64", True), ("65", False), ("16k", False)])
+def test_the_buffer_between_tasks(size: str, right: bool) -> None:
+    settings = realtime_settings() | {"spark.shuffle.streaming.networkBufferSize": size}
+    assert (wrong_settings(settings, 2) == []) is right
+
+
+def test_speculation_is_refused() -> None:
+    (wrong,) = wrong_settings(realtime_settings() | {"spark.speculation": "true"}, 2)
+    assert "a task of which there may be one twice" in wrong
+
+
+def test_slots() -> None:
+    assert slots_needed(tasks=2, levels=2) == 7
+
+
+def test_what_user_code_raises_is_tried_so_many_times() -> None:
+    patience = Patience(attempts=3)
+    assert [patience.after(UserCodeError("no")) for _ in range(3)] == [0.1, 0.2, None]
+
+
+def test_a_mark_that_was_completed_starts_the_count_again() -> None:
+    patience = Patience(attempts=2)
+    for _ in range(5):
+        assert patience.after(UserCodeError("no")) == 0.1
+        patience.well()
+
+
+def test_trouble_from_outside_is_waited_out_if_a_session_ever_began() -> None:
+    patience = Patience(attempts=3)
+    patience.begun()
+    pauses = [patience.after(StoreError("full")) for _ in range(10)]
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 10.0]
+    assert patience.after(UserCodeError("no")) == 10.0
+
+
+def test_what_never_worked_is_not_tried_for_ever() -> None:
+    patience = Patience(attempts=3)
+    assert [patience.after(RuntimeError("no slots")) for _ in range(3)] == [0.1, 0.2, None]
+
+
+@pytest.mark.parametrize("error", [ZombieWriter("newer"), CheckpointMismatch("another")])
+def test_what_cannot_change_is_not_tried_again(error: Exception) -> None:
+    patience = Patience(attempts=3)
+    patience.well()
+    assert patience.after(error) is None
