@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -93,10 +94,13 @@ def start(
         spec.name: Gate(scratch / f"gate-{number}")
         for number, spec in enumerate(topology.injected())
     }
+    begin = {stream: gate.path.with_suffix(".json") for stream, gate in gates.items()}
     at_once = tasks_for(spark)
     sources = sources_of(
         topology,
-        lambda stream, injector: external(spark, stream, injector, gates[stream], tasks=at_once),
+        lambda stream, injector: external(
+            spark, stream, injector, gates[stream], tasks=at_once, begin=begin[stream]
+        ),
     )
     publisher = Publisher.of(topology)
     bounded = [source.stream.name for source in sources if not source.is_streaming]
@@ -123,10 +127,13 @@ def start(
         state = open_location(checkpoint, pipeline=pipeline.name)
         bind_sinks(topology, state.uuid)
         epochs = Epochs(topology, state, intervals=intervals)
-        _check_progress(checkpoint, epochs, offsets, has_offsets=has_offsets)
+        offsets = progress_location(checkpoint, spark_checkpoint, base=epochs.base)
+        _check_progress(checkpoint, epochs, offsets, has_offsets=has_progress(spark, offsets))
         topology = epochs.topology
         claim_sinks(topology, epochs)
         from_live_tasks(epochs, sinks_by_edge(topology))
+        for stream, file in begin.items():
+            file.write_text(json.dumps(_begin_at(epochs, stream)))
         sources = [source.of(topology) for source in sources]
         plan = StreamPlan(topology, sources, tasks=tasks)
         plan.attach(state, cache_of(cache, checkpoint, spark))
@@ -174,10 +181,18 @@ def start(
 def _check_progress(checkpoint: str, epochs: Epochs, progress: str, *, has_offsets: bool) -> None:
     """Refuse a checkpoint that has ended, or whose half was lost."""
     check_not_drained(checkpoint, epochs)
-    if epochs.completed >= 0 and not has_offsets:
+    if epochs.completed >= 0 and epochs.live is None and not has_offsets:
         raise CheckpointMismatch(
             f"checkpoint {checkpoint!r} has {epochs.completed + 1} completed epochs, but Spark's "
             f"offsets, {progress!r}, are gone: the sources would be read again from their "
             "beginning, and what they deliver would be taken for what was processed. Restore the "
             "directory, or start with a new checkpoint."
         )
+
+
+def _begin_at(epochs: Epochs, stream: str) -> dict[str, list[Any]]:
+    """Return process -> [offset, promise] at which a new log of offsets begins."""
+    if epochs.live is None:
+        return {}
+    places = epochs.places.get(stream, {})
+    return {name: [place.offset, place.promised_us] for name, place in places.items()}

@@ -8,6 +8,7 @@ which the first stage reads (:mod:`millrace.plane.reading`): no record is a row 
 from __future__ import annotations
 
 import base64
+import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,14 +36,18 @@ _PARTITIONS_A_TASK = 4
 
 
 class _Reader(DataSourceStreamReader):
-    def __init__(self, stream: str, injector: Injector, gate: Gate, tasks: int) -> None:
+    def __init__(
+        self, stream: str, injector: Injector, gate: Gate, tasks: int, begin: Path
+    ) -> None:
         self._stream = stream
         self._injector = injector
         self._gate = gate
         self._tasks = tasks
+        self._begin = begin
 
     def initialOffset(self) -> dict[str, Any]:
-        return {}
+        found: dict[str, Any] = json.loads(self._begin.read_bytes())
+        return found
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         return advanced(self._stream, self._injector, start, self._gate.waiting())
@@ -81,11 +86,12 @@ class InjectorSource(DataSource):
         # Written by the driver of this very run, never read from anywhere else.
         injector: Injector = pickle.loads(base64.b64decode(self.options[_INJECTOR]))
         gate = Gate(Path(self.options["gate"]))
-        return _Reader(self.options["stream"], injector, gate, int(self.options["tasks"]))
+        begin = Path(self.options["begin"])
+        return _Reader(self.options["stream"], injector, gate, int(self.options["tasks"]), begin)
 
 
 def external(
-    spark: SparkSession, stream: str, injector: Injector, gate: Gate, *, tasks: int
+    spark: SparkSession, stream: str, injector: Injector, gate: Gate, *, tasks: int, begin: Path
 ) -> DataFrame:
     """Return what is read of an injector as a streaming DataFrame: a row a piece.
 
@@ -95,6 +101,8 @@ def external(
         injector: Its injector.
         gate: Says who is held back.
         tasks: How many tasks can read at once.
+        begin: File of this host with the offsets at which Spark's own begin, as JSON; it may be
+            written later, before the query is started.
 
     Raises:
         PipelineError: The injector cannot be sent to workers, or its schema is none.
@@ -113,5 +121,6 @@ def external(
         "stream": stream,
         "gate": str(gate.path),
         "tasks": str(tasks),
+        "begin": str(begin),
     }
     return spark.readStream.format(NAME).options(**options).load()

@@ -52,19 +52,28 @@ def local_progress_files(spark: SparkSession) -> Iterator[None]:
         spark.conf.unset(_SETTING)
 
 
-def progress_location(checkpoint: str, given: str | None) -> str:
+def progress_location(checkpoint: str, given: str | None, *, base: int = 0) -> str:
     """Return the path or URL of Spark's progress, as Hadoop's file systems write it.
 
     Args:
         checkpoint: Where hard state is.
         given: What the user asked for, if anything.
+        base: The epoch that is Spark's first batch there. Offsets begin anew, beside the old ones,
+            after live tasks have gone on from those.
 
     Raises:
         PipelineError: It cannot be told from the checkpoint's.
 
     >>> progress_location("/ckpt", None), progress_location("s3://bucket/ckpt", None)
     ('/ckpt/spark', 's3a://bucket/ckpt/spark')
+    >>> progress_location("/ckpt", None, base=12)
+    '/ckpt/spark-from-12'
     """
+    first = _first_location(checkpoint, given)
+    return f"{first.rstrip('/')}-from-{base}" if base else first
+
+
+def _first_location(checkpoint: str, given: str | None) -> str:
     if given is not None:
         return given if "://" in given else str(local_path(given))
     if not is_object_store(checkpoint):

@@ -172,6 +172,7 @@ class Run(Handle):
             self._begun += 1
             turn = self._begun
         started = time.perf_counter()
+        number += epochs.base
         if turn == 1:
             # The batches' session is the query's own copy of the user's.
             for name, value in SETTINGS.items():

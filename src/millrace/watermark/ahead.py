@@ -11,12 +11,14 @@ to which some specific subset of the data has been processed.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from millrace.compile.topology import injector_name
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 #: Each bucket is a tenth wider than the one before, so an estimate is within a tenth; all of time
@@ -89,3 +91,25 @@ class Ahead(msgspec.Struct, array_like=True, frozen=True):
                 # The lower edge; a hair below it, for the edge is not exact in floating point.
                 return max(0, math.floor(math.expm1(bucket * _GROWTH) * (1 - 1e-9)))
         return 0
+
+
+def never_back(
+    injectors: Mapping[str, int],
+    given: Mapping[int, Mapping[str, int]],
+    known: Mapping[int, Mapping[str, int]],
+) -> dict[int, dict[str, int]]:
+    """Return what injectors publish for percentiles: none below a higher one, none falling.
+
+    Args:
+        injectors: Injected stream -> low watermark that it publishes.
+        given: Percentile -> injected stream -> what is wanted for that share.
+        known: Percentile, ascending -> what is shown so far, by the injectors' names.
+    """
+    above, found = injectors, dict[int, dict[str, int]]()
+    for percentile in reversed(known):
+        wanted = given.get(percentile, {})
+        above = found[percentile] = {
+            stream: max(us, wanted.get(stream, us), known[percentile][injector_name(stream)])
+            for stream, us in above.items()
+        }
+    return dict(sorted(found.items()))

@@ -18,7 +18,7 @@ from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import CheckpointMismatch, ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.store import Collectable, HardState
-from millrace.watermark.ahead import SaysPercentiles
+from millrace.watermark.ahead import SaysPercentiles, never_back
 from millrace.watermark.authority import Authority
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.claims import check, check_sinks, claim_of, registry_after
@@ -74,6 +74,7 @@ class Epochs:
         places: Injected stream -> process of its injector -> how far it was read.
         base: The epoch that is the first batch of Spark's own offsets: they begin anew after live
             tasks have run.
+        session: The last session of live tasks that is over and sealed; 0 if there was none.
         live: What live tasks left behind with the last completed epoch; None if it was not theirs.
     """
 
@@ -99,6 +100,7 @@ class Epochs:
         self.places: dict[str, dict[str, Place]] = {}
         self.base = 0
         self.live: LiveMark | None = None
+        self.session = 0
         self._scripted = {
             spec.name: policy
             for spec in topology.injected()
@@ -122,7 +124,7 @@ class Epochs:
         say then is of a completed epoch, too.
         """
         first = min(self._claim_entry, self._whole_entry)
-        return Collectable(self.positions.numbers, first)
+        return Collectable(self.positions.numbers, first, self.session)
 
     def superseded(self) -> ZombieWriter | None:
         """Return the error to end with if a newer run has claimed the checkpoint, else None."""
@@ -376,18 +378,11 @@ class Epochs:
         return unfinished
 
     def _percentiles(
-        self, injectors: Mapping[str, int], percentiles: Mapping[int, Mapping[str, int]]
+        self, injectors: Mapping[str, int], given: Mapping[int, Mapping[str, int]]
     ) -> dict[int, dict[str, int]]:
-        """Return what injectors publish for percentiles: none below a higher one, none falling."""
-        above, found = injectors, dict[int, dict[str, int]]()
-        for percentile in reversed(self.topology.percentiles):
-            given = percentiles.get(percentile, {})
-            known = self.authority.low_watermarks.percentiles[percentile].outputs
-            above = found[percentile] = {
-                stream: max(us, given.get(stream, us), known[injector_name(stream)])
-                for stream, us in above.items()
-            }
-        return dict(sorted(found.items()))
+        known = self.authority.low_watermarks.percentiles
+        outputs = {p: known[p].outputs for p in self.topology.percentiles}
+        return never_back(injectors, given, outputs)
 
     def _take_up(self, completion: Completion) -> None:
         self.completed = completion.epoch

@@ -37,14 +37,16 @@ def from_live_tasks(epochs: Epochs, sinks: Mapping[int, Any]) -> None:
             "unfinished: that run failed, or was killed. Start it with realtime=True again, and "
             "stop it with run.stop(); after that either plane can go on."
         )
-    if epochs.live is None:
-        return
     journals = epochs.state.journals
+    if epochs.live is None:
+        epochs.session = journals.last()
+        return
     if journals.seal(journals.last() + 1) is None:
         raise ZombieWriter(
             "zombie writer: another run has taken this checkpoint over, and goes on with it. This "
             "one must stop. Nothing was lost."
         )
+    epochs.session = journals.last()
     publish_again(epochs, sinks)
 
 
