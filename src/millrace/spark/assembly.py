@@ -115,8 +115,8 @@ def start(
     intervals = intervals_of(intervals, tasks)
     # What cannot be sent to workers is found before the checkpoint is touched.
     StreamPlan(topology, sources, tasks=tasks)
-    offsets = progress_location(checkpoint, spark_checkpoint)
-    has_offsets = has_progress(spark, offsets)
+    # Whether Spark can get there at all is asked before the checkpoint is touched.
+    has_progress(spark, progress_location(checkpoint, spark_checkpoint))
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
     try:

@@ -106,7 +106,7 @@ def never_back(
         known: Percentile, ascending -> what is shown so far, by the injectors' names.
     """
     above, found = injectors, dict[int, dict[str, int]]()
-    for percentile in reversed(known):
+    for percentile in reversed(list(known)):
         wanted = given.get(percentile, {})
         above = found[percentile] = {
             stream: max(us, wanted.get(stream, us), known[percentile][injector_name(stream)])

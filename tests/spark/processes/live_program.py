@@ -182,6 +182,17 @@ def batches(case: Case) -> dict[str, Any]:
     return {"sessions": len(sessions), "counts": case.counts()}
 
 
+def switched(case: Case) -> list[Any]:
+    """Go from one plane to the other and back, each in mid-stream."""
+    found = []
+    for rows, realtime in ((500, True), (900, False), (1400, True), (2000, False)):
+        run = case.start(realtime=True) if realtime else case.start()
+        case.input.allow(rows)
+        found += [run.process_available("120 s"), case.counts()]
+        run.stop()
+    return found
+
+
 def failing(case: Case) -> dict[str, Any]:
     """Have user code raise for good."""
     run = case.start(realtime=True, attempts=2)
@@ -227,6 +238,7 @@ def main(root: Path) -> None:
         "console": Path("log").read_text(),
         "killed": killed(Case(spark, root, "killed")),
         "batches": batches(Case(spark, root, "batches")),
+        "switched": switched(Case(spark, root, "switched")),
         "failing": failing(Case(spark, root, "failing", bad=42)),
         "refused": refused(spark, Case(spark, root, "refused")),
     }
