@@ -220,6 +220,14 @@ def refused(spark: SparkSession, case: Case) -> list[str]:
         p.start(spark, checkpoint=str(case.folder / "other"), realtime=True)
     except PipelineError as error:
         found.append(str(error))
+    p = mr.Pipeline("ahead")
+    policy = mr.BoundedDelay("1 s")
+    p.inject("rows", case.input, timestamp="at", low_watermark=policy, format=Row, skew="5 s")
+    p.sink("rows", mr.Parquet(case.folder / "out"))
+    try:
+        p.start(spark, checkpoint=str(case.folder / "other"), realtime=True)
+    except PipelineError as error:
+        found.append(str(error))
     return [*found, f"checkpoint {(case.folder / 'checkpoint').exists()}"]
 
 

@@ -63,13 +63,14 @@ def test_user_code_that_fails_for_good_ends_the_run_with_its_error(found: dict[s
 
 
 def test_what_cannot_be_is_refused_before_the_checkpoint_is_touched(found: dict[str, Any]) -> None:
-    slots, trigger, pacemaker, frame, checkpoint = found["refused"]
+    slots, trigger, pacemaker, frame, skew, checkpoint = found["refused"]
     assert "slots: 7 tasks can run at once, and 28 must" in slots
     assert 'master("local[28]")' in slots
     assert "tasks=2" in slots
     assert "realtime=True, trigger=" in trigger
     assert "pacemaker='rabbit': expected a Kafka topic" in pacemaker
     assert "stream 'rows' is read from DataFrame" in frame
+    assert "stream 'rows': skew=5 s is not kept with realtime=True" in skew
     assert checkpoint == "checkpoint False"
 
 
