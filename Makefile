@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo test chaos chaos-processes lint format types layers demo leaderboard bench bench-windows lock clean
+.PHONY: help setup setup-demo test chaos chaos-processes lint format types layers demo leaderboard demo-realtime bench bench-windows lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -48,6 +48,9 @@ demo: setup-demo ## the zeitgeist example on a local Spark, results in demo-out/
 
 leaderboard: setup-demo ## the tutorial's game on a local Spark, results in demo-out/
 	$(BIN)/millrace demo leaderboard $(ARGS)
+
+demo-realtime: setup-demo ## the game live through Kafka, with latency; ARGS="--seconds 60 --rate 200"
+	$(BIN)/millrace demo realtime $(ARGS)
 
 bench: ## benchmarks of keyed state, in an environment of their own (.venv-bench)
 	@sh scripts/setup.sh bench

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,16 @@ logger.gateway.level = error
 """
 
 
-def session(name: str, out: Path) -> SparkSession:
-    """Return a session on two cores of this machine that says nothing unless something is wrong.
+def session(
+    name: str, out: Path, *, slots: int = 2, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Return a session on this machine that says nothing unless something is wrong.
 
     Args:
         name: Of the example.
         out: A directory that exists; the setting of the log is written there.
+        slots: How many tasks run at once.
+        settings: Further settings of Spark.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     logging = (out / "log4j2.properties").absolute()
@@ -44,6 +49,7 @@ def session(name: str, out: Path) -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **(settings or {}),
     }
-    builder = SparkSession.builder.master("local[2]").appName(name)
+    builder = SparkSession.builder.master(f"local[{slots}]").appName(name)
     return builder.config(map=options).getOrCreate()

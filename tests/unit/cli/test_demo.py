@@ -22,7 +22,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     module.run_demo = lambda **arguments: noted.append(arguments)  # type: ignore[attr-defined]
     monkeypatch.setattr(demo, "_module", lambda _: module)
     monkeypatch.setattr(demo, "_EXTRA", {})
-    monkeypatch.setattr(demo, "_EXTRA_OF", {"zeitgeist": {}, "leaderboard": {}})
+    monkeypatch.setattr(demo, "_EXTRA_OF", {"zeitgeist": {}, "leaderboard": {}, "realtime": {}})
     monkeypatch.setattr(demo, "_require_java", lambda: None)
     return noted
 
@@ -40,7 +40,19 @@ def test_options_reach_the_demo(millrace: Any, calls: list[Any], tmp_path: Path)
     assert arguments["live"] == tmp_path / "live"
 
 
-@pytest.mark.parametrize("example", ["zeitgeist", "leaderboard"])
+def test_a_broker_a_time_and_a_rate_reach_the_live_demo(millrace: Any, calls: list[Any]) -> None:
+    options = "--kafka", "localhost:9092", "--seconds", "20", "--rate", "500"
+
+    assert millrace("demo", "realtime", *options).exit_code == 0
+    (arguments,) = calls
+    assert {name: arguments[name] for name in ("kafka", "seconds", "rate")} == {
+        "kafka": "localhost:9092",
+        "seconds": 20,
+        "rate": 500,
+    }
+
+
+@pytest.mark.parametrize("example", ["zeitgeist", "leaderboard", "realtime"])
 def test_results_go_to_demo_out(millrace: Any, calls: list[Any], example: str) -> None:
     assert millrace("demo", example).exit_code == 0
     assert calls[0]["out"] == Path("demo-out") / example
@@ -133,7 +145,11 @@ def test_missing_examples_are_said(millrace: Any, monkeypatch: pytest.MonkeyPatc
 )
 @pytest.mark.parametrize(
     ("example", "options"),
-    [("zeitgeist", {"out", "live", "checkpoint"}), ("leaderboard", {"out"})],
+    [
+        ("zeitgeist", {"out", "live", "checkpoint"}),
+        ("leaderboard", {"out"}),
+        ("leaderboard.realtime", {"out", "kafka", "seconds", "rate"}),
+    ],
 )
 def test_the_demo_takes_what_the_command_gives(example: str, options: set[str]) -> None:
     module = importlib.import_module(f"millrace_examples.{example}.demo")
