@@ -117,7 +117,7 @@ class LevelTask:
             self._topology,
             {spec.name for spec in self._specs},
             self.number,
-            takes_few=all(consuming.takes_few for consuming in self._consuming),
+            few=runtime.few if all(one.takes_few for one in self._consuming) else 0,
         )
         self._outbox = Outbox(Task(runtime, manifest, self.number))
         self._wall_us = max(wall_us, manifest.wall_time_us, note.wall_time_us)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from random import Random
 
+from millrace.plane.handful import FEW
 from millrace.plane.runtime import Runtime
 from millrace.store import HardState, Written
 from millrace.testing.simulation.faults import Fault, Kind
@@ -23,6 +24,9 @@ from millrace.testing.simulation.realtime.workload import LiveWorkload, generate
 from millrace.testing.simulation.scheduler import Process
 from millrace.testing.simulation.world import World
 from millrace.windmill.worker import Worker
+
+#: Up to so many rows travel as a handful, in turn: none, some, all.
+_FEW = (0, 3, FEW)
 
 
 class RealtimeSimulation(World):
@@ -119,6 +123,7 @@ class RealtimeSimulation(World):
             sources=self.work.sources,
             writers={edge: one for edge, one in self.stands.items() if edge not in live},
             live_writers={edge: LiveStand(self.stands[edge]) for edge in live},
+            few=_FEW[(self.work.tasks + self._sessions()) % len(_FEW)],
             live=True,
         )
 
