@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import millrace as mr
-from millrace.model.errors import RunFailed
+from millrace.model.errors import RunFailed, SinkError
 from millrace.windmill.epochs import Epochs
 from millrace_examples.kafka.count_words import pipeline
 
@@ -193,6 +196,39 @@ def test_a_retried_epoch_sends_the_ids_it_had(
     assert len(said) == 10
     assert sorted(value for _, _, value in set(said)) == [b"0", b"1", b"2", b"3", b"4"]
     assert len({id for id, _, _ in said}) == 5
+
+
+def test_turns_reach_a_topic_and_come_again_with_their_ids(kafka: Any) -> None:
+    """The tasks of two sessions, the second of which begins at the last mark. No Spark."""
+    target = kafka.topic("turns", 1)
+    ids = [bytes([n]) * 16 for n in range(5)]
+
+    def rows(first: int, end: int) -> pa.RecordBatch:
+        numbers = range(first, end)
+        at = pa.array([mr.SECOND * n for n in numbers], pa.timestamp("us", tz="UTC"))
+        columns = {"value": [f"v{n}" for n in numbers], "_key": ["k" for _ in numbers]}
+        return pa.RecordBatch.from_pydict(
+            columns | {"_timestamp": at, "_id": [ids[n] for n in numbers]}
+        )
+
+    sink, halves = mr.KafkaSink(kafka.servers, target), (np.array([0]), np.array([0]))
+    for session, turns in ((1, [(0, 2), (2, 4)]), (2, [(2, 3), (3, 5)])):
+        writing = pickle.loads(pickle.dumps(sink.live())).begin(session, 1, 0)
+        for first, end in turns:
+            writing.write(rows(first, end), *halves)
+        writing.flush()
+        writing.close()
+    messages = kafka.messages(target, 1)
+    said = [(dict(m.headers())["millrace-id"], m.key(), m.value()) for m in messages]
+    assert [value for _, _, value in said] == [f"v{n}".encode() for n in (0, 1, 2, 3, 2, 3, 4)]
+    assert set(said) == {(ids[n].hex().encode(), b"k", f"v{n}".encode()) for n in range(5)}
+
+    missing = mr.KafkaSink(kafka.servers, "no such topic", config={"message.timeout.ms": 2000})
+    writing = missing.live().begin(1, 1, 0)
+    writing.write(rows(0, 1), *halves)
+    with pytest.raises(SinkError, match="topic 'no such topic' did not take 1 messages"):
+        writing.flush()
+    writing.close()
 
 
 def test_the_example_counts_words(kafka: Any, tools: Any) -> None:
