@@ -46,7 +46,7 @@ class ArrowSink:
     def __init__(self, write: Callable[[pa.RecordBatch], Any]) -> None:
         if not callable(write):
             raise PipelineError(f"ArrowSink({write!r}): expected a function of an Arrow batch.")
-        self._write = write
+        self.function = write
         self._streams: list[str] = []
 
     def bind(self, binding: Binding) -> str:
@@ -68,10 +68,10 @@ class ArrowSink:
 
     def _calls(self) -> _Calls:
         of = " and ".join(map(repr, self._streams))
-        return _Calls(self._write, f"{self!r}, the sink of stream {of}")
+        return _Calls(self.function, f"{self!r}, the sink of stream {of}")
 
     def __repr__(self) -> str:
-        return f"ArrowSink({getattr(self._write, '__qualname__', None) or repr(self._write)})"
+        return f"ArrowSink({getattr(self.function, '__qualname__', None) or repr(self.function)})"
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class KafkaSink:
         if not topic:
             raise PipelineError("KafkaSink(topic=''): expected the name of a topic.")
         self.topic = topic
+        self.function = encode or encode_columns
         settings = {
             "bootstrap.servers": servers,
             # A retry of librdkafka's own must not double or reorder what it sends.
@@ -58,7 +59,7 @@ class KafkaSink:
             "log_level": 2,
             **(config or {}),
         }
-        self._open = _Open(settings, topic, encode or encode_columns)
+        self._open = _Open(settings, topic, self.function)
 
     def for_tasks(self) -> ByEpoch:
         """Return what the tasks of an epoch send with."""

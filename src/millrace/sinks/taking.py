@@ -1,15 +1,19 @@
 """Sinks that take rows as they come, on either plane, and may be given a row again.
 
-Nothing is published and nothing remembered: a row that comes again has the id that it had.
+Nothing is published and nothing remembered: a row that comes again has the id that it had. The
+functions of users travel by value to where they are called.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
+
+from millrace.plane.by_value import pickle_by_value
 
 
 class Taking(Protocol):
@@ -38,6 +42,9 @@ class ByEpoch:
 
     open: Callable[[], Taking]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrived, (ByEpoch, pickle_by_value(self.open))
+
     def begin(self, epoch: int, task: int) -> _EpochOfTaking:
         """Return what an attempt at a task writes to."""
         return _EpochOfTaking(self.open())
@@ -53,9 +60,17 @@ class ByTurn:
 
     open: Callable[[], Taking]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrived, (ByTurn, pickle_by_value(self.open))
+
     def begin(self, session: int, generation: int, task: int) -> _TurnsOfTaking:
         """Return what a task writes with in a session."""
         return _TurnsOfTaking(self.open())
+
+
+def _arrived(kind: Callable[[Callable[[], Taking]], Any], open: bytes) -> Any:
+    # Written by the driver of this very run, never read from a checkpoint or a stream.
+    return kind(pickle.loads(open))
 
 
 class _EpochOfTaking:

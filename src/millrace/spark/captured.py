@@ -10,7 +10,7 @@ from typing import Any
 
 from millrace.compile.topology import Topology
 from millrace.model.stream import ByFunction
-from millrace.spark.pickling import pickle_by_value
+from millrace.plane.by_value import pickle_by_value
 
 #: How far down is looked; what a user captured is near the top.
 _DEEPEST = 8
@@ -46,6 +46,8 @@ def _parts(topology: Topology) -> Iterator[tuple[str, Any]]:
             yield who, edge.extractor
     for spec in topology.computations:
         yield f"computation {spec.name!r}", spec.instance
+    for sink in topology.sinks:
+        yield f"the function of {sink!r}", getattr(sink, "function", None)
     for stream in topology.streams.values():
         yield f"the format of stream {stream.name!r}", stream.coder
 

@@ -23,7 +23,7 @@ from millrace.injectors.schema import arrow_schema
 from millrace.injectors.skew import Gate
 from millrace.model.errors import PipelineError
 from millrace.plane import reading
-from millrace.spark.pickling import pickle_by_value
+from millrace.plane.by_value import pickle_by_value
 
 NAME = "millrace_injector"
 #: The option with the pickled injector, passwords and all: Spark keeps what is so named out of its

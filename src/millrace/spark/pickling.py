@@ -1,30 +1,20 @@
-"""Pickling a topology for the workers: once a run, by value where workers cannot import.
-
-cloudpickle sends classes of scripts and notebooks by value, but cannot rebuild a msgspec.Struct,
-whose metaclass makes its own slots. Those are rebuilt here by ``msgspec.defstruct``. And msgspec
-keeps a cache on every dataclass that it has read, which cannot be pickled and can be left out.
-"""
+"""Pickling a topology for the workers: once a run."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
-import sys
-import types
-from typing import Any
-
-import cloudpickle
-import msgspec
 
 from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
-
-_StructMeta = type(msgspec.Struct)
-_CACHE = "__msgspec_cache__"
+from millrace.plane.by_value import pickle_by_value
 
 
 def pickle_topology(topology: Topology) -> bytes:
-    """Return a topology as bytes, without what only the driver uses: DataFrames and sinks."""
+    """Return a topology as bytes, without what only the driver uses: DataFrames and sinks.
+
+    Functions that tasks call for sinks travel with what the tasks write with; whether they can is
+    found out here, before there is a run.
+    """
     streams = {
         name: spec
         if spec.injection is None or isinstance(spec.injection.source, Injector)
@@ -34,92 +24,5 @@ def pickle_topology(topology: Topology) -> bytes:
     travelling = dataclasses.replace(
         topology, streams=streams, sinks=tuple(None for _ in topology.sinks)
     )
+    pickle_by_value([getattr(sink, "function", None) for sink in topology.sinks])
     return pickle_by_value(travelling)
-
-
-def pickle_by_value(thing: Any) -> bytes:
-    """Return anything as bytes, with the classes in it that workers cannot import."""
-    buffer = io.BytesIO()
-    _Pickler(buffer).dump(thing)
-    return buffer.getvalue()
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is not typed
-    def reducer_override(self, obj: Any) -> Any:
-        if obj is dataclasses.MISSING:
-            return "MISSING"  # by name: dataclasses tell it from others by identity
-        if not isinstance(obj, type) or _importable(obj):
-            return super().reducer_override(obj)
-        if type(obj) is _StructMeta:
-            return _reduce_struct(obj)
-        if _CACHE in vars(obj):
-            delattr(obj, _CACHE)
-        return super().reducer_override(obj)
-
-
-def _importable(cls: type) -> bool:
-    module = sys.modules.get(cls.__module__)
-    if module is None or cls.__module__ == "__main__":
-        return False
-    package = cls.__module__.split(".")
-    by_value = cloudpickle.list_registry_pickle_by_value()
-    if any(".".join(package[: n + 1]) in by_value for n in range(len(package))):
-        return False
-    found: Any = module
-    for part in cls.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return found is cls
-
-
-def _reduce_struct(cls: Any) -> Any:
-    config = cls.__struct_config__
-    own = vars(cls).get("__annotations__", {})
-    fields = [
-        (info.name, info.type, info.encode_name, *_default(info))
-        for info in msgspec.structs.fields(cls)
-        if info.name in own
-    ]
-    options = {name: getattr(config, name) for name in _OPTIONS if hasattr(config, name)}
-    methods = {
-        name: value
-        for name, value in vars(cls).items()
-        if isinstance(value, types.FunctionType | property | classmethod | staticmethod)
-    }
-    skeleton = (cls.__name__, fields, cls.__bases__, cls.__module__, options)
-    return _struct_skeleton, skeleton, methods, None, None, _add_methods
-
-
-_OPTIONS = (
-    "tag", "tag_field", "omit_defaults", "forbid_unknown_fields", "frozen", "eq", "order",
-    "array_like", "gc", "weakref", "dict", "cache_hash",
-)  # fmt: skip
-
-
-def _default(info: Any) -> tuple[str, Any]:
-    """Return a field's default as plain data: msgspec's own description of it has no pickle."""
-    if info.default_factory is not msgspec.NODEFAULT:
-        return "default_factory", info.default_factory
-    if info.default is not msgspec.NODEFAULT:
-        return "default", info.default
-    return "", None
-
-
-def _struct_skeleton(
-    name: str,
-    fields: list[tuple[str, Any, str, str, Any]],
-    bases: tuple[type, ...],
-    module: str,
-    options: dict[str, Any],
-) -> type:
-    described = []
-    for field, kind, encode_name, how, default in fields:
-        renamed = {"name": encode_name} if encode_name != field else {}
-        described.append((field, kind, msgspec.field(**renamed, **({how: default} if how else {}))))
-    made = msgspec.defstruct(name, described, bases=bases, module=module, **options)
-    made.__qualname__ = name
-    return made
-
-
-def _add_methods(cls: type, methods: dict[str, Any]) -> None:
-    for name, method in methods.items():
-        setattr(cls, name, method)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import msgspec
@@ -101,6 +102,21 @@ def test_a_task_calls_it_in_every_turn() -> None:
     assert batches == [rows]
     writing.flush()
     writing.close()
+
+
+def test_its_function_travels_by_value() -> None:
+    taken: list[int] = []
+
+    def write(rows: pa.RecordBatch) -> None:
+        taken.extend(rows.column("value").to_pylist())
+        assert taken == [7], "its own copy"
+
+    sink = mr.ArrowSink(write)
+    rows = pa.RecordBatch.from_pydict({"value": [7], "_id": [b"1"]})
+    writing = pickle.loads(pickle.dumps(sink.for_tasks())).begin(0, 0)
+    writing.write(rows)
+    assert writing.close() == b""
+    assert taken == []
 
 
 def test_sinks_by_plane() -> None:

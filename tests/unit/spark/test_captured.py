@@ -85,6 +85,10 @@ HELD = {
             "_thread.lock",
         ],
     ),
+    "a session in a function of a sink": (
+        lambda p, _: p.sink("words", mr.ArrowSink(lambda_over(Session()))),
+        ["the function of ArrowSink(lambda_over.<locals>.<lambda>)", "variable 'held'"],
+    ),
     "a generator": (
         lambda _, words: words.filter(lambda_over(n for n in range(3))),
         ["the filter step on stream 'words'", "variable 'held'", "a generator"],
