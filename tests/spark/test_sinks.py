@@ -183,11 +183,11 @@ def test_a_retried_epoch_is_written_once(
 
     complete, dying = Epochs.complete, [True]
 
-    def dies(self: Epochs, manifest: Any, results: Any, observed: Any) -> Any:
+    def dies(self: Epochs, manifest: Any, results: Any, observed: Any, **more: Any) -> Any:
         if observed.injected.get("words") and dying:
             dying.clear()
             raise OSError("the driver dies")
-        return complete(self, manifest, results, observed)
+        return complete(self, manifest, results, observed, **more)
 
     monkeypatch.setattr(Epochs, "complete", dies)
     feed.add(("a", 1), ("b", 2), ("a", 3))
