@@ -127,7 +127,7 @@ def _types(kind: Any) -> tuple[pa.DataType, str]:
         return _types(present[0]) if len(present) == 1 else _JSON
     if origin in (list, set, frozenset) and arguments:
         element = arrow, ddl = _types(arguments[0])
-        if element is _JSON and arguments[0] is not Any:
+        if element is _JSON:
             return _JSON
         return pa.list_(arrow), f"array<{ddl}>"
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
