@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from millrace.plane import wire
 
-#: Up to so many rows are a handful: above, Arrow and NumPy win, measured at 60 to 1,000 rows.
-FEW: Final = 256
+#: Up to so many rows are a handful.
+FEW: Final = 64
 #: Bytes of keys and values up to which they are.
 LIGHT: Final = 1 << 20
 

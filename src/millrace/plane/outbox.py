@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.plane import wire
-from millrace.plane.handful import Handful, is_light
+from millrace.plane.handful import FEW, Handful, is_light
 from millrace.plane.task import Task
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.routing import Productions
@@ -30,7 +30,6 @@ class Outbox:
         self._topology = task.topology
         self._manifest = task.manifest
         self._tasks = task.runtime.tasks
-        self._few = task.runtime.few
         self._own = task.number % self._tasks
         self._all = Productions()
         self._ids: list[tuple[int | _Ints, range | _Ints]] = []
@@ -73,7 +72,7 @@ class Outbox:
             None if it is much: then nothing was taken.
         """
         mine = self._all
-        if len(mine) > self._few or not is_light(mine.keys, mine.values):
+        if len(mine) > FEW or not is_light(mine.keys, mine.values):
             return None
         if not len(mine):
             return {}

@@ -10,7 +10,6 @@ from typing import Protocol
 
 from millrace.compile.topology import Topology
 from millrace.plane.formats import SinkColumns
-from millrace.plane.handful import FEW
 from millrace.plane.live_sinks import LiveWriter
 from millrace.plane.task_sinks import TaskWriter
 from millrace.plane.values import ValueReader
@@ -81,7 +80,6 @@ class Runtime:
         lift: Whether senders combine values for groupings.
         writers: Edge to a sink -> what tasks write its rows with; of the others, rows leave.
         live_writers: The same for sinks that live tasks write in every turn.
-        few: Up to so many rows travel as a handful.
         live: Whether tasks do not end. Then who reads a source sees it, and nobody else.
     """
 
@@ -96,10 +94,8 @@ class Runtime:
         lift: bool = True,
         writers: Mapping[int, TaskWriter] = MappingProxyType({}),
         live_writers: Mapping[int, LiveWriter] = MappingProxyType({}),
-        few: int = FEW,
         live: bool = False,
     ) -> None:
-        self.few = few
         self.writers = writers
         self.live_writers = live_writers
         self.live = live

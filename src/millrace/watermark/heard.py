@@ -8,7 +8,7 @@ Source: MillWheel, "Low Watermarks" (4.5 and 7.2).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.time import MIN_TIMESTAMP
@@ -61,13 +61,19 @@ class Heard:
         """Return the low watermarks of a computation's input, by percentile."""
         return self._shown.inputs(spec)
 
-    def raise_inputs(self, inputs: dict[str, int]) -> None:
-        """Let no input's low watermark be below what a task has worked at before."""
+    def raise_inputs(self, inputs: Mapping[str, Mapping[int, int]]) -> None:
+        """Let no input's low watermark be below what a task has worked at before.
+
+        Args:
+            inputs: Computation -> percentile -> microseconds.
+        """
         known = self._shown.low_watermarks
-        for low_watermarks in (known, *known.percentiles.values()):
-            for name, us in inputs.items():
-                if name in low_watermarks.inputs:
-                    low_watermarks.inputs[name] = max(low_watermarks.inputs[name], us)
+        for percentile, low_watermarks in [(100, known), *known.percentiles.items()]:
+            mine = low_watermarks.inputs
+            for name, clocks in inputs.items():
+                if name in mine and clocks:
+                    us = clocks.get(percentile, clocks.get(100, mine[name]))
+                    mine[name] = max(mine[name], us)
 
     def message(self, pending: dict[str, Pending]) -> Message:
         """Return what this task tells the next level; see :meth:`Shown.message`."""

@@ -10,7 +10,7 @@ journals what it knows).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -113,6 +113,9 @@ class Epochs:
         self._wall_time_us = 0
         self._claim_entries = claim_entries or _CLAIM_ENTRIES
         self._claim_entry = self._whole_entry = 0
+        # Bytes that are perhaps in the log by now, and what is to be done when they are.
+        self._unwritten: tuple[bytes, Callable[[], None]] | None = None
+        self._last = 0
         earlier = self._recover(IntervalMap.uniform(intervals))
         self.generation = 1 + (earlier.generation if earlier is not None else 0)
         self._claim()
@@ -192,6 +195,7 @@ class Epochs:
             CheckpointMismatch: The epoch is not the next one.
             ZombieWriter: A newer run has claimed the checkpoint.
         """
+        self.settle()
         if self.open is not None and self.open.epoch == epoch:
             return self.open
         if self.open is None and epoch == self.completed:
@@ -221,7 +225,7 @@ class Epochs:
             else max(injectors.get(spec.name, MIN_TIMESTAMP), outputs[injector_name(spec.name)])
             for spec in self.topology.injected()
         }
-        self.open = Manifest(
+        manifest = Manifest(
             epoch=epoch,
             generation=self.generation,
             wall_time_us=max(wall_time_us, self._wall_time_us),
@@ -237,8 +241,8 @@ class Epochs:
             edges=[edge.number for edge in self.topology.edges],
             live=live,
         )
-        self._append(self.open)
-        return self.open
+        self._append(manifest, lambda: self._opened(manifest))
+        return manifest
 
     def complete(
         self,
@@ -314,28 +318,55 @@ class Epochs:
             live=live,
             base=self.base,
         )
-        self._append(completion)
+        self._append(completion, lambda: self._completed(completion, changed))
+        return completion
+
+    def settle(self) -> None:
+        """Write what a call before this one could not, if there is something.
+
+        A manifest that was refused is none yet; an epoch whose completion was refused is over all
+        the same, and is complete when this has returned. Nothing is counted twice.
+
+        Raises:
+            CheckpointUnwritable: It is refused again.
+            ZombieWriter: A newer run has claimed the checkpoint.
+        """
+        if self._unwritten is None:
+            return
+        data, then = self._unwritten
+        number = self._last + 1
+        # A write that failed has perhaps been one all the same.
+        if not self._log.append(number, data) and self._log.read(number) != data:
+            raise self._zombie()
+        self._unwritten, self._last = None, number
+        then()
+
+    def _opened(self, manifest: Manifest) -> None:
+        self.open = manifest
+
+    def _completed(self, completion: Completion, changed: Changes) -> None:
         self.history.add(Moment.of(completion))
-        if whole:
+        if completion.since is None:
             self._whole_entry = self._last
         self.positions.add(changed, self._last)
         self._changed = changed
-        self.completed = manifest.epoch
-        self._wall_time_us = manifest.wall_time_us
-        self.drained = manifest.draining
-        self.live = live
+        self.completed = completion.epoch
+        self._wall_time_us = completion.wall_time_us
+        self.drained = completion.drained
+        self.live = completion.live
         self.open = None
-        return completion
 
     def _claim(self) -> None:
         """Claim the checkpoint, or say again that it is claimed, so that older claims can go."""
-        self._append(claim_of(self.topology, self._registry, self.generation))
+        self._append(claim_of(self.topology, self._registry, self.generation), self._claimed)
+
+    def _claimed(self) -> None:
         self._claim_entry = self._last
 
-    def _append(self, entry: Entry) -> None:
-        if not self._log.append(self._last + 1, encode_entry(entry)):
-            raise self._zombie()
-        self._last += 1
+    def _append(self, entry: Entry, then: Callable[[], None]) -> None:
+        assert self._unwritten is None, "what was refused is settled first"
+        self._unwritten = encode_entry(entry), then
+        self.settle()
 
     def _zombie(self) -> ZombieWriter:
         return ZombieWriter(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from millrace.compile.topology import ComputationSpec
-from millrace.model.errors import ZombieWriter
+from millrace.model.errors import DamagedStore, StoreError, ZombieWriter
 from millrace.store import Commit, Journals, Repair, chain_of
 from millrace.windmill import rows
 from millrace.windmill.bundle import Attempt, Bundle
@@ -63,10 +63,13 @@ class LiveWorker:
         self, spec: ComputationSpec, bundle: Bundle
     ) -> tuple[list[rows.ChannelRow], Repair]:
         """Return an interval's channels, and what it took to bring its cache to its position."""
-        cache, repair = self._execution.ready(spec, bundle, self._fence)
-        with cache.view(at=bundle.position.number) as view:
-            found = rows.scan(view, rows.CHANNELS)
-            return [rows.ChannelRow.unpack(*row) for row in found], repair
+        try:
+            cache, repair = self._execution.ready(spec, bundle, self._fence)
+            with cache.view(at=bundle.position.number) as view:
+                found = rows.scan(view, rows.CHANNELS)
+                return [rows.ChannelRow.unpack(*row) for row in found], repair
+        except DamagedStore as damage:
+            raise self._explained(damage, spec, bundle) from damage
 
     def run(
         self,
@@ -87,7 +90,10 @@ class LiveWorker:
         made = []
         for bundle in bundles:
             interval, position = bundle.interval.id, bundle.position
-            effects, repair = execution.run(spec, bundle, attempt, self._fence)
+            try:
+                effects, repair = execution.run(spec, bundle, attempt, self._fence)
+            except DamagedStore as damage:
+                raise self._explained(damage, spec, bundle) from damage
             effects.counters.productions = len(effects.productions)
             mutations = [*effects.mutations.items(), *consumed.get(interval, _NOTHING).items()]
             chain, number = chain_of(position.chain, mutations), position.number + 1
@@ -109,6 +115,17 @@ class LiveWorker:
             )  # fmt: skip
             made.append((result, commit))
         return made
+
+    def _explained(self, damage: DamagedStore, spec: ComputationSpec, bundle: Bundle) -> StoreError:
+        """Tell a cache that cannot be made again yet from a store that is damaged."""
+        interval, number = bundle.interval.id, bundle.position.number
+        if self._execution.state.commits.exists(spec.name, interval, number):
+            return damage
+        return StoreError(
+            f"the cache of interval {interval} of {spec.name!r} was lost, or moved by another "
+            f"process, and commit {number} is of this session: its journals are read when they are "
+            "sealed. So the session ends, and the next one makes the cache again. Nothing was lost."
+        )
 
     def settle(self, commits: Iterable[Commit]) -> None:
         """Bring the caches up to commits that are durable."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millrace.compile.topology import Topology
 from millrace.plane import wire
-from millrace.plane.handful import Handful
+from millrace.plane.handful import FEW, Handful
 from millrace.plane.realtime.packet import NO_MARK, Packet, batches_of
 from millrace.windmill.channels import Number, Sender
 
@@ -41,10 +41,10 @@ class Sorting:
         topology: The pipeline.
         here: The computations of the task's level.
         task: Number of the task.
-        few: Up to so many rows they take as a handful.
+        takes_few: Whether all of them can take a handful as it is.
     """
 
-    def __init__(self, topology: Topology, here: set[str], task: int, *, few: int) -> None:
+    def __init__(self, topology: Topology, here: set[str], task: int, *, takes_few: bool) -> None:
         self._here = topology.edge_mask(here)
         self._to_sinks = np.zeros(len(self._here), dtype=np.bool_)
         for edge in topology.edges:
@@ -52,7 +52,7 @@ class Sorting:
         self._edges_here = {edge.number for edge in topology.edges if edge.computation in here}
         self._edges_to_sinks = {e.number for e in topology.edges if e.computation is None}
         self._task = task
-        self._few = few
+        self._takes_few = takes_few
 
     def sorted(self, packets: list[Packet], marked: set[int]) -> Arrived:
         """Return the rows of packets.
@@ -76,7 +76,7 @@ class Sorting:
             if packet.few is not None:
                 self._sort_few(packet.few, ahead, few, few_passing, held)
         through = _through(packets)
-        if here or sum(map(len, few)) > self._few:
+        if here or sum(map(len, few)) > FEW or not self._takes_few:
             here += [one.batch(self._task) for one in few]
             few = []
         return Arrived(

@@ -73,10 +73,17 @@ def last_notes(sealing: Sealing) -> dict[Where, bytes]:
     return found
 
 
-def known_to(lasts: Mapping[Where, bytes], left: LiveMark | None) -> dict[Where, notes.Note]:
+def known_to(
+    topology: Topology, tasks: int, lasts: Mapping[Where, bytes], left: LiveMark | None
+) -> dict[Where, notes.Note]:
     """Return what each level task is known to have known.
 
+    A task that had no commit for long has not noted how far its low watermarks had come. But who
+    reads from it has, and could not have come further than every task had shown.
+
     Args:
+        topology: The pipeline.
+        tasks: Tasks a level.
         lasts: Task -> the note of its last group.
         left: What live tasks left behind with the last mark, if they did.
     """
@@ -85,6 +92,15 @@ def known_to(lasts: Mapping[Where, bytes], left: LiveMark | None) -> dict[Where,
         level, task = map(int, name.split("-"))
         said, where = notes.decode(note), (level, task)
         found[where] = notes.merged(found[where], said) if where in found else said
+    levels = {spec.name: spec.level for spec in topology.computations}
+    least: dict[str, dict[int, int]] = {}
+    for spec in sorted(topology.computations, key=lambda spec: -spec.level):
+        for known in found.values():
+            notes.raised(least, spec.name, known.inputs.get(spec.name, {}))
+        for sender in spec.senders & levels.keys():
+            for n in range(tasks):
+                mine = found.setdefault((levels[sender], n), notes.Note(0, {}, []))
+                notes.raised(mine.inputs, sender, least.get(spec.name, {}))
     return found
 
 

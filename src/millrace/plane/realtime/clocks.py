@@ -44,7 +44,7 @@ class Clocks:
         positions: Positions,
         *,
         before: LowWatermarks,
-        floor: dict[str, int],
+        floor: Mapping[str, Mapping[int, int]],
         senders: int,
         tell_us: int,
     ) -> None:

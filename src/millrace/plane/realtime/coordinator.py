@@ -48,7 +48,7 @@ from millrace.plane.realtime.messages import (
 from millrace.plane.realtime.passed import places, published, receipts
 from millrace.store import Collectable, HardState
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import Completion, LiveMark, Manifest, encode_entry
+from millrace.windmill.manifest import LiveMark, Manifest, encode_entry
 
 #: How often is looked whether an injector has new processes.
 _LOOK_US = 10 * SECOND
@@ -93,7 +93,27 @@ class Marked:
 
     manifest: Manifest
     outcome: Outcome
-    completion: Completion
+
+
+@dataclass(frozen=True)
+class _Finishing:
+    """A mark that all tasks have passed: what is to be done when its completion is written.
+
+    Attributes:
+        mark: The mark.
+        manifest: Of the epoch that it ends.
+        outcome: Of that.
+        written: Edge to a sink -> receipts.
+        parts: Part of a journal that it ended -> computation -> interval -> last commit.
+        session: In which it was passed.
+    """
+
+    mark: Mark
+    manifest: Manifest
+    outcome: Outcome
+    written: Mapping[int, list[bytes]]
+    parts: Mapping[str, dict[str, dict[int, int]]]
+    session: int
 
 
 class Coordinator:
@@ -147,8 +167,11 @@ class Coordinator:
         # Finished parts of journals, each with a complete mark, and the session of the last one.
         self._parts: dict[str, dict[str, dict[int, int]]] = {}
         self._marked_in = 0
+        self._finishing: _Finishing | None = None
         self.failed: BaseException | None = None
         self.ended = epochs.drained
+        if self.ended:
+            publish_again(epochs, sinks)
         self.told: dict[Where, Told] = {}
 
     @property
@@ -243,6 +266,12 @@ class Coordinator:
     def _begin(self, wall_us: int) -> Orders:
         """Seal what the session before left, and start all tasks."""
         epochs, journals = self._epochs, self._state.journals
+        if self._finishing is not None:
+            # The last mark was passed, and could not be written down or published.
+            epochs.settle()
+            self._finish(wall_us)
+            if self.ended:
+                return [(where, Halt()) for where in self._where]
         superseded = epochs.superseded()
         if superseded is not None:
             raise superseded
@@ -262,7 +291,7 @@ class Coordinator:
         self._next_us = wall_us + self._every_us
         self._parts = {}
         lasts = last_notes(sealing)
-        known = known_to(lasts, epochs.live)
+        known = known_to(self._topology, self._tasks, lasts, epochs.live)
         consumed = notes.together(known.values())
         now = self._sources.processes()
         read = places_of(self._topology, epochs.places, now)
@@ -322,25 +351,30 @@ class Coordinator:
             notes={f"{level}-{n}": one.note for (level, n), one in passed.items() if level},
             receipts=lasting(written, self._sinks),
         )
-        completion = epochs.complete(
-            said, outcome.results, outcome.observed, places=places(reading), live=left
-        )
-        for edge, of in written.items():
-            self._sinks[edge].publish(completion.epoch, of)
-        for one in passed.values():
-            if one.journal:
-                self._parts[one.journal] = one.covered
-        self._marked_in = session.number
+        parts = {one.journal: one.covered for one in passed.values() if one.journal}
+        self._finishing = _Finishing(mark, said, outcome, written, parts, session.number)
         session.mark = None
         session.passed.clear()
-        self._next_us = wall_us + self._every_us
-        self._completed(Marked(said, outcome, completion))
-        if mark.last:
-            self.ended = True
+        epochs.complete(said, outcome.results, outcome.observed, places=places(reading), live=left)
+        self._finish(wall_us)
+        if self.ended:
             self._session = None
             return [(where, Halt()) for where in self._where]
         self._open_epoch(wall_us)
         return self._renewed(session, wall_us)
+
+    def _finish(self, wall_us: int) -> None:
+        """Do what follows from the completion of a mark."""
+        done = self._finishing
+        assert done is not None, "finished once"
+        for edge, of in done.written.items():
+            self._sinks[edge].publish(done.manifest.epoch, of)
+        self._finishing = None
+        self._parts |= done.parts
+        self._marked_in = done.session
+        self._next_us = wall_us + self._every_us
+        self.ended = done.mark.last
+        self._completed(Marked(done.manifest, done.outcome))
 
     def _renewed(self, session: _Session, wall_us: int) -> Orders:
         """End a session, right after a mark, if there are processes that nobody reads."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec.structs import replace
 
 from millrace.compile.topology import injector_name
 from millrace.injectors.advance import along, is_within
@@ -90,7 +91,10 @@ class InjectorTask:
         self._pipes = Pipes(start.session, self.number, runtime.tasks)
         self._journals = runtime.worker.state.journals
         self._part = 1
-        self._decided = _decided(start.note, self._epoch)
+        self._decided, moved = _decided(start.note, self._epoch)
+        if moved:
+            # It comes before another mark now. Who reads the older note after that would not know.
+            self._note_decided()
         again = {(stream, part): count for stream, part, count in start.consumed}
         self._reading: dict[str, dict[str, _Reading]] = {}
         for stream, places in start.input.items():
@@ -98,11 +102,12 @@ class InjectorTask:
             assert spec.injection is not None, "only injected streams are read"
             injector = spec.injection.source
             assert isinstance(injector, Injector), "nothing else is read on this plane"
-            offsets = {
-                name: self._offset(stream, name, place)
+            # Also if a mark comes before anything is read, it must not forget what was decided.
+            places = {
+                name: replace(place, offset=self._offset(stream, name, place))
                 for name, place in places.items()
-                if place.number >= 0
             }
+            offsets = {name: one.offset for name, one in places.items() if one.number >= 0}
             self._reading[stream] = {
                 name: _Reading(place, again.get((spec.number, place.number), -1))
                 for name, place in places.items()
@@ -234,6 +239,9 @@ class InjectorTask:
         for stream, one in taken:
             if one.decided is not None:
                 decided.setdefault(stream, {}).setdefault(one.process, []).append(one.decided)
+        self._note_decided()
+
+    def _note_decided(self) -> None:
         if self._journal is None:
             self._journal = self._journals.create(self._session, 0, self.number, self._part)
         self._journal.append([], notes.encode(notes.Decided(self._decided)))
@@ -386,8 +394,11 @@ class InjectorTask:
                 yield us
 
 
-def _decided(note: bytes, epoch: int) -> dict[int, dict[str, dict[str, list[Any]]]]:
-    """Return what was decided since the last complete mark, as of the epoch that is open now."""
+def _decided(note: bytes, epoch: int) -> tuple[dict[int, dict[str, dict[str, list[Any]]]], bool]:
+    """Return what was decided since the last complete mark, as of the epoch that is open now.
+
+    And whether some of it came after a mark that is not complete, and is to be made again.
+    """
     together: dict[str, dict[str, list[Any]]] = {}
     steps = notes.decode_decided(note).steps if note else {}
     for number in sorted(steps):
@@ -396,7 +407,7 @@ def _decided(note: bytes, epoch: int) -> dict[int, dict[str, dict[str, list[Any]
         for stream, processes in steps[number].items():
             for process, decided in processes.items():
                 together.setdefault(stream, {}).setdefault(process, []).extend(decided)
-    return {epoch: together}
+    return {epoch: together}, any(number > epoch for number in steps)
 
 
 def _numbers(one: Taken, count: int) -> npt.NDArray[np.int64]:

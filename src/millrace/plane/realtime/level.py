@@ -117,7 +117,7 @@ class LevelTask:
             self._topology,
             {spec.name for spec in self._specs},
             self.number,
-            few=runtime.few if all(one.takes_few for one in self._consuming) else 0,
+            takes_few=all(consuming.takes_few for consuming in self._consuming),
         )
         self._outbox = Outbox(Task(runtime, manifest, self.number))
         self._wall_us = max(wall_us, manifest.wall_time_us, note.wall_time_us)
@@ -307,7 +307,7 @@ class LevelTask:
         return notes.encode(
             notes.Note(
                 self._wall_us,
-                self._clocks.input_us(),
+                self._clocks.inputs,
                 [(*at, number) for at, number in self._consumed.items()],
             )
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,12 +13,13 @@ class Note(msgspec.Struct, array_like=True):
 
     Attributes:
         wall_time_us: Its clock.
-        inputs: Computation of its level -> low watermark of its input: never worked below again.
+        inputs: Computation of its level -> percentile -> low watermark of its input: never worked
+            below again.
         consumed: (injected stream, process) by number -> last record of it that was consumed.
     """
 
     wall_time_us: int
-    inputs: dict[str, int]
+    inputs: dict[str, dict[int, int]]
     consumed: list[tuple[int, int, int]]
 
 
@@ -41,13 +42,21 @@ decode_decided = msgspec.msgpack.Decoder(Decided).decode
 def merged(one: Note, other: Note) -> Note:
     """Return what both say: nothing in a note ever goes back.
 
-    >>> merged(Note(5, {"c": 1}, [(1, 0, 7)]), Note(3, {"c": 2}, [(1, 0, 5), (1, 1, 2)]))
-    Note(wall_time_us=5, inputs={'c': 2}, consumed=[(1, 0, 7), (1, 1, 2)])
+    >>> merged(Note(5, {"c": {100: 1}}, [(1, 0, 7)]), Note(3, {"c": {100: 2}}, [(1, 0, 5)]))
+    Note(wall_time_us=5, inputs={'c': {100: 2}}, consumed=[(1, 0, 7)])
     """
-    both = other.inputs | one.inputs
-    inputs = {name: max(us, other.inputs.get(name, us)) for name, us in both.items()}
+    inputs = {name: dict(clocks) for name, clocks in one.inputs.items()}
+    for name, clocks in other.inputs.items():
+        raised(inputs, name, clocks)
     wall_us = max(one.wall_time_us, other.wall_time_us)
     return Note(wall_us, inputs, together([one, other]))
+
+
+def raised(inputs: dict[str, dict[int, int]], computation: str, clocks: Mapping[int, int]) -> None:
+    """Let a computation's low watermarks be no lower than some others."""
+    known = inputs.setdefault(computation, {})
+    for percentile, us in clocks.items():
+        known[percentile] = max(known.get(percentile, us), us)
 
 
 def together(notes: Iterable[Note]) -> list[tuple[int, int, int]]:

@@ -17,6 +17,7 @@ from millrace.plane.live_sinks import LiveWriting
 from millrace.plane.outlet import sink_records
 from millrace.plane.runtime import Runtime
 from millrace.plane.task_sinks import Receipt, Writings
+from millrace.windmill.live_worker import SessionFence
 
 
 class Outlet(Protocol):
@@ -48,6 +49,7 @@ class LiveOutlet:
     def __init__(self, runtime: Runtime, session: int, generation: int, task: int) -> None:
         self._runtime = runtime
         self._task = task
+        self._fence = SessionFence(runtime.worker.state.journals, session)
         self._live: dict[int, LiveWriting] = {
             edge: writer.begin(session, generation, task)
             for edge, writer in runtime.live_writers.items()
@@ -56,13 +58,21 @@ class LiveOutlet:
         self._unflushed: set[int] = set()
 
     def write(self, rows: pa.RecordBatch, epoch: int) -> None:
-        """Write rows on edges to sinks.
+        """Write rows on edges to sinks; of commits that are durable, here and above.
+
+        A live sink gets nothing of commits that the next session will not know: as long as that has
+        not begun, its seal has whatever was durable.
 
         Args:
             rows: Of the wire.
             epoch: The mark that they come before.
+
+        Raises:
+            ZombieWriter: Another session has begun.
         """
         edges = rows.column("edge").to_numpy()
+        if self._live and any(number in self._live for number in np.unique(edges).tolist()):
+            self._fence.check()
         for number in np.unique(edges).tolist():
             if number not in self._runtime.sink_columns:
                 continue

@@ -20,7 +20,7 @@ import pyarrow as pa
 from millrace.model.errors import CoderError, PipelineError
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
-from millrace.plane.handful import Handful
+from millrace.plane.handful import FEW, Handful
 from millrace.plane.injected import Injected, injected
 from millrace.plane.injection import Injection, RowIds
 from millrace.plane.keying import Keying
@@ -61,7 +61,6 @@ class LiveRows:
     def __init__(self, runtime: Runtime) -> None:
         self._topology = runtime.topology
         self._readers = runtime.readers
-        self._most_few = runtime.few
         self._send = runtime.router.send_injected
         self._lifts = runtime.lift and any(e.lift is not None for e in runtime.topology.edges)
         self.newest_us = MIN_TIMESTAMP
@@ -128,11 +127,7 @@ class LiveRows:
             it came with few or with many.
         """
         at_us, found = columns.at_us, columns.fingerprints
-        if (
-            len(at_us) > self._most_few
-            or at_us.null_count
-            or (found is not None and found.null_count)
-        ):
+        if len(at_us) > FEW or at_us.null_count or (found is not None and found.null_count):
             return None
         if task.event_times(stream).refused(at_us.to_numpy()).any():
             return None

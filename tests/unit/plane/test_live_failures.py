@@ -1,0 +1,237 @@
+"""What the real-time plane does when something fails at the worst moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.live import Feeds, Kept, Live
+
+import millrace as mr
+from millrace.model.errors import CheckpointUnwritable, DamagedStore, StoreError, ZombieWriter
+from millrace.plane.realtime import note as notes
+from millrace.plane.realtime.beginning import known_to
+from millrace.windmill.manifest import Completion, LiveMark, decode_entry
+
+
+class CountByKey(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {"seen": list}
+    count = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.count.set(self.count.get(0) + 1)
+        self.produce("seen", [self.key, record.value["value"], self.count.get()])
+
+
+class Last(mr.Computation):
+    inputs = {"seen": mr.by(lambda value: value[0] // 9)}
+    outputs = {"last": list}
+
+    def process_record(self, record: mr.Record) -> None:
+        self.produce("last", record.value)
+
+
+class NewestFirst(Feeds):
+    """What comes at once is read newest first, as files may be."""
+
+    def read(self, process: str, start: Any, end: Any) -> Any:
+        return list(reversed(self.feeds[process][start or 0 : end]))
+
+
+def pipeline(
+    feeds: Feeds | None = None, *, sink: Any = None, stream: str = "seen"
+) -> tuple[mr.Pipeline, Any]:
+    p = mr.Pipeline("failing")
+    kept = Kept() if sink is None else sink
+    rows = [(n % 5, n, 1_000_000 * n) for n in range(12)]
+    p.inject(
+        "events",
+        feeds or Feeds("key long, value long, at long", {"a": rows}),
+        timestamp="at",
+        low_watermark=mr.BoundedDelay("5 s"),
+    )
+    p.add(CountByKey)
+    p.add(Last)
+    p.sink(stream, kept)
+    return p, kept
+
+
+class Refusing:
+    """An epoch log that refuses one kind of entry once."""
+
+    def __init__(self, log: Any, kind: type, *, written: bool = False) -> None:
+        self._log = log
+        self._kind = kind
+        self._written = written
+        self.armed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def append(self, number: int, entry: bytes) -> bool:
+        if self.armed and isinstance(decode_entry(entry), self._kind):
+            self.armed = False
+            if self._written:
+                self._log.append(number, entry)
+            raise CheckpointUnwritable("the test refuses it")
+        return bool(self._log.append(number, entry))
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_completion_that_was_refused_is_written_by_the_next_session_and_counts_once(written):
+    p, kept = pipeline()
+    live = Live(p)
+    log = Refusing(live.epochs._log, Completion, written=written)
+    live.epochs._log = log
+    live.boot()
+    live.feed(12)
+    live.plane.settle(live.clock_us)
+    log.armed = True
+    with pytest.raises(CheckpointUnwritable):
+        live.plane.mark(live.clock_us)
+    assert not kept.rows
+    live.boot()
+    assert live.epochs.completed == 0
+    assert len(kept.rows) == 12
+    live.finish()
+    assert live.epochs.observed.injected == {"events": 12}
+    assert live.epochs.counters["CountByKey"].records == 12
+    assert len(kept.rows) == 12
+
+
+class Failing(Kept):
+    """A sink that lasts, and cannot be published to once."""
+
+    armed = False
+
+    def publish(self, epoch: int, receipts: list[bytes]) -> None:
+        if self.armed:
+            self.armed = False
+            raise StoreError("the test refuses it")
+        super().publish(epoch, receipts)
+
+    publish_again = publish
+
+
+def test_a_last_mark_that_could_not_be_published_is_still_the_last():
+    p, kept = pipeline(sink=Failing())
+    live = Live(p)
+    live.boot()
+    live.feed(12)
+    live.plane.settle(live.clock_us)
+    kept.armed = True
+    with pytest.raises(StoreError):
+        live.plane.end(live.clock_us, draining=True)
+    live.boot()
+    assert live.coordinator.ended
+    assert live.epochs.completed == 0
+    assert len(kept.rows) == 12
+
+
+def test_who_finds_the_input_ended_publishes_what_its_driver_had_not():
+    p, kept = pipeline(sink=Failing())
+    live = Live(p)
+    live.boot()
+    live.feed(12)
+    live.plane.settle(live.clock_us)
+    kept.armed = True
+    with pytest.raises(StoreError):
+        live.plane.end(live.clock_us, draining=True)
+    assert not kept.rows
+    live.open()
+    assert live.coordinator.ended
+    assert len(kept.rows) == 12
+
+
+@pytest.mark.parametrize("marked_first", [False, True])
+def test_what_was_decided_before_a_mark_is_read_in_that_order_after_two_failures(marked_first):
+    rows = [(n % 5, n, 1_000_000 * n) for n in range(6)]
+    p, kept = pipeline(NewestFirst("key long, value long, at long", {"a": rows}))
+    live = Live(p, tasks=1)
+    live.boot()
+    live.feed(3)
+    if marked_first:
+        # The injector task has passed a mark that is never complete.
+        live.coordinator.mark_soon()
+        live.plane.tick(live.clock_us)
+        live.plane.turn((0, 0), live.clock_us)
+    live.plane.turn((0, 0), live.clock_us)  # three rows are decided, and none is read
+    live.boot()
+    live.plane.mark(live.clock_us) if marked_first else live.coordinator.mark_soon()
+    live.plane.tick(live.clock_us)
+    live.plane.settle(live.clock_us)
+    live.feed(6)
+    live.plane.settle(live.clock_us)
+    live.boot()
+    live.finish()
+    seen = sorted(row["value"] for row in kept.rows)
+    assert len(seen) == 6
+    assert live.epochs.observed.injected == {"events": 6}
+
+
+class Turns:
+    """A live sink in memory."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+
+    def live(self) -> Turns:
+        return self
+
+    def begin(self, session: int, generation: int, task: int) -> Turns:
+        return self
+
+    def write(self, rows: Any, origins: Any, sequences: Any) -> None:
+        self.rows += rows.to_pylist()
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def __call__(self, *_: Any) -> None:
+        """Stand for a sink of the epoch plane."""
+
+
+def test_a_task_of_an_older_session_writes_nothing_to_a_live_sink():
+    p, sink = pipeline(sink=Turns())
+    live = Live(p, tasks=1)
+    live.boot()
+    live.feed(12)
+    for _ in range(3):
+        live.plane.turn((0, 0), live.clock_us)
+    live.plane.turn((1, 0), live.clock_us)
+    assert not sink.rows
+    live.state.journals.seal(live.state.journals.last() + 1)
+    with pytest.raises(ZombieWriter):
+        live.plane.turn((2, 0), live.clock_us)
+    assert not sink.rows
+
+
+def test_a_cache_that_is_lost_in_mid_session_ends_it_and_says_that_nothing_is_lost():
+    p, kept = pipeline()
+    live = Live(p, tasks=1)
+    live.boot()
+    for limit in (3, 6, 9):
+        live.feed(limit)
+        live.plane.settle(live.clock_us)
+    for name, interval in list(live.caches[0]._open):
+        live.caches[0].open(name, interval).clear()
+    live.feed(12)
+    with pytest.raises(StoreError, match="Nothing was lost") as caught:
+        live.plane.settle(live.clock_us)
+    assert not isinstance(caught.value, DamagedStore)
+    live.boot()
+    live.finish()
+    assert len(kept.rows) == 12
+
+
+def test_a_task_without_commits_knows_how_far_its_readers_had_come():
+    p, _ = pipeline()
+    known = notes.encode(notes.Note(7, {"Last": {100: 5, 80: 6}}, []))
+    found = known_to(p.build(), 2, {(2, 1): known}, None)
+    assert found[1, 0].inputs == found[1, 1].inputs == {"CountByKey": {100: 5, 80: 6}}
+    again = known_to(p.build(), 1, {}, LiveMark(tasks=2, notes={"2-0": known}))
+    assert again[1, 0].inputs == {"CountByKey": {100: 5, 80: 6}}
