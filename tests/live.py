@@ -26,7 +26,6 @@ from millrace.plane.binding import (
 from millrace.plane.encode import EncodeStage
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.handful import FEW
 from millrace.plane.outcome import Messages, Outcome
 from millrace.plane.outlet import Outlet
 from millrace.plane.packet import packed, unpacked
@@ -119,7 +118,6 @@ class Live:
     Args:
         pipeline: With injectors that are :class:`Feeds`, and sinks that are :class:`Kept`.
         tasks: Tasks a level.
-        few: Up to so many rows travel as a handful.
     """
 
     def __init__(
@@ -129,9 +127,7 @@ class Live:
         tasks: int = 2,
         intervals: int = 4,
         state: MemoryHardState | None = None,
-        few: int = FEW,
     ) -> None:
-        self.few = few
         self.pipeline = pipeline
         self.tasks = tasks
         self.state = state or MemoryHardState()
@@ -191,7 +187,6 @@ class Live:
             sources=sources,
             writers=by_mark,
             live_writers=in_turns,
-            few=self.few,
             live=live,
         )
 

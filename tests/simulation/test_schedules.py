@@ -1,4 +1,4 @@
-"""Seeded schedules: whatever happens, the outcome is as if nothing had."""
+"""Seeded schedules: the outcome is as if nothing had happened, or its pieces fit together."""
 
 import multiprocessing
 import os
@@ -6,24 +6,40 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from millrace.testing.simulation import run_all
+from millrace.testing.simulation import Simulation, run_all
+from millrace.testing.simulation.realtime import RealtimeSimulation
 from millrace.testing.simulation.report import failure
 
-LOTS = range(0, 500, 25)
+LOT = 25
+LOTS = [
+    *((Simulation, first) for first in range(0, 500, LOT)),
+    *((RealtimeSimulation, first) for first in range(0, 250, LOT)),
+]
 
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """By its first schedule, each lot's outcomes to come: every core works on them."""
+    """By its plane and first schedule, each lot's outcomes to come: every core works on them."""
     # Not forked: this process has threads.
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), mp_context=spawning) as pool:
-        yield {first: pool.submit(run_all, range(first, first + LOTS.step)) for first in LOTS}
+        yield {
+            (plane, first): pool.submit(run_all, range(first, first + LOT), plane)
+            for plane, first in LOTS
+        }
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("first", LOTS)
-def test_faults_change_nothing(first, outcomes):
-    for outcome in outcomes[first].result():
+@pytest.mark.parametrize(("plane", "first"), LOTS)
+def test_faults_change_nothing(plane, first, outcomes):
+    for outcome in outcomes[plane, first].result():
         if outcome.violation is not None:
-            pytest.fail(failure(outcome.seed), pytrace=False)
+            pytest.fail(failure(outcome.seed, plane), pytrace=False)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_faults_live_tasks_do_what_is_defined(seed):
+    outcome = RealtimeSimulation(seed, calm=True).run()
+    assert outcome.violation is None
+    assert outcome.epochs > 0
+    assert outcome.drivers == 2

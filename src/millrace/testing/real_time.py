@@ -17,7 +17,6 @@ from millrace.compile.build import build
 from millrace.compile.topology import Topology, injector_name
 from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane import wire
-from millrace.plane.handful import FEW
 from millrace.plane.injection import Injection
 from millrace.plane.outbox import Outbox
 from millrace.plane.realtime.coordinator import Coordinator
@@ -115,10 +114,7 @@ class OnRealTime:
 
     def _runtime(self) -> Runtime:
         worker = Worker(self._topology, self._state, MemoryCaches())
-        few = 0 if self._lift else FEW  # a handful is not combined
-        return Runtime(
-            self._topology, tasks=_TASKS, worker=worker, lift=self._lift, few=few, live=True
-        )
+        return Runtime(self._topology, tasks=_TASKS, worker=worker, lift=self._lift, live=True)
 
     def _reader(self, number: int) -> LiveTask:
         return _Script(self._runtime(), number, self._script)

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from millrace.compile.topology import Topology
 from millrace.model.errors import (
     CheckpointUnwritable,
+    DamagedStore,
     InvariantViolation,
     SinkError,
     StoreError,
@@ -84,6 +85,8 @@ def forbidden(error: BaseException | None, *, alone: bool, stale: bool) -> str |
         return None
     if isinstance(error, ZombieWriter) and not alone:
         return None
+    if isinstance(error, DamagedStore) and isinstance(error.__cause__, OSError):
+        return None  # a call of the disk was refused, and may be made again
     if stale and isinstance(error, InvariantViolation) and "arrived" in str(error):
         return None
     return f"{type(error).__name__}: {error}"
@@ -99,11 +102,11 @@ def judge(run: Judged) -> str | None:
         *_, last = whole(completions)
         state.journals.names()
         history = _Checked(run, last)
-        history.check()
+        history.check(completions)
         _check_state(run, state, history)
         sunk = _check_sinks(run, history)
         evidence = LiveEvidence(
-            run.topology, [run.work.records], sunk, last, completions, run.work.feeds.late()
+            run.topology, [run.work.records], sunk, last, history.worked_at, run.work.feeds.late()
         )
         run.work.program.check(evidence)
     except (Difference, Wrong, InvariantViolation, StoreError) as found:
@@ -115,13 +118,12 @@ def judge(run: Judged) -> str | None:
 class LiveEvidence(Evidence):
     """What a schedule of the real-time plane came to: one batch, and marks for epochs."""
 
-    completions: Sequence[Completion]
+    worked_at: Sequence[int]
     late_records: int
 
     def low_watermarks(self) -> list[int]:
-        """Return where the injector's low watermark stood when each mark was complete."""
-        (stream,) = (spec.name for spec in self.topology.injected())
-        return [one.after.outputs[f"injector:{stream}"] for one in self.completions]
+        """Return the highest low watermark that anybody had worked at by each mark."""
+        return [*self.worked_at]
 
     def stood(self, epoch: int, *, levels: int = 1) -> tuple[int, int]:
         """Return that nothing is known of what was late: no window is ever over."""
@@ -141,9 +143,19 @@ class _Checked:
         self._topology = run.topology
         self.chains: dict[Owner, list[Written]] = {}
         self.states: dict[Owner, MemoryCache] = {}
+        #: Row for a sink -> the mark before which its commit came.
+        self.marks: dict[Row, int] = {}
+        #: The highest low watermark that anybody has worked at, mark by mark.
+        self.worked_at: list[int] = []
 
-    def check(self) -> None:
+    def check(self, completions: Sequence[Completion]) -> None:
+        """Check all that is known.
+
+        Args:
+            completions: Of all marks.
+        """
         self._check_numbers()
+        self._assign(completions)
         self._check_channels()
         self._check_clocks()
         self._check_counters()
@@ -152,7 +164,6 @@ class _Checked:
     def _check_numbers(self) -> None:
         topology = self._topology
         for spec in topology.computations:
-            said = self._last.numbers.get(spec.name, {})
             found = {
                 i: of for (name, i), of in self._run.history.commits.items() if name == spec.name
             }
@@ -170,13 +181,34 @@ class _Checked:
                         after.commit.previous == before.commit.chain,
                         f"{where}: commit {after.commit.number} is not made from the one before",
                     )
-                if interval in said:
-                    _check(
-                        said[interval] == len(numbers),
-                        f"{where}: the last completion names {said[interval]}, and there are "
-                        f"{len(numbers)}",
-                    )
                 self.chains[spec.name, interval] = chain
+
+    def _assign(self, completions: Sequence[Completion]) -> None:
+        """Find the mark before which each commit came, by the completions."""
+        done: dict[Owner, int] = defaultdict(int)
+        highest_us = NEVER_US
+        for completion in completions:
+            for name, numbers in completion.numbers.items():
+                for interval, number in numbers.items():
+                    owner = name, interval
+                    chain = self.chains.get(owner, [])
+                    _check(
+                        done[owner] <= number <= len(chain),
+                        f"completion {completion.epoch} names commit {number} of {owner}, after "
+                        f"{done[owner]} and of {len(chain)}",
+                    )
+                    for written in chain[done[owner] : number]:
+                        highest_us = max(highest_us, written.run.attempt.clocks[100])
+                        for _, row in rows_of(self._topology, written):
+                            self.marks[row] = completion.epoch
+                    done[owner] = number
+            highest_us = max(highest_us, *completion.after.inputs.values())
+            self.worked_at.append(highest_us)
+        for owner, chain in self.chains.items():
+            _check(
+                done[owner] == len(chain),
+                f"{owner}: the last completion names {done[owner]}, and there are {len(chain)}",
+            )
 
     def _check_channels(self) -> None:
         """Check that what was sent was consumed, once and in order.
@@ -262,10 +294,6 @@ class _Checked:
                         attempt.delivered_us >= earlier.clocks[100],
                         f"{where}: delivered at {attempt.delivered_us}, after "
                         f"{earlier.clocks[100]} had fired",
-                    )
-                    _check(
-                        attempt.epoch >= earlier.epoch,
-                        f"{where}: epoch {attempt.epoch} after {earlier.epoch}",
                     )
                 before = written
                 if self._run.work.late:
@@ -382,12 +410,10 @@ def _scan(cache: MemoryCache) -> dict[bytes, bytes]:
 def _check_sinks(run: Judged, history: _Checked) -> Mapping[Row, int]:
     """Check that sinks have the rows of the commits, once each; return row -> mark."""
     expected: dict[int, dict[bytes, Row]] = defaultdict(dict)
-    epochs: dict[Row, int] = {}
     for chain in history.chains.values():
         for written in chain:
             for made, row in rows_of(run.topology, written):
                 expected[made[0]][record_id(row.origin, row.sequence)] = row
-                epochs[row] = written.run.attempt.epoch
     sunk: dict[Row, int] = {}
     for edge, stand in run.stands.items():
         stream = run.topology.edge(edge).stream
@@ -415,8 +441,11 @@ def _check_sinks(run: Judged, history: _Checked) -> Mapping[Row, int]:
                 key_texts([row.key]) == [one["_key"]],
                 f"sink of {stream!r}: {one} has another key than {decode_key(row.key)!r}",
             )
-            sunk[row] = epochs[row] if mark < 0 else mark
-            _check(mark < 0 or mark >= epochs[row], f"sink of {stream!r}: {one} is in mark {mark}")
+            _check(
+                mark in (-1, history.marks[row]),
+                f"sink of {stream!r}: {one} is in mark {mark}, its commit in {history.marks[row]}",
+            )
+            sunk[row] = history.marks[row]
     return sunk
 
 

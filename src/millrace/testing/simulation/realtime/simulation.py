@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from millrace.plane.handful import FEW
 from millrace.plane.runtime import Runtime
 from millrace.store import HardState, Written
 from millrace.testing.simulation.faults import Fault, Kind
@@ -24,9 +23,6 @@ from millrace.testing.simulation.realtime.workload import LiveWorkload, generate
 from millrace.testing.simulation.scheduler import Process
 from millrace.testing.simulation.world import World
 from millrace.windmill.worker import Worker
-
-#: Up to so many rows travel as a handful, in turn: none, some, all.
-_FEW = (0, 3, FEW)
 
 
 class RealtimeSimulation(World):
@@ -58,6 +54,7 @@ class RealtimeSimulation(World):
             edge.number: Stand(self) for edge in self.topology.edges if edge.sink is not None
         }
         self._drained = False
+        self._stopped = 0
         self._host_skews = [self.random.choice((0, 0, 3, 40)) for _ in self.hosts]
 
     @property
@@ -73,6 +70,8 @@ class RealtimeSimulation(World):
     def _drive(self, name: str, random: Random) -> None:
         if Run(self, name, random).run():
             self._drained = True
+        else:
+            self._stopped += 1
 
     def _processed_by(self, process: Process) -> bool:
         return self._drained
@@ -98,7 +97,7 @@ class RealtimeSimulation(World):
 
     def tasks(self) -> int:
         """Return how many tasks a level the next run has: another number after each stop."""
-        return 1 + (self.work.tasks - 1 + self.stops) % 3
+        return 1 + (self.work.tasks - 1 + self._stopped) % 3
 
     def open_recorded(self) -> HardState:
         """Open the checkpoint as a driver does."""
@@ -123,7 +122,6 @@ class RealtimeSimulation(World):
             sources=self.work.sources,
             writers={edge: one for edge, one in self.stands.items() if edge not in live},
             live_writers={edge: LiveStand(self.stands[edge]) for edge in live},
-            few=_FEW[(self.work.tasks + self._sessions()) % len(_FEW)],
             live=True,
         )
 

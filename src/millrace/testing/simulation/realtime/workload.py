@@ -7,6 +7,7 @@ from random import Random
 
 from millrace.compile.native import python_reason
 from millrace.injectors.schema import column_names
+from millrace.model.errors import PipelineError
 from millrace.model.time import MILLISECOND, SECOND
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.values import value_columns
@@ -42,9 +43,7 @@ def generate(random: Random) -> LiveWorkload:
     """Return a workload."""
     feeds, late = Feeds(), random.random() < 0.3
     ends = LiveEnds(feeds, late=late)
-    program: Program = (
-        Computations(random, ends) if random.random() < 0.35 else Groupings(random, ends)
-    )
+    program = _program(random, ends)
     feeds.fill(random, program, late=late)
     step_us = random.choice((2 * MILLISECOND, SECOND))
     return LiveWorkload(
@@ -63,6 +62,15 @@ def generate(random: Random) -> LiveWorkload:
         mark_every_us=random.choice((40, 100, 250)) * step_us,
         live_sinks=random.randrange(16),
     )
+
+
+def _program(random: Random, ends: LiveEnds) -> Program:
+    while True:
+        try:
+            return Computations(random, ends) if random.random() < 0.35 else Groupings(random, ends)
+        except PipelineError:
+            # A window without an end, behind an injector, waits for the end: try another one.
+            continue
 
 
 def _columns(program: Program, feeds: Feeds) -> SourceColumns:
