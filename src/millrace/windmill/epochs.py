@@ -24,6 +24,7 @@ from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.claims import check, check_sinks, claim_of, registry_after
 from millrace.windmill.counters import Counters, tell_first_late
 from millrace.windmill.epoch_log import end_of
+from millrace.windmill.fence import superseded_run
 from millrace.windmill.history import History, Moment
 from millrace.windmill.manifest import (
     Changes,
@@ -131,7 +132,7 @@ class Epochs:
 
     def superseded(self) -> ZombieWriter | None:
         """Return the error to end with if a newer run has claimed the checkpoint, else None."""
-        return self._zombie() if self._log.last() > self._last else None
+        return superseded_run(self.generation) if self._log.last() > self._last else None
 
     def interval_counts(self) -> dict[str, int]:
         """Return the number of key intervals of each computation."""
@@ -337,7 +338,7 @@ class Epochs:
         number = self._last + 1
         # A write that failed has perhaps been one all the same.
         if not self._log.append(number, data) and self._log.read(number) != data:
-            raise self._zombie()
+            raise superseded_run(self.generation)
         self._unwritten, self._last = None, number
         then()
 
@@ -367,13 +368,6 @@ class Epochs:
         assert self._unwritten is None, "what was refused is settled first"
         self._unwritten = encode_entry(entry), then
         self.settle()
-
-    def _zombie(self) -> ZombieWriter:
-        return ZombieWriter(
-            f"zombie writer: this run has generation {self.generation}, but a newer run has "
-            "claimed the checkpoint since and goes on with it. This one must stop. Nothing "
-            "was lost. Two runs on one checkpoint: was the earlier one thought to be dead?"
-        )
 
     def _recover(self, uniform: IntervalMap) -> Claim | None:
         """Take up what the end of the log says; return the last claim."""

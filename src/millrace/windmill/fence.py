@@ -72,3 +72,12 @@ def left_behind(manifest: Manifest) -> ZombieWriter:
         "and this attempt at it has only now come to its end. It was left behind, and must stop. "
         "Nothing was lost."
     )
+
+
+def superseded_run(generation: int) -> ZombieWriter:
+    """Return the error of a run after which a newer one has claimed the checkpoint."""
+    return ZombieWriter(
+        f"zombie writer: this run has generation {generation}, but a newer run has claimed the "
+        "checkpoint since and goes on with it. This one must stop. Nothing was lost. Two runs on "
+        "one checkpoint: was the earlier one thought to be dead?"
+    )
