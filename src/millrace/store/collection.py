@@ -167,7 +167,7 @@ class Collector:
             self._floors[computation, interval] = floor
 
     def _collect_journals(self, collectable: Collectable, collected: Collected) -> None:
-        if not collectable.session:
+        if not collectable.session or not (self._floors or collectable.parts):
             return
         journals = {
             name: covered

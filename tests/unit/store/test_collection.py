@@ -266,3 +266,9 @@ def test_commits_in_slots_go_beside_journals(state: HardState) -> None:
     assert (collected.commits, collected.journals) == (3, 0)
     assert state.commits.numbers("count") == {0: [4, 5]}
     assert state.journals.names() == [JournalName(1, 1, 0, 1)]
+
+
+def test_parts_with_notes_alone_go_before_there_are_snapshots(state: HardState) -> None:
+    state.journals.seal(1)
+    parts = {str(JournalName(1, 0, 0, 1)): in_journal(state, JournalName(1, 0, 0, 1))}
+    assert Collector(state).collect(Collectable({}, 0, session=1, parts=parts)).journals == 1
