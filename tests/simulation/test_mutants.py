@@ -28,7 +28,7 @@ from millrace.testing.simulation import Simulation, driver
 from millrace.testing.simulation.hosts import _SharedCache
 from millrace.testing.simulation.spark import Job
 from millrace.watermark.authority import Authority
-from millrace.windmill import fence, journal, rows, worker
+from millrace.windmill import epoch_log, fence, rows, worker
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import encode_entry
 from millrace.windmill.worker import Worker
@@ -331,7 +331,7 @@ def a_restart_forgets_low_watermarks(patch):
 
 @mutant
 def a_restart_takes_what_the_last_epoch_changed_for_all(patch):
-    patch.setattr(journal, "together", lambda said: said[-1])
+    patch.setattr(epoch_log, "together", lambda said: said[-1])
 
 
 @mutant
