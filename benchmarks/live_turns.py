@@ -23,8 +23,6 @@ import json
 import os
 import pstats
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -39,6 +37,7 @@ from rich.table import Table
 
 import millrace as mr
 from benchmarks.machine import describe
+from benchmarks.trees import in_tree
 from millrace.injectors.follower import Taken
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.injecting import InjectorTask
@@ -258,18 +257,6 @@ def profile(source: str, intervals: int, size: int, turns: int, level: int, wher
         pstats.Stats(watch).sort_stats("cumulative").print_stats(60)
 
 
-def in_tree(src: str, case: tuple[Any, ...]) -> dict[str, Any]:
-    """Return what a case costs in a tree of Millrace, in a process of its own."""
-    root = Path(__file__).parents[1]
-    paths = [src, str(root), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.live_turns", "--case", json.dumps(case)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        stdout=subprocess.PIPE, check=True,
-    )  # fmt: skip
-    return dict(json.loads(done.stdout))
-
-
 def main() -> None:
     """Measure every case in every tree, print the table, write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -309,7 +296,7 @@ def main() -> None:
             "trees": [
                 _median(runs)
                 for runs in zip(
-                    *([in_tree(src, (source, intervals, size, turns, arguments.where))
+                    *([in_tree("live_turns", src, (source, intervals, size, turns, arguments.where))
                        for src in trees]
                       for _ in range(1 if arguments.quick else arguments.rounds)),
                     strict=True,

@@ -28,10 +28,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -46,6 +43,7 @@ from rich.table import Table
 
 import millrace as mr
 from benchmarks.machine import describe
+from benchmarks.trees import in_tree
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import LmdbCaches, LocalHardState
 from millrace.watermark.intervals import IntervalMap
@@ -230,7 +228,7 @@ class Stream:
     def watched(self, clock: Clock) -> Worker:
         """Return a worker whose calls on the store are timed, and its machine's runs."""
         worker = Worker(self.topology, Watched(self._state, clock), Watched(self._caches, clock))
-        machine = worker._machines[self.spec.name]
+        machine = worker.execution._machines[self.spec.name]
         machine.run = clock.timed("machine", machine.run)
         return worker
 
@@ -284,18 +282,6 @@ def measure(code: str, keys: int, size: int, bundles: int, where: str) -> dict[s
     }
 
 
-def in_tree(src: str, case: tuple[Any, ...]) -> dict[str, Any]:
-    """Return what a case costs in a tree of Millrace, in a process of its own."""
-    root = Path(__file__).parents[1]
-    paths = [src, str(root), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.small_bundles", "--case", json.dumps(case)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        stdout=subprocess.PIPE, check=True,
-    )  # fmt: skip
-    return dict(json.loads(done.stdout))
-
-
 def main() -> None:
     """Measure every case in every tree, print the table, write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -335,7 +321,8 @@ def main() -> None:
             "trees": [
                 _median(runs)
                 for runs in zip(
-                    *([in_tree(src, (code, keys, size, bundles, arguments.where)) for src in trees]
+                    *([in_tree("small_bundles", src, (code, keys, size, bundles, arguments.where))
+                       for src in trees]
                       for _ in range(1 if arguments.quick else arguments.rounds)),
                     strict=True,
                 )
