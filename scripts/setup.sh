@@ -182,7 +182,9 @@ install() { # from the lock
 }
 
 "$venv/bin/python" -c 'import pip' 2>/dev/null || rm -rf "$venv"
-if [ "$purpose" = dev ] && made_for demo && ! made_for dev; then
+if [ "$purpose" = demo ] && made_for dev; then
+    follows_from demo >"$venv/.stamp-demo" # development's lock has all that the demo's has
+elif [ "$purpose" = dev ] && made_for demo && ! made_for dev; then
     say "adding to $venv what development needs"
     rm "$venv/.stamp-demo"
     install

@@ -76,9 +76,10 @@ def run_demo(
             pipeline = build(source, lambda to: mr.KafkaSink(servers, topics[to], encode=signed))
             checkpoint = str(out / "checkpoint")
             run = pipeline.start(spark, checkpoint=checkpoint, realtime=True, progress=False)
+            stack.callback(run.stop)
             run.process_available()
         reports = Reports()
-        reader = Reader(servers, topics, reports)
+        stack.callback(Reader(servers, topics, reports).finish)
         game = Play(servers, scores, _now_us() + 2 * mr.SECOND, seconds, rate)
         played = game.scores()
         kill = Kill(reports, game.begin_us + round(game.seconds * mr.SECOND) // 2)
@@ -89,7 +90,6 @@ def run_demo(
             time.sleep(0.1)
         run.process_available()
         run.drain()
-        reader.finish()
     picture.draw(reports, game.begin_us, kill, out)
     for sentence in screen.summary(reports, played, kill):
         console.print(sentence, highlight=False, soft_wrap=True)
@@ -111,7 +111,8 @@ def watch(game: Play, played: pd.DataFrame, reports: Reports, kill: Kill, consol
         live = None
         if console.is_terminal:
             live = stack.enter_context(Live(console=console, auto_refresh=False))
-        player = subprocess.Popen([*command, msgspec.json.encode(game)])
+        # In a session of its own Ctrl-C does not reach it.
+        player = subprocess.Popen([*command, msgspec.json.encode(game)], start_new_session=True)
         stack.callback(player.wait)
         stack.callback(player.kill)
         while player.poll() is None:

@@ -31,11 +31,20 @@ def draw(reports: Reports, begin_us: int, kill: Kill, out: Path) -> None:
     figure = Figure(figsize=(11, 5), layout="constrained")
     axes = figure.subplots()
     late = np.array([one.columns["_pane_timing"] == "LATE" for one in timed])
-    for which, colour, label in (
-        (~late, "tab:blue", "early: its window was open"),
-        (late, "tab:orange", "late: its window was over"),
+    for which, size, colour, label in (
+        (~late, 4, "tab:blue", "early: its window was open"),
+        (late, 16, "tab:orange", "late: its window was over"),
     ):
-        axes.scatter(at_s[which], ms[which], s=4, c=colour, alpha=0.3, linewidths=0, label=label)
+        axes.scatter(
+            at_s[which],
+            ms[which],
+            s=size,
+            c=colour,
+            alpha=size / 16,
+            lw=0,
+            label=label,
+            zorder=size,
+        )
     quantiles = pd.Series(ms).groupby(at_s.astype(int)).quantile([0.5, 0.95]).unstack()
     quantiles = quantiles.reindex(range(int(at_s.max(initial=0)) + 1))  # a second without any
     for quantile, style, label in ((0.5, "-", "median"), (0.95, ":", "95th percentile")):

@@ -8,10 +8,14 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeVar
 
 import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 #: Distribution -> module, of the extra ``demo``: those that every example needs, and its own.
 _EXTRA = {"matplotlib": "matplotlib", "pandas": "pandas"}
@@ -73,14 +77,18 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"millrace_examples.{name}")
 
 
+def _out(default: str) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--out",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path(default),
+        show_default=True,
+        help="Directory for the results.",
+    )
+
+
 @demo.command(short_help="Spikes and dips in a year of flights.")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("demo-out/zeitgeist"),
-    show_default=True,
-    help="Directory for the results.",
-)
+@_out("demo-out/zeitgeist")
 @click.option(
     "--live",
     type=click.Path(file_okay=False, path_type=Path),
@@ -101,13 +109,7 @@ def zeitgeist(out: Path, live: Path | None, checkpoint: Path | None) -> None:
 
 
 @demo.command(short_help="An evening of a game, as it is reported.")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("demo-out/leaderboard"),
-    show_default=True,
-    help="Directory for the results.",
-)
+@_out("demo-out/leaderboard")
 def leaderboard(out: Path) -> None:
     """Play an evening of a game: totals with early and late panes, a leaderboard, sessions.
 
@@ -119,13 +121,7 @@ def leaderboard(out: Path) -> None:
 
 
 @demo.command(short_help="The game live, through Kafka, in real time.")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("demo-out/realtime"),
-    show_default=True,
-    help="Directory for the results.",
-)
+@_out("demo-out/realtime")
 @click.option(
     "--kafka",
     help="A broker. By default one is started, which only a checkout can do.",
