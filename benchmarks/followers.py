@@ -1,6 +1,7 @@
 """What it costs an injector task to take records and to make rows of them, in CPU microseconds.
 
-Taking, from a real broker with values of 16 bytes or JSON objects of the same two numbers:
+Taking, from a real broker: JSON objects of two numbers, the same as 16 bytes that a function
+unpacks, and 16 bytes as they are, with all that Kafka knows of a message:
 
     lone      one record a take, 200 a second: CPU of the thread that takes, by take
     backlog   as many as there are, from a full topic: CPU by record, of that thread, and of the
@@ -32,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 import millrace as mr
-from benchmarks.latency.broker import Broker
+from benchmarks.broker import Broker
 from benchmarks.machine import describe
 from millrace.injectors.follower import Follower
 from millrace.injectors.schema import column_names
@@ -49,11 +50,16 @@ SIZES = (1, 100, 10_000)
 RATE = 200
 PARTITIONS = 2
 _PAIR = struct.Struct(">qq")
+_SCHEMA = "sent long, key long"
 
-#: How a value is written, and the schema by which it is read.
-VALUES: dict[str, tuple[Callable[[int], bytes], str | None]] = {
-    "16 bytes": (lambda n: _PAIR.pack(n, n % 1000), None),
-    "JSON": (lambda n: b'{"sent": %d, "key": %d}' % (n, n % 1000), "sent long, key long"),
+#: How a value is written, and the arguments by which it is read.
+VALUES: dict[str, tuple[Callable[[int], bytes], dict[str, Any]]] = {
+    "JSON": (lambda n: b'{"sent": %d, "key": %d}' % (n, n % 1000), {"schema": _SCHEMA}),
+    "16 bytes, parsed": (
+        lambda n: _PAIR.pack(n, n % 1000),
+        {"schema": _SCHEMA, "parse": _PAIR.unpack},
+    ),
+    "16 bytes, and all that is known": (lambda n: _PAIR.pack(n, n % 1000), {}),
 }
 
 
@@ -99,9 +105,9 @@ class Nothing(mr.Injector):
 
 def take_lone(servers: str, topic: str, kind: str, records: int) -> dict[str, float]:
     """Return what a take of one record costs."""
-    encode, schema = VALUES[kind]
+    encode, how = VALUES[kind]
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
-    follower = _follow(servers, topic, schema, begin=False)
+    follower = _follow(servers, topic, how, begin=False)
     done = threading.Event()
 
     def send() -> None:
@@ -133,13 +139,13 @@ def take_lone(servers: str, topic: str, kind: str, records: int) -> dict[str, fl
 
 def take_backlog(servers: str, topic: str, kind: str, records: int) -> dict[str, float]:
     """Return what a record costs where many wait."""
-    encode, schema = VALUES[kind]
+    encode, how = VALUES[kind]
     producer = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 2_000_000})
     for n in range(records):
         producer.produce(topic, encode(n), partition=n % PARTITIONS)
     producer.flush()
     del producer
-    follower = _follow(servers, topic, schema)
+    follower = _follow(servers, topic, how)
     taken, thread_s, process_s = 0, time.thread_time(), time.process_time()
     while taken < records:
         taken += sum(one.rows.num_rows for one in follower.take(1.0))
@@ -148,8 +154,8 @@ def take_backlog(servers: str, topic: str, kind: str, records: int) -> dict[str,
     return {"record_us": thread_s / records * 1e6, "process_us": process_s / records * 1e6}
 
 
-def _follow(servers: str, topic: str, schema: str | None, *, begin: bool = True) -> Follower:
-    source = mr.Kafka(servers, topic, schema=schema, config={"log_level": 0})
+def _follow(servers: str, topic: str, how: dict[str, Any], *, begin: bool = True) -> Follower:
+    source = mr.Kafka(servers, topic, config={"log_level": 0}, **how)
     places: dict[str, Any] = {f"{topic}-{n}": 0 if begin else None for n in range(PARTITIONS)}
     follower = source.follow(places)
     follower.take(0)

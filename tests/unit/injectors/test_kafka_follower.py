@@ -149,6 +149,34 @@ def test_where_a_partition_begins_is_decided_first():
     assert follower.take(0)[0].first == 3
 
 
+def test_a_partition_that_is_just_made_is_waited_for():
+    client, refused = Client(), [1, 2]
+    first = client.get_watermark_offsets
+
+    def later(*arguments, **named):
+        if refused:
+            refused.pop()
+            raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+        return first(*arguments, **named)
+
+    client.get_watermark_offsets = later
+    assert follow(client, {"t-0": None}).take(0)[0].offset == 3
+    assert client.now == pytest.approx(0.2)
+
+
+def test_a_partition_without_a_leader_is_not_waited_for_for_ever():
+    client = Client()
+
+    def refuse(*_, **__):
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+
+    client.get_watermark_offsets = refuse
+    with pytest.raises(ConnectionError, match="does not say where partition 't-0' begins"):
+        follow(client, {"t-0": None})
+    assert client.now > 60
+    assert client.closed
+
+
 def test_it_begins_at_an_instant():
     client = Client()
     follow(client, {"t-0": None, "t-1": None}, since_us=mr.SECOND)

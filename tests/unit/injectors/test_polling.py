@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import millrace as mr
@@ -278,3 +279,41 @@ def test_every_injector_can_be_followed():
 
     assert numbers(follower.take(0)) == [1, 2]
     assert follower.backlog() is None
+
+
+def test_files_are_followed_one_by_one_and_large_ones_in_slices(tmp_path):
+    clock = Clock()
+    files = mr.Files(tmp_path, schema="n long", created=lambda path: int(path.stem[-1]))
+    follower = Polling(files, {"all": None}, most=10, clock=clock, sleep=clock.sleep)
+    assert [one.rows.num_rows for one in follower.take(0.5)] == [0]  # that there are none
+
+    (tmp_path / "_a-1").write_text("".join(f'{{"n": {n}}}\n' for n in range(25)))
+    (tmp_path / "_a-1").rename(tmp_path / "a-1")
+    table = pa.table({"n": range(25, 50), "more": range(25)})
+    pq.write_table(table, tmp_path / "a-2.parquet", row_group_size=10)
+    asked = clock.now
+    follower.take(0.2)
+    assert clock.now - asked <= 0.1
+
+    takes = [follower.take(0.2) for _ in range(12)]
+    taken = [one for take in takes for one in take]
+    assert max(len(numbers(take)) for take in takes) <= 10
+    assert numbers(taken) == list(range(50))
+
+    place = json.loads(json.dumps(taken[1].offset))
+    again = Polling(files, {"all": place}, most=100, clock=Clock())
+    assert numbers(taken[:2] + again.take(0)) == list(range(50))
+
+
+def test_a_file_that_appears_late_does_not_change_the_numbers_of_others(tmp_path):
+    files = mr.Files(tmp_path, schema="n long", created=lambda path: int(path.name[-1]))
+    (tmp_path / "b2").write_text('{"n": 2}\n{"n": 3}')
+    follower = Polling(files, {"all": None}, most=100, clock=Clock())
+    (decision,) = follower.take(0)
+    assert numbers(follower.take(0)) == [2, 3]
+    (tmp_path / "a1").write_text('{"n": 1}')
+
+    again = Polling(files, {"all": along(None, [decision.decided])}, most=100, clock=Clock())
+    assert numbers(again.take(0)) == [2, 3]
+    again.take(0)
+    assert numbers(again.take(0)) == [1]
