@@ -179,6 +179,14 @@ class Coordinator:
         """Number of the session that runs; None between two."""
         return None if self._session is None else self._session.number
 
+    @property
+    def awaited(self) -> list[Where]:
+        """The tasks that have not passed the mark under way; none if none is."""
+        session = self._session
+        if session is None or session.mark is None:
+            return []
+        return [where for where in self._where if where not in session.passed]
+
     # -- what comes in -----------------------------------------------------------------------------
 
     def heard(self, message: FromTask, wall_us: int) -> Orders:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from millrace.model.errors import MillraceError
+from millrace.model.errors import MillraceError, PipelineError
 from millrace.plane.realtime.coordinator import Coordinator, Orders, Where
 from millrace.plane.realtime.messages import FromTask, Halt, Hello, Over
 from millrace.spark.realtime.line import Address, Switchboard
@@ -47,6 +47,7 @@ class Conductor:
         self._clock = clock
         self._changed = changed
         self._where = where
+        self._expected = frozenset(where)
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._hosts: dict[Where, Hello] = {}
@@ -88,6 +89,18 @@ class Conductor:
         """Return the tasks that have not called since the query was started."""
         return [where for where in self._where if where not in self._hosts]
 
+    def slow(self) -> str:
+        """Return who has not passed the mark under way, in words; "" if everybody has."""
+        awaited = self._coordinator.awaited
+        if not awaited:
+            return ""
+        # A mark goes level by level: who comes first holds up the others.
+        level, task = where = min(awaited)
+        host = self._hosts.get(where)
+        at = "" if host is None else f" (process {host.pid} on host {host.host})"
+        others = f", and {len(awaited) - 1} more" if len(awaited) > 1 else ""
+        return f"task {task} of level {level}{at}{others}"
+
     def mark_soon(self) -> None:
         """Have a mark made without waiting for its time."""
         with self._lock:
@@ -119,6 +132,12 @@ class Conductor:
 
     def _hear(self, where: Where, message: FromTask | None) -> Orders:
         if message is not None:
+            if where not in self._expected:
+                raise PipelineError(
+                    f"task {where[1]} of level {where[0]} has called, and there are tasks 0 to "
+                    f"{self._where[-1][1]}. Has the topic of pacemaker= more partitions than there "
+                    "are tasks? Give it as many."
+                )
             if isinstance(message, Hello):
                 self._hosts[where] = message
             elif isinstance(message, Over):

@@ -6,8 +6,8 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,13 @@ from millrace.injectors.injector import Injector
 from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.realtime.coordinator import Coordinator, Marked
+from millrace.plane.realtime.messages import Told
 from millrace.spark.failure import failed
 from millrace.spark.handle import Handle, Held
 from millrace.spark.realtime.conductor import Conductor
 from millrace.spark.realtime.line import Address, InTask, Switchboard
 from millrace.spark.realtime.patience import Patience
+from millrace.spark.status import Status
 from millrace.windmill.place import Place
 
 _log = logging.getLogger("millrace")
@@ -29,6 +31,8 @@ _log = logging.getLogger("millrace")
 _LOOK_S = 0.1
 #: How long Spark may take to end a query of which a task has failed.
 _DYING_S = 1.0
+#: How long a mark may be under way before something is said.
+_SLOW_S = 60.0
 #: How long all tasks may take to call, after the start of a query or the end of a session.
 _CALLING_S = 120.0
 
@@ -63,7 +67,7 @@ class LiveRun(Handle):
         self._parts = parts
         self._patience = Patience(parts.attempts)
         self._marks = 0
-        self._marked_at = time.monotonic()
+        self._marked_at = self._slow_at = time.monotonic()
         self._published: dict[str, int] | None = None
         self._settled = False
         self._giving_up = False
@@ -172,6 +176,7 @@ class LiveRun(Handle):
             if conductor.session is not None:
                 self._patience.begun()
                 self._seen_at = time.monotonic()
+                self._mind_the_slow()
             with self._news:
                 self._news.wait(_LOOK_S)
         if failure is not None:
@@ -181,6 +186,20 @@ class LiveRun(Handle):
                 time.sleep(0.01)
         self.query.stop()
         return failure
+
+    def _mind_the_slow(self) -> None:
+        """Say who holds a mark up, if one has been under way for long; then again."""
+        now = time.monotonic()
+        slow = self._conductor.slow()
+        if not slow:
+            self._slow_at = now
+        elif now - self._slow_at > _SLOW_S:
+            self._slow_at = now
+            _log.warning(
+                "a mark has been under way for a minute: %s has not passed it. Does user code, or "
+                "a sink, take so long there, or hang?",
+                slow,
+            )
 
     def _ended_query(self) -> BaseException | None:
         if self.query.isActive:
@@ -200,7 +219,7 @@ class LiveRun(Handle):
             f"{len(absent)} of {self._levels * self._parts.tasks} tasks have not called the driver "
             f"within {_CALLING_S:.0f} s, the first of them task {task} of level {level}. All must "
             "run at once: are there as many slots as tasks x levels, and one more, which no other "
-            "query takes?"
+            "query takes? Has the topic of pacemaker=, if there is one, as many partitions?"
         )
 
     def _pause(self, seconds: float) -> None:
@@ -260,6 +279,16 @@ class LiveRun(Handle):
     def _failure(self) -> BaseException | None:
         return self._error
 
+    def _status(self, *, active: bool) -> Status:
+        """Return where the run stands: as of the last mark, but low watermarks as they are now."""
+        status = super()._status(active=active)
+        return replace(
+            status, low_watermarks=live_low_watermarks(status, self._told(), self._parts.tasks)
+        )
+
+    def _told(self) -> list[Told]:
+        return [] if self._conductor.session is None else list(self._coordinator.told.values())
+
     def _tell(self) -> None:
         with self._news:
             self._news.notify_all()
@@ -267,3 +296,21 @@ class LiveRun(Handle):
     def _close(self) -> None:
         super()._close()
         shutil.rmtree(self._parts.scratch, ignore_errors=True)
+
+
+def live_low_watermarks(status: Status, told: Iterable[Told], tasks: int) -> dict[str, int]:
+    """Return computation -> low watermark of its input: what all of its tasks have told by now.
+
+    Args:
+        status: As of the last mark; nothing is below it.
+        told: What tasks have told last.
+        tasks: How many there are of a level.
+    """
+    said: dict[str, list[int]] = {}
+    for one in told:
+        for name, us in one.inputs.items() if one.level else ():
+            said.setdefault(name, []).append(us)
+    return {
+        name: max(us, min(known)) if len(known := said.get(name, [])) == tasks else us
+        for name, us in status.low_watermarks.items()
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
@@ -10,6 +11,9 @@ from millrace.model.errors import PipelineError
 from millrace.spark.parallelism import is_local, tasks_for
 from millrace.spark.realtime.needed import slots_needed, wrong_settings
 from millrace.spark.realtime.stages import ROWS_A_BATCH
+
+#: How long executors may take to register; as long as Spark itself waits for them by default.
+_EXECUTORS_S = 30.0
 
 #: What a query needs of its session. Without the first, two rows wait for a third; without the
 #: second, a writer waits for 64 KiB. Then: Spark has a list of what it has tried in Real-time Mode;
@@ -41,7 +45,8 @@ def check_settings(spark: SparkSession, *, tasks: int, levels: int) -> None:
         PipelineError: It names each setting, what it is, what is needed, and what to write.
     """
     wrong = wrong_settings(dict(spark.sparkContext.getConf().getAll()), tasks)
-    slots, needed = _slots(spark), slots_needed(tasks, levels)
+    needed = slots_needed(tasks, levels)
+    slots = _slots_in_time(spark, needed)
     if slots < needed:
         wrong.append(
             f"slots: {slots} tasks can run at once, and {needed} must: {tasks} for each of "
@@ -73,6 +78,14 @@ def session_for(spark: SparkSession, also: Mapping[str, str]) -> SparkSession:
     for name, value in {**SESSION, **also}.items():
         session.conf.set(name, value)
     return session
+
+
+def _slots_in_time(spark: SparkSession, needed: int) -> int:
+    """Return how many tasks can run at once; of a cluster, wait until its executors are there."""
+    until = time.monotonic() + (0 if is_local(spark) else _EXECUTORS_S)
+    while (slots := _slots(spark)) < needed and time.monotonic() < until:
+        time.sleep(1)
+    return slots
 
 
 def _slots(spark: SparkSession) -> int:

@@ -1,0 +1,167 @@
+"""The thread between coordinator and tasks, with a switchboard that a test speaks through."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millrace.model.errors import PipelineError, ZombieWriter
+from millrace.plane.realtime.coordinator import Orders, Where
+from millrace.plane.realtime.messages import FromTask, Halt, Hello, Mark, Over, Start, Told, ToTask
+from millrace.spark.realtime.conductor import Conductor, TaskLost
+from millrace.spark.realtime.line import Address
+from millrace.spark.realtime.run import live_low_watermarks
+
+ALL: list[Where] = [(0, 0), (1, 0)]
+
+
+class Board:
+    """Lines that a test speaks on."""
+
+    def __init__(self) -> None:
+        self.said: queue.SimpleQueue[tuple[Where, FromTask | None] | None] = queue.SimpleQueue()
+        self.told: list[tuple[Where, ToTask]] = []
+
+    def open(self) -> Address:
+        return Address("127.0.0.1", 1, b"")
+
+    def listen(self, timeout_s: float) -> list[tuple[Where, FromTask | None]]:
+        try:
+            said = self.said.get(timeout=timeout_s)
+        except queue.Empty:
+            return []
+        return [] if said is None else [said]
+
+    def tell(self, where: Where, message: ToTask) -> None:
+        self.told.append((where, message))
+
+    def wake(self) -> None:
+        self.said.put(None)
+
+    def close(self) -> None:
+        pass
+
+
+class Script:
+    """A coordinator that notes what it hears, and answers as a test says."""
+
+    def __init__(self) -> None:
+        self.session: int | None = 1
+        self.failed: BaseException | None = None
+        self.ended = False
+        self.awaited: list[Where] = []
+        self.heard_: list[FromTask] = []
+        self.lost_: list[tuple[Where, BaseException | None]] = []
+        self.answer: Callable[[FromTask], Orders] = lambda _: []
+
+    def heard(self, message: FromTask, wall_us: int) -> Orders:
+        self.heard_.append(message)
+        return self.answer(message)
+
+    def tick(self, wall_us: int) -> Orders:
+        return []
+
+    def lost(self, level: int, task: int, error: BaseException | None) -> Orders:
+        self.lost_.append(((level, task), error))
+        return [((0, 0), Halt())] if error else []
+
+
+class Stage:
+    """Conductor, script and board."""
+
+    def __init__(self) -> None:
+        self.board, self.script = Board(), Script()
+        self.changed: queue.SimpleQueue[None] = queue.SimpleQueue()
+        board: Any = self.board
+        script: Any = self.script
+        self.conductor = Conductor(script, board, lambda: 7, lambda: self.changed.put(None), ALL)
+
+    def say(self, where: Where, message: FromTask | None, until: Callable[[], Any]) -> None:
+        """Say something, and wait until it is seen."""
+        self.board.said.put((where, message))
+        for _ in range(1000):
+            if until():
+                return
+            self.changed.get(timeout=10)
+        raise AssertionError("nothing came of it")
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    yield made
+    made.conductor.close()
+
+
+def test_orders_reach_the_tasks(stage: Stage) -> None:
+    stage.script.answer = lambda _: [((0, 0), Start(1, b"")), ((1, 0), Start(1, b""))]
+    stage.say((0, 0), Hello(0, 0), lambda: len(stage.board.told) == 2)
+    assert stage.board.told == [((0, 0), Start(1, b"")), ((1, 0), Start(1, b""))]
+    assert stage.conductor.absent() == [(1, 0)]
+
+
+def test_a_task_that_ends_without_a_word_is_lost_and_named(stage: Stage) -> None:
+    stage.say((1, 0), Hello(1, 0, "here", 42), lambda: stage.script.heard_)
+    stage.say((1, 0), None, lambda: stage.script.lost_)
+    ((where, error),) = stage.script.lost_
+    assert where == (1, 0)
+    assert isinstance(error, TaskLost)
+    assert "task 0 of level 1" in str(error)
+    assert "process 42 on host here" in str(error)
+    assert stage.board.told == [((0, 0), Halt())]
+
+
+def test_a_task_that_has_said_goodbye_is_not_lost(stage: Stage) -> None:
+    stage.say((1, 0), Hello(1, 0), lambda: stage.script.heard_)
+    stage.say((1, 0), Over(1, 0), lambda: len(stage.script.heard_) == 2)
+    stage.board.said.put(((1, 0), None))
+    stage.say((0, 0), Hello(0, 0), lambda: len(stage.script.heard_) == 3)
+    assert stage.script.lost_ == []
+
+
+def test_what_the_coordinator_raises_ends_the_session_for_all(stage: Stage) -> None:
+    def refuse(message: FromTask) -> Orders:
+        raise ZombieWriter("newer")
+
+    stage.script.answer = refuse
+    stage.say((0, 0), Hello(0, 0), lambda: stage.conductor.failed)
+    assert isinstance(stage.conductor.failed, ZombieWriter)
+    assert [where for where, message in stage.board.told if message == Halt()] == ALL
+    stage.conductor.open()
+    assert stage.conductor.failed is None
+
+
+def test_a_task_that_nobody_expects_is_an_error(stage: Stage) -> None:
+    stage.say((0, 2), Hello(0, 2), lambda: stage.conductor.failed)
+    assert isinstance(stage.conductor.failed, PipelineError)
+    assert "task 2 of level 0 has called" in str(stage.conductor.failed)
+    assert "pacemaker" in str(stage.conductor.failed)
+    assert stage.script.heard_ == []
+
+
+def test_who_holds_a_mark_up_is_the_first_in_its_way(stage: Stage) -> None:
+    assert stage.conductor.slow() == ""
+    stage.say((1, 0), Hello(1, 0, "here", 42), lambda: stage.script.heard_)
+    stage.script.awaited = [(2, 0), (1, 0)]
+    assert stage.conductor.slow() == "task 0 of level 1 (process 42 on host here), and 1 more"
+
+
+def test_low_watermarks_are_what_all_tasks_have_told_and_never_below_the_last_mark() -> None:
+    status: Any = SimpleNamespace(low_watermarks={"A": 10, "B": 10, "C": 10})
+    told = [
+        Told(0, 0, 0, {"A": 1}, 0, 0.0),  # what an injector task publishes
+        Told(1, 0, 0, {"A": 30, "C": 5}, 0, 0.0),
+        Told(1, 1, 0, {"A": 20, "C": 40}, 0, 0.0),
+        Told(2, 0, 0, {"B": 50}, 0, 0.0),
+    ]
+    assert live_low_watermarks(status, told, 2) == {"A": 20, "B": 10, "C": 10}
+
+
+def test_a_mark_reaches_who_is_told_of_it(stage: Stage) -> None:
+    stage.script.answer = lambda _: [((0, 0), Mark(3))]
+    stage.say((1, 0), Hello(1, 0), lambda: stage.board.told)
+    assert stage.board.told == [((0, 0), Mark(3))]
