@@ -65,5 +65,5 @@ def draw(reports: Reports, begin_us: int, kill: Kill, out: Path) -> None:
         ylabel="from a score to its report, ms",
         title="From the player, through Kafka, two stages of Millrace and Kafka, to the reader",
     )
-    figure.legend(loc="outside lower center", ncols=4, markerscale=4, frameon=False)
+    figure.legend(loc="outside lower center", ncols=4, markerscale=2, frameon=False)
     figure.savefig(out / FILE, dpi=120)
