@@ -177,7 +177,10 @@ def made(rows, task, table, cuts):
             part = batch.slice(first, end - first)
             source = task.runtime.sources[0]
             for one in rows.on_edges(task, source, part, numbers[first:end], 7, observed):
-                found += one.to_pylist()
+                batches = [one]
+                if isinstance(one, dict):
+                    batches = [some.batch(task) for task, some in one.items()]
+                found += [row for batch in batches for row in batch.to_pylist()]
     return sorted(map(str, found)), observed
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MIN_TIMESTAMP
+from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
 from millrace.plane.outbox import Outbox
 from millrace.plane.refusal import EventTimes, refuse
@@ -131,8 +131,7 @@ class Injection:
             at_us = np.array(timestamps, dtype=np.int64)
         except OverflowError:
             return False
-        within = at_us.min() >= EARLIEST_RECORD and at_us.max() <= LATEST_RECORD
-        return bool(within and not self._times.refused(at_us).any())
+        return self._times.accepts_all(at_us)
 
     def _one_by_one(
         self,

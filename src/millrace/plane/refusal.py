@@ -63,6 +63,11 @@ class EventTimes:
             f'. Say which it is: inject(..., unit="{unit}"), or unit="us" if it is right'
         )
 
+    def accepts_all(self, at_us: npt.NDArray[np.int64]) -> bool:
+        """Return whether none of some timestamps, at least one, is refused."""
+        within = at_us.min() >= EARLIEST_RECORD and at_us.max() <= LATEST_RECORD
+        return bool(within and not self.refused(at_us).any())
+
     def refused(self, at_us: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return of each timestamp, none of them before 1970, whether it is refused."""
         found = at_us > self.latest_us

@@ -1,8 +1,17 @@
 """Injector tasks of the real-time plane: what they hear of processes, and the ids of records."""
 
+import pytest
 from tests.live import Feeds, Kept, Live
 
 import millrace as mr
+
+
+class Same(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {"same": str}
+
+    def process_record(self, record):
+        self.produce("same", str(self.key))
 
 
 class Promising(Feeds):
@@ -44,3 +53,22 @@ def test_records_that_a_step_makes_of_one_have_ids_of_their_own():
     rows = sorted(kept.rows, key=lambda row: row["_id"])
     assert [row["value"] for row in rows] == ["10", "11", "12", "30", "31"]
     assert len({row["_id"] for row in rows}) == 5
+
+
+@pytest.mark.parametrize("count", [1, 200])
+@pytest.mark.parametrize("at", [-1, 1 << 62, 400 * mr.DAY], ids=["early", "late", "ahead"])
+def test_a_time_that_none_can_be_is_refused_among_few_and_many(count, at):
+    rows = [(1, 1, 5)] * count + [(2, 2, at)]
+    p, kept, letters = mr.Pipeline("times"), Kept(), Kept()
+    feeds = Feeds("key long, value long, at long", {"a": rows})
+    p.inject("events", feeds, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+    p.add(Same)
+    p.dead_letter("rejects")
+    p.sink("same", kept)
+    p.sink("rejects", letters)
+    live = Live(p, tasks=1)
+    live.boot()
+    live.finish()
+
+    assert len(kept.rows) == count
+    assert [row["timestamp"] for row in letters.rows] == [at]

@@ -129,7 +129,7 @@ class LiveRows:
         at_us, found = columns.at_us, columns.fingerprints
         if len(at_us) > FEW or at_us.null_count or (found is not None and found.null_count):
             return None
-        if task.event_times(stream).refused(at_us.to_numpy()).any():
+        if not task.event_times(stream).accepts_all(at_us.to_numpy()):
             return None
         read, made, counts = self._readers[stream].read(columns.values), Productions(), list[int]()
         if read.refused:
