@@ -91,11 +91,10 @@ class _Drawn(mr.Injector):
         return [str(number) for number in range(self._workload.parts)]
 
     def advance(self, process: str, offset: Any) -> mr.Advance:
-        offset = offset or 0
+        done, parts = offset or 0, self._workload.parts
         due = int(self._due_path.read_text()) if self._due_path.exists() else 0
-        parts = self._workload.parts
         own = (due - int(process) + parts - 1) // parts
-        return mr.Advance(max(offset, min(own, offset + _CHUNK)))
+        return mr.Advance(min(own, done + _CHUNK) if own > done else offset)
 
     def read_arrow(self, process: str, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
         if self._keys is None:

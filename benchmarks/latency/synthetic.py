@@ -30,7 +30,6 @@ class Synthetic(mr.Injector):
         records: How many there are in all.
         keys: Keys are below it.
         processes: So many, which make records in turn.
-        ahead: Whether a record may be made before it is due: as fast as they are read.
     """
 
     schema = "sent long, key long"
@@ -43,7 +42,6 @@ class Synthetic(mr.Injector):
         records: int,
         keys: int,
         processes: int,
-        ahead: bool = False,
     ) -> None:
         self._begin_path = begin_path
         self._begin_ns: int | None = None
@@ -51,7 +49,6 @@ class Synthetic(mr.Injector):
         self._records = records
         self._keys = keys
         self._processes = processes
-        self._ahead = ahead
 
     def processes(self) -> Iterable[str]:
         """Return ``"0"``, ``"1"`` and so on."""
@@ -59,16 +56,16 @@ class Synthetic(mr.Injector):
 
     def advance(self, process: str, offset: Any) -> mr.Advance:
         """Return how many records of the process are due."""
-        offset = offset or 0
         begin_ns = self._begin()
         if begin_ns is None:
             return mr.Advance(offset)
-        due = self._records
-        if not self._ahead:
-            since_ns = time.time_ns() - begin_ns
-            due = min(due, since_ns * self._rate // _SECOND_NS + 1) if since_ns >= 0 else 0
+        since_ns = time.time_ns() - begin_ns
+        due = min(self._records, since_ns * self._rate // _SECOND_NS + 1) if since_ns >= 0 else 0
+        done = offset or 0
         own = (due - int(process) + self._processes - 1) // self._processes
-        end = min(max(own, offset), offset + _CHUNK)
+        if own <= done:
+            return mr.Advance(offset)
+        end = min(own, done + _CHUNK)
         return mr.Advance(end, self._sent_ns(int(process) + end * self._processes) // 1_000)
 
     def read_arrow(self, process: str, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
