@@ -22,11 +22,8 @@ class Backlog:
 
     def __init__(self, servers: str, topic: str, partitions: int) -> None:
         self._topic = topic
-        (made,) = (
-            AdminClient({"bootstrap.servers": servers})
-            .create_topics([NewTopic(topic, partitions, 1)])
-            .values()
-        )
+        admin = AdminClient({"bootstrap.servers": servers})
+        (made,) = admin.create_topics([NewTopic(topic, partitions, 1)]).values()
         made.result(_PATIENCE_S)
         self._producer = Producer(
             {

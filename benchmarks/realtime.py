@@ -22,17 +22,16 @@ import millrace as mr
 from benchmarks.file_batches import FileBatches
 from benchmarks.kafka_backlog import Backlog
 from benchmarks.spark_session import build_session
+from millrace.spark import realtime_settings
 
 #: A run is over with the first mark that has everything, so this is how exactly that is known.
 MARKS = "250 ms"
-_LOOK_EVERY_S = 0.02
+_LOOK_EVERY_S = 0.05
 _RECORD = struct.Struct("<qqq")
 
 
 def realtime_session(name: str, *, tasks: int, levels: int, heap: str = "4g") -> SparkSession:
     """Return a local session in which all tasks of all levels, injectors' too, run at once."""
-    from millrace.spark import realtime_settings
-
     slots = tasks * (levels + 1) + 1
     return build_session(name, slots, heap=heap, settings=realtime_settings(tasks=tasks))
 

@@ -35,7 +35,8 @@ PROMISES = {
         "once"
     ),
     "millrace-realtime-at-least-once": (
-        "weak productions, at-least-once delivery: state and rows may count a record twice"
+        "as millrace-realtime, but nothing is looked up by source ids, of which there are none "
+        "here; weak productions are asked for, and are strong on this plane"
     ),
     "millrace-epochs": (
         "as millrace-realtime, by the epoch: rows leave when all stages have committed"
