@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.live import Feeds, Kept, Live
 
 import millrace as mr
-from millrace.injectors.advance import along
+from millrace.injectors.advance import Advances, along, decision
 from millrace.injectors.polling import Polling
 from millrace.plane.realtime.rows import LiveRows, ids_of, injected_count, number_at
 from millrace.plane.task import Task
@@ -78,6 +78,25 @@ scripts = st.lists(
     ),
     max_size=25,
 )
+
+
+offsets = st.recursive(
+    st.none() | st.integers(0, 3) | st.lists(st.integers(0, 1), max_size=2),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(offsets, st.lists(offsets, max_size=4))
+def test_what_was_decided_leads_from_offset_to_offset(start, ends):
+    decided = [
+        decision(before, mr.Advance(end, n))
+        for n, (before, end) in enumerate(itertools.pairwise([start, *ends]))
+    ]
+    advances = Advances.of(json.loads(json.dumps(along(start, json.loads(json.dumps(decided))))))
+
+    assert advances.start == start
+    assert advances.ahead == tuple((end, n) for n, end in enumerate(ends))
 
 
 def follow(injector, offset, most):

@@ -66,7 +66,12 @@ class Advances(NamedTuple):
 
     def decided(self, advance: Advance) -> Advances:
         """Return it with another advance."""
-        return self._replace(ahead=(*self.ahead, advance))
+        return self._replace(ahead=(*self.ahead, Advance(*advance)))
+
+    @property
+    def last(self) -> Any:
+        """The offset to which it was decided to read."""
+        return self.ahead[-1].offset if self.ahead else self.start
 
     def read(self, rows: int) -> Advances:
         """Return it when so many more rows of the first advance were read."""
@@ -80,10 +85,18 @@ class Advances(NamedTuple):
 def is_within(offset: Any) -> bool:
     """Return whether an offset is within an advance.
 
-    >>> is_within(7), is_within(along(7, [[9, None]]))
+    >>> is_within(7), is_within(along(7, [decision(7, Advance(9))]))
     (False, True)
     """
     return bool(Advances.of(offset).ahead)
+
+
+def decision(before: Any, advance: Advance) -> Any:
+    """Return what has to be kept of an advance, given the offset before it.
+
+    An offset may say much that stays as it was, such as which files there are.
+    """
+    return [_change(before, advance.offset), advance.low_watermark]
 
 
 def along(offset: Any, decided: Iterable[Any]) -> Any:
@@ -91,18 +104,41 @@ def along(offset: Any, decided: Iterable[Any]) -> Any:
 
     Args:
         offset: Where a process stood.
-        decided: :attr:`~millrace.injectors.follower.Taken.decided` of what was taken after it, in
-            order.
+        decided: :func:`decision` of each advance after it, in order.
 
-    >>> along(7, [[9, None], [12, 5]])
-    {'millrace-within': [7, [[9, None], [12, 5]], 0]}
+    >>> advances = Advance({"a": 9, "b": 1}), Advance({"a": 9, "b": 2}, 5)
+    >>> decided = [decision(None, advances[0]), decision(advances[0].offset, advances[1])]
+    >>> decided[1]
+    [[{'b': [2]}, []], 5]
+    >>> along(None, decided)
+    {'millrace-within': [None, [[{'a': 9, 'b': 1}, None], [{'a': 9, 'b': 2}, 5]], 0]}
     >>> along(7, [])
     7
     """
     advances = Advances.of(offset)
-    for one in decided:
-        advances = advances.decided(Advance(*one))
+    for change, low_watermark in decided:
+        advances = advances.decided(Advance(_changed(advances.last, change), low_watermark))
     return advances.offset
+
+
+def _change(before: Any, after: Any) -> list[Any]:
+    """Return what makes one value of another: it alone, or what has changed in it and is gone."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return [after]
+    changed = {
+        name: _change(before.get(name), value)
+        for name, value in after.items()
+        if name not in before or before[name] != value
+    }
+    return [changed, [name for name in before if name not in after]]
+
+
+def _changed(before: Any, change: list[Any]) -> Any:
+    if len(change) == 1:
+        return change[0]
+    changed, gone = change
+    made = {name: value for name, value in before.items() if name not in gone}
+    return made | {name: _changed(made.get(name), of) for name, of in changed.items()}
 
 
 def promise(who: str, process: str, claim_us: int | None, before_us: int | None) -> int | None:

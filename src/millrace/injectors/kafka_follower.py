@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from millrace.injectors.advance import Advance, Advances
+from millrace.injectors.advance import Advance, Advances, decision
 from millrace.injectors.follower import ROOM, Taken
 from millrace.injectors.kafka_messages import (
     PATIENCE_S,
@@ -165,8 +165,7 @@ class KafkaFollower:
         """Return where a partition is read on; where one begins is a decision, and made here."""
         from confluent_kafka import KafkaException, TopicPartition
 
-        advances = Advances.of(offset)
-        offset = advances.ahead[-1].offset if advances.ahead else advances.start
+        offset = Advances.of(offset).last
         if offset is not None:
             return int(offset)
         topic, _, number = process.rpartition("-")
@@ -187,7 +186,7 @@ class KafkaFollower:
                         f"{error.args[0].str()}"
                     ) from None
                 self._consumer.consume(1, _AGAIN_S)  # nothing is assigned: it only waits
-        decided = list(Advance(int(first)))
+        decided = decision(None, Advance(int(first)))
         self._found.append(Taken(process, self._rows.batch(process, []), first, decided=decided))
         return int(first)
 

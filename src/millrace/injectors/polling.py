@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millrace.injectors.advance import Advances, promise
+from millrace.injectors.advance import Advances, decision, promise
 from millrace.injectors.follower import ROOM, Taken
 from millrace.injectors.schema import arrow_schema, conformed
 
@@ -118,10 +118,11 @@ class _Process:
             began = clock()
             advance = self._injector.advance(self._name, self._advances.start)
             if advance.offset != self._advances.start:
+                decided = decision(self._advances.start, advance)
                 self._advances = self._advances.decided(advance)
                 self._pause_s, self.due = 0.0, float("-inf")
                 if not self._injector.seamless:
-                    yield self._said(_none(self._injector.schema), decided=list(advance))
+                    yield self._said(_none(self._injector.schema), decided=decided)
                     return
             elif (claim_us := self._news(advance.low_watermark)) is not None:
                 self._pause_s, self.due = 0.0, float("-inf")

@@ -142,8 +142,8 @@ def test_where_a_partition_begins_is_decided_first():
     begun = follower.take(0)
 
     assert [(one.process, one.offset, one.decided) for one in begun] == [
-        ("t-0", 3, [3, None]),
-        ("t-1", 0, [0, None]),
+        ("t-0", 3, [[3], None]),
+        ("t-1", 0, [[0], None]),
     ]
     assert all(one.rows.num_rows == 0 for one in begun)
     assert follower.take(0)[0].first == 3
@@ -186,7 +186,7 @@ def test_it_begins_at_an_instant():
 
 def test_it_goes_on_where_it_was_decided_to_begin():
     client = Client()
-    follow(client, {"t-0": along(None, [[2, None]])})
+    follow(client, {"t-0": along(None, [[[2], None]])})
 
     assert client.assigned == {("t", 0): 2}
 

@@ -78,7 +78,7 @@ def test_what_was_decided_comes_first_and_then_its_rows():
     rows = follower.take(0)
 
     assert decision.rows.num_rows == 0
-    assert decision.decided == [8, 7]
+    assert decision.decided == [[8], 7]
     assert decision.low_watermark is None
     assert rows[0].rows.schema.names == ["n", "at"]
     assert numbers(rows) == list(range(8))
@@ -122,7 +122,7 @@ def test_what_was_decided_after_an_offset_is_read_in_the_same_advances():
 
     again = follow(log, {"a": along(None, json.loads(json.dumps(decided)))}).take(0)
 
-    assert decided == [[3, 2], [6, 5], [9, 8]]
+    assert decided == [[[3], 2], [[6], 5], [[9], 8]]
     assert [numbers([one]) for one in again] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     assert [one.low_watermark for one in again] == [2, 5, 8]
 

@@ -76,7 +76,7 @@ def test_rows_have_the_partition_s_numbers_wherever_it_is_taken_up(
     follower = follow(topic, {zero: None, one: None}, 64)
 
     begun = follower.take(0)
-    assert {one.process: one.decided for one in begun} == {zero: [0, None], one: [100, None]}
+    assert {one.process: one.decided for one in begun} == {zero: [[0], None], one: [[100], None]}
     taken = _until(follower, 700)
     assert max(one.rows.num_rows for one in taken) <= 64
     assert _numbered(taken) == {(zero, n): n for n in range(500)} | {
@@ -94,7 +94,7 @@ def test_rows_have_the_partition_s_numbers_wherever_it_is_taken_up(
 
     # Another takes up where one of the takes ended, and where it was decided to begin.
     middle = next(at for at in taken if at.process == zero).offset
-    again = follow(topic, {zero: middle, one: along(None, [[100, None]])}, 1000)
+    again = follow(topic, {zero: middle, one: along(None, [[[100], None]])}, 1000)
     assert _numbered(_until(again, 501 - middle + 200)) == {
         (zero, n): n for n in range(middle, 501)
     } | {(one, n): 1000 + n for n in range(100, 300)}
