@@ -30,6 +30,7 @@ from millrace.testing.simulation.spark import Job
 from millrace.watermark.authority import Authority
 from millrace.windmill import epoch_log, fence, rows, worker
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import encode_entry
 from millrace.windmill.worker import Worker
 
@@ -132,7 +133,7 @@ def the_cache_is_written_before_the_commit(patch):
 
     def cache_first(self, spec, commits, *rest):
         for one in commits:
-            self._caches.open(one.computation, one.interval).apply(one)
+            self.execution.caches.open(one.computation, one.interval).apply(one)
         commit(self, spec, commits, *rest)
 
     patch.setattr(Worker, "_commit", cache_first)
@@ -162,12 +163,12 @@ def an_attempt_left_behind_takes_back_what_it_won(patch):
 
 @mutant
 def due_timers_are_taken_off_before_the_commit(patch):
-    execute = Worker._execute
+    execute = Execution.run
 
     def take_off(self, spec, bundle, *arguments):
         outcome, repaired = execute(self, spec, bundle, *arguments)
         interval = bundle.interval
-        cache = self._caches.open(spec.name, interval.id)
+        cache = self.caches.open(spec.name, interval.id)
         if isinstance(cache, _SharedCache) and spec.guarantees.productions is not WEAK:
             taken = [row for row, value in outcome.mutations.items() if value is None]
             shared = cache._host.cache(spec.name, interval.id)
@@ -176,17 +177,17 @@ def due_timers_are_taken_off_before_the_commit(patch):
                     shared._rows.pop(row, None)
         return outcome, repaired
 
-    patch.setattr(Worker, "_execute", take_off)
+    patch.setattr(Execution, "run", take_off)
 
 
 @mutant
 def source_ids_are_remembered_before_the_commit(patch):
-    execute = Worker._execute
+    execute = Execution.run
 
     def remember(self, spec, bundle, *arguments):
         outcome, repaired = execute(self, spec, bundle, *arguments)
         interval = bundle.interval
-        cache = self._caches.open(spec.name, interval.id)
+        cache = self.caches.open(spec.name, interval.id)
         if isinstance(cache, _SharedCache):
             shared = cache._host.cache(spec.name, interval.id)
             for row, value in outcome.mutations.items():
@@ -194,7 +195,7 @@ def source_ids_are_remembered_before_the_commit(patch):
                     shared._rows[row] = value
         return outcome, repaired
 
-    patch.setattr(Worker, "_execute", remember)
+    patch.setattr(Execution, "run", remember)
 
 
 @mutant

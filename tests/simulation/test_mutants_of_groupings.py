@@ -20,8 +20,8 @@ from millrace.plane.lifting import Lifter
 from millrace.testing.simulation import Simulation, simulation
 from millrace.testing.simulation.hosts import _SharedCache
 from millrace.windmill import rows, worker
+from millrace.windmill.execution import Execution
 from millrace.windmill.routing import Productions
-from millrace.windmill.worker import Worker
 
 #: Mutant -> the schedule that found it last, to look there first.
 WITH_FAULTS = {}
@@ -154,11 +154,11 @@ def a_record_goes_to_another_part_when_a_driver_reads_it_again(patch):
 
 @harmless_without_faults(205)
 def chunks_are_taken_out_before_the_commit(patch):
-    execute = Worker._execute
+    execute = Execution.run
 
     def take_out(self, spec, bundle, *arguments):
         outcome, repaired = execute(self, spec, bundle, *arguments)
-        cache = self._caches.open(spec.name, bundle.interval.id)
+        cache = self.caches.open(spec.name, bundle.interval.id)
         if isinstance(cache, _SharedCache):
             shared = cache._host.cache(spec.name, bundle.interval.id)
             for row, value in outcome.mutations.items():
@@ -166,7 +166,7 @@ def chunks_are_taken_out_before_the_commit(patch):
                     shared._rows.pop(row, None)
         return outcome, repaired
 
-    patch.setattr(Worker, "_execute", take_out)
+    patch.setattr(Execution, "run", take_out)
 
 
 @harmless_without_faults(35)
