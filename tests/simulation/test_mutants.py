@@ -278,13 +278,15 @@ def an_older_commit_is_applied_again(patch):
 def commits_come_before_the_manifest(patch):
     append, complete = Epochs._append, Epochs.complete
 
-    def begin_unwritten(self, entry):
+    def begin_unwritten(self, entry, then):
         if type(entry).__name__ != "Manifest":
-            append(self, entry)
+            append(self, entry, then)
+        else:
+            then()
 
-    def write_both(self, manifest, *arguments):
-        append(self, manifest)
-        return complete(self, manifest, *arguments)
+    def write_both(self, manifest, *arguments, **named):
+        append(self, manifest, lambda: None)
+        return complete(self, manifest, *arguments, **named)
 
     patch.setattr(fence, "refuse_superseded", lambda *_: None)  # it would find no manifest
     patch.setattr(Epochs, "_append", begin_unwritten)
@@ -305,10 +307,11 @@ def a_retry_writes_a_manifest_of_its_own(patch):
 
 @mutant
 def a_zombie_driver_goes_on_at_the_next_number(patch):
-    def append(self, entry):
+    def append(self, entry, then):
         while not self._log.append(self._last + 1, encode_entry(entry)):
             self._last += 1
         self._last += 1
+        then()
 
     patch.setattr(Epochs, "_append", append)
 
@@ -343,8 +346,8 @@ def an_epoch_is_complete_before_its_sinks_have_its_rows(patch):
     def sinks_after(world, batch, rows_):
         waiting.append((world, batch, rows_))
 
-    def complete_first(self, *arguments):
-        completion = complete(self, *arguments)
+    def complete_first(self, *arguments, **named):
+        completion = complete(self, *arguments, **named)
         while waiting:
             write(*waiting.pop())
         return completion
