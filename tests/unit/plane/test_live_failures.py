@@ -235,3 +235,42 @@ def test_a_task_without_commits_knows_how_far_its_readers_had_come():
     assert found[1, 0].inputs == found[1, 1].inputs == {"CountByKey": {100: 5, 80: 6}}
     again = known_to(p.build(), 1, {}, LiveMark(tasks=2, notes={"2-0": known}))
     assert again[1, 0].inputs == {"CountByKey": {100: 5, 80: 6}}
+
+
+def test_a_mark_is_not_complete_behind_the_seal_of_a_run_that_was_superseded():
+    p, kept = pipeline()
+    live = Live(p)
+    live.boot()
+    live.feed(6)
+    live.plane.settle(live.clock_us)
+    # It slept since it looked whether it is the last, and seals a session of its own.
+    assert live.state.journals.seal(live.state.journals.last() + 1) is not None
+    live.feed(12)
+    live.plane.settle(live.clock_us)
+    live.plane.mark(live.clock_us)
+    assert live.epochs.completed == -1
+    assert not isinstance(live.coordinator.failed, ZombieWriter)
+    live.boot()
+    live.finish()
+    assert live.epochs.observed.injected == {"events": 12}
+    assert live.epochs.counters["CountByKey"].records == 12
+    assert len(kept.rows) == 12
+
+
+def test_a_run_that_is_superseded_while_it_seals_begins_no_session():
+    p, _ = pipeline()
+    live = Live(p)
+    live.boot()
+    journals = live.state.journals
+    seal = journals.seal
+
+    def meanwhile(session: int) -> Any:
+        journals.seal = seal
+        sealing = seal(session)
+        Live(p, state=live.state)
+        return sealing
+
+    journals.seal = meanwhile
+    with pytest.raises(ZombieWriter):
+        live.boot()
+    assert live.coordinator.session is None

@@ -20,7 +20,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology
-from millrace.model.errors import CheckpointMismatch, ZombieWriter
+from millrace.model.errors import CheckpointMismatch, StoreError, ZombieWriter
 from millrace.model.time import SECOND
 from millrace.plane.outcome import Outcome
 from millrace.plane.realtime import note as notes
@@ -280,9 +280,7 @@ class Coordinator:
             self._finish(wall_us)
             if self.ended:
                 return [(where, Halt()) for where in self._where]
-        superseded = epochs.superseded()
-        if superseded is not None:
-            raise superseded
+        self._refuse_superseded()
         number = journals.last() + 1
         sealing = journals.seal(number)
         if sealing is None:
@@ -290,6 +288,9 @@ class Coordinator:
                 f"zombie writer: session {number} has been begun by another run, which goes on "
                 "with this checkpoint. This one must stop. Nothing was lost."
             )
+        # If a newer run has claimed the checkpoint meanwhile, this has sealed its session, which it
+        # notices at its next mark; and what this one knows is old.
+        self._refuse_superseded()
         self._check_tasks()
         # Its driver has perhaps not come to it.
         publish_again(epochs, self._sinks)
@@ -315,6 +316,11 @@ class Coordinator:
                 start.note = b"" if note is None else notes.encode(note)
             orders.append(((level, n), start))
         return orders
+
+    def _refuse_superseded(self) -> None:
+        superseded = self._epochs.superseded()
+        if superseded is not None:
+            raise superseded
 
     def _check_tasks(self) -> None:
         """Refuse another number of tasks where work has to be taken up task by task."""
@@ -342,6 +348,8 @@ class Coordinator:
         """
         mark, passed = session.mark, session.passed
         assert mark is not None, "completed once"
+        if self._state.journals.superseded(session.number):
+            return self._end_sealed(session)
         epochs, manifest = self._epochs, self._open
         outcome = Outcome.of(one.report for one in passed.values())
         reading = [one for (level, _), one in passed.items() if level == 0]
@@ -370,6 +378,20 @@ class Coordinator:
             return [(where, Halt()) for where in self._where]
         self._open_epoch(wall_us)
         return self._renewed(session, wall_us)
+
+    def _end_sealed(self, session: _Session) -> Orders:
+        """End a session that another run has sealed.
+
+        What was appended since is behind that seal, so the mark cannot be complete. The other one
+        may be the older: then this run begins another session.
+        """
+        self._session = None
+        self.failed = StoreError(
+            f"session {session.number} was sealed by another run of the pipeline while it went on: "
+            "two runs on one checkpoint. The last of them to start begins a new session. Nothing "
+            "was lost."
+        )
+        return [(where, Halt()) for where in self._where]
 
     def _finish(self, wall_us: int) -> None:
         """Do what follows from the completion of a mark."""
