@@ -10,12 +10,12 @@ benchmarks.realtime_throughput --keys 1000000``.
 ``python -m benchmarks.realtime_growth --soak`` runs one cell for ``--minutes``, with marks every
 two seconds, snapshots and collection as they are by default, at ``--rate``, which should be half of
 what the machine can do. An injector of Millrace's own makes the records (``latency/synthetic.py``),
-so that nothing else takes a core. By minute it keeps the latency of one record in ``--probe-every``
-of each key, the resident memory of every process (RSS: pages that two processes share count twice),
-threads, open files, and the bytes of checkpoint and cache on disk, in a JSON and a PNG. At the end
-the counts of all keys are read from the checkpoint and compared with NumPy's. Whether it is flat is
-said by the median of the last tenth of the minutes over that of the second tenth: the first is
-still warming up.
+so that nothing else takes a core. By minute it keeps the latency of the records of one key in
+``--probe-every``, the resident memory of every process (RSS: pages that two processes share count
+twice), threads, open files, and the bytes of checkpoint and cache on disk, in a JSON and a PNG. At
+the end the counts of all keys are read from the checkpoint and compared with NumPy's. Whether it is
+flat is said by the median of the last tenth of the minutes over that of the second tenth: the first
+is still warming up.
 """
 
 from __future__ import annotations
@@ -170,8 +170,7 @@ def _soak(
         synthetic=True,
         probe_every=arguments.probe_every,
     )
-    with broker_in(work_dir) as broker:
-        found = measure(cell, broker, "", work_dir, patience_s=arguments.patience, each_second=look)
+    found = measure(cell, None, "", work_dir, patience_s=arguments.patience, each_second=look)
     minutes = _by_minute(found)
     results = {
         "benchmark": "realtime_soak",

@@ -37,7 +37,7 @@ class Job:
         partitions: Of both topics, and tasks a stage.
         scratch_dir: Empty folder for checkpoints, probes, and the files by which the two meet.
         jars: What Flink or Spark need beside their wheels.
-        probe_every: User code of the last stage says so of each so many-th record of a key.
+        probe_every: User code of the last stage says so of one key in so many.
     """
 
     rival: str

@@ -140,7 +140,7 @@ def _last(job: Job, probe: Probe) -> type[mr.Computation]:
         def process_record(self, record: mr.Record) -> None:
             sent = record.value.sent
             count = self.count.get(0) + 1
-            if count % every == 0:
+            if self.key % every == 0:
                 probe.saw(sent)
             self.count.set(count)
             if wanted:
