@@ -41,7 +41,7 @@ FOUND_AT = {
     "the_cache_is_written_before_the_commit": 197,
     "due_timers_are_taken_off_before_the_commit": 26,
     "weak_productions_are_made_again_over_the_state_after": 381,
-    "commits_of_the_open_epoch_are_collected": 1221,
+    "commits_of_the_open_epoch_are_collected": 245,
     "an_older_commit_is_applied_again": 30,
     "names_are_not_synced": 26,
     "a_slot_is_looked_at_and_then_taken": 560,
