@@ -28,7 +28,7 @@ from millrace.testing.simulation import Simulation, driver
 from millrace.testing.simulation.hosts import _SharedCache
 from millrace.testing.simulation.spark import Job
 from millrace.watermark.authority import Authority
-from millrace.windmill import epoch_log, fence, rows, worker
+from millrace.windmill import epoch_log, execution, fence, rows, worker
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import encode_entry
@@ -40,11 +40,11 @@ MUTANTS: list[Mutant] = []
 FOUND_AT = {
     "the_cache_is_written_before_the_commit": 197,
     "due_timers_are_taken_off_before_the_commit": 26,
-    "weak_productions_are_made_again_over_the_state_after": 381,
+    "weak_productions_are_made_again_over_the_state_after": 400,
     "commits_of_the_open_epoch_are_collected": 245,
     "an_older_commit_is_applied_again": 30,
     "names_are_not_synced": 26,
-    "a_slot_is_looked_at_and_then_taken": 560,
+    "a_slot_is_looked_at_and_then_taken": 82,
     "the_loser_sends_its_own_productions": 775,
     "an_attempt_left_behind_takes_back_what_it_won": 320,
     "nobody_looks_whether_the_epoch_is_over": 933,
@@ -207,7 +207,7 @@ def weak_productions_are_made_again_over_the_state_after(patch):
             return NOTHING
         return bring(cache, state, computation, interval, number, chain)
 
-    patch.setattr(worker, "bring", not_turned_back)
+    patch.setattr(execution, "bring", not_turned_back)
     patch.setattr(MemoryCache, "view", lambda self, *_, **__: view(self))
 
 
