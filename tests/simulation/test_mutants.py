@@ -47,7 +47,7 @@ FOUND_AT = {
     "a_slot_is_looked_at_and_then_taken": 82,
     "the_loser_sends_its_own_productions": 775,
     "an_attempt_left_behind_takes_back_what_it_won": 320,
-    "nobody_looks_whether_the_epoch_is_over": 933,
+    "nobody_looks_whether_the_epoch_is_over": 1737,
     "commits_are_collected_before_their_snapshot_is_durable": 115,
     "data_is_not_synced_before_it_gets_its_name": 26,
     "source_ids_are_remembered_before_the_commit": 66,
