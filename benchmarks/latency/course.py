@@ -18,7 +18,7 @@ from benchmarks import environments
 from benchmarks.broker import Broker
 from benchmarks.contest import Contender, ContenderFailed
 from benchmarks.latency import figures, probe, synthetic
-from benchmarks.latency.helper import Helper
+from benchmarks.latency.beside import Beside
 from benchmarks.latency.job import Job, Outcome
 from benchmarks.latency.load import Load, draw_keys
 from benchmarks.latency.visible import SCHEMA, TABLE
@@ -195,21 +195,21 @@ class Course:
                 raise contender.failure(f"it was not ready within {2 * self._patience_s:g} s")
             time.sleep(_LOOK_EVERY_S)
 
-    def _open_eyes(self, stack: ExitStack) -> Helper | None:
+    def _open_eyes(self, stack: ExitStack) -> Beside | None:
         """Start who looks at what comes out."""
         rows = str(self._rows_path)
         if self.job.sink:
             partitions = str(self.cell.partitions)
-            eyes = Helper("observer", self.job.servers, self.job.sink, partitions, rows)
+            eyes = Beside("observer", self.job.servers, self.job.sink, partitions, rows)
         elif self.job.conninfo:
-            eyes = Helper("visible", self.job.conninfo, rows)
+            eyes = Beside("visible", self.job.conninfo, rows)
         else:
             return None
         stack.enter_context(eyes).wait_for_word()
         self.samplers["consumer"] = eyes.sampler
         return eyes
 
-    def _begin(self, stack: ExitStack) -> Helper | None:
+    def _begin(self, stack: ExitStack) -> Beside | None:
         self.begin_ns = time.time_ns() + _RUN_UP_NS
         if self.cell.synthetic:
             # Under its name only when it is whole.
@@ -228,14 +228,14 @@ class Course:
             text=self.cell.rival.startswith("flink"),
             log_path=str(self._sent_path),
         )
-        load = stack.enter_context(Helper("load", json.dumps(asdict(wanted))))
+        load = stack.enter_context(Beside("load", json.dumps(asdict(wanted))))
         self.samplers["load"] = load.sampler
         return load
 
     def _let_run(
         self,
         contender: Contender,
-        load: Helper | None,
+        load: Beside | None,
         each_second: Callable[[Course], None] | None,
     ) -> None:
         over_s = self.begin_ns / 1e9 + self.cell.warm_up_s + self.cell.seconds
@@ -248,7 +248,7 @@ class Course:
         if load is not None:
             self.load_said = json.loads(load.wait())
 
-    def _wait_for_rows(self, contender: Contender, eyes: Helper | None) -> None:
+    def _wait_for_rows(self, contender: Contender, eyes: Beside | None) -> None:
         """Wait for a row for each record, or until no more come."""
         deadline = time.monotonic() + self._patience_s
         found, since = -1, time.monotonic()
@@ -274,7 +274,7 @@ class Course:
             return self.cell.records
         return int((self.keys() % self.cell.probe_every == 0).sum())
 
-    def _count(self, eyes: Helper | None) -> int:
+    def _count(self, eyes: Beside | None) -> int:
         if eyes is None:
             return probe.count(self.job.probes_dir)
         if self.job.sink:

@@ -16,7 +16,7 @@ _REPOSITORY = Path(__file__).parents[2]
 _LOOK_EVERY_S = 0.02
 
 
-class Helper:
+class Beside:
     """A module's process between ``with`` and its end; its CPU time is sampled.
 
     Args:
