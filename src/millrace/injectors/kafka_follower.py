@@ -96,7 +96,7 @@ class KafkaFollower:
         self._told = config.get("error_cb")
         self._full = False
         self._look_at = self._doubted_until = float("-inf")
-        mine = {"enable.partition.eof": False, "error_cb": self._hear}
+        mine = {"enable.partition.eof": True, "error_cb": self._hear}
         self._consumer = (consumer or Consumer)({**_LIVE, **config, **mine})
         self._names: dict[tuple[str, int], str] = {}
         self._offsets: dict[str, int] = {}
@@ -191,12 +191,36 @@ class KafkaFollower:
         return int(first)
 
     def _taken(self, messages: list[Any]) -> list[Taken]:
-        """Return messages as rows, by partition."""
-        if any(map(_error, messages)):
-            for message in messages:
-                if message.error() is not None:
-                    self._fail(message)
-            messages = [message for message in messages if message.error() is None]
+        """Return messages as rows, by partition, and ends that have no message before them."""
+        if not any(map(_error, messages)):
+            return self._rows_of(messages)
+        ends = [message for message in messages if self._is_end(message)]
+        found = self._rows_of([message for message in messages if message.error() is None])
+        return found + [taken for end in ends if (taken := self._at_end(end)) is not None]
+
+    def _is_end(self, message: Any) -> bool:
+        """Return whether it says that a partition was read to its end; raise what it says else."""
+        from confluent_kafka import KafkaError
+
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            self._fail(message)
+            return False
+        return error is not None
+
+    def _at_end(self, end: Any) -> Taken | None:
+        """Return how far a partition was read where offsets follow that have no message.
+
+        A transaction ends with one, and what was aborted, or compacted away, leaves them. To stay
+        before them would be never to reach the end, and to miss them when retention takes them.
+        """
+        process, offset = self._names[end.topic(), end.partition()], end.offset()
+        if offset <= self._offsets[process]:
+            return None
+        self._offsets[process] = offset
+        return Taken(process, self._rows.batch(process, []), offset)
+
+    def _rows_of(self, messages: list[Any]) -> list[Taken]:
         if not messages:
             return []
         if self._away:

@@ -17,6 +17,15 @@ def message(offset, partition=0, value=b"v", topic="t"):
     return Message(topic=topic, partition=partition, offset=offset, value=value)
 
 
+def end(offset, partition=0, topic="t"):
+    return Message(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        error=KafkaError(KafkaError._PARTITION_EOF),
+    )
+
+
 def error(code, partition=0, topic="t"):
     return Message(topic=topic, partition=partition, error=KafkaError(code))
 
@@ -130,6 +139,24 @@ def test_each_partition_has_its_own_rows_and_numbers():
     assert (one.process, one.numbers.tolist(), one.offset) == ("t-1", [8, 9, 12], 13)
 
 
+def test_an_end_that_no_message_stands_before_is_reached():
+    """The offset of a transaction's end, and those of what was aborted, have no message."""
+    lots = [message(4), end(6), message(2, 1)], [end(3, 1)], [end(6)], [message(9), end(9)]
+    follower = follow(Client(*lots), {"t-0": 4, "t-1": 2})
+
+    taken = follower.take(0)
+    for _ in range(3):
+        taken += follower.take(0)
+
+    assert [(one.process, one.rows.num_rows, one.offset) for one in taken] == [
+        ("t-0", 1, 5),
+        ("t-1", 1, 3),
+        ("t-0", 0, 6),
+        ("t-0", 1, 10),
+    ]
+    assert follower.backlog() == {"t-0": 30}
+
+
 def test_columns_are_those_of_the_schema():
     lot = [Message(topic="t", partition=0, offset=2, value=b'{"n": 5}', key=b"k")]
     (taken,) = follow(Client(lot), schema="n long, kafka_offset long, kafka_key binary").take(0)
@@ -197,7 +224,6 @@ def test_a_user_s_settings_go_before():
 
     assert client.config["fetch.wait.max.ms"] == 7
     assert client.config["fetch.queue.backoff.ms"] == 1
-    assert client.config["enable.partition.eof"] is False
 
 
 def test_what_is_held_is_not_fetched():

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from millrace.injectors.advance import Advances
 from millrace.injectors.injector import Injector
+from millrace.injectors.remaining import nothing_left
 from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.realtime.coordinator import Coordinator, Marked
@@ -23,7 +23,6 @@ from millrace.spark.realtime.conductor import Conductor
 from millrace.spark.realtime.line import Address, InTask, Switchboard
 from millrace.spark.realtime.patience import Patience
 from millrace.spark.status import Status
-from millrace.windmill.place import Place
 
 _log = logging.getLogger("millrace")
 
@@ -254,19 +253,11 @@ class LiveRun(Handle):
 
     def _nothing_there(self) -> bool:
         """Return whether the sources have nothing that was not read when the last mark was made."""
-        for stream, injector in self._injectors.items():
-            places = self._epochs.places.get(stream, {})
-            for process in injector.processes():
-                place = places.get(process, Place(0))
-                standing = Advances.of(place.offset)
-                if standing.ahead:
-                    return False
-                offset, promised = injector.advance(process, standing.start)
-                if offset != standing.start:
-                    return False
-                if promised is not None and promised > (place.promised_us or promised - 1):
-                    return False
-        return True
+        places = self._epochs.places
+        return all(
+            nothing_left(injector, places.get(stream, {}))
+            for stream, injector in self._injectors.items()
+        )
 
     # -- what the handle asks ----------------------------------------------------------------------
 

@@ -74,6 +74,16 @@ class Broker:
             producer.produce(topic, value, partition=partition, **headers)
         assert producer.flush(30) == 0
 
+    def transact(self, topic: str, partition: int, *values: bytes, commit: bool) -> None:
+        """Send in one transaction, and commit or abort it."""
+        producer = Producer(self.client | {"transactional.id": f"{topic}-{partition}"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+        assert producer.flush(30) == 0
+        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+
     def messages(self, topic: str, partitions: int) -> list[Any]:
         """Return all messages that are in a topic, partition by partition."""
         consumer = Consumer(

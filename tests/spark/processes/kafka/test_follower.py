@@ -12,7 +12,9 @@ import pytest
 import millrace as mr
 from millrace.injectors.advance import along
 from millrace.injectors.follower import Follower, Taken
+from millrace.injectors.remaining import nothing_left
 from millrace.model.errors import InputLost
+from millrace.windmill.place import Place
 
 PATIENCE_S = 60
 
@@ -33,6 +35,8 @@ def _numbered(taken: list[Taken]) -> dict[tuple[str, int], int]:
     found = {}
     for one in taken:
         count = one.rows.num_rows
+        if not count:
+            continue  # where it begins, or ends
         numbers = range(one.first, one.first + count) if one.first is not None else one.numbers
         for number, n in zip(numbers, one.rows.column("n").to_pylist(), strict=True):
             found[one.process, int(number)] = n
@@ -106,6 +110,35 @@ def test_rows_have_the_partition_s_numbers_wherever_it_is_taken_up(
     assert _numbered(_until(again, 1)) == {(one, 300): 1300}
     again.hold(())
     assert _numbered(_until(again, 1)) == {(zero, 501): 501}
+
+
+def test_a_topic_of_transactions_is_read_to_its_end(
+    kafka: Any, follow: Callable[..., Follower]
+) -> None:
+    """An end of a transaction, and all of an aborted one, have offsets and no record."""
+    topic = kafka.topic("transactions", 2)
+    zero, one = f"{topic}-0", f"{topic}-1"
+    kafka.transact(topic, 0, *_values(3), commit=True)
+    kafka.transact(topic, 0, *_values(2, 50), commit=False)
+    kafka.transact(topic, 1, *_values(2, 60), commit=False)
+    follower = follow(topic, {zero: None, one: None})
+    taken, deadline = list[Taken](), time.monotonic() + PATIENCE_S
+    places = dict[str, Place]()
+    injector = mr.Kafka(kafka.servers, topic, schema="n long")
+    while not nothing_left(injector, places):
+        assert time.monotonic() < deadline, f"the end is not reached: {places}"
+        taken += follower.take(0.5)
+        places = {one.process: Place(0, one.offset) for one in taken}
+
+    assert _numbered(taken) == {(zero, 0): 0, (zero, 1): 1, (zero, 2): 2}
+    assert {name: place.offset for name, place in places.items()} == {zero: 7, one: 3}
+    assert follower.backlog() == {zero: 0, one: 0}
+
+    # Nor is anything lost when what has no record is removed.
+    kafka.truncate(topic, 0, 7)
+    kafka.transact(topic, 0, *_values(1, 70), commit=True)
+    again = follow(topic, {zero: places[zero].offset})
+    assert _numbered(_until(again, 1)) == {(zero, 7): 70}
 
 
 def test_what_is_removed_before_it_is_read_is_said(

@@ -1,0 +1,37 @@
+"""Remaining: whether an injector has something that was not read yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from millrace.injectors.advance import Advances
+from millrace.injectors.injector import Injector
+from millrace.windmill.place import Place
+
+
+def nothing_left(injector: Injector, places: Mapping[str, Place]) -> bool:
+    """Return whether an injector would stay where it was read to, and promise nothing new.
+
+    A follower must therefore come to every offset that :meth:`Injector.advance` gives, also where
+    there is no record before it.
+
+    Args:
+        injector: Is asked for its processes, and how far each can go.
+        places: Process -> where it stands; one that is not there was not read at all.
+
+    Raises:
+        InputLost: What is to be read next is gone.
+    """
+    for process in injector.processes():
+        place = places.get(process, Place(0))
+        standing = Advances.of(place.offset)
+        if standing.ahead:
+            return False
+        offset, promised_us = injector.advance(process, standing.start)
+        if offset != standing.start:
+            return False
+        if promised_us is not None and (
+            place.promised_us is None or promised_us > place.promised_us
+        ):
+            return False
+    return True

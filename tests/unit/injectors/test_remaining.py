@@ -1,0 +1,48 @@
+"""Whether an injector has something that was not read yet."""
+
+import pytest
+
+import millrace as mr
+from millrace.injectors.advance import along, decision
+from millrace.injectors.remaining import nothing_left
+from millrace.windmill.place import Place
+
+
+class Source(mr.Injector):
+    schema = "n long"
+
+    def __init__(self, **ends):
+        self.ends = ends
+
+    def processes(self):
+        return list(self.ends)
+
+    def advance(self, process, offset):
+        return mr.Advance(*self.ends[process])
+
+    def read(self, process, start, end):
+        return []
+
+
+WITHIN = along(3, [decision(3, mr.Advance(5))])
+
+
+@pytest.mark.parametrize(
+    ("ends", "places", "expected"),
+    [
+        ({}, {}, True),
+        ({"a": (None,)}, {}, True),
+        ({"a": (0,)}, {}, False),  # where it begins is still to be decided
+        ({"a": (5,)}, {"a": Place(0, 5)}, True),
+        ({"a": (5,)}, {"a": Place(0, 4)}, False),
+        ({"a": (5,), "b": (7,)}, {"a": Place(0, 5)}, False),
+        ({"a": (5,)}, {"a": Place(0, 5), "b": Place(1, 3)}, True),  # b is not there any more
+        ({"a": (5,)}, {"a": Place(0, WITHIN)}, False),
+        ({"a": (5, 70)}, {"a": Place(0, 5)}, False),
+        ({"a": (5, 70)}, {"a": Place(0, 5, 0, 69)}, False),
+        ({"a": (5, 70)}, {"a": Place(0, 5, 0, 70)}, True),
+        ({"a": (5, None)}, {"a": Place(0, 5, 0, 70)}, True),
+    ],
+)
+def test_nothing_is_left_where_it_would_stay(ends, places, expected):
+    assert nothing_left(Source(**ends), places) is expected
