@@ -71,6 +71,16 @@ class Lifter:
             yield batch
 
 
+def combined_edges(batches: Iterable[pa.RecordBatch]) -> set[int]:
+    """Return the edges on which some rows of the wire are partials."""
+    return {
+        wire.plain(number)
+        for batch in batches
+        for number in np.unique(batch.column("edge").to_numpy()).tolist()
+        if number >= 0 and number != wire.plain(number)
+    }
+
+
 def partial_rows(rows: Any, edge: Edge, found: Lifted, origins: pa.Array) -> pa.RecordBatch:
     """Return partials as rows: each with key, id and timestamp of the first record in it."""
     first = pa.array(found.first)

@@ -18,6 +18,7 @@ from millrace.compile.topology import Topology, injector_name
 from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane import wire
 from millrace.plane.injection import Injection
+from millrace.plane.lifting import combined_edges
 from millrace.plane.outbox import Outbox
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.level import LevelTask
@@ -27,6 +28,7 @@ from millrace.plane.realtime.packet import NO_MARK, Pipes
 from millrace.plane.realtime.report import MarkReport
 from millrace.plane.realtime.rows import LiveRows, number_at, row_ids
 from millrace.plane.realtime.task import LiveTask, Sent
+from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.refusal import EventTimes
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
@@ -34,9 +36,9 @@ from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.output import Output
 from millrace.testing.taps import tapped
 from millrace.testing.transcript import Element, Transcript
-from millrace.watermark.shown import LowWatermarks, Message
+from millrace.watermark.shown import Message
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import Manifest, decode_manifest
+from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.place import Place
 from millrace.windmill.record_ids import FIRST_INJECTED
 from millrace.windmill.worker import Worker
@@ -196,15 +198,9 @@ class _Script:
             self._told, name = said, injector_name(_STREAM)
             of = {p: {name: us} for p, us in said.items()}
             message = Message(of[100], {p: us for p, us in of.items() if p != 100}, {})
-        lifted = {
-            int(wire.plain(n))
-            for b in batches
-            for n in np.unique(b.column("edge").to_numpy()).tolist()
-            if n != wire.plain(n)
-        }
         yield from self._pipes.send(
             batches,
-            through=dict.fromkeys(lifted, through),
+            through=dict.fromkeys(combined_edges(batches), through),
             message=message,
             mark=NO_MARK if mark is None else mark.number,
         )
@@ -221,7 +217,13 @@ class _Script:
     def _injected(self, elements: tuple[Any, ...], count: int) -> Iterator[pa.RecordBatch]:
         """Yield records as rows on edges, combined if they were never sent before."""
         assert self._place is not None, "who reads has a place"
-        manifest = self._turns()
+        manifest = turns_manifest(
+            self._topology,
+            self._manifest,
+            epoch=self._manifest.epoch,
+            wall_us=self._wall_us,
+            shown_us=max(MIN_TIMESTAMP, self._said[100]),
+        )
         task = Task(self._runtime, manifest, self.number)
         outbox, report = Outbox(task), wire.TaskReport(0, self.number, [], {}, {}, {}, 0.0)
         sending = Injection(task, _STREAM, 0, outbox, report, EventTimes(LATEST_RECORD))
@@ -236,24 +238,6 @@ class _Script:
                 yield batch
             else:
                 yield from self._rows.lifted(task, batch)
-
-    def _turns(self) -> Manifest:
-        begun = self._manifest
-        us = max(MIN_TIMESTAMP, self._said[100])
-        return Manifest(
-            epoch=begun.epoch,
-            generation=begun.generation,
-            wall_time_us=self._wall_us,
-            injectors={_STREAM: us},
-            draining=False,
-            before=LowWatermarks(
-                dict.fromkeys(begun.before.inputs, MIN_TIMESTAMP),
-                dict.fromkeys(begun.before.outputs, us),
-            ),
-            intervals=begun.intervals,
-            entry=begun.entry,
-            edges=begun.edges,
-        )
 
     def _pass(self, mark: Mark, said: dict[int, int]) -> None:
         self.said.append(

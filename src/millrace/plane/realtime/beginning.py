@@ -23,6 +23,23 @@ class NewProcesses(MillraceError):
     """An injector has processes that no task of this session reads; the next session has them."""
 
 
+def joined(known: Processes, now: Processes) -> NewProcesses | None:
+    """Return the error that ends a session in which nobody reads some processes; None if all do.
+
+    Args:
+        known: Those that the session's tasks read.
+        now: Those that there are now.
+    """
+    new = {stream: sorted(set(names) - set(known.get(stream, ()))) for stream, names in now.items()}
+    if not any(new.values()):
+        return None
+    return NewProcesses(
+        "processes have joined: "
+        + ", ".join(f"{names} of stream {stream!r}" for stream, names in new.items() if names)
+        + ". All tasks begin anew, to read them too."
+    )
+
+
 def places_of(
     topology: Topology, known: Mapping[str, Mapping[str, Place]], now: Processes
 ) -> Places:

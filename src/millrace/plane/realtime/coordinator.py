@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -25,8 +24,8 @@ from millrace.model.time import SECOND
 from millrace.plane.outcome import Outcome
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.beginning import (
-    NewProcesses,
     Processes,
+    joined,
     known_to,
     last_notes,
     places_of,
@@ -40,12 +39,13 @@ from millrace.plane.realtime.messages import (
     Hello,
     Mark,
     Over,
-    Passed,
     Start,
     Told,
     ToTask,
 )
 from millrace.plane.realtime.passed import places, published, receipts
+from millrace.plane.realtime.session import Finishing, Session
+from millrace.plane.realtime.session import Marked as Marked
 from millrace.store import Collectable, HardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import LiveMark, Manifest, encode_entry
@@ -62,58 +62,6 @@ class Sources(Protocol):
     def processes(self) -> Processes:
         """Return injected stream -> names of the processes that there are now."""
         ...
-
-
-@dataclass
-class _Session:
-    """One life of all tasks.
-
-    Attributes:
-        number: Of the session.
-        begun_us: When it began.
-        processes: Of the injectors, that its tasks read.
-        looked_us: When was last looked whether there are others.
-        passed: Task -> what it said when it passed the mark under way.
-        over: Tasks that have ended.
-        mark: The mark under way; None if none is.
-    """
-
-    number: int
-    begun_us: int
-    processes: Processes
-    looked_us: int
-    passed: dict[Where, Passed] = field(default_factory=dict)
-    over: set[Where] = field(default_factory=set)
-    mark: Mark | None = None
-
-
-@dataclass(frozen=True)
-class Marked:
-    """A mark that is complete."""
-
-    manifest: Manifest
-    outcome: Outcome
-
-
-@dataclass(frozen=True)
-class _Finishing:
-    """A mark that all tasks have passed: what is to be done when its completion is written.
-
-    Attributes:
-        mark: The mark.
-        manifest: Of the epoch that it ends.
-        outcome: Of that.
-        written: Edge to a sink -> receipts.
-        parts: Part of a journal that it ended -> computation -> interval -> last commit.
-        session: In which it was passed.
-    """
-
-    mark: Mark
-    manifest: Manifest
-    outcome: Outcome
-    written: Mapping[int, list[bytes]]
-    parts: Mapping[str, dict[str, dict[int, int]]]
-    session: int
 
 
 class Coordinator:
@@ -160,14 +108,14 @@ class Coordinator:
             (level, n) for level in range(self._topology.depth + 1) for n in range(tasks)
         ]
         self._hello: set[Where] = set()
-        self._session: _Session | None = None
+        self._session: Session | None = None
         self._next_us = 0
         self._soon = False
         self._ending: Mark | None = None
         # Finished parts of journals, each with a complete mark, and the session of the last one.
         self._parts: dict[str, dict[str, dict[int, int]]] = {}
         self._marked_in = 0
-        self._finishing: _Finishing | None = None
+        self._finishing: Finishing | None = None
         self.failed: BaseException | None = None
         self.ended = epochs.drained
         if self.ended:
@@ -304,7 +252,7 @@ class Coordinator:
         consumed = notes.together(known.values())
         now = self._sources.processes()
         read = places_of(self._topology, epochs.places, now)
-        self._session = _Session(number, wall_us, now, looked_us=wall_us)
+        self._session = Session(number, wall_us, now, looked_us=wall_us)
         manifest = encode_entry(self._open)
         orders: Orders = []
         for level, n in self._where:
@@ -340,7 +288,7 @@ class Coordinator:
 
     # -- marks -------------------------------------------------------------------------------------
 
-    def _complete(self, session: _Session, wall_us: int) -> Orders:
+    def _complete(self, session: Session, wall_us: int) -> Orders:
         """Every task has passed the mark: write the completion, and publish what sinks got.
 
         In this order: should the mark be tried again, it would stand elsewhere, and what sinks got
@@ -368,7 +316,7 @@ class Coordinator:
             receipts=lasting(written, self._sinks),
         )
         parts = {one.journal: one.covered for one in passed.values() if one.journal}
-        self._finishing = _Finishing(mark, said, outcome, written, parts, session.number)
+        self._finishing = Finishing(mark, said, outcome, written, parts, session.number)
         session.mark = None
         session.passed.clear()
         epochs.complete(said, outcome.results, outcome.observed, places=places(reading), live=left)
@@ -379,7 +327,7 @@ class Coordinator:
         self._open_epoch(wall_us)
         return self._renewed(session, wall_us)
 
-    def _end_sealed(self, session: _Session) -> Orders:
+    def _end_sealed(self, session: Session) -> Orders:
         """End a session that another run has sealed.
 
         What was appended since is behind that seal, so the mark cannot be complete. The other one
@@ -406,22 +354,14 @@ class Coordinator:
         self.ended = done.mark.last
         self._completed(Marked(done.manifest, done.outcome))
 
-    def _renewed(self, session: _Session, wall_us: int) -> Orders:
+    def _renewed(self, session: Session, wall_us: int) -> Orders:
         """End a session, right after a mark, if there are processes that nobody reads."""
         if wall_us < session.looked_us + _LOOK_US:
             return []
         session.looked_us = wall_us
-        new = {
-            stream: sorted(set(names) - set(session.processes.get(stream, ())))
-            for stream, names in self._sources.processes().items()
-        }
-        if not any(new.values()):
+        self.failed = joined(session.processes, self._sources.processes())
+        if self.failed is None:
             return []
-        self.failed = NewProcesses(
-            "processes have joined: "
-            + ", ".join(f"{names} of stream {stream!r}" for stream, names in new.items() if names)
-            + ". All tasks begin anew, to read them too."
-        )
         self._session = None
         return [(where, Halt()) for where in self._where]
 

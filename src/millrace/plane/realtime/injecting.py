@@ -18,35 +18,30 @@ import numpy.typing as npt
 import pyarrow as pa
 from msgspec.structs import replace
 
-from millrace.compile.topology import injector_name
 from millrace.injectors.advance import along, is_within
 from millrace.injectors.follower import Follower, Taken
 from millrace.injectors.injector import Injector
-from millrace.injectors.publisher import Publisher
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane import wire
 from millrace.plane.handful import Handful
+from millrace.plane.lifting import combined_edges
 from millrace.plane.realtime import note as notes
-from millrace.plane.realtime.messages import FromTask, Mark, Passed, Start, Told, ToTask
+from millrace.plane.realtime.doing import Doing
+from millrace.plane.realtime.messages import FromTask, Mark, Passed, Start, ToTask
 from millrace.plane.realtime.packet import NO_MARK, Pipes
+from millrace.plane.realtime.promising import Promising
 from millrace.plane.realtime.report import MarkReport
 from millrace.plane.realtime.rows import Handfuls, LiveRows, number_at
 from millrace.plane.realtime.task import Sent
+from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import Journal
 from millrace.watermark.process import Process
-from millrace.watermark.shown import LowWatermarks, Message
 from millrace.windmill.channels import Number, Sender
-from millrace.windmill.manifest import Manifest, decode_manifest
+from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.observed import Observed
 from millrace.windmill.place import Place
 from millrace.windmill.record_ids import FIRST_INJECTED
-
-#: Low watermarks alone are told to all tasks of the first level at most so often.
-_TELL_US = 5_000
-#: The coordinator is told how things are so often.
-_STATUS_US = 500_000
 
 
 @dataclass
@@ -114,24 +109,13 @@ class InjectorTask:
             }
             if offsets:
                 self._followers[stream] = injector.follow(offsets, most=self._most)
-        self._publisher = Publisher.of(self._topology).only(
-            {stream: tuple(places) for stream, places in start.input.items()}
-        )
-        self._known: dict[str, dict[str, Process]] = {stream: {} for stream in start.input}
-        self._fresh: dict[str, dict[str, Process]] = {}
-        before = manifest.before.outputs
-        self._published = {
-            spec.name: before[injector_name(spec.name)] for spec in self._topology.injected()
-        }
+        self._promising = Promising(self._topology, start.input, manifest.before)
         self._observed = Observed()
         self._report = MarkReport(0, self.number)
         self._rows = LiveRows(runtime)
         self._mark: Mark | None = None
         self._ended = False
-        self._message: Message | None = None
-        self._told_us = self._status_us = MIN_TIMESTAMP
-        self._records = 0
-        self._busy_s = 0.0
+        self._doing = Doing(0, self.number)
         return iter(())
 
     def _offset(self, stream: str, process: str, place: Place) -> Any:
@@ -172,7 +156,15 @@ class InjectorTask:
         lifted: list[pa.RecordBatch] = []
         handfuls: list[Handfuls] = []
         through: dict[Sender, Number] = {}
-        task = Task(self._runtime, self._turns_manifest(), self.number)
+        promising = self._promising
+        manifest = turns_manifest(
+            self._topology,
+            self._manifest,
+            epoch=self._epoch,
+            wall_us=self._wall_us,
+            shown_us=promising.shown_us,
+        )
+        task = Task(self._runtime, manifest, self.number)
         for stream, one in taken:
             for made, again in self._read(task, stream, one, through):
                 if isinstance(made, Mapping):
@@ -181,29 +173,24 @@ class InjectorTask:
                     plain.append(made)
                 else:
                     lifted += self._rows.lifted(task, made)
-        self._publish(draining=mark is not None and mark.draining)
-        rows = [*plain, *lifted]
-        combined = {
-            int(number)
-            for batch in lifted
-            for number in np.unique(batch.column("edge").to_numpy()).tolist()
-            if number >= 0 and number != wire.plain(number)
-        }
+        promising.publish(self._wall_us, draining=mark is not None and mark.draining)
         yield from self._pipes.send(
-            rows,
+            [*plain, *lifted],
             _by_task(handfuls),
-            through={wire.plain(edge): through for edge in combined},
-            message=self._next_message(told=mark is not None),
+            through=dict.fromkeys(combined_edges(lifted), through),
+            message=promising.message(self._wall_us, told=mark is not None),
             mark=NO_MARK if mark is None else mark.number,
             draining=mark is not None and mark.draining,
             last=mark is not None and mark.last,
         )
         spent = time.perf_counter() - began
         self._report.spend(spent)
-        self._busy_s += spent
+        self._doing.busy_s += spent
+        self.wake_us = promising.wake_us
         if mark is not None:
             self._pass_mark(mark)
-        self._say_status()
+        if self._doing.due(self._wall_us):
+            self.said.append(self._doing.told(self._wall_us, promising.published))
 
     def _unfinished(self) -> bool:
         """Return whether an advance has to be read to its end; take nothing of other processes.
@@ -268,7 +255,7 @@ class InjectorTask:
                 ):
                     yield made, first < again
                 newest_us = max(newest_us, self._rows.newest_us)
-            self._records += len(numbers)
+            self._doing.records += len(numbers)
             place = Place(place.number, one.offset, last + 1, promised_us)
         else:
             place = Place(place.number, one.offset, place.count, promised_us)
@@ -281,45 +268,7 @@ class InjectorTask:
             return
         heard = Process(newest_us, MIN_TIMESTAMP if promised_us is None else promised_us)
         self._observed.add(Observed(processes={stream: {one.process: heard}}))
-        known = self._fresh.setdefault(stream, {})
-        known[one.process] = known.get(one.process, Process()).merged(heard)
-
-    # -- low watermarks ----------------------------------------------------------------------------
-
-    def _publish(self, *, draining: bool) -> None:
-        """Bring what each stream publishes, as far as this task reads it, up to now."""
-        if draining:
-            self._published = dict.fromkeys(self._published, MAX_TIMESTAMP)
-            return
-        seen, self._fresh = self._fresh, {}
-        heard = self._publisher.heard(seen, self._known, self._wall_us)
-        for stream, processes in heard.items():
-            known = self._known.setdefault(stream, {})
-            for name, process in processes.items():
-                known[name] = known.get(name, Process()).merged(process)
-        said = self._publisher.published(
-            self._known, wall_time_us=self._wall_us, before=self._published
-        )
-        self._published |= said
-
-    def _next_message(self, *, told: bool) -> Message | None:
-        """Return what the first level is to be told now; None if nothing, or not yet."""
-        outputs = {injector_name(stream): us for stream, us in self._said().items()}
-        percentiles = dict.fromkeys(self._topology.percentiles, outputs)
-        message = Message(outputs, percentiles, {})
-        untold = message != self._message
-        if not told and (not untold or self._wall_us < self._told_us + _TELL_US):
-            self.wake_us = self._told_us + _TELL_US if untold else MAX_TIMESTAMP
-            return None
-        self._told_us, self._message, self.wake_us = self._wall_us, message, MAX_TIMESTAMP
-        return message
-
-    def _said(self) -> dict[str, int]:
-        """Return what this task says of each stream: of one that it does not read, the end."""
-        return {
-            stream: us if stream in self._reading else MAX_TIMESTAMP
-            for stream, us in self._published.items()
-        }
+        self._promising.hear(stream, one.process, heard)
 
     # -- marks -------------------------------------------------------------------------------------
 
@@ -340,7 +289,7 @@ class InjectorTask:
             stream: report.refused.get(stream, 0) + observed.refused.get(stream, 0)
             for stream in {*report.refused, *observed.refused}
         }
-        said = self._said()
+        said = self._promising.said()
         self.said.append(
             Passed(
                 mark.number,
@@ -359,39 +308,6 @@ class InjectorTask:
         self._decided = {e: of for e, of in self._decided.items() if e >= mark.number}
         self._epoch = mark.number + 1
         self._mark, self._ended = None, self._ended or mark.last
-
-    def _say_status(self) -> None:
-        if self._wall_us < self._status_us + _STATUS_US:
-            return
-        self._status_us = self._wall_us
-        self.said.append(
-            Told(0, self.number, self._records, dict(self._published), 0, self._busy_s)
-        )
-
-    def _turns_manifest(self) -> Manifest:
-        """Return a manifest that says what holds in this turn; see the level task's."""
-        begun = self._manifest
-        shown_us = max(self._said_before(), default=MIN_TIMESTAMP)
-        before = begun.before
-        return Manifest(
-            epoch=self._epoch,
-            generation=begun.generation,
-            wall_time_us=self._wall_us,
-            injectors=dict.fromkeys(self._published, shown_us),
-            draining=False,
-            before=LowWatermarks(
-                dict.fromkeys(before.inputs, MIN_TIMESTAMP),
-                dict.fromkeys(before.outputs, shown_us),
-            ),
-            intervals=begun.intervals,
-            entry=begun.entry,
-            edges=begun.edges,
-        )
-
-    def _said_before(self) -> Iterator[int]:
-        for stream, us in self._published.items():
-            if stream in self._reading:
-                yield us
 
 
 def _decided(note: bytes, epoch: int) -> tuple[dict[int, dict[str, dict[str, list[Any]]]], bool]:

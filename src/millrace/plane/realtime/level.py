@@ -12,45 +12,42 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import numpy as np
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec
-from millrace.model.errors import InvariantViolation
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane import wire
 from millrace.plane.handful import Handful
 from millrace.plane.inbox import Inbox
-from millrace.plane.lifting import Lifter
+from millrace.plane.lifting import Lifter, combined_edges
 from millrace.plane.outbox import Outbox
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.arriving import Arrived, Sorting
 from millrace.plane.realtime.clocks import Clocks
 from millrace.plane.realtime.consuming import Consumption, Through
-from millrace.plane.realtime.messages import FromTask, Passed, Start, Told, ToTask
+from millrace.plane.realtime.doing import Doing
+from millrace.plane.realtime.messages import FromTask, Passed, Start, ToTask
 from millrace.plane.realtime.outlet import LiveOutlet, Outlet
 from millrace.plane.realtime.packet import NO_MARK, Pipes, Received
 from millrace.plane.realtime.report import MarkReport
+from millrace.plane.realtime.resuming import commits_again
 from millrace.plane.realtime.task import Sent
+from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import Commit, Journal
-from millrace.watermark.shown import LowWatermarks
 from millrace.windmill import rows
 from millrace.windmill.arrivals import NO_RECORDS, KeyedRecords
 from millrace.windmill.bundle import Attempt, Bundle
 from millrace.windmill.channels import Number, Sender
 from millrace.windmill.live_worker import LiveWorker, SessionFence
-from millrace.windmill.manifest import Manifest, decode_manifest
+from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.positions import Followed
 from millrace.windmill.record_ids import LAST_ROW, production_ids
-from millrace.windmill.replay import Result, footing_of
-from millrace.windmill.routing import Productions
+from millrace.windmill.replay import Result
 
 #: Low watermarks alone are told to all tasks of the next level at most so often.
 _TELL_US = 5_000
-#: The coordinator is told how things are so often.
-_STATUS_US = 500_000
 
 
 class LevelTask:
@@ -135,43 +132,14 @@ class LevelTask:
         self._held: list[pa.RecordBatch] = []
         self._ending = self._draining = self._over = False
         self._report = MarkReport(self.level, self.number)
-        self._status_us = MIN_TIMESTAMP
-        self._records = self._groups = 0
-        self._busy_s = 0.0
+        self._doing = Doing(self.level, self.number)
         if self._last:
             generation = manifest.generation
             self._outlet = self._make_outlet(runtime, start.session, generation, self.number)
-        yield from self._again()
-
-    def _again(self) -> Iterator[Sent]:
-        """Send what the commits since the last mark produced; take their positions."""
-        for name in self._journals.names():
-            if name.level != self.level or name.task != self.number:
-                continue
-            for group in self._journals.groups(name):
-                for commit in group.commits:
-                    self._take_up(commit)
+        for result in commits_again(self._journals, self.level, self.number, self._positions):
+            self._settle([result])
+            self._produce(result)
         yield from self._leave(self._outbox.batches())
-
-    def _take_up(self, commit: Commit) -> None:
-        name, interval = commit.computation, commit.interval
-        known = self._positions.numbers.get(name)
-        if known is None or commit.number <= known.get(interval, 0):
-            return
-        if commit.number != known.get(interval, 0) + 1:
-            raise InvariantViolation(
-                f"{self._where}: commit {commit.number} of interval {interval} of {name!r} is in "
-                f"the journal where {known.get(interval, 0) + 1} was expected."
-            )
-        report, counters = footing_of(commit)
-        productions = Productions.unpack(commit.productions)
-        result = Result(
-            name, interval, commit.number, report, counters, productions, chain=commit.chain
-        )
-        self._settle([result])
-        spec = self._topology.computation(name)
-        ids = production_ids(spec.number, commit.number, interval, len(productions))
-        self._outbox.add(productions, *ids)
 
     def _consumption(self, spec: ComputationSpec) -> Consumption:
         """Return what takes the records of a computation."""
@@ -226,9 +194,10 @@ class LevelTask:
             yield from self._pass_mark()
         spent = time.perf_counter() - began
         self._report.spend(spent)
-        self._busy_s += spent
+        self._doing.busy_s += spent
         self.wake_us = self._clocks.wake_us
-        self._say_status()
+        if self._doing.due(self._wall_us):
+            self.said.append(self._doing.told(self._wall_us, self._clocks.input_us()))
 
     def _work(self, arrived: Arrived) -> list[Result]:
         """Run what there is to do; return what has been made durable."""
@@ -274,7 +243,7 @@ class LevelTask:
         ]
         for bundle in bundles:
             consuming.know(bundle.interval.id)
-            self._records += bundle.records.cuts[-1] - bundle.records.cuts[0]
+            self._doing.records += bundle.records.cuts[-1] - bundle.records.cuts[0]
         attempt = Attempt(
             self._epoch,
             self._manifest.generation,
@@ -300,7 +269,7 @@ class LevelTask:
                 self._session, self.level, self.number, self._part
             )
         self._journal.append(commits, self._note())
-        self._groups += 1
+        self._doing.groups += 1
 
     def _note(self) -> bytes:
         """Return what this task knows now."""
@@ -325,11 +294,8 @@ class LevelTask:
         """Send on what passes, and what was produced."""
         produced: dict[Sender, Number] = {}
         for result in results:
-            count = len(result.productions)
-            if count:
+            if self._produce(result):
                 number = self._topology.computation(result.computation).number
-                ids = production_ids(number, result.number, result.interval, count)
-                self._outbox.add(result.productions, *ids)
                 produced[number, result.interval] = (result.number, LAST_ROW)
         passing, few = arrived.passing, self._outbox.handfuls()
         through = self._sorting.passing(arrived.through)
@@ -338,13 +304,22 @@ class LevelTask:
             if self._combines:
                 lifter = Lifter(self._turns_task())
                 made = [one for batch in made for one in lifter.lifted(batch)]
-                for edge in _combined(made):
+                for edge in combined_edges(made):
                     through.setdefault(edge, {}).update(produced)
             passing = [*passing, *made]
         if len(arrived.few_passing):
             mine = few.get(self.number)
             few[self.number] = Handful.together([arrived.few_passing, *([mine] if mine else [])])
         yield from self._leave(passing, few, through=through)
+
+    def _produce(self, result: Result) -> int:
+        """Have what a commit produced leave; return how many records."""
+        count = len(result.productions)
+        if count:
+            number = self._topology.computation(result.computation).number
+            ids = production_ids(number, result.number, result.interval, count)
+            self._outbox.add(result.productions, *ids)
+        return count
 
     def _leave(
         self,
@@ -403,21 +378,6 @@ class LevelTask:
         held, self._held = self._held, []
         yield from self._leave(held)
 
-    def _say_status(self) -> None:
-        if self._wall_us < self._status_us + _STATUS_US:
-            return
-        self._status_us = self._wall_us
-        self.said.append(
-            Told(
-                self.level,
-                self.number,
-                self._records,
-                self._clocks.input_us(),
-                self._groups,
-                self._busy_s,
-            )
-        )
-
     # -- what a turn is like -----------------------------------------------------------------------
 
     @property
@@ -425,33 +385,12 @@ class LevelTask:
         return f"level {self.level}, task {self.number}"
 
     def _turns_task(self) -> Task:
-        """Return the task with a manifest that says what holds in this turn.
-
-        Who lifts asks it which records are late for the receiver: at the latest those behind what
-        this task itself has shown, whatever else the receiver has heard.
-        """
-        begun, before = self._manifest, self._clocks.delivered
-        shown_us = max(self._clocks.shown.values(), default=MIN_TIMESTAMP)
-        outputs = dict.fromkeys(before.outputs, shown_us)
-        manifest = Manifest(
+        """Return the task as of this turn."""
+        manifest = turns_manifest(
+            self._topology,
+            self._manifest,
             epoch=self._epoch,
-            generation=begun.generation,
-            wall_time_us=self._wall_us,
-            injectors={spec.name: shown_us for spec in self._topology.injected()},
-            draining=False,
-            before=LowWatermarks(dict.fromkeys(before.inputs, MIN_TIMESTAMP), outputs),
-            intervals=begun.intervals,
-            entry=begun.entry,
-            edges=begun.edges,
+            wall_us=self._wall_us,
+            shown_us=max(self._clocks.shown.values(), default=MIN_TIMESTAMP),
         )
         return Task(self._runtime, manifest, self.number)
-
-
-def _combined(batches: Iterable[pa.RecordBatch]) -> set[int]:
-    """Return the edges on which there are partials."""
-    return {
-        wire.plain(number)
-        for batch in batches
-        for number in np.unique(batch.column("edge").to_numpy()).tolist()
-        if number >= 0 and number != wire.plain(number)
-    }

@@ -1,0 +1,47 @@
+"""How a live task is doing: counted in its turns, told the coordinator now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from millrace.model.time import MIN_TIMESTAMP
+from millrace.plane.realtime.messages import Told
+
+#: The coordinator is told how things are so often.
+_EVERY_US = 500_000
+
+
+class Doing:
+    """What one task has done in one session.
+
+    Args:
+        level: The task's level.
+        task: Its number.
+
+    Attributes:
+        records: Records and timers' keys that it has done.
+        groups: Groups of commits that it has appended.
+        busy_s: Seconds in turns.
+    """
+
+    def __init__(self, level: int, task: int) -> None:
+        self._level = level
+        self._task = task
+        self._told_us = MIN_TIMESTAMP
+        self.records = 0
+        self.groups = 0
+        self.busy_s = 0.0
+
+    def due(self, wall_us: int) -> bool:
+        """Return whether the coordinator is to be told now."""
+        return wall_us >= self._told_us + _EVERY_US
+
+    def told(self, wall_us: int, inputs: Mapping[str, int]) -> Told:
+        """Return what the coordinator is told now.
+
+        Args:
+            wall_us: What time it is.
+            inputs: Computation, or injected stream at level 0, -> its low watermark in the task.
+        """
+        self._told_us = wall_us
+        return Told(self._level, self._task, self.records, dict(inputs), self.groups, self.busy_s)

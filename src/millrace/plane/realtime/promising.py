@@ -1,0 +1,89 @@
+"""What an injector task publishes: the low watermarks of its streams, as far as it reads them."""
+
+from __future__ import annotations
+
+from millrace.compile.topology import Topology, injector_name
+from millrace.injectors.publisher import Publisher
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.plane.realtime.beginning import Places
+from millrace.watermark.process import Process
+from millrace.watermark.shown import LowWatermarks, Message
+
+#: Low watermarks alone are told to all tasks of the first level at most so often.
+_TELL_US = 5_000
+
+
+class Promising:
+    """The low watermarks that one injector task publishes in one session.
+
+    Args:
+        topology: The pipeline.
+        places: Injected stream -> process -> its place; those that the task reads.
+        before: What was published before the session.
+
+    Attributes:
+        published: Injected stream -> its low watermark, as far as this task reads it.
+        wake_us: When something that is untold may be told.
+    """
+
+    def __init__(self, topology: Topology, places: Places, before: LowWatermarks) -> None:
+        self._percentiles = topology.percentiles
+        self._publisher = Publisher.of(topology).only(
+            {stream: tuple(of) for stream, of in places.items()}
+        )
+        self._known: dict[str, dict[str, Process]] = {stream: {} for stream in places}
+        self._fresh: dict[str, dict[str, Process]] = {}
+        self.published = {
+            spec.name: before.outputs[injector_name(spec.name)] for spec in topology.injected()
+        }
+        self._message: Message | None = None
+        self._told_us = MIN_TIMESTAMP
+        self.wake_us = MAX_TIMESTAMP
+
+    def hear(self, stream: str, process: str, heard: Process) -> None:
+        """Take what was heard of a process."""
+        known = self._fresh.setdefault(stream, {})
+        known[process] = known.get(process, Process()).merged(heard)
+
+    def publish(self, wall_us: int, *, draining: bool) -> None:
+        """Bring what each stream publishes up to now; to the end of time if draining."""
+        if draining:
+            self.published = dict.fromkeys(self.published, MAX_TIMESTAMP)
+            return
+        seen, self._fresh = self._fresh, {}
+        heard = self._publisher.heard(seen, self._known, wall_us)
+        for stream, processes in heard.items():
+            known = self._known.setdefault(stream, {})
+            for name, process in processes.items():
+                known[name] = known.get(name, Process()).merged(process)
+        said = self._publisher.published(self._known, wall_time_us=wall_us, before=self.published)
+        self.published |= said
+
+    def message(self, wall_us: int, *, told: bool) -> Message | None:
+        """Return what the first level is to be told now; None if nothing, or not yet.
+
+        Args:
+            wall_us: What time it is.
+            told: Whether it must be told, as a mark is.
+        """
+        outputs = {injector_name(stream): us for stream, us in self.said().items()}
+        message = Message(outputs, dict.fromkeys(self._percentiles, outputs), {})
+        untold = message != self._message
+        if not told and (not untold or wall_us < self._told_us + _TELL_US):
+            self.wake_us = self._told_us + _TELL_US if untold else MAX_TIMESTAMP
+            return None
+        self._told_us, self._message, self.wake_us = wall_us, message, MAX_TIMESTAMP
+        return message
+
+    def said(self) -> dict[str, int]:
+        """Return what this task says of each stream: of one that it does not read, the end."""
+        return {
+            stream: us if stream in self._known else MAX_TIMESTAMP
+            for stream, us in self.published.items()
+        }
+
+    @property
+    def shown_us(self) -> int:
+        """The highest low watermark of the streams that the task reads."""
+        read = (us for stream, us in self.published.items() if stream in self._known)
+        return max(read, default=MIN_TIMESTAMP)

@@ -1,0 +1,63 @@
+"""What the coordinator keeps of a session, and of a mark that is being made or completed in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from millrace.plane.outcome import Outcome
+from millrace.plane.realtime.beginning import Processes, Where
+from millrace.plane.realtime.messages import Mark, Passed
+from millrace.windmill.manifest import Manifest
+
+
+@dataclass
+class Session:
+    """One life of all tasks.
+
+    Attributes:
+        number: Of the session.
+        begun_us: When it began.
+        processes: Of the injectors, that its tasks read.
+        looked_us: When was last looked whether there are others.
+        passed: Task -> what it said when it passed the mark under way.
+        over: Tasks that have ended.
+        mark: The mark under way; None if none is.
+    """
+
+    number: int
+    begun_us: int
+    processes: Processes
+    looked_us: int
+    passed: dict[Where, Passed] = field(default_factory=dict)
+    over: set[Where] = field(default_factory=set)
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A mark that is complete."""
+
+    manifest: Manifest
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Finishing:
+    """A mark that all tasks have passed: what is to be done when its completion is written.
+
+    Attributes:
+        mark: The mark.
+        manifest: Of the epoch that it ends.
+        outcome: Of that.
+        written: Edge to a sink -> receipts.
+        parts: Part of a journal that it ended -> computation -> interval -> last commit.
+        session: In which it was passed.
+    """
+
+    mark: Mark
+    manifest: Manifest
+    outcome: Outcome
+    written: Mapping[int, list[bytes]]
+    parts: Mapping[str, dict[str, dict[int, int]]]
+    session: int

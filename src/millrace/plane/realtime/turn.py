@@ -1,0 +1,39 @@
+"""A turn as an epoch: what the code that both planes share asks a manifest for."""
+
+from __future__ import annotations
+
+from millrace.compile.topology import Topology
+from millrace.model.time import MIN_TIMESTAMP
+from millrace.watermark.shown import LowWatermarks
+from millrace.windmill.manifest import Manifest
+
+
+def turns_manifest(
+    topology: Topology, begun: Manifest, *, epoch: int, wall_us: int, shown_us: int
+) -> Manifest:
+    """Return a manifest that says what holds in one turn of one task.
+
+    Who lifts asks it which records are late for the receiver: at the latest those behind what
+    this task itself has shown, whatever else the receiver has heard.
+
+    Args:
+        topology: The pipeline.
+        begun: Of the epoch in which the session began.
+        epoch: That is open now.
+        wall_us: What time it is.
+        shown_us: The highest low watermark that the task has shown.
+    """
+    before = begun.before
+    return Manifest(
+        epoch=epoch,
+        generation=begun.generation,
+        wall_time_us=wall_us,
+        injectors={spec.name: shown_us for spec in topology.injected()},
+        draining=False,
+        before=LowWatermarks(
+            dict.fromkeys(before.inputs, MIN_TIMESTAMP), dict.fromkeys(before.outputs, shown_us)
+        ),
+        intervals=begun.intervals,
+        entry=begun.entry,
+        edges=begun.edges,
+    )
