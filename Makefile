@@ -10,6 +10,7 @@ WORKERS ?= 2
 N ?= 10000
 FIRST ?= 1000
 MINUTES ?=
+PLANES ?= epochs realtime
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "  make %-15s %s\n", substr($$1, 3), $$2}'
@@ -23,8 +24,8 @@ setup-demo: ## make .venv with what the examples need, and no more
 test: setup ## run every tier of tests, in WORKERS processes
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-chaos: setup ## N schedules of simulated faults, for MINUTES at most, from seed FIRST on
-	$(BIN)/python -m millrace.testing.simulation --schedules $(N) --first $(FIRST) $(if $(MINUTES),--minutes $(MINUTES))
+chaos: setup ## N schedules of simulated faults on each of PLANES, for MINUTES at most, from seed FIRST on
+	for plane in $(PLANES); do $(BIN)/python -m millrace.testing.simulation --plane $$plane --schedules $(N) --first $(FIRST) $(if $(MINUTES),--minutes $(MINUTES)) || exit; done
 
 chaos-processes: setup ## kill real drivers, executors and workers for MINUTES, by default 10
 	CHAOS_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -s tests/spark/processes tests/spark/test_zeitgeist.py $(ARGS)

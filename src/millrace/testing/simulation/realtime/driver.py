@@ -12,7 +12,7 @@ from random import Random
 from typing import Protocol
 
 from millrace.model.errors import CheckpointMismatch, SinkError, StoreError, ZombieWriter
-from millrace.plane.realtime.coordinator import Coordinator, Marked, Orders, Where
+from millrace.plane.realtime.coordinator import Coordinator, Marked, Orders
 from millrace.store import Collector, HardState
 from millrace.testing.simulation.driver import CLAIM_ENTRIES
 from millrace.testing.simulation.realtime.query import Cluster, Query, TaskLost
@@ -121,7 +121,6 @@ class Run:
         for where in query.members:
             coordinator.lost(*where, TaskLost("the query was started again"))
         coordinator.failed = None
-        begun = False
         try:
             while not coordinator.ended:
                 world.scheduler.step("listen")
@@ -129,27 +128,24 @@ class Run:
                     where, message = query.heard.popleft()
                     if message is None:
                         orders = coordinator.lost(*where, TaskLost(f"task {where} is lost"))
-                        self._failed_early(where, begun=begun)
                     else:
                         orders = coordinator.heard(message, world.clock())
                     query.tell(orders)
                 query.tell(self._looked())
-                begun |= coordinator.session is not None
                 if coordinator.failed is not None:
                     return coordinator.failed
                 if query.silent() is not None:
                     return TaskLost(f"task {query.silent()} is silent")
-                if not query.alive() and not query.heard:
+                if query.heard or coordinator.session is not None:
+                    continue
+                if len(query.alive()) < len(query.members):
+                    # Spark ends a query of which a task has ended, if it does not go on by itself.
                     return None if query.over else TaskLost("the query has ended")
         except (StoreError, SinkError) as error:
             return error
         finally:
             query.cancel()
         return None
-
-    def _failed_early(self, where: Where, *, begun: bool) -> None:
-        if self._coordinator.session is None and self._coordinator.failed is None:
-            self._coordinator.failed = TaskLost(f"task {where} is lost, begun: {begun}")
 
     def _looked(self) -> Orders:
         """Look at the clock, and at what the run is to do next."""

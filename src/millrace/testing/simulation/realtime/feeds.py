@@ -91,7 +91,7 @@ class Feeds(Injector):
             late: Whether some come behind the low watermark.
         """
         self.most = random.choice((1, 2, 5))
-        ids = itertools.count()
+        ids, fresh = itertools.count(), itertools.count(1_000)
         late_share = random.choice((0.1, 0.3)) if late else 0.0
         for name in "abc"[: random.choice((1, 2, 2, 3))]:
             now, step = 1_000, random.randrange(60)
@@ -112,13 +112,12 @@ class Feeds(Injector):
                     lot.append(Arrival({"id": next(ids)} | program.value(random), at * SECOND))
                 lots.append(lot)
             if not late:
-                self._clamp(lots)
+                self._clamp(lots, fresh)
 
     @staticmethod
-    def _clamp(lots: list[list[Arrival]]) -> None:
+    def _clamp(lots: list[list[Arrival]], fresh: Iterator[int]) -> None:
         """Let no row be late, in whatever order it is read."""
-        newest_us, fresh = 0, itertools.count(1_000)
-        moved: dict[int, Arrival] = {}
+        newest_us, moved = 0, dict[int, Arrival]()
         for n, lot in enumerate(lots):
             ahead = [one.at_us for near in lots[n : n + _LOTS] for one in near]
             newest_us = max(newest_us, *ahead)

@@ -211,7 +211,7 @@ class Query:
             if not (ended or orders or restless):
                 cluster.scheduler.wait(partial(self._has_work, task, where, there), "hear")
                 ended = self._input_ended(where)
-            if not orders and self._cut_off(where):
+            if not orders and self._cut_off(where) and cluster.random.random() < 0.3:
                 raise LineBroken("the line to the driver is broken")
             while orders:
                 message = orders.popleft()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 
+from millrace.plane import handful, outbox
+from millrace.plane.realtime import arriving, rows
 from millrace.plane.runtime import Runtime
 from millrace.store import HardState, Written
 from millrace.testing.simulation.faults import Fault, Kind
@@ -21,7 +24,7 @@ from millrace.testing.simulation.realtime.query import Packets, Query
 from millrace.testing.simulation.realtime.sinks import LiveStand, Stand
 from millrace.testing.simulation.realtime.workload import LiveWorkload, generate
 from millrace.testing.simulation.scheduler import Process
-from millrace.testing.simulation.world import World
+from millrace.testing.simulation.world import Outcome, World
 from millrace.windmill.worker import Worker
 
 
@@ -56,6 +59,11 @@ class RealtimeSimulation(World):
         self._drained = False
         self._stopped = 0
         self._host_skews = [self.random.choice((0, 0, 3, 40)) for _ in self.hosts]
+
+    def run(self) -> Outcome:
+        """Run the schedule to its end, and judge it."""
+        with _few_are(self.work.few):
+            return super().run()
 
     @property
     def feeds(self) -> Feeds:
@@ -177,6 +185,19 @@ class RealtimeSimulation(World):
             alive = query.alive()
             query.hang_up(alive[fault.pick % len(alive)])
         return True
+
+
+@contextmanager
+def _few_are(count: int) -> Iterator[None]:
+    """Let so many rows be few: a schedule has no more than that in any turn."""
+    earlier = handful.FEW
+    try:
+        for module in (outbox, arriving, rows):
+            module.FEW = count  # type: ignore[attr-defined]  # a constant for all others
+        yield
+    finally:
+        for module in (outbox, arriving, rows):
+            module.FEW = earlier  # type: ignore[attr-defined]  # as before
 
 
 class _Snapshots:

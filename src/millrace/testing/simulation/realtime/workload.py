@@ -9,6 +9,7 @@ from millrace.compile.native import python_reason
 from millrace.injectors.schema import column_names
 from millrace.model.errors import PipelineError
 from millrace.model.time import MILLISECOND, SECOND
+from millrace.plane import handful
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.values import value_columns
 from millrace.testing.simulation.computations import Computations
@@ -29,6 +30,7 @@ class LiveWorkload(Workload):
         step_us: How long a step takes.
         mark_every_us: How often a mark is made.
         live_sinks: Whether sinks are written in every turn, by their number modulo 4.
+        few: Up to how many rows go another way, as plain columns.
     """
 
     feeds: Feeds
@@ -37,6 +39,7 @@ class LiveWorkload(Workload):
     step_us: int
     mark_every_us: int
     live_sinks: int
+    few: int
 
 
 def generate(random: Random) -> LiveWorkload:
@@ -61,16 +64,21 @@ def generate(random: Random) -> LiveWorkload:
         step_us=step_us,
         mark_every_us=random.choice((40, 100, 250)) * step_us,
         live_sinks=random.randrange(16),
+        few=random.choice((0, 0, 2, handful.FEW)),
     )
 
 
 def _program(random: Random, ends: LiveEnds) -> Program:
+    combined = random.random() < 0.3
     while True:
         try:
-            return Computations(random, ends) if random.random() < 0.35 else Groupings(random, ends)
+            of = Computations if not combined and random.random() < 0.35 else Groupings
+            program: Program = of(random, ends)
         except PipelineError:
             # A window without an end, behind an injector, waits for the end: try another one.
             continue
+        if not combined or any(edge.lift is not None for edge in program.topology.edges):
+            return program
 
 
 def _columns(program: Program, feeds: Feeds) -> SourceColumns:
