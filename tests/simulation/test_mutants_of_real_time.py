@@ -1,0 +1,310 @@
+"""Bugs planted into the real-time plane: the simulator finds each, and the correct code passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from millrace.model.errors import CheckpointUnwritable
+from millrace.plane.realtime import clocks, coordinator
+from millrace.plane.realtime.arriving import Sorting
+from millrace.plane.realtime.coordinator import Coordinator
+from millrace.plane.realtime.injecting import InjectorTask
+from millrace.plane.realtime.level import LevelTask
+from millrace.plane.realtime.messages import Passed
+from millrace.plane.realtime.packet import Received, _decode
+from millrace.store import collection
+from millrace.store.journal_store import JournalStore
+from millrace.store.local_journals import LocalJournal, LocalJournals
+from millrace.store.sealing import End
+from millrace.testing.simulation.realtime import RealtimeSimulation
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.live_worker import LiveWorker, SessionFence
+
+#: Mutant -> the schedule that found it last, to look there first.
+MUTANTS: dict[Any, int] = {}
+
+
+def mutant(first):
+    def note(plant):
+        MUTANTS[plant] = first
+        return plant
+
+    return note
+
+
+# -- marks -----------------------------------------------------------------------------------------
+
+
+@mutant(6)
+def a_mark_overtakes_what_comes_to_sinks_after_it(patch):
+    sort = Sorting.sorted
+    patch.setattr(Sorting, "sorted", lambda self, packets, _: sort(self, packets, _Never()))
+
+
+class _Never(set[int]):
+    """Takes nothing."""
+
+    def add(self, _: int) -> None:
+        pass
+
+
+@mutant(0)
+def a_mark_is_complete_before_the_last_task_has_passed_it(patch):
+    heard = Coordinator.heard
+
+    def early(self, message, wall_us):
+        session = self._session
+        if session is not None and session.mark is not None and isinstance(message, Passed):
+            missing = set(self._where) - set(session.passed) - {(message.level, message.task)}
+            if len(missing) == 1 and not message.covered:
+                # Nothing of the last one is known, so it is taken to have done nothing.
+                (level, task) = missing.pop()
+                session.passed[level, task] = replace(
+                    message, level=level, task=task, journal="", published={}, input={}
+                )
+        return heard(self, message, wall_us)
+
+    patch.setattr(Coordinator, "heard", early)
+
+
+@mutant(2)
+def a_task_passes_a_mark_with_the_first_of_its_senders(patch):
+    turn = LevelTask.turn
+
+    def first(self, wall_us, wait_s):
+        yield from turn(self, wall_us, wait_s)
+        if not self._over and any(mark >= self._epoch for mark in self._marked.values()):
+            yield from self._pass_mark()
+
+    patch.setattr(LevelTask, "turn", first)
+
+
+@mutant(55)
+def what_sinks_got_is_published_before_the_completion(patch):
+    complete = Epochs.complete
+
+    def published_first(self, manifest, *arguments, **more):
+        live = more.get("live")
+        if live is not None and _sinks.get(id(self)):
+            for edge, receipts in live.receipts.items():
+                _sinks[id(self)][edge].publish(manifest.epoch, receipts)
+        return complete(self, manifest, *arguments, **more)
+
+    made = Coordinator.__init__
+
+    def init(self, epochs, **more):
+        made(self, epochs, **more)
+        _sinks[id(epochs)] = more["sinks"]
+
+    _sinks: dict[int, Any] = {}
+    patch.setattr(Epochs, "complete", published_first)
+    patch.setattr(Coordinator, "__init__", init)
+
+
+@mutant(13)
+def what_was_published_last_is_not_published_again(patch):
+    patch.setattr(coordinator, "publish_again", lambda *_: None)
+
+
+@mutant(0)
+def a_task_works_on_after_the_last_mark(patch):
+    pass_mark = LevelTask._pass_mark
+
+    def on(self):
+        yield from pass_mark(self)
+        self._over = False
+
+    patch.setattr(LevelTask, "_pass_mark", on)
+
+
+# -- commits and channels --------------------------------------------------------------------------
+
+
+@mutant(36)
+def productions_leave_before_their_commit(patch):
+    append, turn = LevelTask._append, LevelTask.turn
+
+    def later(self, commits):
+        self._later = [*getattr(self, "_later", []), commits]
+
+    def sent_first(self, wall_us, wait_s):
+        yield from turn(self, wall_us, wait_s)
+        for commits in self.__dict__.pop("_later", ()):
+            append(self, commits)
+
+    patch.setattr(LevelTask, "_append", later)
+    patch.setattr(LevelTask, "turn", sent_first)
+
+
+@mutant(2)
+def channel_numbers_are_not_in_the_commit(patch):
+    run = LiveWorker.run
+
+    def without(self, spec, bundles, attempt, _):
+        return run(self, spec, bundles, attempt, {})
+
+    patch.setattr(LiveWorker, "run", without)
+
+
+@mutant(0)
+def productions_of_a_sealed_commit_are_not_sent_again(patch):
+    take_up = LevelTask._take_up
+
+    def quietly(self, commit):
+        add, self._outbox.add = self._outbox.add, lambda *_: None
+        try:
+            take_up(self, commit)
+        finally:
+            self._outbox.add = add
+
+    patch.setattr(LevelTask, "_take_up", quietly)
+
+
+@mutant(0)
+def positions_are_those_of_the_completion(patch):
+    patch.setattr(LevelTask, "_take_up", lambda *_: None)
+
+
+@mutant(27)
+def a_session_goes_on_after_an_append_that_failed(patch):
+    append = LevelTask._append
+
+    def bravely(self, commits):
+        try:
+            append(self, commits)
+        except CheckpointUnwritable:
+            if self._journal is not None:
+                self._journal._journal._over = ""
+
+    patch.setattr(LevelTask, "_append", bravely)
+
+
+@mutant(39)
+def the_session_of_a_packet_is_not_looked_at(patch):
+    take = Received.take
+
+    def any_session(self, packets):
+        for data in packets:
+            self._session = _decode(data).session
+            yield from take(self, [data])
+
+    patch.setattr(Received, "take", any_session)
+
+
+@mutant(245)
+def nobody_looks_whether_the_session_is_over(patch):
+    patch.setattr(SessionFence, "check", lambda _: None)
+
+
+# -- low watermarks --------------------------------------------------------------------------------
+
+
+@mutant(0)
+def the_floor_of_low_watermarks_is_not_taken_up(patch):
+    made = clocks.Clocks.__init__
+
+    def without(self, *arguments, floor, **more):
+        made(self, *arguments, floor={}, **more)
+
+    patch.setattr(clocks.Clocks, "__init__", without)
+
+
+@mutant(1)
+def low_watermarks_are_told_before_the_rows_they_follow(patch):
+    leave = LevelTask._leave
+
+    def told_first(self, batches, *arguments, **more):
+        rows = list(batches)
+        if rows and self._outlet is None and not more:
+            yield from self._pipes.send((), message=self._clocks.message(self._wall_us, told=True))
+        yield from leave(self, rows, *arguments, **more)
+
+    patch.setattr(LevelTask, "_leave", told_first)
+
+
+# -- input -----------------------------------------------------------------------------------------
+
+
+@mutant(88)
+def what_is_decided_is_read_before_it_is_written_down(patch):
+    patch.setattr(InjectorTask, "_note_decided", lambda _: None)
+
+
+@mutant(52)
+def a_mark_forgets_what_was_decided_and_not_read(patch):
+    start = InjectorTask.start
+
+    def as_the_mark_left_it(self, begun, wall_us):
+        sent = start(self, begun, wall_us)
+        for stream, places in begun.input.items():
+            for name, place in places.items():
+                self._reading[stream][name].place = place
+        return sent
+
+    patch.setattr(InjectorTask, "start", as_the_mark_left_it)
+
+
+@mutant(13)
+def a_mark_says_how_far_was_read_at_the_one_before(patch):
+    pass_mark = InjectorTask._pass_mark
+
+    def passed(self, mark):
+        pass_mark(self, mark)
+        input = self.said[-1].input
+        self._before, before = (
+            {stream: dict(of) for stream, of in input.items()},
+            getattr(self, "_before", None),
+        )
+        if before is not None and not mark.last:
+            input.update(before)
+
+    patch.setattr(InjectorTask, "_pass_mark", passed)
+
+
+# -- seals and collection --------------------------------------------------------------------------
+
+
+@mutant(7)
+def a_seal_takes_for_durable_what_is_there(patch):
+    end_of = LocalJournals.end_of
+
+    def as_it_is(self, name, size, newest):
+        end = end_of(self, name, size, newest)
+        if end is None or not end.tail:
+            return end
+        return End(end.length + len(end.tail), end.note)
+
+    patch.setattr(LocalJournals, "end_of", as_it_is)
+
+
+@mutant(3)
+def a_group_is_not_synced(patch):
+    made = LocalJournal.__init__
+
+    def lazily(self, *arguments):
+        made(self, *arguments)
+        self._sync = lambda _: None
+
+    patch.setattr(LocalJournal, "__init__", lazily)
+
+
+@mutant(202)
+def a_seal_does_not_fence(patch):
+    patch.setattr(JournalStore, "superseded", lambda *_: False)
+
+
+@mutant(0)
+def parts_are_collected_before_snapshots_cover_them(patch):
+    patch.setattr(collection, "removable", lambda journals, _: sorted(journals))
+
+
+# -- the test --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plant", MUTANTS, ids=lambda plant: plant.__name__)
+def test_the_simulator_finds(plant, monkeypatch, found):
+    plant(monkeypatch)
+    found(plant, MUTANTS[plant], RealtimeSimulation)
