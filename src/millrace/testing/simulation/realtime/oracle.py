@@ -33,6 +33,7 @@ from millrace.model.errors import (
     ZombieWriter,
 )
 from millrace.model.keys import decode_key
+from millrace.model.pane import Paned
 from millrace.plane.outlet import key_texts
 from millrace.store import HardState, MemoryCache, MemoryCaches, MemoryHardState, bring
 from millrace.testing.invariants import check_low_watermarks
@@ -60,10 +61,6 @@ from millrace.windmill.routing import Productions
 
 #: What a process may end with. Anything else is a bug, whatever the outputs are.
 _EXPECTED = (Killed, LineBroken, TaskLost, GaveUp, CheckpointUnwritable, SinkError)
-
-
-#: What takes a pane back has the time of that pane, however far time has gone on.
-_MAY_BE_LATE = frozenset({"one", "parts"})
 
 
 class Judged(Protocol):
@@ -311,7 +308,7 @@ class _Checked:
                 for n in range(records.cuts[0], records.cuts[-1]):
                     _check(
                         records.timestamps[n] >= attempt.delivered_us
-                        or records.stream_of(n) in _MAY_BE_LATE,
+                        or _takes_back(records.values[n]),
                         f"{where}: a record of {records.stream_of(n)!r} at "
                         f"{records.timestamps[n]} comes late, behind {attempt.delivered_us}, and "
                         f"nothing was late at the source",
@@ -376,6 +373,11 @@ class _Checked:
                 self.states[name, interval] = cache  # type: ignore[assignment]  # in memory
         finally:
             computations.draw = earlier
+
+
+def _takes_back(value: Any) -> bool:
+    """Return whether a value takes a pane back: it has that pane's time, however late it is."""
+    return isinstance(value, Paned) and value.pane.retraction
 
 
 class _NoFence:
