@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.model.errors import PipelineError
+from millrace.model.pipeline import Injection as Injecting
+from millrace.model.stream import by
 from millrace.model.time import LATEST_RECORD, timestamp_us
 from millrace.plane import wire
 from millrace.plane.injection import Injection
@@ -77,3 +79,23 @@ class Feed:
         for batch in outbox.batches():
             yield from Lifter(task).lifted(batch)
         yield wire.report_row(report, task.number)
+
+
+def given_id(injection: Injecting, value: Any, given: Sequence[Any]) -> Any:
+    """Return a record's id: what was given, or a field of the value; None if there is none."""
+    if injection.id is None:
+        if given:
+            raise PipelineError(
+                f"stream {injection.stream!r} has no ids, but a record was given one, "
+                f'{given[0]!r}. Declare their column: p.inject("{injection.stream}", id="...").'
+            )
+        return None
+    if given:
+        return given[0]
+    try:
+        return by(injection.id)(value, None)
+    except (AttributeError, KeyError, TypeError):
+        raise PipelineError(
+            f"stream {injection.stream!r} has its ids in column {injection.id!r}, and value "
+            f"{value!r} no such field. Give the id beside it: (value, timestamp, id)."
+        ) from None

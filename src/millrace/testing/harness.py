@@ -7,62 +7,41 @@ the exchange is a list, and time is what the test says. Every call is one epoch.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-import pyarrow as pa
-
-from millrace.compile.build import build
-from millrace.compile.topology import Topology, injector_name
+from millrace.compile.topology import injector_name
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.strategy import Windowing
 from millrace.injectors.offsets import Offsets
-from millrace.injectors.publisher import Publisher
 from millrace.inspect import Checkpoint, Explanation, explain_watermark
 from millrace.model.errors import PipelineError, WatermarkRegression
-from millrace.model.pipeline import Declarations, Injection, SinkDeclaration
+from millrace.model.pipeline import Declarations, Injection
 from millrace.model.record import LateRecord
-from millrace.model.stream import by
 from millrace.model.time import (
     MAX_TIMESTAMP,
     Instant,
     timestamp_us,
 )
-from millrace.plane.binding import bind_sinks, task_writers
-from millrace.plane.epoch import EpochDriver
-from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.outcome import Outcome, reports_in
-from millrace.plane.outlet import write_to_sinks
-from millrace.plane.runtime import Runtime
-from millrace.plane.task import Task
-from millrace.sinks.arrow import ArrowSink
+from millrace.plane.binding import bind_sinks
 from millrace.store import (
-    Collector,
-    MemoryCaches,
     MemoryHardState,
-    SnapshotPolicy,
-    write_if_due,
 )
-from millrace.testing.crash import Crash, CrashingState
-from millrace.testing.feed import Feed, Read
+from millrace.testing.crash import Crash
+from millrace.testing.feed import Feed, Read, given_id
 from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.testing.output import Output
 from millrace.testing.polling import poll
-from millrace.testing.taps import tapped
+from millrace.testing.process import HarnessProcess
+from millrace.testing.taps import tapped, with_taps
 from millrace.watermark.process import ONLY, Process
 from millrace.watermark.shown import LowWatermarks
 from millrace.windmill.counters import Counters
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.history import History
 from millrace.windmill.manifest import Manifest
-from millrace.windmill.worker import Worker
 
 _ALL_INTERVALS = 4
-
-#: A snapshot every three commits or so, that a test of a few epochs crosses snapshots and
-#: collections as a run of weeks does.
-_POLICY = SnapshotPolicy(fixed_bytes=160 << 10)
 
 
 class Harness:
@@ -111,7 +90,7 @@ class Harness:
         publish: bool = False,
         lift: bool = False,
     ) -> None:
-        self._topology = _tapped(pipeline)
+        self._topology = with_taps(pipeline)
         bind_sinks(self._topology, "harness")
         self._intervals = intervals
         self._publish = publish
@@ -159,8 +138,9 @@ class Harness:
         What it promises counts if the Harness was made with ``publish=True``.
         """
         self._injected(stream)
-        waiting = self._driver.publisher.waiting(
-            stream, self._epochs.observed.processes, self._driver.published(self._wall_time_us)
+        driver = self._process.driver
+        waiting = driver.publisher.waiting(
+            stream, self._epochs.observed.processes, driver.published(self._wall_time_us)
         )
         spec = self._topology.streams[stream]
         delivery = poll(spec, self._offsets.get(stream, {}), waiting)
@@ -177,7 +157,7 @@ class Harness:
         """Run an epoch: records (value, timestamp, process, and an id if given), and promises."""
         injection = self._injected(stream)
         read = [
-            Read(value, instant, process, self._id(injection, value, given))
+            Read(value, instant, process, given_id(injection, value, given))
             for value, instant, process, *given in records
         ]
         self._epoch(Feed(stream, read, told))
@@ -248,7 +228,7 @@ class Harness:
         manifest, one commit for each interval that changes, level by level, and its completion;
         then come the snapshots that are due, and one write for each thing that is collected.
         """
-        self._state.writes = after_writes
+        self._process.state.writes = after_writes
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -350,99 +330,43 @@ class Harness:
                 self._recover()
                 raise
         try:
-            self._housekeep()
+            self._process.housekeep()
         except Crash:
             self._recover()
-        self._state.writes = None
+        self._process.state.writes = None
         check_low_watermarks(before, self._epochs.authority.low_watermarks)
         for stream, output in leaving:
             self._outputs[stream].append(output)
         assert self._last_manifest is not None, "an epoch has been completed"
-        if self._publish and (
-            not self._driver.settled(
-                self._last_manifest, self._driver.published(self._wall_time_us)
-            )
-            or self._driver.publisher.changes_us() <= self._wall_time_us
-        ):
+        if self._publish and not self._process.settled(self._last_manifest, self._wall_time_us):
             self._epoch()  # on Spark, the alarm rings at once
 
     def _attempt(self, feed: Feed | None) -> list[tuple[str, Output]]:
         """Run the epoch that is open, or the next one; return what leaves for the taps."""
-        epochs, leaving = self._epochs, list[pa.RecordBatch]()
-
-        def stages(manifest: Manifest) -> Outcome:
-            source = Task(self._runtime, manifest, 0)
-            sent: list[pa.RecordBatch] = [] if feed is None else list(feed.rows(source))
-            exchange = LocalExchange(self._runtime, manifest)
-            left = through_levels(exchange, sent, self._topology.depth)
-            write_to_sinks(self._runtime, manifest.epoch, left)
-            leaving.extend(left)
-            return Outcome.of(reports_in(left))
-
-        turn = self._driver.run(
-            epochs.open.epoch if epochs.open is not None else epochs.completed + 1,
-            stages,
-            wall_time_us=self._wall_time_us,
-        )
-        assert turn is not None, "the epoch after the last completed one is not completed"
-        self._last_manifest = turn.manifest
+        self._last_manifest, leaving = self._process.attempt(feed, self._wall_time_us)
         return [
             (stream, output)
             for batch in leaving
-            for stream, output in tapped(self._topology, batch, turn.manifest.wall_time_us)
+            for stream, output in tapped(self._topology, batch, self._last_manifest.wall_time_us)
         ]
 
-    def _housekeep(self) -> None:
-        """Write the snapshots that are due and collect, as threads beside the tasks do on Spark."""
-        for name, intervals in self._epochs.positions.maps.items():
-            for entry in intervals.intervals:
-                cache = self._caches.open(name, entry.id)
-                write_if_due(cache, self._state.snapshots, name, entry.id, _POLICY)
-        self._collector.collect(self._epochs.collectable())
-
     def _recover(self) -> None:
-        self._state = CrashingState(self._durable)
-        self._caches = MemoryCaches()
-        self._epochs = Epochs(self._topology, self._state, intervals=self._intervals)
-        self._topology = self._epochs.topology
-        self._epochs.history = self.history
-        publisher = Publisher.of(self._topology) if self._publish else Publisher({})
-        self._driver = EpochDriver(
-            self._topology, self._epochs, publisher, self._said, estimates=self._publish
-        )
-        worker = Worker(self._topology, self._state, self._caches)
-        self._runtime = Runtime(
+        self._process = HarnessProcess(
             self._topology,
-            tasks=1,
-            worker=worker,
+            self._durable,
+            intervals=self._intervals,
+            publish=self._publish,
             lift=self._lift,
-            writers=task_writers(self._topology),
+            said=self._said,
         )
-        self._collector = Collector(self._state)
+        self._caches, self._epochs = self._process.caches, self._process.epochs
+        self._topology = self._process.topology
+        self._epochs.history = self.history
 
     def _say(self, said: Mapping[int, Mapping[str, int]]) -> None:
-        self._said = self._driver.said = said
+        self._said = self._process.driver.said = said
 
     # -- injection ---------------------------------------------------------------------------------
-
-    def _id(self, injection: Injection, value: Any, given: Sequence[Any]) -> Any:
-        """Return a record's id: what was given, or a field of the value; None if there is none."""
-        if injection.id is None:
-            if given:
-                raise PipelineError(
-                    f"stream {injection.stream!r} has no ids, but a record was given one, "
-                    f'{given[0]!r}. Declare their column: p.inject("{injection.stream}", id="...").'
-                )
-            return None
-        if given:
-            return given[0]
-        try:
-            return by(injection.id)(value, None)
-        except (AttributeError, KeyError, TypeError):
-            raise PipelineError(
-                f"stream {injection.stream!r} has its ids in column {injection.id!r}, and value "
-                f"{value!r} no such field. Give the id beside it: (value, timestamp, id)."
-            ) from None
 
     def _injected(self, stream: str) -> Injection:
         spec = self._topology.streams.get(stream)
@@ -452,18 +376,3 @@ class Harness:
                 f"stream {stream!r} is not injected; the injected streams are {known}."
             )
         return spec.injection
-
-
-def _tapped(pipeline: Declarations) -> Topology:
-    """Return the topology with a tap on every stream; of the pipeline's own sinks, functions."""
-    streams = build(pipeline).streams
-    tapped = copy.copy(pipeline)
-    tapped.sinks = [
-        *(SinkDeclaration(stream, _nowhere) for stream in streams),
-        *(declared for declared in pipeline.sinks if isinstance(declared.sink, ArrowSink)),
-    ]
-    return build(tapped)
-
-
-def _nowhere(*_: Any) -> None:
-    """Stand for a sink; the Harness keeps the records itself."""

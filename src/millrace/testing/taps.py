@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from millrace.compile.build import build
 from millrace.compile.topology import Topology
 from millrace.model.pane import Paned
+from millrace.model.pipeline import Declarations, SinkDeclaration
 from millrace.plane.outlet import values_and_ids
+from millrace.sinks.arrow import ArrowSink
 from millrace.testing.output import Output
 from millrace.windmill.record_ids import record_id
 from millrace.windmill.routing import sink_key
@@ -39,3 +44,18 @@ def tapped(
                 value, pane = value.value, value.pane
             id = record_id(int(origin), int(sequence))
             yield edge.stream, Output(sink_key(key), value, at_us, pane, wall_time_us, id)
+
+
+def with_taps(pipeline: Declarations) -> Topology:
+    """Return the topology with a tap on every stream; of the pipeline's own sinks, functions."""
+    streams = build(pipeline).streams
+    tapped = copy.copy(pipeline)
+    tapped.sinks = [
+        *(SinkDeclaration(stream, _nowhere) for stream in streams),
+        *(declared for declared in pipeline.sinks if isinstance(declared.sink, ArrowSink)),
+    ]
+    return build(tapped)
+
+
+def _nowhere(*_: Any) -> None:
+    """Stand for a sink; the Harness keeps the records itself."""

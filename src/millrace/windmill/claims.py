@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from millrace.compile.evolution import Difference
 from millrace.compile.identity import changes, identity, sink_changes, sunk
 from millrace.compile.registry import Registry
@@ -53,6 +55,34 @@ def registry_after(
     if unfinished is not None and unfinished.edges is not None:
         known = known.succeeded(unfinished.edges, topology)
     return known.assign(topology)
+
+
+def taken_up(
+    claim: Claim, topology: Topology, unfinished: Manifest | None, completed: int
+) -> tuple[Topology, Registry, Manifest | None]:
+    """Return what a pipeline goes on with where a claim's left off.
+
+    Args:
+        claim: The last one.
+        topology: The pipeline.
+        unfinished: The manifest of the unfinished epoch, if there is one.
+        completed: Number of the last completion's entry in the epoch log.
+
+    Returns:
+        The topology under the checkpoint's numbers, the registry, the manifest as this version
+        writes it.
+
+    Raises:
+        CheckpointMismatch: The pipeline cannot go on there.
+    """
+    check(claim, topology)
+    if unfinished is not None and unfinished.edges is None:
+        edges = list(range(len(claim.edges)))
+        unfinished = replace(unfinished, edges=edges, follows=completed)
+    registry = registry_after(claim, topology, unfinished)
+    bound = registry.bind(topology)
+    check_sinks(claim, registry, bound, unfinished)
+    return bound, registry, unfinished
 
 
 def check(claim: Claim, topology: Topology) -> None:

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from msgspec.structs import replace
-
 from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import CheckpointMismatch, ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.store import Collectable, HardState
-from millrace.watermark.ahead import SaysPercentiles, never_back
 from millrace.watermark.authority import Authority
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill.claims import check, check_sinks, claim_of, registry_after
+from millrace.watermark.percentiles import Percentiles
+from millrace.windmill.claims import claim_of, registry_after, taken_up
 from millrace.windmill.counters import Counters, tell_first_late
 from millrace.windmill.epoch_log import end_of
 from millrace.windmill.fence import superseded_run
@@ -102,13 +100,8 @@ class Epochs:
         self.base = 0
         self.live: LiveMark | None = None
         self.session = 0
-        self._scripted = {
-            spec.name: policy
-            for spec in topology.injected()
-            if spec.injection is not None
-            and isinstance(policy := spec.injection.low_watermark, SaysPercentiles)
-        }
         self.authority = Authority(topology)
+        self._percentiles = Percentiles(topology, self.authority)
         self.positions = Positions(self.authority.bulletins)
         self._changed: Changes | None = None
         self._wall_time_us = 0
@@ -139,32 +132,8 @@ class Epochs:
         return {name: len(intervals) for name, intervals in self.positions.maps.items()}
 
     def estimated(self, injectors: Mapping[str, int]) -> dict[int, dict[str, int]]:
-        """Return what to publish for percentiles with the next epoch.
-
-        That goes by how far ahead records came so far, unless a policy says it itself.
-
-        Args:
-            injectors: Injected stream -> low watermark that it is about to publish.
-
-        Returns:
-            Percentile -> injected stream -> microseconds; empty if the pipeline uses none.
-        """
-        ahead = self.observed.ahead
-        return self._percentiles(
-            injectors,
-            {
-                p: {
-                    stream: us + (known.ahead_us(p) if (known := ahead.get(stream)) else 0)
-                    for stream, us in injectors.items()
-                    if MIN_TIMESTAMP < us < MAX_TIMESTAMP
-                }
-                | {
-                    stream: policy.percentile_us(p, self.completed + 1)
-                    for stream, policy in self._scripted.items()
-                }
-                for p in self.topology.percentiles
-            },
-        )
+        """Return what to publish for percentiles with the next epoch; see :class:`Percentiles`."""
+        return self._percentiles.estimated(injectors, self.observed.ahead, self.completed + 1)
 
     def begin(
         self,
@@ -231,7 +200,7 @@ class Epochs:
             generation=self.generation,
             wall_time_us=max(wall_time_us, self._wall_time_us),
             injectors=published,
-            percentiles=self._percentiles(published, percentiles or {}),
+            percentiles=self._percentiles.published(published, percentiles or {}),
             draining=draining,
             before=self.authority.low_watermarks.copy(self.topology.percentiles),
             intervals=self._partitions,
@@ -375,7 +344,9 @@ class Epochs:
         self._last = end.last
         manifest, completion = end.manifest, end.completion
         if end.claim is not None:
-            manifest = self._go_on(end.claim, manifest, end.completed)
+            self.topology, self._registry, manifest = taken_up(
+                end.claim, self.topology, manifest, end.completed
+            )
         maps = dict.fromkeys(self.authority.bulletins, uniform)
         if completion is not None:
             maps |= {name: interval_map(said) for name, said in completion.intervals.items()}
@@ -390,24 +361,6 @@ class Epochs:
         self.positions.settle()
         self.open = manifest
         return end.claim
-
-    def _go_on(self, claim: Claim, unfinished: Manifest | None, completed: int) -> Manifest | None:
-        """Take up the registry, if the pipeline may; return the manifest as this version has it."""
-        check(claim, self.topology)
-        if unfinished is not None and unfinished.edges is None:
-            edges = list(range(len(claim.edges)))
-            unfinished = replace(unfinished, edges=edges, follows=completed)
-        self._registry = registry_after(claim, self.topology, unfinished)
-        self.topology = self._registry.bind(self.topology)
-        check_sinks(claim, self._registry, self.topology, unfinished)
-        return unfinished
-
-    def _percentiles(
-        self, injectors: Mapping[str, int], given: Mapping[int, Mapping[str, int]]
-    ) -> dict[int, dict[str, int]]:
-        known = self.authority.low_watermarks.percentiles
-        outputs = {p: known[p].outputs for p in self.topology.percentiles}
-        return never_back(injectors, given, outputs)
 
     def _take_up(self, completion: Completion) -> None:
         self.completed = completion.epoch
