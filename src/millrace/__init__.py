@@ -1,6 +1,20 @@
 """Millrace: MillWheel's programming model on Apache Spark."""
 
 from millrace import testing
+from millrace.dataflow.aggregates import (
+    Aggregate,
+    count,
+    distinct,
+    group,
+    max,
+    mean,
+    min,
+    quantiles,
+    stddev,
+    sum,
+    top,
+    variance,
+)
 from millrace.dataflow.aggregations import CombineFn, VectorFold
 from millrace.dataflow.strategy import (
     ACCUMULATING,
@@ -88,6 +102,7 @@ __all__ = [
     "UNBOUNDED_PAST",
     "WALL_TIME",
     "WEAK",
+    "Aggregate",
     "AfterBytes",
     "AfterCount",
     "AfterDelay",
@@ -147,5 +162,16 @@ __all__ = [
     "open_checkpoint",
     "plot_panes",
     "plot_watermarks",
+    "count",
+    "distinct",
+    "group",
+    "max",
+    "mean",
+    "min",
+    "quantiles",
+    "stddev",
+    "sum",
+    "top",
+    "variance",
     "testing",
 ]

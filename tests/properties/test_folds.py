@@ -91,6 +91,34 @@ AGGREGATIONS = [
     Sum(), Count(), Mean(), Min(), Max(), Variance(), StdDev(sample=False), Extent(), Top(2),
     Quantiles([0, 0.5, 1]), Distinct(),
 ]  # fmt: skip
+#: Several at once, by what they are of; the first can be kept as columns, of values with a type.
+SEVERAL = [
+    lambda of: {
+        "n": mr.count(), "total": mr.sum(of), "few": mr.count(where=_is_small(of)),
+        "low": mr.min(of, where=_is_small(of)), "mean": mr.mean(of),
+        "spread": mr.variance(of, where=_is_odd(of)), "extent": mr.Aggregate(Extent(), of),
+    },
+    lambda of: {
+        "n": mr.count(where=_is_odd(of)), "people": mr.distinct(of),
+        "best": mr.top(2, of, where=_is_small(of)), "middle": mr.quantiles([0.5], of),
+        "high": mr.max(of),
+    },
+]  # fmt: skip
+
+
+def _number(of: Any, element: Any) -> Any:
+    value = element if of is None else element[of]
+    return value if type(value) in (int, float) else 0
+
+
+def _is_small(of: Any) -> Any:
+    return lambda element: abs(_number(of, element)) < 100
+
+
+def _is_odd(of: Any) -> Any:
+    return lambda element: _number(of, element) % 2 == 1
+
+
 WINDOWS = [
     mr.FixedWindows(20), mr.FixedWindows(15, offset=4, phase_shift=True), mr.SlidingWindows(20, 5),
     mr.SlidingWindows(25, 10, offset=3), mr.Sessions(6), mr.GlobalWindow(), Days(), Naps(),
@@ -115,7 +143,15 @@ def scripts(draw: st.DrawFn, kind: Any) -> list[Any]:
     return script
 
 
-def run(script: list[Any], window_fn: Any, combine: Any, kind: Any, way: str) -> Any:
+def run(
+    script: list[Any],
+    window_fn: Any,
+    combine: Any,
+    kind: Any,
+    way: str,
+    crashes: Any = (),
+    **how: Any,
+) -> Any:
     p = mr.Pipeline("folds")
     numbers = p.inject("elements", format=dict).key_by("key")
     if kind is not Any:
@@ -123,9 +159,15 @@ def run(script: list[Any], window_fn: Any, combine: Any, kind: Any, way: str) ->
     p.dead_letter("letters")
     windowed = numbers.window(window_fn, allow_data_loss=True)
     of = "value" if kind is Any else None
-    windowed.aggregate(combine, of, fanout=3 if way == "fan-out" else None).to("results")
+    how["fanout"] = 3 if way == "fan-out" else None
+    if callable(combine):
+        windowed.aggregate(**how, **combine(of)).to("results")
+    else:
+        windowed.aggregate(combine, of, **how).to("results")
     with mr.testing.Harness(p, intervals=1, lift="lifted" in way) as h:
-        for what, with_what in [*script, ("watermark", mr.MAX_TIMESTAMP)]:
+        for n, (what, with_what) in enumerate([*script, ("watermark", mr.MAX_TIMESTAMP)]):
+            if n < len(crashes) and crashes[n] is not None:
+                h.crash_in_next_epoch(crashes[n])
             if what == "records":
                 h.inject("elements", [({"key": k, "value": v}, at) for k, v, at in with_what])
             elif with_what >= h.low_watermark("elements" if way == "none" else "results"):
@@ -146,12 +188,14 @@ def _comparable(records: list[Any]) -> list[Any]:
 
 def close(panes: Any) -> Any:
     """Return panes with results that are the same if they are but for rounding."""
+
+    def about(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: about(each) for name, each in value.items()}
+        return pytest.approx(value, rel=1e-9, abs=1e-9) if type(value) is float else value
+
     return {
-        where: [
-            (pytest.approx(value, rel=1e-9, abs=1e-9) if type(value) is float else value, *rest)
-            for value, *rest in those
-        ]
-        for where, those in panes.items()
+        where: [(about(value), *rest) for value, *rest in those] for where, those in panes.items()
     }
 
 
@@ -159,7 +203,7 @@ def close(panes: Any) -> Any:
 @given(
     st.sampled_from([int, float, Any]).flatmap(lambda k: st.tuples(st.just(k), scripts(k))),
     st.sampled_from(WINDOWS),
-    st.sampled_from(AGGREGATIONS),
+    st.sampled_from([*AGGREGATIONS, *SEVERAL, *SEVERAL]),
 )
 @example(
     (int, [("records", [("a", n * 10**9, n % 40) for n in range(40)])] * 2), Days(), Variance()
@@ -167,7 +211,7 @@ def close(panes: Any) -> Any:
 @example((Any, [("records", [("a", v, 5) for v in (1, None, 2.5, 7, "x")])] * 2), Naps(), Extent())
 def test_the_ways_to_fold_agree(typed: Any, window_fn: Any, combine: Any) -> None:
     kind, script = typed
-    if isinstance(combine, Min | Max | Top):
+    if callable(combine) or isinstance(combine, Min | Max | Top):
         # A partial that cannot be compared with what is there is refused as a whole.
         script = [(w, _comparable(those) if w == "records" else those) for w, those in script]
     with pytest.MonkeyPatch.context() as patch:
@@ -188,11 +232,33 @@ def test_the_ways_to_fold_agree(typed: Any, window_fn: Any, combine: Any) -> Non
     assert set(fanned[1]) >= set(single[1])
 
 
+@settings(max_examples=20)
+@given(
+    st.sampled_from([int, Any]).flatmap(lambda k: st.tuples(st.just(k), scripts(k))),
+    st.sampled_from(WINDOWS),
+    st.sampled_from(SEVERAL),
+    st.lists(st.none() | st.integers(0, 3), max_size=4),
+    st.sampled_from([mr.STRONG, mr.WEAK]),
+    st.sampled_from([True, False]),
+)
+def test_crashes_change_nothing_of_several(
+    typed: Any, window_fn: Any, combine: Any, crashes: Any, productions: Any, fanned: bool
+) -> None:
+    kind, script = typed
+    way = "fan-out" if fanned else "columns, lifted"
+    how = {"productions": productions, "delivery": mr.AT_LEAST_ONCE}
+
+    crashed = run(script, window_fn, combine, kind, way, crashes, **how)
+
+    assert crashed == run(script, window_fn, combine, kind, way)
+
+
 def test_which_of_them_are_columns() -> None:
     def kept(combine: Any, window_fn: Any) -> bool:
         return bool(run([], window_fn, combine, int, "columns")[2])
 
     assert [kept(combine, WINDOWS[0]) for combine in AGGREGATIONS] == [True] * 8 + [False] * 3
+    assert [kept(several, WINDOWS[0]) for several in SEVERAL] == [True, False]
     assert [kept(Sum(), window_fn) for window_fn in WINDOWS] == [
         True, True, True, True, True, False, True, True,
     ]  # fmt: skip

@@ -14,7 +14,7 @@ import msgspec
 
 from millrace.compile.publishers import Publisher
 from millrace.dataflow.fanout import CombineByPart
-from millrace.dataflow.formats import plain_format
+from millrace.dataflow.formats import Picks, plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.model.coder import Coder, type_name
 from millrace.model.pipeline import Declarations
@@ -82,7 +82,12 @@ def _choices(pipeline: Declarations) -> Iterator[_Choice]:
         if not isinstance(computation, GroupByKeyAndWindow | CombineByPart):
             continue
         value, combine = computation.value, computation.combine
-        fields = combine.reads if value is None else (value,) if isinstance(value, str) else ()
+        if isinstance(value, Picks):
+            fields = value.reads
+        elif value is None:
+            fields = combine.reads
+        else:
+            fields = (value,) if isinstance(value, str) else ()
         who = f"the aggregation {name!r} takes its values from"
         yield from (_Choice(who, stream, f) for stream in computation.inputs for f in fields)
     whats = {"key_by": "keys", "with_timestamps": "event times"}

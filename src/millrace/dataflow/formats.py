@@ -11,10 +11,97 @@ from typing import Any
 
 import msgspec
 
+from millrace.dataflow.values import text
 from millrace.model.coder import BytesCoder, Coder
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
 from millrace.model.stream import by
+
+#: What to aggregate of an element: a column name, or a function of it; None: itself.
+Chosen = str | Callable[[Any], Any] | None
+
+
+class Picks:
+    """Chooses all that several aggregates need of an element, as one tuple.
+
+    The values come first, then of each filter whether the element passes it. A value that nobody
+    needs of an element that did not pass is not looked for: it is None.
+
+    Args:
+        sources: What is chosen.
+        wheres: The filters.
+        needed: Of each source the positions of the filters of which one must be passed for anybody
+            to need it; None: it is needed always.
+        kind: The type of the elements, where it is known.
+
+    >>> picks = Picks(("price",), (lambda bid: bid["price"] > 5,), (None,))
+    >>> picks({"price": 7}), picks({"price": 3})
+    ((7, True), (3, False))
+    """
+
+    def __init__(
+        self,
+        sources: tuple[Chosen, ...],
+        wheres: tuple[Chosen, ...],
+        needed: tuple[tuple[int, ...] | None, ...],
+        kind: Any = Any,
+    ) -> None:
+        self.sources = sources
+        self.wheres = wheres
+        self.needed = needed
+        self._kind = kind
+        self._sources = [picker(source, kind) for source in sources]
+        self._wheres = [picker(where, kind) for where in wheres]
+
+    def __call__(self, element: Any) -> tuple[Any, ...]:
+        """Return the tuple."""
+        if not self._wheres:
+            return tuple([pick(element) for pick in self._sources])
+        passed = [bool(where(element)) for where in self._wheres]
+        return (
+            *[
+                pick(element) if needed is None or any(passed[n] for n in needed) else None
+                for pick, needed in zip(self._sources, self.needed, strict=True)
+            ],
+            *passed,
+        )
+
+    def __repr__(self) -> str:
+        sources = ", ".join("itself" if each is None else text(each) for each in self.sources)
+        return sources + "".join(f" where {text(each)}" for each in self.wheres)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Picks) and self._made_with == other._made_with
+
+    def __hash__(self) -> int:
+        return hash(self._made_with)
+
+    @property
+    def _made_with(self) -> tuple[Any, ...]:
+        return self.sources, self.wheres, self.needed, self._kind
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Picks, self._made_with
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns that are chosen by name."""
+        return tuple(each for each in (*self.sources, *self.wheres) if isinstance(each, str))
+
+    @property
+    def named(self) -> bool:
+        """Whether all is chosen by name, so that no element is needed as a whole."""
+        return len(self.reads) == len(self.sources) + len(self.wheres)
+
+    def typed(self, kind: Any) -> Picks:
+        """Return the same for elements of a type."""
+        return Picks(self.sources, self.wheres, self.needed, kind)
+
+    def kind_of(self, kind: Any) -> Any:
+        """Return the type of the tuples, for elements of a type."""
+        sources = [field_type(kind, source) for source in self.sources]
+        made: Any = tuple
+        return made[(*sources, *[bool for _ in self.wheres])]
 
 
 def plain_format(format: Any) -> Any:
@@ -41,15 +128,17 @@ def field_type(kind: Any, chosen: Any) -> Any:
     """
     if chosen is None:
         return kind
+    if isinstance(chosen, Picks):
+        return chosen.kind_of(kind)
     if isinstance(chosen, str) and isinstance(kind, type):
         if issubclass(kind, msgspec.Struct):
             return next((f.type for f in msgspec.structs.fields(kind) if f.name == chosen), Any)
-        if dataclasses.is_dataclass(kind):
+        if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
             return typing.get_type_hints(kind).get(chosen, Any)
     return Any
 
 
-def picker(chosen: str | Callable[[Any], Any] | None, kind: Any = Any) -> Callable[[Any], Any]:
+def picker(chosen: Chosen, kind: Any = Any) -> Callable[[Any], Any]:
     """Return the function that chooses what to aggregate of an element.
 
     Args:
@@ -64,6 +153,8 @@ def picker(chosen: str | Callable[[Any], Any] | None, kind: Any = Any) -> Callab
     """
     if chosen is None:
         return itself
+    if isinstance(chosen, Picks):
+        return chosen.typed(kind)
     if isinstance(chosen, str):
         if isinstance(kind, type) and (
             issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)

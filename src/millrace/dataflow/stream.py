@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
-from millrace.dataflow.aggregating import Aggregating, Chosen
+from millrace.dataflow.aggregates import Aggregate, together
+from millrace.dataflow.aggregating import Aggregating
 from millrace.dataflow.aggregations import CombineFn
 from millrace.dataflow.fanout import CombineByPart, check
-from millrace.dataflow.formats import plain_format
+from millrace.dataflow.formats import Chosen, plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.dataflow.join import JoinByKeyAndWindow, pair_format
 from millrace.dataflow.strategy import (
@@ -22,8 +24,10 @@ from millrace.dataflow.triggers.trigger import Trigger
 from millrace.dataflow.windows import GlobalWindow
 from millrace.dataflow.windows.assigned import Assign, AssignedWindows
 from millrace.dataflow.windows.window_fn import WindowFn
+from millrace.model.computation import Computation
 from millrace.model.derived import DerivedFormat
 from millrace.model.errors import PipelineError
+from millrace.model.guarantees import DeliveryMode, ProductionMode
 from millrace.model.pane import PanedCoder
 from millrace.model.plain_stream import PlainStream
 from millrace.model.stream import KeyExtractor, Spread, by_key
@@ -153,16 +157,19 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
 
     def aggregate(
         self,
-        combine: CombineFn,
+        combine: CombineFn | None = None,
         value: Chosen = None,
         *,
         name: str | None = None,
         fanout: int | None = None,
+        productions: ProductionMode | None = None,
+        delivery: DeliveryMode | None = None,
+        **several: Aggregate,
     ) -> WindowedStream:
-        """Aggregate the values of each key and window.
+        """Aggregate the values of each key and window: by one aggregation, or by several at once.
 
         Args:
-            combine: How.
+            combine: How; nothing if there are several.
             value: What to aggregate of an element: a column name or a function; by default itself.
             name: Of the grouping, in counters and checkpoint; by default that of the stream which
                 ``to`` names.
@@ -171,37 +178,63 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
                 parts together. ``AfterCount`` and ``AfterBytes`` then fire once at least so much
                 has come. Aggregations that are lifted need it only where one key is hot in every
                 source partition and still too much.
+            productions: ``mr.STRONG``, the default, or ``mr.WEAK``, as of a computation.
+            delivery: ``mr.EXACTLY_ONCE``, the default, or ``mr.AT_LEAST_ONCE``, likewise.
+            **several: Aggregates by the name of their result: ``mr.count()``, ``mr.max("price")``
+                and so on, all computed in one pass. A result is a dict by these names, or what
+                ``to(name, format)`` says.
 
         Returns:
             The stream of results. A further aggregation of it goes by the windows of the results,
             with the same trigger, mode and lateness, unless ``window`` says otherwise.
+
+        Raises:
+            PipelineError: What is given is no aggregation, or a name cannot be that of a result.
+
+        >>> import millrace as mr
+        >>> p = mr.Pipeline("auction")
+        >>> bids = p.inject("bids", format=dict).key_by("item").window(mr.FixedWindows(10))
+        >>> bids.aggregate(
+        ...     n=mr.count(),
+        ...     high=mr.max("price"),
+        ...     cheap=mr.count(where=lambda bid: bid["price"] < 5),
+        ... ).to("prices")
+        WindowedStream('prices')
+        >>> with mr.testing.Harness(p) as h:
+        ...     h.inject("bids", [({"item": "cup", "price": price}, 3) for price in (4, 9)])
+        ...     h.advance_watermark("bids", 10)
+        ...     [output.value for output in h.outputs("prices")]
+        [{'n': 2, 'high': 9, 'cheap': 1}]
         """
-        if isinstance(combine, type) and issubclass(combine, CombineFn):
-            raise PipelineError(
-                f"aggregate({combine.__name__}): give it an object, {combine.__name__}(...)."
-            )
-        if not isinstance(combine, CombineFn):
-            raise PipelineError(
-                f"aggregate({combine!r}): expected a mr.CombineFn, which has create, add, merge "
-                "and extract."
-            )
+        given: dict[str, Any] = {"combine": combine, "value": value, "name": name, "fanout": fanout}
+        given |= {"productions": productions, "delivery": delivery}
+        combine, value = _combined(given, several)
         made = name or self._free_name(type(combine).__name__.lower())
         stream, extractor = _keyed(self)
+
+        def add(computation: Computation, name: str) -> None:
+            self.pipeline.add(computation, name=name, productions=productions, delivery=delivery)
+
         if fanout is not None:
             check(self.windowing, combine, fanout)
             spread = {stream: Spread(extractor, fanout)}
             parts = CombineByPart(spread, self.windowing, combine, value, parts_of(made))
-            self.pipeline.add(parts, name=parts.output)
+            add(parts, parts.output)
             stream, extractor, value = parts.output, by_key(), None
-        grouping = GroupByKeyAndWindow({stream: extractor}, self.windowing, combine, value, made)
-        self.pipeline.add(grouping, name=made)
+        add(GroupByKeyAndWindow({stream: extractor}, self.windowing, combine, value, made), made)
         windows = self.windowing.over(AssignedWindows(self.windowing.window_fn))
         return WindowedStream(
             Stream(self.pipeline, made), windows, None if name is not None else made
         )
 
     def join(
-        self, other: PlainStream, how: str = "inner", *, name: str | None = None
+        self,
+        other: PlainStream,
+        how: str = "inner",
+        *,
+        name: str | None = None,
+        productions: ProductionMode | None = None,
+        delivery: DeliveryMode | None = None,
     ) -> WindowedStream:
         """Pair the values with those of another stream that have the same key and window.
 
@@ -210,6 +243,8 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
             how: ``inner``; ``left``, where a value of this stream without a partner is paired with
                 None; or ``outer``, where one of the other is, too.
             name: Of the grouping.
+            productions: See :meth:`aggregate`.
+            delivery: Likewise.
 
         Returns:
             A stream of pairs (of this stream, of the other). A further pane of a window has all
@@ -224,7 +259,7 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         if sides[0][0] == sides[1][0]:
             sides = (self.name, by_key()), (other.name, by_key())
         grouping = JoinByKeyAndWindow(sides, self.windowing, how, made)
-        self.pipeline.add(grouping, name=made)
+        self.pipeline.add(grouping, name=made, productions=productions, delivery=delivery)
         pairs = Stream(self.pipeline, made).flat_map(_each_pair)
         self.pipeline.formats[pairs.name] = DerivedFormat((made,), pair_format)
         return WindowedStream(pairs, self.windowing.over(AssignedWindows(self.windowing.window_fn)))
@@ -257,6 +292,34 @@ def _keyed(stream: PlainStream) -> tuple[str, KeyExtractor]:
         assert isinstance(made_by[0].function, KeyExtractor)
         return made_by[0].source, made_by[0].function
     return stream.name, by_key()
+
+
+def _combined(given: Mapping[str, Any], several: Mapping[str, Any]) -> tuple[CombineFn, Chosen]:
+    """Return how to aggregate, and what of an element, by the arguments of ``aggregate``."""
+    for argument, what in given.items():
+        if isinstance(what, Aggregate):
+            raise PipelineError(
+                f"aggregate({argument}={what!r}): {argument!r} is an argument of aggregate itself, "
+                "and no name for a result. Give the result another name."
+            )
+    combine, value = given["combine"], given["value"]
+    if several:
+        if combine is not None or value is not None:
+            raise PipelineError(
+                f"aggregate({combine!r}, ..., {', '.join(several)}): expected one aggregation, "
+                f"aggregate({combine!r}), or several by name, aggregate(n=mr.count(), ...)."
+            )
+        return together(several)
+    if isinstance(combine, type) and issubclass(combine, CombineFn):
+        raise PipelineError(
+            f"aggregate({combine.__name__}): give it an object, {combine.__name__}(...)."
+        )
+    if not isinstance(combine, CombineFn):
+        raise PipelineError(
+            f"aggregate({'' if combine is None else repr(combine)}): expected a mr.CombineFn, "
+            "which has create, add, merge and extract, or aggregates by name, such as n=mr.count()."
+        )
+    return combine, value
 
 
 def _each_pair(pairs: Any) -> Any:

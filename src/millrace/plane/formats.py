@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from millrace.dataflow.aggregations.fields import FieldsCoder
 from millrace.model.coder import Coder
 from millrace.model.pane import PanedCoder
 from millrace.plane import panes
@@ -99,7 +100,9 @@ class SinkColumns:
 
 
 def fields_of(format: Any) -> dict[str, Any] | None:
-    """Return the fields of a Struct or dataclass by name; None if the format is not one."""
+    """Return the fields of a record format by name; None if it has none that are known."""
+    if isinstance(format, FieldsCoder):
+        return dict(format.fields)
     if isinstance(format, type) and issubclass(format, msgspec.Struct):
         return {info.name: info.type for info in msgspec.structs.fields(format)}
     if isinstance(format, type) and dataclasses.is_dataclass(format):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.compile.topology import Edge
-from millrace.dataflow.formats import itself
 from millrace.dataflow.lifting import Lift, Lifted
 from millrace.plane import wire
 from millrace.plane.runtime import SourceColumns
@@ -189,7 +189,7 @@ class NativeLifter:
         accepted = reader.accepted(struct)
         values = picked = None
         if lift.needs_values:
-            values = reader.column(struct, lift.column, lift.pick)
+            values = lift.column(partial(reader.column, struct), len(struct))
             if values is None:
                 picked = _picked(reader, struct, accepted, lift)
                 if picked is None:
@@ -213,7 +213,7 @@ def _picked(
     reader: ValueReader, struct: pa.StructArray, accepted: npt.NDArray[np.bool_], lift: Lift
 ) -> list[Any] | None:
     """Return what a function picks of the accepted values; None if it fails, or there is none."""
-    if lift.column is not None or lift.pick is itself:
+    if not lift.takes_elements:
         return None
     values = reader.read(struct).values
     try:

@@ -113,15 +113,12 @@ class ValueReader:
         accepted[list(self.read(struct).refused)] = False
         return accepted
 
-    def column(
-        self, struct: pa.StructArray, name: str | None, pick: Callable[[Any], Any]
-    ) -> pa.Array | None:
-        """Return what an aggregation picks of the values, as a column; None if it is none.
+    def column(self, struct: pa.StructArray, name: str | None) -> pa.Array | None:
+        """Return a field of the values, as a column; None if it is none.
 
         Args:
             struct: Accepted values, and others.
-            name: Of the field that is picked; None if something else is.
-            pick: Picks it.
+            name: Of the field; None: the values themselves.
         """
         names = struct.type.names
         if name is None and self._fields is None and self._format is not Any:

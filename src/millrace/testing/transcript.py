@@ -42,7 +42,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from millrace.dataflow import aggregations, strategy, triggers, windows
+from millrace.dataflow import aggregates, aggregations, strategy, triggers, windows
 from millrace.dataflow.stream import Stream
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
@@ -70,7 +70,7 @@ _NAMES: dict[str, Any] = {
     **{output_time.name: output_time for output_time in strategy.OutputTime},
     **{
         name: getattr(module, name)
-        for module in (aggregations, triggers, windows)
+        for module in (aggregations, aggregates, triggers, windows)
         for name in module.__all__
     },
 }

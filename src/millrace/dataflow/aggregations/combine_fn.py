@@ -79,6 +79,19 @@ class CombineFn(Value):
         return type(self).uncombine is not CombineFn.uncombine
 
     @property
+    def checked(self) -> bool:
+        """Whether accumulators are read back as they are written: those of a user's own."""
+        return not type(self).__module__.startswith("millrace.")
+
+    def for_retractions(self) -> CombineFn:
+        """Return what to fold by where values are taken back."""
+        return self if self.uncombines else Recomputed(self)
+
+    def making(self, format: Any) -> CombineFn:
+        """Return the same with results of a record format."""
+        return self
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """The columns of a value that it goes by, by name."""
         return ()

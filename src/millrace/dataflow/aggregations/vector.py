@@ -12,6 +12,7 @@ combining before the shuffle (:mod:`millrace.dataflow.lifting`), keeping as colu
 from __future__ import annotations
 
 import typing
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -28,6 +29,7 @@ Column = npt.NDArray[Any]
 Columns = tuple[Column, ...]
 #: Where each segment begins.
 Starts = npt.NDArray[np.intp]
+Positions = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
 SMALLEST, LARGEST = -(2**63), 2**63 - 1
@@ -156,7 +158,83 @@ class VectorFold(CombineFn):
         columns = self.reduce(self.of(column), starts)
         if not all(within(column).all() for column in columns):
             return None
-        return joined(columns)
+        return self.joined(columns)
+
+    @property
+    def width(self) -> int:
+        """How many columns its accumulators have."""
+        return len(self.folds) or len(self.of(np.ones(1, np.int64)))
+
+    def gather(self, values: Sequence[Any]) -> Iterator[tuple[Positions, Columns]]:
+        """Yield what values bring that the vector form takes: positions, and their accumulators.
+
+        Args:
+            values: As Python has them. ``add`` takes or refuses those that are in no yield.
+        """
+        if not self.needs_values:
+            yield np.arange(len(values)), self.of(np.zeros(len(values), np.int64))
+            return
+        for kind in (int, float):
+            positions = of_type(values, kind)
+            if not len(positions):
+                continue
+            whole = len(positions) == len(values)
+            column, good = plain_column(
+                values if whole else [values[n] for n in positions.tolist()]
+            )
+            good &= self.takes(column)
+            if not good.all():
+                positions, column = positions[good], column[good]
+            if len(positions):
+                yield positions, self.of(column)
+
+    def split(self, accumulator: Any) -> tuple[Any, ...]:
+        """Return the parts of an accumulator: one for each column."""
+        return tuple(accumulator) if isinstance(accumulator, tuple | list) else (accumulator,)
+
+    def joined(self, columns: Columns) -> list[Any]:
+        """Return the accumulators that columns hold the parts of."""
+        parts = [column.tolist() for column in columns]
+        return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+
+
+def of_type(values: Sequence[Any], kind: type) -> Positions:
+    """Return where values of a type lie, which most often are all or none.
+
+    A bool is no int, and neither is what is of a class of a user's.
+
+    >>> of_type([1, True, 2.0, 3], int).tolist()
+    [0, 3]
+    """
+    kinds = set(map(type, values))
+    if kinds == {kind}:
+        return np.arange(len(values))
+    if kind not in kinds:
+        return np.array([], np.intp)
+    return np.flatnonzero(np.fromiter((type(v) is kind for v in values), bool, len(values)))
+
+
+def plain_column(values: Sequence[Any]) -> tuple[Column, Mask]:
+    """Return a column of the numbers of the type that most of some values have, and where it is.
+
+    >>> column, good = plain_column([1, None, 3, "x"])
+    >>> column.tolist(), good.tolist()
+    ([1, 0, 3, 0], [True, False, True, False])
+    """
+    positions = max(of_type(values, int), of_type(values, float), key=len)
+    dtype = np.float64 if len(positions) and type(values[positions[0]]) is float else np.int64
+    whole = len(positions) == len(values)
+    some = values if whole else [values[n] for n in positions.tolist()]
+    try:
+        found = np.array(some, dtype)
+    except OverflowError:
+        positions = positions[np.fromiter(map(fits, some), bool, len(some))]
+        whole, found = False, np.array([values[n] for n in positions.tolist()], dtype)
+    if whole:
+        return found, ~np.isnan(found)
+    column, good = np.zeros(len(values), dtype), np.zeros(len(values), dtype=bool)
+    column[positions], good[positions] = found, ~np.isnan(found)
+    return column, good
 
 
 def folded(fold: np.ufunc, column: Column, starts: Starts) -> Column:
@@ -185,22 +263,6 @@ def within(column: Column) -> Mask:
 def fits(number: Any) -> bool:
     """Return whether a number is one that a column of 64 bits can hold."""
     return type(number) is float or (type(number) is int and SMALLEST <= number <= LARGEST)
-
-
-def split(accumulator: Any) -> tuple[Any, ...]:
-    """Return the parts of an accumulator: one for each column."""
-    return tuple(accumulator) if isinstance(accumulator, tuple | list) else (accumulator,)
-
-
-def joined(columns: Columns) -> list[Any]:
-    """Return the accumulators that columns hold the parts of.
-
-    >>> import numpy as np
-    >>> joined((np.array([3, 6]),)), joined((np.array([3, 6]), np.array([2, 1])))
-    ([3, 6], [(3, 2), (6, 1)])
-    """
-    parts = [column.tolist() for column in columns]
-    return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
 
 
 def vector_of(combine: CombineFn, values: Any) -> Vector | str:

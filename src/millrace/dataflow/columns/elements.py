@@ -9,15 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.dataflow.aggregations import VectorFold
-from millrace.dataflow.aggregations.vector import Mask, fits, split
-from millrace.dataflow.columns.accumulators import DTYPES, Accumulators, too_large
+from millrace.dataflow.aggregations.vector import Mask, Positions, fits
+from millrace.dataflow.columns.accumulators import Accumulators, too_large
 from millrace.dataflow.formats import itself
 from millrace.dataflow.partial import Partial
-
-Positions = npt.NDArray[np.intp]
-
-#: Python's types of plain numbers, and their columns. A bool, or a class of a user's, is none.
-_PLAIN = ((int, DTYPES["i"]), (float, DTYPES["f"]))
 
 
 class Brought(NamedTuple):
@@ -57,16 +52,11 @@ def brought(
     picked, refused = _picked(pick, values)
     parts: dict[str, list[Brought]] = {}
     alone = np.ones(len(picked), dtype=bool)
-    if fold.needs_values:
-        for kind, dtype in _PLAIN:
-            positions = _of_type(picked, kind)
-            if len(positions):
-                _plain(fold, picked, positions, dtype, alone, parts)
-    else:
-        alone[:] = False
-        alone[_of_type(picked, Partial)] = True
-        positions = np.flatnonzero(~alone)
-        _add(parts, positions, Accumulators(fold.of(np.zeros(len(positions), np.int64))))
+    own = _no_partials(picked)
+    plain = picked if len(own) == len(picked) else [picked[n] for n in own.tolist()]
+    for positions, columns in fold.gather(plain):
+        alone[own[positions]] = False
+        _add(parts, own[positions], Accumulators(columns))
     _one_by_one(fold, picked, np.flatnonzero(alone & judged).tolist(), parts, refused)
     found = [
         Brought(
@@ -96,38 +86,12 @@ def _picked(
     return picked, refused
 
 
-def _of_type(values: Sequence[Any], kind: type) -> Positions:
-    """Return where values of a type lie, which most often are all or none."""
-    kinds = set(map(type, values))
-    if kinds == {kind}:
+def _no_partials(values: Sequence[Any]) -> Positions:
+    """Return where the values lie that are no partials, which most often are all or none."""
+    if Partial not in set(map(type, values)):
         return np.arange(len(values))
-    if kind not in kinds:
-        return np.array([], np.intp)
-    return np.flatnonzero(np.fromiter((type(v) is kind for v in values), bool, len(values)))
-
-
-def _plain(
-    fold: VectorFold,
-    picked: Sequence[Any],
-    positions: Positions,
-    dtype: np.dtype[Any],
-    alone: Mask,
-    parts: dict[str, list[Brought]],
-) -> None:
-    """Add what plain numbers of one type bring, of those that the vector form takes."""
-    numbers = picked if len(positions) == len(picked) else [picked[n] for n in positions.tolist()]
-    try:
-        column = np.array(numbers, dtype)
-    except OverflowError:
-        positions = positions[np.fromiter(map(fits, numbers), bool, len(numbers))]
-        if not len(positions):
-            return
-        column = np.array([picked[n] for n in positions.tolist()], dtype)
-    usable = fold.takes(column) & ~np.isnan(column)
-    if not usable.all():
-        positions, column = positions[usable], column[usable]
-    alone[positions] = False
-    _add(parts, positions, Accumulators(fold.of(column)))
+    own = (type(value) is not Partial for value in values)
+    return np.flatnonzero(np.fromiter(own, bool, len(values)))
 
 
 def _one_by_one(
@@ -148,7 +112,7 @@ def _one_by_one(
             accumulator = (
                 value.accumulator if type(value) is Partial else fold.add(fold.create(), value)
             )
-            row = split(accumulator)
+            row = fold.split(accumulator)
             if not all(map(fits, row)):
                 raise too_large()
         except Exception as error:  # noqa: BLE001  whatever the value is

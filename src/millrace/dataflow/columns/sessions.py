@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from millrace.dataflow.aggregations.vector import Mask, joined
+from millrace.dataflow.aggregations.vector import Mask
 from millrace.dataflow.columnar import ColumnarBundle, Done, Emitted, Keyed, Stored
 from millrace.dataflow.columns.accumulators import Accumulators, too_large
 from millrace.dataflow.columns.elements import brought, weights
@@ -260,7 +260,7 @@ class SessionColumns(PlainGrouping):
             self.output,
             sessions.keys,
             sessions.hashes.tolist(),
-            list(map(self.fold.extract, joined(sessions.accumulators.columns))),
+            list(map(self.fold.extract, self.fold.joined(sessions.accumulators.columns))),
             pane,
             list(zip(sessions.starts.tolist(), ends, strict=True)),
             [end_us - 1 for end_us in ends],

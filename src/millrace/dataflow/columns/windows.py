@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from millrace.dataflow.aggregations.vector import joined
+from millrace.dataflow.aggregations.vector import Positions
 from millrace.dataflow.columnar import ColumnarBundle, Done, Emitted, Keyed, Stored
 from millrace.dataflow.columns.accumulators import Accumulators, too_large
-from millrace.dataflow.columns.elements import Positions, brought, weights
+from millrace.dataflow.columns.elements import brought, weights
 from millrace.dataflow.columns.plain import PlainGrouping
 from millrace.dataflow.lifting.segments import alike_segments
 from millrace.dataflow.windows.vector import Ints
@@ -197,7 +197,7 @@ class WindowColumns(PlainGrouping):
             self.output,
             keys,
             hashes.tolist(),
-            list(map(self.fold.extract, joined(accumulators.columns))),
+            list(map(self.fold.extract, self.fold.joined(accumulators.columns))),
             pane,
             None,
             [at_us] * len(keys),

@@ -87,12 +87,12 @@ class DeclaredGrouping(Computation):
             ends: Whether every window must end.
         """
         typed = copy.copy(self)
-        typed.combine = combine
+        typed.combine = combine.making(self.format)
         typed._assign = assignment(self._window_fn, ends=ends)
         kind = self.kind_of(coders)
         typed._pick = picker(self.value, plain_format(coders[0]))
-        users = not type(self.combine).__module__.startswith("millrace.")
-        typed.windows = MapState(RowCoder(combine.accumulator_type(kind), checked=users))
+        row = RowCoder(combine.accumulator_type(kind), checked=self.combine.checked)
+        typed.windows = MapState(row)
         output = typed._derive(*coders)
         typed.outputs = {self.output: output}  # type: ignore[misc]  # of this instance
         typed._result_coder = output.inner

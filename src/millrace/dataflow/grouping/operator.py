@@ -8,6 +8,7 @@ from typing import Any
 from millrace.dataflow.aggregations import Recomputed
 from millrace.dataflow.columnar import Columnar
 from millrace.dataflow.columns import columns_of
+from millrace.dataflow.formats import Picks
 from millrace.dataflow.grouping.computation import GroupByKeyAndWindow
 from millrace.dataflow.lifting import Lift, lift_of
 from millrace.dataflow.operator import Operator
@@ -58,7 +59,8 @@ class GroupingOperator(Operator):
 
     def _what(self) -> str:
         """Return which part of an element is aggregated, as text; empty for all of it."""
-        return "" if self._grouping.value is None else text(self._grouping.value)
+        value = self._grouping.value
+        return "" if value is None or isinstance(value, Picks) else text(value)
 
     def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> GroupByKeyAndWindow:
         """Return the grouping with state of the right types for its input."""
@@ -80,8 +82,7 @@ class GroupingOperator(Operator):
                     f"they take back is gone: {combine!r} cannot take out what it does not have. "
                     "Use mr.ACCUMULATING or mr.ACCUMULATING_AND_RETRACTING."
                 )
-            if not combine.uncombines:
-                combine = Recomputed(combine)
+            combine = combine.for_retractions()
         return grouping.typed(coders, combine, ends=must_end)
 
     def lifting(self, stream: str, coder: Coder) -> Lift | str:

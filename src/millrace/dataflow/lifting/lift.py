@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.dataflow.aggregations.vector import Vector, numbers
+from millrace.dataflow.formats import Chosen, Picks
+from millrace.dataflow.lifting.picked import by_type, fields_of, fields_read
 from millrace.dataflow.lifting.segments import Segments, segments
 from millrace.dataflow.partial import Partial, PartialCoder
 from millrace.dataflow.windows.window_fn import WindowFn
@@ -20,9 +22,6 @@ from millrace.model.pane import Window
 
 #: A partial stands for so many records at least, on the average; else it does not pay.
 WORTHWHILE = 2
-
-#: Python's types of values that make a column of one kind.
-_ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary()}
 
 
 @dataclass(frozen=True)
@@ -66,15 +65,15 @@ class Lift:
     Attributes:
         window_fn: Of the grouping.
         vector: The vector form of its aggregation.
-        column: Name of the column to aggregate, if it is one.
-        pick: Chooses the value to aggregate of an element.
+        value: What is aggregated of an element: a column name, a function, several, or all of it.
+        pick: Chooses that of an element.
         coder: Of the partials.
         sized: Whether a trigger asks for the size of elements.
     """
 
     window_fn: WindowFn
     vector: Vector
-    column: str | None
+    value: Chosen | Picks
     pick: Callable[[Any], Any]
     coder: PartialCoder
     sized: bool
@@ -83,6 +82,24 @@ class Lift:
     def needs_values(self) -> bool:
         """Whether the values matter, and not only how many there are."""
         return self.vector.needs_values or self.sized
+
+    def column(self, read: Callable[[str | None], pa.Array | None], count: int) -> pa.Array | None:
+        """Return what is aggregated, as a column; None if that takes the elements themselves.
+
+        Args:
+            read: Returns a column of the elements by its name, the elements for None; None if they
+                are no such column.
+            count: How many elements there are.
+        """
+        if isinstance(self.value, Picks):
+            return fields_read(self.value, read, count)
+        return read(self.value) if self.value is None or isinstance(self.value, str) else None
+
+    @property
+    def takes_elements(self) -> bool:
+        """Whether what is aggregated may be chosen of elements, where there is no column of it."""
+        named = self.value.named if isinstance(self.value, Picks) else isinstance(self.value, str)
+        return not named and self.value is not None
 
     def apply(
         self,
@@ -192,17 +209,10 @@ class Lift:
         by_time: bool = False,
     ) -> Lifted | None:
         """Return the partials of records, as :meth:`apply` does, of values as Python has them."""
-        kinds = [type(value) for value in picked]
         made = []
-        for kind, arrow in _ARROW.items():
-            there = np.fromiter((each is kind for each in kinds), bool, len(kinds))
-            if not there.any():
-                continue
+        several = self.value if isinstance(self.value, Picks) else None
+        for there, values in by_type(picked) if several is None else fields_of(several, picked):
             some = pa.array(there)
-            try:
-                values = pa.array([v for v in picked if type(v) is kind], arrow)
-            except (OverflowError, pa.ArrowInvalid, UnicodeError):
-                continue
             lifted = self.apply(
                 keys.filter(some), hashes[there], timestamps[there], values, by_time=by_time
             )

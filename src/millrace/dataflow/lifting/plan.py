@@ -38,12 +38,11 @@ def lift_of(grouping: GroupByKeyAndWindow, coder: Coder) -> Lift | str:
     kind = field_type(plain_format(coder), grouping.value)
     found = _vector(grouping, coder, kind)
     if not isinstance(found, str):
-        value = grouping.value
         return Lift(
             grouping.windowing.window_fn,
             found,
-            value if isinstance(value, str) else None,
-            picker(value, plain_format(coder)),
+            grouping.value,
+            picker(grouping.value, plain_format(coder)),
             PartialCoder(grouping.combine.accumulator_type(kind)),
             grouping.windowing.trigger.needs_bytes,
         )

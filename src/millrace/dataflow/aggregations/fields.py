@@ -1,0 +1,90 @@
+"""How the results of several aggregates travel by name, and their accumulators side by side."""
+
+from __future__ import annotations
+
+import functools
+import typing
+from typing import Any
+
+import msgspec
+
+from millrace.model.coder import Coder, MsgpackCoder, coder_for, type_name
+
+#: Names and types of the results.
+Fields = tuple[tuple[str, Any], ...]
+
+
+class FieldsCoder(MsgpackCoder):
+    """The coder of dicts with just these fields, each of its own type.
+
+    >>> coder = FieldsCoder((("n", int), ("high", float | None)))
+    >>> coder.decode(coder.encode({"n": 2, "high": None}))
+    {'n': 2, 'high': None}
+    """
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: Fields) -> None:
+        self.fields = fields
+        super().__init__(_typed_dict(fields))
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, FieldsCoder):
+            return other.fields == self.fields
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+    def __repr__(self) -> str:
+        shown = (f"{name}: {type_name(kind)}" for name, kind in self.fields)
+        return f"FieldsCoder({', '.join(shown)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FieldsCoder, (self.fields,)
+
+
+@functools.cache
+def _typed_dict(fields: Fields) -> Any:
+    """Return the type of a dict with these fields: the same for the same."""
+    return typing.TypedDict("Results", dict(fields))  # type: ignore[operator]  # made at run time
+
+
+class PartsCoder:
+    """The coder of a tuple, of which some items have coders of their own; an item may be None.
+
+    >>> coder = PartsCoder((int, str))
+    >>> coder.decode(coder.encode((3, None)))
+    (3, None)
+    """
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self.parts = parts
+        self._coders: tuple[Coder, ...] = tuple(map(coder_for, parts))
+
+    def encode(self, value: Any) -> bytes:
+        """Return the tuple as msgpack."""
+        pairs = zip(self._coders, value, strict=True)
+        return _encode([None if item is None else coder.encode(item) for coder, item in pairs])
+
+    def decode(self, data: bytes) -> tuple[Any, ...]:
+        """Return the tuple."""
+        pairs = zip(self._coders, _decode(data), strict=True)
+        return tuple(None if item is None else coder.decode(item) for coder, item in pairs)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a checkpoint knows it by."""
+        return {"name": "parts"} | {f"part {n}": c for n, c in enumerate(self._coders)}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PartsCoder) and other._coders == self._coders
+
+    def __hash__(self) -> int:
+        return hash((PartsCoder, self._coders))
+
+    def __repr__(self) -> str:
+        return f"PartsCoder({self.parts!r})"
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[bytes | None]).decode

@@ -1,0 +1,108 @@
+"""What is aggregated of many elements, as columns in Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.dataflow.aggregations.vector import Mask
+from millrace.dataflow.formats import Picks
+
+#: Python's types of values that make a column of one kind.
+_ARROW: dict[type, pa.DataType] = {
+    int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary()
+}  # fmt: skip
+
+
+def by_type(picked: Sequence[Any]) -> Iterator[tuple[Mask, pa.Array]]:
+    """Yield which values are of a type that makes a column, and that column.
+
+    >>> [(there.tolist(), values.to_pylist()) for there, values in by_type([1, "a", None, 2])]
+    [([True, False, False, True], [1, 2]), ([False, True, False, False], ['a'])]
+    """
+    kinds = [type(value) for value in picked]
+    for kind in filter(set(kinds).__contains__, _ARROW):
+        there = np.fromiter((each is kind for each in kinds), bool, len(kinds))
+        values = _column([v for v in picked if type(v) is kind], kind)
+        if values is not None:
+            yield there, values
+
+
+def fields_of(picks: Picks, picked: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Mask, pa.Array]]:
+    """Yield which tuples make columns of one type each, and these, as a struct.
+
+    Where a value is of another type than most of its column, the tuple is left out; None is a null.
+
+    >>> picks = Picks(("price",), (), (None,))
+    >>> ((there, values),) = fields_of(picks, [(1,), (None,), (2,), ("x",)])
+    >>> there.tolist(), values.to_pylist()
+    ([True, True, True, False], [{'0': 1}, {'0': None}, {'0': 2}])
+    """
+    there = np.ones(len(picked), dtype=bool)
+    kinds: list[type] = []
+    fields = list(zip(*picked, strict=True))
+    for field in fields[: len(picks.sources)]:
+        found = [type(value) for value in field]
+        those = set(found) - {type(None)}
+        if len(those) > 1:
+            kind = max(_ARROW, key=found.count)
+            there &= np.fromiter((k in (kind, type(None)) for k in found), bool, len(found))
+        else:
+            kind = next(iter(those), int)
+        kinds.append(kind)
+    if not there.all():
+        fields = list(
+            zip(*[row for row, kept in zip(picked, there, strict=True) if kept], strict=True)
+        )
+    if not there.any():
+        return
+    columns = []
+    for n, field in enumerate(fields):
+        column = _column(field, kinds[n]) if n < len(kinds) else pa.array(field, pa.bool_())
+        if column is None:
+            return
+        columns.append(column)
+    yield there, _struct(columns, int(there.sum()))
+
+
+def fields_read(
+    picks: Picks, read: Callable[[str | None], pa.Array | None], count: int
+) -> pa.Array | None:
+    """Return the columns of what is chosen by name, as a struct; None if not all of it is.
+
+    Args:
+        picks: What is chosen.
+        read: Returns a column by its name; None if there is no such column.
+        count: Its length.
+    """
+    if not picks.named:
+        return None
+    columns = []
+    for name in picks.reads:
+        column = read(name)
+        if column is None:
+            return None
+        columns.append(column)
+    for n in range(len(picks.sources), len(columns)):
+        if not pa.types.is_boolean(columns[n].type):
+            return None
+        columns[n] = pc.fill_null(columns[n], False)
+    return _struct(columns, count)
+
+
+def _struct(columns: list[pa.Array], count: int) -> pa.Array:
+    if not columns:
+        return pa.nulls(count)
+    return pa.StructArray.from_arrays(columns, names=[str(n) for n in range(len(columns))])
+
+
+def _column(values: Sequence[Any], kind: type) -> pa.Array | None:
+    """Return values of one type as a column; None if they are none."""
+    try:
+        return pa.array(values, _ARROW[kind])
+    except (KeyError, OverflowError, pa.ArrowInvalid, UnicodeError):
+        return None
