@@ -72,6 +72,7 @@ from millrace.observe.watermark_plot import plot_watermarks
 from millrace.pipeline import Pipeline
 from millrace.sinks.arrow import ArrowSink
 from millrace.sinks.console import Console
+from millrace.sinks.delta import Delta
 from millrace.sinks.kafka import KafkaSink
 from millrace.sinks.parquet import Parquet
 from millrace.sinks.postgres import PostgreSQL
@@ -122,6 +123,7 @@ __all__ = [
     "Computation",
     "Console",
     "DeadLetter",
+    "Delta",
     "FireMode",
     "FirstOf",
     "FixedWindows",

@@ -158,17 +158,17 @@ class Pipeline(Declarations):
 
         Args:
             stream: Name of the stream.
-            sink: ``mr.Parquet(...)``, ``mr.PostgreSQL(...)``, ``mr.KafkaSink(...)``,
-                ``mr.ArrowSink(...)``, ``mr.Memory()``, ``mr.Console()``, or any callable
-                ``(DataFrame, epoch)``.
+            sink: ``mr.Parquet(...)``, ``mr.Delta(...)``, ``mr.PostgreSQL(...)``,
+                ``mr.KafkaSink(...)``, ``mr.ArrowSink(...)``, ``mr.Memory()``, ``mr.Console()``, or
+                any callable ``(DataFrame, epoch)``.
         """
         check_name(stream, "stream")
         # Those that tasks write are not called.
         if not callable(sink) and not hasattr(sink, "for_tasks"):
             raise PipelineError(
-                f"p.sink({stream!r}, {sink!r}): expected mr.Parquet(...), mr.PostgreSQL(...), "
-                "mr.KafkaSink(...), mr.ArrowSink(...), mr.Memory(), mr.Console(), or a callable "
-                "(DataFrame, epoch) -> None."
+                f"p.sink({stream!r}, {sink!r}): expected mr.Parquet(...), mr.Delta(...), "
+                "mr.PostgreSQL(...), mr.KafkaSink(...), mr.ArrowSink(...), mr.Memory(), "
+                "mr.Console(), or a callable (DataFrame, epoch) -> None."
             )
         self.sinks.append(SinkDeclaration(stream, sink))
 

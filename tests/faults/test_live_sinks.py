@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.live import Feeds, Live
+from tests.live import Feeds, InEpochs, Live
 
 import millrace as mr
 from millrace.plane.binding import sinks_by_edge
@@ -147,6 +147,77 @@ def test_what_a_live_run_left_unpublished_is_published_by_who_goes_on(
     live.open()
     from_live_tasks(live.epochs, sinks_by_edge(live.topology))
     assert in_files(tmp_path / "out") == EXPECTED
+
+
+def in_table(root: Path) -> Counter[tuple[int, int]]:
+    """Return what the log of a Delta table names; no table, no rows."""
+    if not deltalake().DeltaTable.is_deltatable(str(root)):
+        return Counter()
+    rows = [
+        row
+        for uri in deltalake().DeltaTable(str(root)).file_uris()
+        for row in pq.read_table(Path(uri)).to_pylist()
+    ]
+    return Counter((row["key"], row["count"]) for row in rows)
+
+
+def deltalake() -> Any:
+    return pytest.importorskip("deltalake", reason="an extra: pip install 'millrace[delta]'")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_delta_table_has_each_row_once_whoever_dies(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, killer = tmp_path / "out", Killer(random.Random(seed), monkeypatch)
+    killer.around(deltalake().DeltaTable, "create_write_transaction")
+    killer.around(mr.Delta, "publish")
+    killer.around(Epochs, "complete")
+    killer.play(Live(pipeline(mr.Delta(out))))
+
+    assert killer.kills
+    assert in_table(out) == EXPECTED
+    assert list((out / STAGING).iterdir()) == []
+
+
+def test_a_delta_table_goes_on_from_plane_to_plane(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The live driver dies right before its last commit; epochs go on, one of them twice."""
+    deltalake()
+    out = tmp_path / "out"
+    live = Live(pipeline(mr.Delta(out)))
+    live.boot()
+    live.feed(20)
+    live.plane.settle(live.clock_us)
+    live.plane.mark(live.clock_us)
+    live.feed(40)
+    live.plane.settle(live.clock_us)
+    with monkeypatch.context() as patch:
+        patch.setattr(mr.Delta, "publish", lambda *_: (_ for _ in ()).throw(Dies))
+        with pytest.raises(Dies):
+            live.plane.end(live.clock_us)
+    assert in_table(out).total() == 40
+
+    live.open()
+    epochs = InEpochs(live)
+    assert in_table(out).total() == 80
+    publish, published = mr.Delta.publish, list[int]()
+
+    def twice(self: mr.Delta, epoch: int, receipts: list[bytes]) -> None:
+        staged = [self._root / STAGING / receipt.decode() for receipt in receipts]
+        bytes_of = [file.read_bytes() for file in staged]
+        publish(self, epoch, receipts)
+        for file, content in zip(staged, bytes_of, strict=True):
+            file.write_bytes(content)
+        publish(self, epoch, receipts)
+        published.append(epoch)
+
+    monkeypatch.setattr(mr.Delta, "publish", twice)
+    live.feed(EACH * 8)
+    epochs.run(live.clock_us, draining=True)
+    assert published
+    assert in_table(out) == EXPECTED
 
 
 @pytest.mark.parametrize("seed", range(3))

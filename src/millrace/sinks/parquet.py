@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable, PipelineError
+from millrace.model.errors import PipelineError
+from millrace.sinks.owner import claim_directory
 from millrace.sinks.parquet_files import ParquetWriter, publish, publish_again
 from millrace.store import local_path
 
 if TYPE_CHECKING:
     from millrace.plane.binding import Binding
-
-#: Spark and its readers pass over names that begin with an underscore.
-_OWNER = "_millrace"
 
 
 class Parquet:
@@ -52,24 +50,7 @@ class Parquet:
         """
         if self._local is None:
             return repr(self)
-        owner = binding.owner
-        mark = self._local / _OWNER
-        try:
-            self._local.mkdir(parents=True, exist_ok=True)
-            if not mark.exists():
-                mark.write_text(owner)
-            found = mark.read_text()
-        except OSError as error:
-            raise CheckpointUnwritable(
-                f"the sink {self!r} cannot be written: {error.strerror}. Make the directory "
-                "writable, or choose another."
-            ) from error
-        if found != owner:
-            raise CheckpointMismatch(
-                f"the sink {self!r} holds the output of another checkpoint (id {found}; this one "
-                f"is {owner}). Was the checkpoint deleted and its output kept, or is it that of an "
-                "earlier batch? Write to another path, or delete this one."
-            )
+        claim_directory(self._local, binding.owner, repr(self))
         return f"Parquet({str(self._local)!r})"
 
     def for_tasks(self) -> ParquetWriter | None:

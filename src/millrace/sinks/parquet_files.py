@@ -53,7 +53,7 @@ class ParquetWriter:
         """Return the file of an attempt at a task."""
         staging = Path(self.root, STAGING)
         where = f"{self.sink}, epoch {epoch}"
-        with _refusing(where):
+        with refusing(where):
             staging.mkdir(parents=True, exist_ok=True)
         return ParquetFile(staging / f"epoch={epoch}-{task:05}-{uuid.uuid4().hex}.parquet", where)
 
@@ -71,7 +71,7 @@ class ParquetFile:
         self._where = where
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
-        with _refusing(where):
+        with refusing(where):
             self._file = path.open("xb")
         self._writer: pq.ParquetWriter | None = None
 
@@ -85,7 +85,7 @@ class ParquetFile:
     def close(self) -> bytes:
         """Return the name of the file, which is whole and durable."""
         self._flush()
-        with _refusing(self._where), self._file:
+        with refusing(self._where), self._file:
             assert self._writer is not None, "a file is begun for rows"
             self._writer.close()
             self._file.flush()
@@ -104,7 +104,7 @@ class ParquetFile:
             return
         rows = pa.Table.from_batches(self._waiting)
         self._waiting, self._bytes = [], 0
-        with _refusing(self._where):
+        with refusing(self._where):
             if self._writer is None:
                 # Types as Spark infers them from the columns themselves, for all readers alike.
                 # Ids are all different: a dictionary of them took longer than all else together.
@@ -154,12 +154,12 @@ def publish(root: Path, epoch: int, names: list[str], where: str) -> None:
     """
     staging, final = root / STAGING, root / f"epoch={epoch}"
     gathered = staging / f"epoch={epoch}-{uuid.uuid4().hex}"
-    with _refusing(where):
+    with refusing(where):
         if not final.exists():
             gathered.mkdir(parents=True)
             try:
                 for name in names:
-                    _link(staging / name, gathered / name.removeprefix(f"epoch={epoch}-"))
+                    link(staging / name, gathered / name.removeprefix(f"epoch={epoch}-"))
                 sync_directory(gathered)
                 _rename(gathered, final)
             except FileNotFoundError:
@@ -167,7 +167,7 @@ def publish(root: Path, epoch: int, names: list[str], where: str) -> None:
                 if not final.exists():
                     raise
         sync_directory(root)
-    _clear(staging, epoch)
+    clear(staging, epoch)
 
 
 def publish_again(root: Path, epoch: int, names: list[str], where: str) -> None:
@@ -192,7 +192,7 @@ def publish_again(root: Path, epoch: int, names: list[str], where: str) -> None:
         _log.warning("%s: its directory is gone. Was it removed? It is not made again.", where)
 
 
-def _link(file: Path, name: Path) -> None:
+def link(file: Path, name: Path) -> None:
     """Give a file another name; where the file system has no such thing, copy it."""
     try:
         name.hardlink_to(file)
@@ -212,8 +212,13 @@ def _rename(gathered: Path, final: Path) -> None:
             raise
 
 
-def _clear(staging: Path, epoch: int) -> None:
-    """Remove what attempts at this epoch and earlier ones left; this one's outcome is decided."""
+def clear(staging: Path, epoch: int) -> None:
+    """Remove what attempts at this epoch and earlier ones left; this one's outcome is decided.
+
+    Args:
+        staging: The directory, which exists.
+        epoch: The epoch.
+    """
     for left in staging.iterdir():
         found = _STAGED.match(left.name)
         if found is None or int(found[1]) > epoch:
@@ -225,7 +230,7 @@ def _clear(staging: Path, epoch: int) -> None:
 
 
 @contextmanager
-def _refusing(where: str) -> Iterator[None]:
+def refusing(where: str) -> Iterator[None]:
     """Say which sink an operating system's error is about, and what to do."""
     try:
         yield

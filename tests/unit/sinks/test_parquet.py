@@ -138,14 +138,14 @@ def test_two_drivers_that_publish_the_same_files_publish_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One is paused when it has gathered the first file; meanwhile the other publishes."""
-    names, link = [written(tmp_path, 1), written(tmp_path, 2, task=1)], parquet_files._link
+    names, link = [written(tmp_path, 1), written(tmp_path, 2, task=1)], parquet_files.link
 
     def paused(file: Path, name: Path) -> None:
         link(file, name)
-        monkeypatch.setattr(parquet_files, "_link", link)
+        monkeypatch.setattr(parquet_files, "link", link)
         publish_again(tmp_path, 3, names, "sink")
 
-    monkeypatch.setattr(parquet_files, "_link", paused)
+    monkeypatch.setattr(parquet_files, "link", paused)
     publish(tmp_path, 3, names, "sink")
 
     assert seen(tmp_path) == [1, 2]

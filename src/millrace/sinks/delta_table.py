@@ -1,0 +1,238 @@
+"""The table behind :class:`~millrace.Delta`: what it must be like, and how an epoch is added.
+
+::
+
+    _staging/epoch=7-00000-<random>.parquet    what an attempt at a task has written
+    part-7-00000-<random>.parquet              the same file, by the name that the table knows
+    _delta_log/00000000000000000012.json       the commit that adds it, and says: epoch 7
+
+Source: the Delta transaction protocol, "Transaction Identifiers": ``txn`` with ``appId`` and
+``version``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millrace.model.errors import PipelineError, SinkError
+from millrace.sinks.parquet_files import STAGING, link
+from millrace.store.durable import sync_directory
+
+#: How often an epoch is tried again after another writer has changed what the table is like.
+#: Conflicts that change nothing (appends, compactions) delta-rs settles by itself.
+_TRIES: Final = 5
+#: Of ``deltalake``: (major, minor).
+_OLDEST: Final = (1, 6)
+
+
+def require_deltalake() -> None:
+    """Refuse to go on without a ``deltalake`` that keeps application transactions apart.
+
+    Raises:
+        PipelineError: It is not installed, or too old.
+    """
+    install = "on the driver: pip install 'millrace[delta]'."
+    try:
+        from deltalake import __version__ as version
+    except ImportError as missing:
+        raise PipelineError(f"Delta needs the package deltalake, {install}") from missing
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        raise PipelineError(
+            f"Delta found deltalake {version}, which can add an epoch twice: two drivers' commits "
+            f"of it do not conflict. It needs 1.6 or later, {install}"
+        )
+
+
+class DeltaCommits:
+    """Commits epochs to one table, which is opened when it is needed, and once.
+
+    Args:
+        root: Its directory.
+        owner: Id of the checkpoint, or of the batch: Delta's application.
+        columns: Of the rows, a struct type.
+        sink: The sink, for messages.
+    """
+
+    def __init__(self, root: Path, owner: str, columns: pa.StructType, sink: str) -> None:
+        self._root = root
+        self._log = root / "_delta_log"
+        self._application = f"millrace-{owner}"
+        self._columns = pa.schema(list(columns))
+        self._sink = sink
+        self._opened: Any = None
+
+    def check(self) -> None:
+        """Refuse a table that cannot take the rows.
+
+        Raises:
+            PipelineError: It is partitioned, lacks a column, or asks more of rows than is checked.
+        """
+        table = self._open()
+        if table is not None and (why := refused(table, self._columns)):
+            raise PipelineError(f"the sink {self._sink} cannot take its stream: {why}")
+
+    def has(self, epoch: int) -> bool:
+        """Return whether the table has an epoch."""
+        table = self._open()
+        return table is not None and self._has(table, epoch)
+
+    def append(self, epoch: int, names: list[str]) -> None:
+        """Add an epoch's files in one durable commit, unless the table has the epoch.
+
+        A driver that was superseded in this epoch, and woke up, may be doing the same: one of the
+        two commits is refused, as both name the epoch.
+
+        Args:
+            epoch: The epoch.
+            names: Of the files in the staging directory that count.
+
+        Raises:
+            SinkError: Others keep changing the table, or have made of it what cannot take the rows.
+        """
+        from deltalake.exceptions import DeltaError
+
+        refusal: Exception | None = None
+        for _ in range(_TRIES):
+            try:
+                table = self._open() or self._make()
+                if self._has(table, epoch):
+                    self._sync(0)
+                    return
+                if why := refused(table, self._columns):
+                    raise self._error(epoch, why)
+                self._add(table, epoch, names)
+            except DeltaError as conflict:
+                refusal, self._opened = conflict, None
+            except FileNotFoundError:
+                # Another driver has added the epoch meanwhile, and removed what was staged.
+                if not self.has(epoch):
+                    raise
+            else:
+                self._sync(table.version() + 1)
+                return
+        raise self._error(
+            epoch,
+            f"the commit was refused {_TRIES} times, at last by: {refusal}. Do others write to it "
+            "all the time, or change what it is like?",
+        )
+
+    def _open(self) -> Any:
+        """Return the table as it is now; None if there is none."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        if self._opened is not None:
+            try:
+                self._opened.update_incremental()
+            except DeltaError:  # it was removed, or its log begins later now
+                self._opened = None
+        if self._opened is None and DeltaTable.is_deltatable(str(self._root)):
+            self._opened = DeltaTable(str(self._root))
+        return self._opened
+
+    def _make(self) -> Any:
+        from deltalake import DeltaTable, Schema
+
+        DeltaTable.create(str(self._root), Schema.from_arrow(self._columns), mode="ignore")
+        self._sync(0)
+        return self._open()
+
+    def _has(self, table: Any, epoch: int) -> bool:
+        last = table.transaction_version(self._application)
+        return last is not None and last >= epoch
+
+    def _add(self, table: Any, epoch: int, names: list[str]) -> None:
+        from deltalake import CommitProperties, Schema, Transaction
+        from deltalake.transaction import AddAction
+
+        added = []
+        for staged in names:
+            file = self._root / STAGING / staged
+            given = self._root / staged.replace("epoch=", "part-", 1)
+            # By an attempt that died before it could commit, maybe in the middle of a copy.
+            if not given.exists() or given.stat().st_size != file.stat().st_size:
+                link(file, given)
+            about = given.stat()
+            rows = pq.read_metadata(given).num_rows
+            added.append(
+                AddAction(
+                    path=given.name,
+                    size=about.st_size,
+                    partition_values={},
+                    modification_time=about.st_mtime_ns // 1_000_000,
+                    data_change=True,
+                    stats=json.dumps({"numRecords": rows}),
+                )
+            )
+        sync_directory(self._root)
+        table.create_write_transaction(
+            added,
+            "append",
+            Schema.from_arrow(self._columns),
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(self._application, epoch)]
+            ),
+        )
+
+    def _sync(self, first: int) -> None:
+        """Make the log durable from a version on; delta-rs leaves that to the operating system."""
+        for file in self._log.glob("*.json"):
+            if file.stem.isdigit() and int(file.stem) >= first:
+                with file.open("rb") as written:
+                    os.fsync(written.fileno())
+        sync_directory(self._log)
+        sync_directory(self._root)
+
+    def _error(self, epoch: int, why: str) -> SinkError:
+        return SinkError(
+            f"{self._sink}, epoch {epoch}: {why} Nothing of the epoch is in the table, and its "
+            "files are kept: it is added when the pipeline is started again."
+        )
+
+
+def refused(table: Any, columns: pa.Schema) -> str:
+    """Return why rows cannot be added to a table; empty if they can.
+
+    Args:
+        table: A ``deltalake.DeltaTable``.
+        columns: Of the rows.
+    """
+    from deltalake import Schema
+
+    if by := table.metadata().partition_columns:
+        return f"the table is partitioned by {by}. Name one that is not."
+    there = {field.name: field for field in table.schema().fields}
+    for field in Schema.from_arrow(columns).fields:
+        if field.name not in there:
+            return (
+                f"the table has no column {field.name!r}. It has {sorted(there)}. Add it, or name "
+                "another table."
+            )
+        if there[field.name].type != field.type:
+            return (
+                f"column {field.name!r} of the table is {there[field.name].type}, and of the "
+                f"records {field.type}. Name another table, or produce another format."
+            )
+    asks = sorted(
+        f"column {name!r} may not be null" for name, field in there.items() if not field.nullable
+    )
+    asks += sorted(f"{key!r} is set" for key in table.metadata().configuration if _asks(key))
+    asks += sorted(
+        f"column {name!r} has {key!r}"
+        for name, field in there.items()
+        for key in field.metadata
+        if key.startswith("delta.")
+    )
+    if asks:
+        return f"{asks[0]}, and that is not looked after here. Name a table without."
+    return ""
+
+
+def _asks(setting: str) -> bool:
+    return setting.startswith(("delta.constraints.", "delta.columnMapping."))

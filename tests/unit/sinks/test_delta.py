@@ -1,0 +1,280 @@
+"""Delta by tasks: what attempts leave, what a driver commits, and what others do to the table."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import millrace as mr
+from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError
+from millrace.plane.binding import Binding
+from millrace.plane.formats import SinkColumns
+from millrace.sinks import delta_table
+from millrace.sinks.parquet_files import STAGING
+
+deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace[delta]'")
+
+COLUMNS = SinkColumns(int, mr.MsgpackCoder(int))
+
+
+def sink(root: Path, owner: str = "me") -> mr.Delta:
+    """Return the sink of a driver that has just started."""
+    made = mr.Delta(root)
+    made.bind(Binding("p", "s", owner, COLUMNS))
+    return made
+
+
+def rows(*values: int) -> pa.RecordBatch:
+    at = pa.array(values, pa.timestamp("us", tz="UTC"))
+    columns = [pa.array(values), pa.array(["k"] * len(values)), at, pa.array([b"i"] * len(values))]
+    return pa.RecordBatch.from_arrays(columns, list(COLUMNS.arrow.names))
+
+
+def written(root: Path, *values: int, epoch: int = 3, task: int = 0) -> bytes:
+    """Write an attempt at a task to its end; return its receipt."""
+    file = mr.Delta(root).for_tasks().begin(epoch, task)
+    file.write(rows(*values))
+    return file.close()
+
+
+def seen(root: Path) -> list[int]:
+    """Return what the log names, as any reader of Delta finds it."""
+    table = deltalake.DeltaTable(str(root))
+    files = [Path(uri) for uri in table.file_uris()]
+    return sorted(v for file in files for v in pq.read_table(file).column("value").to_pylist())
+
+
+def left(root: Path) -> list[Path]:
+    return list((root / STAGING).iterdir())
+
+
+def commits(root: Path) -> int:
+    return int(deltalake.DeltaTable(str(root)).version())
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was made durable, by name."""
+    found = list[str]()
+    fsync = delta_table.os.fsync
+
+    def noting(fd: int) -> None:
+        found.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        fsync(fd)
+
+    monkeypatch.setattr(delta_table.os, "fsync", noting)
+    return found
+
+
+def test_an_epoch_is_one_commit_and_nothing_is_seen_before_it(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    out = sink(tmp_path)
+    receipts = [written(tmp_path, 1, 2), written(tmp_path, 3, task=1)]
+    assert not deltalake.DeltaTable.is_deltatable(str(tmp_path))
+
+    out.publish(3, receipts)
+
+    assert seen(tmp_path) == [1, 2, 3]
+    assert commits(tmp_path) == 1  # the first makes the table
+    assert left(tmp_path) == []
+    assert {f"{0:020}.json", f"{1:020}.json", "_delta_log"} <= set(synced)
+    table = deltalake.DeltaTable(str(tmp_path))
+    assert pa.schema(table.schema()) == pa.schema(list(COLUMNS.arrow))
+    assert pa.table(table.get_add_actions()).column("num_records").to_pylist() == [2, 1]
+
+
+def test_an_epoch_that_comes_again_changes_nothing(tmp_path: Path) -> None:
+    out = sink(tmp_path)
+    out.publish(3, [written(tmp_path, 1)])
+    out.publish(3, [written(tmp_path, 1)])  # the job ran again, and its files are others
+    sink(tmp_path).publish(3, [written(tmp_path, 1)])
+    out.publish(4, [written(tmp_path, 2, epoch=4)])
+
+    assert seen(tmp_path) == [1, 2]
+    assert commits(tmp_path) == 2
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", ["link", "sync_directory", "create_write_transaction", "_sync"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_whoever_goes_on_from_a_driver_that_died_adds_each_row_once(
+    step: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner: Any = {
+        "create_write_transaction": deltalake.DeltaTable,
+        "_sync": delta_table.DeltaCommits,
+    }.get(step, delta_table)
+    does = getattr(owner, step)
+
+    def dies(*arguments: Any, **named: Any) -> Any:
+        if after:
+            does(*arguments, **named)
+        raise KeyboardInterrupt
+
+    sink(tmp_path).publish(2, [written(tmp_path, 0, epoch=2)])
+    receipts = [written(tmp_path, 1, 2), written(tmp_path, 3, task=1)]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, dies)
+        with pytest.raises(KeyboardInterrupt):
+            sink(tmp_path).publish(3, receipts)
+
+    sink(tmp_path).publish_again(3, receipts)
+    sink(tmp_path).publish_again(3, receipts)
+
+    assert seen(tmp_path) == [0, 1, 2, 3]
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the same files", "files of their own"])
+def test_of_two_drivers_that_publish_an_epoch_one_adds_it(
+    same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is paused right before its commit; meanwhile the other publishes."""
+    old, new = sink(tmp_path), sink(tmp_path)
+    theirs = [written(tmp_path, 1), written(tmp_path, 2, task=1)]
+    others = theirs if same else [written(tmp_path, 1), written(tmp_path, 2, task=1)]
+    commit = deltalake.DeltaTable.create_write_transaction
+
+    def paused(*arguments: Any, **named: Any) -> None:
+        monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", commit)
+        new.publish(3, others)
+        commit(*arguments, **named)
+
+    monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", paused)
+    old.publish(3, theirs)
+
+    assert seen(tmp_path) == [1, 2]
+    assert left(tmp_path) == []
+
+
+def test_others_append_and_compact_meanwhile(tmp_path: Path) -> None:
+    out = sink(tmp_path)
+    for epoch in range(3):
+        out.publish(epoch, [written(tmp_path, epoch, epoch=epoch)])
+    theirs = pa.table(rows(7).to_pydict(), schema=pa.schema(list(COLUMNS.arrow)))
+    deltalake.write_deltalake(str(tmp_path), theirs, mode="append")
+    deltalake.DeltaTable(str(tmp_path)).optimize.compact()
+
+    out.publish(3, [written(tmp_path, 3)])
+
+    assert seen(tmp_path) == [0, 1, 2, 3, 7]
+
+
+def test_a_table_that_is_changed_meanwhile_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = sink(tmp_path)
+    out.publish(2, [written(tmp_path, 0, epoch=2)])
+    commit = deltalake.DeltaTable.create_write_transaction
+    changes = [{"delta.logRetentionDuration": "interval 2 days"}, {"delta.appendOnly": "true"}]
+
+    def changing(*arguments: Any, **named: Any) -> None:
+        if changes:
+            deltalake.DeltaTable(str(tmp_path)).alter.set_table_properties(changes.pop())
+        commit(*arguments, **named)
+
+    monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", changing)
+    out.publish(3, [written(tmp_path, 1)])
+
+    assert seen(tmp_path) == [0, 1]
+
+
+def test_a_table_that_conflicts_for_ever_is_said_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receipts = [written(tmp_path, 1)]
+
+    def conflicts(*_: Any, **__: Any) -> None:
+        raise deltalake.exceptions.CommitFailedError("Metadata changed since last commit.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deltalake.DeltaTable, "create_write_transaction", conflicts)
+        with pytest.raises(SinkError, match=r"epoch 3: .* refused 5 times.*Metadata .* are kept"):
+            sink(tmp_path).publish(3, receipts)
+
+    sink(tmp_path).publish_again(3, receipts)
+    assert seen(tmp_path) == [1]
+
+
+TABLES = {
+    "a column is missing": ([("value", "bigint")], {}, "has no column '_key'"),
+    "another type": ([("value", "string")], {}, "'value' of the table is .*string"),
+    "partitioned": (None, {"partition_by": ["_key"]}, r"is partitioned by \['_key'\]"),
+    "a constraint": (
+        None,
+        {"configuration": {"delta.constraints.c": "value > 0"}},
+        "'delta.constraints.c' is set",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_a_table_that_cannot_take_the_rows_is_refused(case: str, tmp_path: Path) -> None:
+    columns, more, says = TABLES[case]
+    kinds = {"bigint": pa.int64(), "string": pa.string()}
+    fields = list(COLUMNS.arrow) if columns is None else [(n, kinds[k]) for n, k in columns]
+    schema = deltalake.Schema.from_arrow(pa.schema(fields))
+    deltalake.DeltaTable.create(str(tmp_path), schema, raise_if_key_not_exists=False, **more)
+
+    with pytest.raises(PipelineError, match=rf"sink Delta\(.*{says}"):
+        sink(tmp_path)
+    assert not (tmp_path / "_millrace").exists()
+
+
+def test_a_column_more_that_may_be_null_is_left_so(tmp_path: Path) -> None:
+    fields = [*COLUMNS.arrow, pa.field("note", pa.string())]
+    deltalake.DeltaTable.create(str(tmp_path), deltalake.Schema.from_arrow(pa.schema(fields)))
+    sink(tmp_path).publish(3, [written(tmp_path, 1)])
+    assert seen(tmp_path) == [1]
+
+    needed = tmp_path / "needed"
+    fields[-1] = pa.field("note", pa.string(), nullable=False)
+    deltalake.DeltaTable.create(str(needed), deltalake.Schema.from_arrow(pa.schema(fields)))
+    with pytest.raises(PipelineError, match="column 'note' may not be null"):
+        sink(needed)
+
+
+def test_a_table_belongs_to_one_checkpoint(tmp_path: Path) -> None:
+    assert mr.Delta(tmp_path).bind(Binding("p", "s", "me", COLUMNS)) == f"Delta('{tmp_path}')"
+    with pytest.raises(CheckpointMismatch, match="output of another checkpoint"):
+        sink(tmp_path, "you")
+
+
+def test_a_table_that_was_removed_since_is_not_missed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    receipts = [written(tmp_path, 1)]
+    sink(tmp_path).publish(3, receipts)
+    shutil.rmtree(tmp_path)
+
+    sink(tmp_path).publish_again(3, receipts)
+
+    assert "epoch 3: neither the table nor the directory has it" in caplog.text
+    assert not deltalake.DeltaTable.is_deltatable(str(tmp_path))
+
+
+def test_files_that_are_gone_are_no_silent_loss(tmp_path: Path) -> None:
+    receipt = written(tmp_path, 1)
+    (tmp_path / STAGING / receipt.decode()).unlink()
+
+    with pytest.raises(SinkError, match="No such file"):
+        sink(tmp_path).publish(3, [receipt])
+
+
+def test_what_is_no_path_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in ("", "s3://bucket/table"):
+        with pytest.raises(PipelineError, match="expected a local or mounted path"):
+            mr.Delta(path)
+    monkeypatch.setattr(deltalake, "__version__", "1.5.1")
+    with pytest.raises(PipelineError, match=r"deltalake 1\.5\.1, which can add an epoch twice"):
+        mr.Delta("x")
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(PipelineError, match=r"pip install 'millrace\[delta\]'"):
+        mr.Delta("x")
