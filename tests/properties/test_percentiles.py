@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.watermark.ahead import Ahead
+from millrace.watermark.estimate import Estimate
 from millrace.watermark.outstanding import Outstanding
 from millrace.watermark.shown import Pending
 
@@ -72,6 +73,31 @@ def test_a_share_of_the_records_was_as_far_ahead_as_estimated(beyond, published)
         claimed = published + ahead.ahead_us(percentile)
         behind = sum(at < claimed for at in records.tolist() if at >= published)
         assert behind <= len(beyond) * (100 - percentile) / 100
+
+
+lots = st.lists(st.integers(0, 10**12), min_size=1, max_size=40)
+
+
+@given(st.lists(st.tuples(st.integers(-(10**9), 10**15), lots), min_size=1, max_size=4))
+def test_a_share_of_what_all_tasks_sent_was_as_far_ahead_as_estimated(tasks):
+    estimate = Estimate()
+    low_watermarks = {n: us for n, (us, _) in enumerate(tasks)}
+    sent = []
+    for n, (us, beyond) in enumerate(tasks):
+        sent += [us + more for more in beyond]
+        for lot in (beyond[:3], beyond[3:]):  # it says so whenever it likes
+            estimate.add(n, Ahead.of(np.array(lot, dtype=np.int64) + us, us))
+    shares = [estimate.us(percentile, low_watermarks) for percentile in range(1, 101)]
+
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] == min(low_watermarks.values())
+    for percentile, us in enumerate(shares, 1):
+        assert sum(at < us for at in sent) <= len(sent) * (100 - percentile) / 100
+    if len(tasks) == 1:
+        ahead = Ahead.of(np.array(tasks[0][1]) + tasks[0][0], tasks[0][0])
+        assert shares[:99] == [
+            tasks[0][0] + ahead.ahead_us(percentile) for percentile in range(1, 100)
+        ]
 
 
 class Buffer(mr.Computation):

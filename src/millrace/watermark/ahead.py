@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -27,7 +28,7 @@ _GROWTH = math.log(1.1)
 
 #: When so many records are counted, all counts are halved: older ones count less and less, so the
 #: estimate follows a source whose disorder changes.
-_RECORDS_MAX = 1 << 17
+RECORDS_MAX = 1 << 17
 
 
 @runtime_checkable
@@ -73,10 +74,31 @@ class Ahead(msgspec.Struct, array_like=True, frozen=True):
 
     def faded(self) -> Ahead:
         """Return it with counts halved as long as it holds too many records."""
-        counts = self.counts
-        while sum(counts.values()) > _RECORDS_MAX:
-            counts = {bucket: count // 2 for bucket, count in counts.items() if count > 1}
-        return Ahead(counts)
+        found = self
+        while found.records > RECORDS_MAX:
+            found = found.halved()
+        return found
+
+    def halved(self) -> Ahead:
+        """Return it with all counts halved."""
+        return Ahead({bucket: count // 2 for bucket, count in self.counts.items() if count > 1})
+
+    @property
+    def records(self) -> int:
+        """How many records are counted."""
+        return sum(self.counts.values())
+
+    def shared(self, among: int) -> list[Ahead]:
+        """Return it in so many parts, as equal as can be.
+
+        >>> [part.counts for part in Ahead({0: 3, 7: 1}).shared(2)]
+        [{0: 2, 7: 1}, {0: 1}]
+        """
+        parts = list[Ahead]()
+        for n in range(among):
+            mine = {b: (count + among - 1 - n) // among for b, count in self.counts.items()}
+            parts.append(Ahead({bucket: count for bucket, count in mine.items() if count}))
+        return parts
 
     def ahead_us(self, percentile: int) -> int:
         """Return how far ahead of the low watermark a share of the records was, at least.
@@ -84,13 +106,18 @@ class Ahead(msgspec.Struct, array_like=True, frozen=True):
         Returns:
             Microseconds; 0 if nothing was counted.
         """
-        stripped = sum(self.counts.values()) * (100 - percentile) // 100
+        stripped = self.records * (100 - percentile) // 100
         for bucket in sorted(self.counts):
             stripped -= self.counts[bucket]
             if stripped < 0:
-                # The lower edge; a hair below it, for the edge is not exact in floating point.
-                return max(0, math.floor(math.expm1(bucket * _GROWTH) * (1 - 1e-9)))
+                return edge_us(bucket)
         return 0
+
+
+@cache
+def edge_us(bucket: int) -> int:
+    """Return the lower edge of a bucket; a hair below it, as floating point is not exact."""
+    return max(0, math.floor(math.expm1(bucket * _GROWTH) * (1 - 1e-9)))
 
 
 def never_back(

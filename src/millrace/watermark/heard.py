@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.time import MIN_TIMESTAMP
+from millrace.watermark.estimate import Estimate
 from millrace.watermark.shown import LowWatermarks, Message, Pending, Shown
 
 
@@ -28,6 +31,7 @@ class Heard:
         self._topology = topology
         self._senders = senders
         self._last: dict[int, Message] = {}
+        self._estimates: dict[str, Estimate] = {}
         self._shown = Shown(before, {}, {p: {} for p in topology.percentiles})
 
     @property
@@ -37,9 +41,13 @@ class Heard:
 
     def hear(self, said: Iterable[tuple[int, Message]]) -> None:
         """Take messages of senders, each later than what the same one said before."""
-        before = dict(self._last)
-        self._last.update(said)
-        if len(self._last) < self._senders or before == self._last:
+        before, counted = dict(self._last), False
+        for sender, message in said:
+            for injector, ahead in message.ahead.items():
+                self._estimates.setdefault(injector, Estimate()).add(sender, ahead)
+                counted = True
+            self._last[sender] = replace(message, ahead={}) if message.ahead else message
+        if len(self._last) < self._senders or (before == self._last and not counted):
             return
         messages = list(self._last.values())
         known = self._shown.low_watermarks
@@ -51,6 +59,9 @@ class Heard:
                     outputs[name] = max(
                         outputs[name], min(one.get(name, MIN_TIMESTAMP) for one in told)
                     )
+            for name, estimate in self._estimates.items():
+                said_us = {n: m.outputs.get(name, MIN_TIMESTAMP) for n, m in self._last.items()}
+                outputs[name] = max(outputs[name], estimate.us(percentile, said_us))
         together: dict[str, Pending] = {}
         for message in messages:
             for name, part in message.pending.items():

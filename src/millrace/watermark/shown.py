@@ -14,6 +14,7 @@ import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology, injector_name
 from millrace.model.time import MAX_TIMESTAMP
+from millrace.watermark.ahead import Ahead
 from millrace.watermark.outstanding import NOTHING_OUTSTANDING, Outstanding
 from millrace.watermark.report import Report
 
@@ -89,11 +90,14 @@ class Message(msgspec.Struct, array_like=True):
         outputs: What the levels above its own show, whole.
         percentiles: Percentile -> the same.
         pending: Computation of its level -> pending work of its own intervals.
+        ahead: Of a live injector task: ``injector:<stream>`` -> how far ahead of its low watermark
+            there the records came that it sent since it last said so.
     """
 
     outputs: dict[str, int]
     percentiles: dict[int, dict[str, int]]
     pending: dict[str, Pending]
+    ahead: dict[str, Ahead] = {}
 
 
 class Shown:

@@ -8,6 +8,7 @@ from millrace.compile.topology import Topology
 from millrace.model.errors import MillraceError
 from millrace.plane.realtime import note as notes
 from millrace.store import JournalName, Sealing
+from millrace.watermark.ahead import Ahead
 from millrace.windmill.manifest import LiveMark
 from millrace.windmill.place import Place
 
@@ -78,6 +79,15 @@ def shared(places: Places, task: int, tasks: int) -> Places:
             if turn % tasks == task:
                 found.setdefault(stream, {})[name] = place
             turn += 1
+    return found
+
+
+def counted(ahead: Mapping[str, Ahead], places: Places, tasks: int) -> dict[str, dict[int, Ahead]]:
+    """Return injected stream -> task that reads of it -> its part of what was counted so far."""
+    found: dict[str, dict[int, Ahead]] = {}
+    for stream, known in ahead.items():
+        readers = [n for n in range(tasks) if stream in shared(places, n, tasks)]
+        found[stream] = dict(zip(readers, known.shared(len(readers)), strict=True))
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from millrace.compile.topology import ComputationSpec, Topology
+from millrace.compile.topology import ComputationSpec, Topology, injector_name
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.realtime.packet import Packet
 from millrace.watermark.heard import Heard
@@ -88,6 +88,17 @@ class Clocks:
     def input_us(self) -> dict[str, int]:
         """Return computation -> low watermark of its input."""
         return {name: clocks[100] for name, clocks in self.inputs.items()}
+
+    def injected(self) -> dict[int, dict[str, int]]:
+        """Return percentile -> injected stream -> low watermark of that share, as heard here."""
+        heard = self._heard.low_watermarks.percentiles
+        return {
+            percentile: {
+                spec.name: known.outputs[injector_name(spec.name)]
+                for spec in self._topology.injected()
+            }
+            for percentile, known in heard.items()
+        }
 
     def message(self, wall_us: int, *, told: bool) -> Message | None:
         """Return what the next level is to be told now; None if nothing, or not yet.

@@ -25,6 +25,7 @@ from millrace.plane.outcome import Outcome
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.beginning import (
     Processes,
+    counted,
     joined,
     known_to,
     last_notes,
@@ -254,11 +255,13 @@ class Coordinator:
         read = places_of(self._topology, epochs.places, now)
         self._session = Session(number, wall_us, now, looked_us=wall_us)
         manifest = encode_entry(self._open)
+        ahead = counted(epochs.observed.ahead, read, self._tasks)
         orders: Orders = []
         for level, n in self._where:
             start = Start(number, manifest, note=lasts.get((0, n), b""))
             if level == 0:
                 start.input, start.consumed = shared(read, n, self._tasks), consumed
+                start.ahead = {stream: of[n] for stream, of in ahead.items() if n in of}
             else:
                 note = known.get((level, n))
                 start.note = b"" if note is None else notes.encode(note)
@@ -301,7 +304,7 @@ class Coordinator:
         epochs, manifest = self._epochs, self._open
         outcome = Outcome.of(one.report for one in passed.values())
         reading = [one for (level, _), one in passed.items() if level == 0]
-        said_us = published(reading)
+        said_us = published(passed.values())
         said = replace(
             manifest,
             injectors=said_us.get(100, manifest.injectors),

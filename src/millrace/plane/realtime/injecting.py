@@ -109,7 +109,7 @@ class InjectorTask:
             }
             if offsets:
                 self._followers[stream] = injector.follow(offsets, most=self._most)
-        self._promising = Promising(self._topology, start.input, manifest.before)
+        self._promising = Promising(self._topology, start.input, manifest.before, start.ahead)
         self._observed = Observed()
         self._report = MarkReport(0, self.number)
         self._rows = LiveRows(runtime)
@@ -163,16 +163,19 @@ class InjectorTask:
             epoch=self._epoch,
             wall_us=self._wall_us,
             shown_us=promising.shown_us,
+            published=promising.read(),
         )
-        task = Task(self._runtime, manifest, self.number)
+        task, observed = Task(self._runtime, manifest, self.number), Observed()
         for stream, one in taken:
-            for made, again in self._read(task, stream, one, through):
+            for made, again in self._read(task, stream, one, through, observed):
                 if isinstance(made, Mapping):
                     handfuls.append(made)
                 elif again:
                     plain.append(made)
                 else:
                     lifted += self._rows.lifted(task, made)
+        self._observed.add(observed)
+        promising.count(observed.ahead)
         promising.publish(self._wall_us, draining=mark is not None and mark.draining)
         yield from self._pipes.send(
             [*plain, *lifted],
@@ -234,7 +237,12 @@ class InjectorTask:
         self._journal.append([], notes.encode(notes.Decided(self._decided)))
 
     def _read(
-        self, task: Task, stream: str, one: Taken, through: dict[Sender, Number]
+        self,
+        task: Task,
+        stream: str,
+        one: Taken,
+        through: dict[Sender, Number],
+        observed: Observed,
     ) -> Iterator[tuple[pa.RecordBatch | Handfuls, bool]]:
         """Yield rows on edges, and whether they were maybe sent before; move the process on."""
         reading, source = self._reading[stream][one.process], self._sources[stream]
@@ -250,9 +258,7 @@ class InjectorTask:
                 if first == end:
                     continue
                 part, which = rows.slice(first, end - first), numbers[first:end]
-                for made in self._rows.on_edges(
-                    task, source, part, which, place.number, self._observed
-                ):
+                for made in self._rows.on_edges(task, source, part, which, place.number, observed):
                     yield made, first < again
                 newest_us = max(newest_us, self._rows.newest_us)
             self._doing.records += len(numbers)
@@ -289,14 +295,13 @@ class InjectorTask:
             stream: report.refused.get(stream, 0) + observed.refused.get(stream, 0)
             for stream in {*report.refused, *observed.refused}
         }
-        said = self._promising.said()
         self.said.append(
             Passed(
                 mark.number,
                 0,
                 self.number,
                 report,
-                {100: said} | dict.fromkeys(self._topology.percentiles, said),
+                {100: self._promising.said()},
                 {
                     stream: {name: one.place for name, one in of.items() if one.place.number >= 0}
                     for stream, of in self._reading.items()

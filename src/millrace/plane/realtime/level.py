@@ -366,6 +366,7 @@ class LevelTask:
                 self.level,
                 self.number,
                 self._report.take(written=snapshots.take()),
+                self._clocks.injected() if self.level == 1 else {},
                 receipts=receipts,
                 journal=journal,
                 covered=covered,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from millrace.plane.wire import TaskReport
+from millrace.watermark.ahead import Ahead
 from millrace.windmill.place import Place
 
 
@@ -43,6 +44,7 @@ class Start(msgspec.Struct, array_like=True, tag="start"):
         consumed: (stream number, process number, last record number that any task has consumed): up
             to it, what is read was maybe sent before, and goes as it is.
         note: What the task knew when it last committed; empty if nothing is known.
+        ahead: Injected stream -> this task's part of how far ahead its records came so far.
     """
 
     session: int
@@ -50,6 +52,7 @@ class Start(msgspec.Struct, array_like=True, tag="start"):
     input: dict[str, dict[str, Place]] = {}
     consumed: list[tuple[int, int, int]] = []
     note: bytes = b""
+    ahead: dict[str, Ahead] = {}
 
 
 class Mark(msgspec.Struct, array_like=True, tag="mark"):
@@ -78,7 +81,8 @@ class Passed(msgspec.Struct, array_like=True, tag="passed"):
         level: The task's level.
         task: Its number.
         report: What happened in the task since the mark before.
-        published: Of an injector task: percentile -> injected stream -> what it published.
+        published: Percentile -> injected stream -> low watermark. Of an injector task what it
+            published, of one of the first level what follows for smaller shares from what all said.
         input: Of an injector task: injected stream -> process -> where it stood.
         receipts: Edge to a sink -> receipt for what the task has written since the mark before.
         journal: Name of the part of its journal that the mark ended; empty if there is none.

@@ -14,7 +14,7 @@ _decode_receipt = msgspec.msgpack.Decoder(Receipt).decode
 
 
 def published(passed: Iterable[Passed]) -> dict[int, dict[str, int]]:
-    """Return percentile -> injected stream -> the least that any injector task published."""
+    """Return percentile -> injected stream -> the least that any task says of it."""
     found: dict[int, dict[str, int]] = {}
     for part in passed:
         for percentile, streams in part.published.items():

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
 from millrace.compile.topology import Topology, injector_name
 from millrace.injectors.publisher import Publisher
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.realtime.beginning import Places
+from millrace.watermark.ahead import Ahead
 from millrace.watermark.process import Process
 from millrace.watermark.shown import LowWatermarks, Message
 
@@ -20,14 +25,21 @@ class Promising:
         topology: The pipeline.
         places: Injected stream -> process -> its place; those that the task reads.
         before: What was published before the session.
+        ahead: Injected stream -> this task's part of how far ahead its records came before.
 
     Attributes:
         published: Injected stream -> its low watermark, as far as this task reads it.
         wake_us: When something that is untold may be told.
     """
 
-    def __init__(self, topology: Topology, places: Places, before: LowWatermarks) -> None:
-        self._percentiles = topology.percentiles
+    def __init__(
+        self,
+        topology: Topology,
+        places: Places,
+        before: LowWatermarks,
+        ahead: Mapping[str, Ahead],
+    ) -> None:
+        self._ahead = dict(ahead)
         self._publisher = Publisher.of(topology).only(
             {stream: tuple(of) for stream, of in places.items()}
         )
@@ -44,6 +56,12 @@ class Promising:
         """Take what was heard of a process."""
         known = self._fresh.setdefault(stream, {})
         known[process] = known.get(process, Process()).merged(heard)
+
+    def count(self, ahead: Mapping[str, Ahead]) -> None:
+        """Take how far ahead of what is published records came, by stream."""
+        for stream, more in ahead.items():
+            if more.counts:
+                self._ahead[stream] = self._ahead.get(stream, Ahead()).merged(more)
 
     def publish(self, wall_us: int, *, draining: bool) -> None:
         """Bring what each stream publishes up to now; to the end of time if draining."""
@@ -67,13 +85,14 @@ class Promising:
             told: Whether it must be told, as a mark is.
         """
         outputs = {injector_name(stream): us for stream, us in self.said().items()}
-        message = Message(outputs, dict.fromkeys(self._percentiles, outputs), {})
-        untold = message != self._message
+        message = Message(outputs, {}, {})
+        untold = message != self._message or bool(self._ahead)
         if not told and (not untold or wall_us < self._told_us + _TELL_US):
             self.wake_us = self._told_us + _TELL_US if untold else MAX_TIMESTAMP
             return None
         self._told_us, self._message, self.wake_us = wall_us, message, MAX_TIMESTAMP
-        return message
+        ahead, self._ahead = self._ahead, {}
+        return replace(message, ahead={injector_name(s): of for s, of in ahead.items()})
 
     def said(self) -> dict[str, int]:
         """Return what this task says of each stream: of one that it does not read, the end."""
@@ -82,8 +101,11 @@ class Promising:
             for stream, us in self.published.items()
         }
 
+    def read(self) -> dict[str, int]:
+        """Return what is published of the streams that the task reads."""
+        return {stream: us for stream, us in self.published.items() if stream in self._known}
+
     @property
     def shown_us(self) -> int:
         """The highest low watermark of the streams that the task reads."""
-        read = (us for stream, us in self.published.items() if stream in self._known)
-        return max(read, default=MIN_TIMESTAMP)
+        return max(self.read().values(), default=MIN_TIMESTAMP)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from millrace.compile.topology import Topology
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.watermark.shown import LowWatermarks
@@ -9,7 +12,13 @@ from millrace.windmill.manifest import Manifest
 
 
 def turns_manifest(
-    topology: Topology, begun: Manifest, *, epoch: int, wall_us: int, shown_us: int
+    topology: Topology,
+    begun: Manifest,
+    *,
+    epoch: int,
+    wall_us: int,
+    shown_us: int,
+    published: Mapping[str, int] = MappingProxyType({}),
 ) -> Manifest:
     """Return a manifest that says what holds in one turn of one task.
 
@@ -22,13 +31,14 @@ def turns_manifest(
         epoch: That is open now.
         wall_us: What time it is.
         shown_us: The highest low watermark that the task has shown.
+        published: Injected stream -> low watermark, of those that the task reads.
     """
     before = begun.before
     return Manifest(
         epoch=epoch,
         generation=begun.generation,
         wall_time_us=wall_us,
-        injectors={spec.name: shown_us for spec in topology.injected()},
+        injectors={spec.name: published.get(spec.name, shown_us) for spec in topology.injected()},
         draining=False,
         before=LowWatermarks(
             dict.fromkeys(before.inputs, MIN_TIMESTAMP), dict.fromkeys(before.outputs, shown_us)
