@@ -171,6 +171,10 @@ class _Script:
     def receive(self, packets: Iterable[bytes]) -> None:
         """Take nothing."""
 
+    def doing(self) -> str:
+        """Return that it waits: it is never in the middle of anything that lasts."""
+        return ""
+
     def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
         """Read one entry of the script."""
         self._wall_us = max(self._wall_us, wall_us)

@@ -37,6 +37,10 @@ _ALL_KEYS_ROW: Final = rows.key_row(bytes(8), ALL_KEYS)
 class ColumnarMachine(Machine):
     """Runs bundles of a computation with :class:`~millrace.dataflow.columnar.Columnar`."""
 
+    def at_hand(self) -> str:
+        """Return what runs, in words, while it runs. Any thread may ask."""
+        return f"computation {self.spec.name!r}, all keys of an interval together"
+
     def _run_bundle(self, work: Work, view: View) -> None:
         records, counters = work.records, self._counters
         first = records.cuts[0]

@@ -22,6 +22,7 @@ from millrace.windmill.columnar import machine_for
 from millrace.windmill.deduplication import deduplication_of
 from millrace.windmill.effects import Effects
 from millrace.windmill.fence import Fence
+from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
 from millrace.windmill.work import Work
 
@@ -53,6 +54,7 @@ class Execution:
         # Commits that caches have yet to take, see defer. To read one back costs a request, where
         # the log is an object store.
         self._deferred: dict[tuple[str, int], Commit] = {}
+        self._running: Machine | None = None
 
     def standing(self, spec: ComputationSpec, interval: int) -> Standing:
         """Return where the cache of an interval stands."""
@@ -106,6 +108,11 @@ class Execution:
             effects = self._run_user_code(spec, bundle, attempt, view)
             return effects, replace(repair, damaged=repair.damaged + 1)
 
+    def at_hand(self) -> str:
+        """Return which user code runs now, in words; "" if none does. Any thread may ask."""
+        machine = self._running
+        return "" if machine is None else machine.at_hand()
+
     def apply(self, commit: Commit, *, grouped: bool = False) -> None:
         """Bring the cache up to a commit just made, alone or in a group of a journal.
 
@@ -141,7 +148,9 @@ class Execution:
             attempt.delivered,
             report,
         )
-        effects = self._machines[spec.name].run(work, view)
+        self._running = machine = self._machines[spec.name]
+        effects = machine.run(work, view)
+        self._running = None
         filtered.complete(effects)
         return effects
 

@@ -119,6 +119,10 @@ class Machine:
             key_rows.mutations, calls.productions, self._report(work, view), self._counters
         )
 
+    def at_hand(self) -> str:
+        """Return what runs, in words, while it runs. Any thread may ask."""
+        return f"computation {self.spec.name!r}, key {getattr(self._user, 'key', None)!r}"
+
     def _report(self, work: Work, view: View) -> Report:
         """Return what pins the low watermark now."""
         return report_of(self._rows, work)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -217,3 +218,35 @@ def test_nothing_is_done_after_the_last_mark(draining):
                 last[commit.computation, commit.interval] = commit.number
     numbers = live.epochs.positions.numbers
     assert last == {(name, n): number for name, of in numbers.items() for n, number in of.items()}
+
+
+class Asking(mr.Computation):
+    """Asks all tasks what they are doing, as the driver may at any moment."""
+
+    inputs = {"events": mr.by("key")}
+    outputs = {"totals": str}
+
+    def __init__(self, ask: Callable[[], list[str]]) -> None:
+        self.ask = ask
+
+    def process_record(self, record: mr.Record) -> None:
+        assert f"computation 'Asking', key {self.key}" in self.ask()
+
+
+def test_a_task_says_which_computation_and_key_it_is_at():
+    p, kept = mr.Pipeline("asking"), Kept()
+    p.inject("events", feeds(), timestamp="at", low_watermark=mr.BoundedDelay("5 s"), format=Event)
+    asked = list[str]()
+
+    def ask() -> list[str]:
+        asked.extend(task.doing() for task in live.plane._tasks.values())
+        return asked
+
+    p.add(Asking(ask))
+    p.sink("totals", kept)
+    live = Live(p)
+    live.boot()
+    live.finish()
+    assert live.coordinator.ended
+    assert set(asked) - {""} == {f"computation 'Asking', key {key}" for key in range(12)}
+    assert {task.doing() for task in live.plane._tasks.values()} <= {""}

@@ -72,6 +72,7 @@ class InjectorTask:
         self._sources = {source.stream: source for source in runtime.sources}
         self._most = most
         self._followers: dict[str, Follower] = {}
+        self._at = ""
         self._journal: Journal | None = None
 
     # -- the session -------------------------------------------------------------------------------
@@ -122,6 +123,10 @@ class InjectorTask:
         """Return where to go on, with what was decided after the mark."""
         decided = self._decided[self._epoch].get(stream, {})
         return along(place.offset, decided.get(process, []))
+
+    def doing(self) -> str:
+        """Return what it is in the middle of, in words; "" if it waits for others."""
+        return f"stream {self._at!r}, which it reads" if self._at else ""
 
     def tell(self, message: ToTask) -> None:
         """Take a message of the coordinator."""
@@ -213,14 +218,16 @@ class InjectorTask:
         found: list[tuple[str, Taken]] = []
         streams = list(self._followers)
         for stream in streams:
+            self._at = stream
             found += [(stream, one) for one in self._followers[stream].take(0)]
-        if found or not streams:
-            return found
-        share_s = wait_s / len(streams)
-        for stream in streams:
-            found += [(stream, one) for one in self._followers[stream].take(share_s)]
-            if found:
-                break
+        if not found:
+            for self._at in streams:
+                found += [
+                    (self._at, one) for one in self._followers[self._at].take(wait_s / len(streams))
+                ]
+                if found:
+                    break
+        self._at = ""
         return found
 
     def _write_down(self, taken: Iterable[tuple[str, Taken]]) -> None:

@@ -85,6 +85,7 @@ class LevelTask:
         self._raw: list[bytes] = []
         self._journal: Journal | None = None
         self._outlet: Outlet | None = None
+        self._at = ""
 
     # -- the session -------------------------------------------------------------------------------
 
@@ -152,6 +153,10 @@ class LevelTask:
             return found
 
         return Consumption(self._topology, spec, intervals, load, self._consumed)
+
+    def doing(self) -> str:
+        """Return what it is in the middle of, in words; "" if it waits for others."""
+        return self._runtime.worker.execution.at_hand() or self._at
 
     def tell(self, message: ToTask) -> None:
         """Take a message of the coordinator; a level task gets no other than Start and Halt."""
@@ -268,7 +273,9 @@ class LevelTask:
             self._journal = self._journals.create(
                 self._session, self.level, self.number, self._part
             )
+        self._at = "its journal, which it appends to"
         self._journal.append(commits, self._note())
+        self._at = ""
         self._doing.groups += 1
 
     def _note(self) -> bytes:
@@ -332,10 +339,12 @@ class LevelTask:
         """Send rows on, with low watermarks if those moved; the last level writes its sinks."""
         message = self._clocks.message(self._wall_us, told=mark != NO_MARK)
         if self._outlet is not None:
+            self._at = "its sinks, which it writes to"
             for batch in batches:
                 self._outlet.write(batch, self._epoch)
             for task, handful in (few or {}).items():
                 self._outlet.write(handful.batch(task), self._epoch)
+            self._at = ""
             return
         yield from self._pipes.send(
             batches,
@@ -350,7 +359,9 @@ class LevelTask:
     def _pass_mark(self) -> Iterator[Sent]:
         mark = self._epoch
         yield from self._leave((), mark=mark)
+        self._at = "its sinks, which it writes to"
         receipts = {} if self._outlet is None else self._outlet.pass_mark(mark)
+        self._at = ""
         journal = ""
         if self._journal is not None:
             journal = str(self._journal.name)

@@ -2,8 +2,8 @@
 
 ::
 
-    task -> coordinator    Hello, Passed, Told, Over
-    coordinator -> task    Start, Mark, Halt
+    task -> coordinator    Hello, Passed, Told, At, Over
+    coordinator -> task    Start, Mark, Ask, Halt
 
 They are small and few: a pair for each mark and task.
 """
@@ -122,6 +122,24 @@ class Told(msgspec.Struct, array_like=True, tag="told"):
     busy_s: float
 
 
+class Ask(msgspec.Struct, array_like=True, tag="ask"):
+    """The host of a task is to say what the task is doing, even in the middle of a turn."""
+
+
+class At(msgspec.Struct, array_like=True, tag="at"):
+    """What a task is doing; nothing depends on it.
+
+    Attributes:
+        level: The task's level.
+        task: Its number.
+        what: In words; "" if it waits for other tasks.
+    """
+
+    level: int
+    task: int
+    what: str
+
+
 class Over(msgspec.Struct, array_like=True, tag="over"):
     """A task has ended, and will say nothing more.
 
@@ -136,8 +154,8 @@ class Over(msgspec.Struct, array_like=True, tag="over"):
     error: bytes = b""
 
 
-FromTask = Hello | Passed | Told | Over
-ToTask = Start | Mark | Halt
+FromTask = Hello | Passed | Told | At | Over
+ToTask = Start | Mark | Ask | Halt
 
 encode = msgspec.msgpack.Encoder().encode
 decode_from_task = msgspec.msgpack.Decoder(FromTask).decode

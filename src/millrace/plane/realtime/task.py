@@ -49,6 +49,10 @@ class LiveTask(Protocol):
         """
         ...
 
+    def doing(self) -> str:
+        """Return what it is in the middle of, in words; "" if it waits for others. Any thread."""
+        ...
+
     def close(self) -> None:
         """Give files and connections back. The task is not called again."""
         ...

@@ -12,7 +12,8 @@ from functools import partial
 
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.plane.realtime.coordinator import Coordinator, Orders, Where
-from millrace.plane.realtime.messages import FromTask, Halt, Hello, Over
+from millrace.plane.realtime.messages import At, FromTask, Halt, Hello, Over
+from millrace.spark.realtime.holdup import HoldUp
 from millrace.spark.realtime.line import Address, Switchboard
 
 #: How often the clock is looked at.
@@ -51,6 +52,7 @@ class Conductor:
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._hosts: dict[Where, Hello] = {}
+        self._holdup = HoldUp(board.tell)
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="millrace-coordinator", daemon=True)
         self._thread.start()
@@ -89,18 +91,6 @@ class Conductor:
         """Return the tasks that have not called since the query was started."""
         return [where for where in self._where if where not in self._hosts]
 
-    def slow(self) -> str:
-        """Return who has not passed the mark under way, in words; "" if everybody has."""
-        awaited = self._coordinator.awaited
-        if not awaited:
-            return ""
-        # A mark goes level by level: who comes first holds up the others.
-        level, task = where = min(awaited)
-        host = self._hosts.get(where)
-        at = "" if host is None else f" (process {host.pid} on host {host.host})"
-        others = f", and {len(awaited) - 1} more" if len(awaited) > 1 else ""
-        return f"task {task} of level {level}{at}{others}"
-
     def mark_soon(self) -> None:
         """Have a mark made without waiting for its time."""
         with self._lock:
@@ -128,6 +118,7 @@ class Conductor:
                 for where, message in heard:
                     self._carry(partial(self._hear, where, message))
                 self._carry(lambda: self._coordinator.tick(self._clock()))
+                self._holdup.look(self._coordinator.awaited, self._hosts)
             self._changed()
 
     def _hear(self, where: Where, message: FromTask | None) -> Orders:
@@ -138,6 +129,9 @@ class Conductor:
                     f"{self._where[-1][1]}. Has the topic of pacemaker= more partitions than there "
                     "are tasks? Give it as many."
                 )
+            if isinstance(message, At):
+                self._holdup.heard(message)
+                return []
             if isinstance(message, Hello):
                 self._hosts[where] = message
             elif isinstance(message, Over):

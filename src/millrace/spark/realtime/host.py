@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Protocol
 
 from millrace.model.errors import MillraceError
-from millrace.plane.realtime.messages import FromTask, Halt, Hello, Over, Start, ToTask
+from millrace.plane.realtime.messages import Ask, At, FromTask, Halt, Hello, Over, Start, ToTask
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.spark.realtime.intake import Intake
 from millrace.spark.realtime.line import LineBroken, packed_error
@@ -64,7 +64,7 @@ def hosted(
         LineBroken: The driver is gone.
         Exception: Whatever the task raises; the coordinator has been told.
     """
-    intake = Intake(packets, line.hear)
+    intake = Intake(packets, lambda: _hear(task, line))
     try:
         line.say(Hello(task.level, task.number, socket.gethostname(), os.getpid()))
         loop = _Loop(task, line, intake)
@@ -79,6 +79,13 @@ def hosted(
     finally:
         intake.close()
         task.close()
+
+
+def _hear(task: LiveTask, line: Speaking) -> ToTask:
+    """Wait for a message to the task; answer those to its host, whatever the task is doing."""
+    while isinstance(message := line.hear(), Ask):
+        line.say(At(task.level, task.number, task.doing()))
+    return message
 
 
 class _Loop:

@@ -80,15 +80,17 @@ class Line:
                 "name that the workers know, and may they connect to any port there?"
             ) from error
         _tune(self._connection)
+        self._speaks = threading.Lock()
 
     def say(self, message: FromTask) -> None:
-        """Send a message.
+        """Send a message; any thread.
 
         Raises:
             LineBroken: The driver is gone.
         """
         try:
-            self._connection.send_bytes(encode(message))
+            with self._speaks:
+                self._connection.send_bytes(encode(message))
         except OSError as error:
             raise self._broken(error) from error
 

@@ -19,6 +19,7 @@ from millrace.plane.realtime.coordinator import Coordinator, Marked
 from millrace.plane.realtime.messages import Told
 from millrace.spark.failure import failed
 from millrace.spark.handle import Handle, Held
+from millrace.spark.realtime.comeback import Comeback
 from millrace.spark.realtime.conductor import Conductor
 from millrace.spark.realtime.line import Address, InTask, Switchboard
 from millrace.spark.realtime.patience import Patience
@@ -30,8 +31,8 @@ _log = logging.getLogger("millrace")
 _LOOK_S = 0.1
 #: How long Spark may take to end a query of which a task has failed.
 _DYING_S = 1.0
-#: How long a mark may be under way before something is said.
-_SLOW_S = 60.0
+#: How long an executor that was lost may take to be replaced, before the query is tried without.
+_SLOTS_S = 30.0
 #: How long all tasks may take to call, after the start of a query or the end of a session.
 _CALLING_S = 120.0
 
@@ -44,6 +45,7 @@ class LiveParts(Held):
         coordinate: Makes the coordinator, given what to call with each mark that is complete.
         board: Where the tasks call.
         start_query: Starts a query whose tasks call at an address.
+        roomy: Returns whether there are slots for all tasks, as far as it is known.
         tasks: Tasks a level.
         attempts: How often what the pipeline's own code raises is tried again in vain.
         scratch: Directory of this run alone, removed with it.
@@ -52,6 +54,7 @@ class LiveParts(Held):
     coordinate: Callable[[Callable[[Marked], None]], Coordinator]
     board: Switchboard
     start_query: Callable[[Address], Any]
+    roomy: Callable[[], bool]
     tasks: int
     attempts: int
     scratch: Path
@@ -65,8 +68,9 @@ class LiveRun(Handle):
         self.query: Any = None
         self._parts = parts
         self._patience = Patience(parts.attempts)
+        self._comeback = Comeback()
         self._marks = 0
-        self._marked_at = self._slow_at = time.monotonic()
+        self._marked_at = time.monotonic()
         self._published: dict[str, int] | None = None
         self._settled = False
         self._giving_up = False
@@ -150,14 +154,20 @@ class LiveRun(Handle):
                 if pause_s is None:
                     self._fail(failure)
                     break
-                headline = str(failure).split("\n", 1)[0]
+                headline = _headline(failure)
                 _log.warning(
                     "the session ended, and another begins in %.1f s: %s", pause_s, headline
                 )
                 self._pause(pause_s)
+                self._comeback.lap("of pause")
+                if self._giving_up:
+                    break
+                self._wait_for_slots()
+                self._comeback.lap("until there were slots")
                 if self._giving_up:
                     break
                 self._start()
+                self._comeback.lap("to start the query")
         except BaseException as error:  # noqa: BLE001  Spark was stopped, or cannot start a query
             self._fail(error)
         finally:
@@ -171,11 +181,13 @@ class LiveRun(Handle):
         while not (conductor.ended or self._giving_up):
             failure = conductor.failed or self._ended_query() or self._silent()
             if failure is not None:
+                self._comeback.gone()
                 break
             if conductor.session is not None:
                 self._patience.begun()
+                if (away := self._comeback.back("until Spark ran all tasks")) is not None:
+                    _log.info("another session has begun, after %s", away)
                 self._seen_at = time.monotonic()
-                self._mind_the_slow()
             with self._news:
                 self._news.wait(_LOOK_S)
         if failure is not None:
@@ -184,21 +196,8 @@ class LiveRun(Handle):
             while self.query.isActive and time.monotonic() < until:
                 time.sleep(0.01)
         self.query.stop()
+        self._comeback.lap("until all tasks had ended")
         return failure
-
-    def _mind_the_slow(self) -> None:
-        """Say who holds a mark up, if one has been under way for long; then again."""
-        now = time.monotonic()
-        slow = self._conductor.slow()
-        if not slow:
-            self._slow_at = now
-        elif now - self._slow_at > _SLOW_S:
-            self._slow_at = now
-            _log.warning(
-                "a mark has been under way for a minute: %s has not passed it. Does user code, or "
-                "a sink, take so long there, or hang?",
-                slow,
-            )
 
     def _ended_query(self) -> BaseException | None:
         if self.query.isActive:
@@ -227,13 +226,21 @@ class LiveRun(Handle):
             while not self._giving_up and (left := until - time.monotonic()) > 0:
                 self._news.wait(left)
 
+    def _wait_for_slots(self) -> None:
+        """Wait while an executor that was lost is replaced; in the end Spark says what it lacks.
+
+        Spark refuses a query without slots, after seconds of work that the new executor could use.
+        """
+        until = time.monotonic() + _SLOTS_S
+        while not (self._giving_up or self._parts.roomy()) and time.monotonic() < until:
+            self._pause(_LOOK_S)
+
     def _fail(self, error: BaseException) -> None:
         if isinstance(error.__cause__, InTask) and not isinstance(error, ZombieWriter):
             error = failed(self._topology.name, error, self._console.spark)
         self._error = error
         if not self._waiting:
-            headline = str(error).split("\n", 1)[0]
-            _log.error("%s\nrun.wait() says the whole of it.", headline)
+            _log.error("%s\nrun.wait() says the whole of it.", _headline(error))
 
     # -- marks -------------------------------------------------------------------------------------
 
@@ -287,6 +294,15 @@ class LiveRun(Handle):
     def _close(self) -> None:
         super()._close()
         shutil.rmtree(self._parts.scratch, ignore_errors=True)
+
+
+def _headline(error: BaseException) -> str:
+    r"""Return the first line of an error; of one that says nothing, its type.
+
+    >>> _headline(ConnectionResetError()), _headline(OSError("no\nmore"))
+    ('ConnectionResetError', 'no')
+    """
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def live_low_watermarks(status: Status, told: Iterable[Told], tasks: int) -> dict[str, int]:

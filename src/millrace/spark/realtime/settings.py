@@ -33,6 +33,18 @@ def tasks_within(spark: SparkSession, levels: int) -> int:
     return max(1, (_slots(spark) - 1) // (levels + 1))
 
 
+def has_slots(spark: SparkSession, *, tasks: int, levels: int) -> bool:
+    """Return whether all tasks of a query could run now; asked often while one waits for it.
+
+    Spark does not say how many slots there are to who has set its default parallelism: then True.
+    """
+    context = spark.sparkContext
+    if is_local(spark) or context.getConf().get("spark.default.parallelism") is not None:
+        return True
+    each = max(1, int(context.getConf().get("spark.task.cpus", "1") or "1"))
+    return context.defaultParallelism // each >= slots_needed(tasks, levels)
+
+
 def check_settings(spark: SparkSession, *, tasks: int, levels: int) -> None:
     """Refuse an application that is set otherwise than the real-time plane needs.
 

@@ -37,7 +37,7 @@ from millrace.spark.progress_display import where_to_show
 from millrace.spark.realtime.line import Address, Switchboard
 from millrace.spark.realtime.pacemaker import check_spark, pacemaker_of
 from millrace.spark.realtime.run import LiveParts, LiveRun
-from millrace.spark.realtime.settings import check_settings, session_for, tasks_within
+from millrace.spark.realtime.settings import check_settings, has_slots, session_for, tasks_within
 from millrace.spark.realtime.stages import LiveStage, strung
 from millrace.spark.source import sources_of
 from millrace.store import open_location
@@ -163,6 +163,7 @@ def start(
             coordinate=coordinate,
             board=_board(spark),
             start_query=start_query,
+            roomy=lambda: has_slots(spark, tasks=tasks, levels=levels),
             tasks=tasks,
             attempts=attempts,
             scratch=scratch,

@@ -143,13 +143,6 @@ def test_a_task_that_nobody_expects_is_an_error(stage: Stage) -> None:
     assert stage.script.heard_ == []
 
 
-def test_who_holds_a_mark_up_is_the_first_in_its_way(stage: Stage) -> None:
-    assert stage.conductor.slow() == ""
-    stage.say((1, 0), Hello(1, 0, "here", 42), lambda: stage.script.heard_)
-    stage.script.awaited = [(2, 0), (1, 0)]
-    assert stage.conductor.slow() == "task 0 of level 1 (process 42 on host here), and 1 more"
-
-
 def test_low_watermarks_are_what_all_tasks_have_told_and_never_below_the_last_mark() -> None:
     status: Any = SimpleNamespace(low_watermarks={"A": 10, "B": 10, "C": 10})
     told = [

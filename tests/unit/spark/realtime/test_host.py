@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import pickle
 import queue
+import threading
 from collections.abc import Iterable, Iterator
 
 import pytest
 
 from millrace.model.errors import UserCodeError
-from millrace.plane.realtime.messages import FromTask, Halt, Hello, Mark, Over, Start, Told, ToTask
+from millrace.plane.realtime.messages import (
+    Ask,
+    At,
+    FromTask,
+    Halt,
+    Hello,
+    Mark,
+    Over,
+    Start,
+    Told,
+    ToTask,
+)
 from millrace.plane.realtime.task import Sent
 from millrace.spark.realtime import host
 from millrace.spark.realtime.host import SessionOver, hosted
@@ -64,6 +76,9 @@ class Echo:
             yield self.number, packet
         self.said.append(Told(self.level, self.number, len(packets), {}, 0, 0.0))
 
+    def doing(self) -> str:
+        return "its packets"
+
     def close(self) -> None:
         self.closed += 1
 
@@ -100,6 +115,27 @@ def test_messages_reach_the_task() -> None:
     task, line = Echo(), Coordinator(Start(1, b""))
     sent(task, line, packets())
     assert task.told == [Mark(3)]
+
+
+def test_a_task_that_hangs_says_at_what() -> None:
+    answered = threading.Event()
+
+    class Asking(Coordinator):
+        def say(self, message: FromTask) -> None:
+            super().say(message)
+            if isinstance(message, At):
+                answered.set()
+
+    class Hanging(Echo):
+        def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
+            line.tell(Ask())
+            assert answered.wait(20)
+            yield from ()
+
+    task, line = Hanging(), Asking(Start(1, b""))
+    sent(task, line, [b"a"])
+    assert At(1, 4, "its packets") in line.told
+    assert task.told == []
 
 
 def test_a_message_that_comes_with_the_start_reaches_a_task_that_has_begun(

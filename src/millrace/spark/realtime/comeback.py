@@ -1,0 +1,50 @@
+"""How long a run was away after a failure, and where that time went."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+class Comeback:
+    """Measures from the end of a session to the beginning of the next.
+
+    Args:
+        clock: Returns seconds.
+
+    >>> times = iter([10.0, 10.5, 13.25])
+    >>> comeback = Comeback(lambda: next(times))
+    >>> comeback.gone()
+    >>> comeback.lap("until all tasks had ended")
+    >>> comeback.back("until Spark ran them again")
+    '3.2 s: 0.5 s until all tasks had ended, 2.8 s until Spark ran them again'
+    >>> comeback.back("until Spark ran them again")  # it was not away
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._gone_at = self._at = 0.0
+        self._laps: dict[str, float] | None = None
+
+    def gone(self) -> None:
+        """Take it that the session has ended, or that an attempt to begin one has."""
+        now = self._clock()
+        if self._laps is None:
+            self._gone_at, self._laps = now, {}
+            self._at = now
+
+    def lap(self, what: str) -> None:
+        """Take it that something is done; what is done twice on the way adds up."""
+        if self._laps is not None:
+            now = self._clock()
+            self._laps[what] = self._laps.get(what, 0.0) + now - self._at
+            self._at = now
+
+    def back(self, what: str) -> str | None:
+        """Take it that a session has begun; return how long that took, by part."""
+        if self._laps is None:
+            return None
+        self.lap(what)
+        laps, self._laps = self._laps, None
+        parts = ", ".join(f"{seconds:.1f} s {name}" for name, seconds in laps.items())
+        return f"{self._at - self._gone_at:.1f} s: {parts}"

@@ -1,0 +1,83 @@
+"""What is said of a mark that does not come through, on a clock that a test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.plane.realtime.coordinator import Where
+from millrace.plane.realtime.messages import Ask, At, Hello, ToTask
+from millrace.spark.realtime.holdup import HoldUp
+
+HOSTS = {(1, 0): Hello(1, 0, "here", 42), (1, 1): Hello(1, 1, "here", 43)}
+
+
+class Stuck:
+    """A mark that tasks have not passed, and what they answer."""
+
+    def __init__(self, *awaited: Where) -> None:
+        self.now = 100.0
+        self.awaited = list(awaited)
+        self.asked: list[Where] = []
+        self.answers: dict[Where, str] = {}
+        self._holdup = HoldUp(self._tell, lambda: self.now)
+
+    def _tell(self, where: Where, message: ToTask) -> None:
+        assert isinstance(message, Ask)
+        self.asked.append(where)
+        if where in self.answers:
+            self._holdup.heard(At(*where, self.answers[where]))
+
+    def go_on(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self._holdup.look(self.awaited, HOSTS)
+            self.now += 1
+
+
+def test_it_is_said_where_a_task_hangs_and_since_when(caplog: pytest.LogCaptureFixture) -> None:
+    stuck = Stuck((2, 0), (1, 1), (1, 0))
+    stuck.answers = {
+        (1, 0): "",
+        (1, 1): "computation 'Counting', key 'tea'",
+        (2, 0): "",
+    }
+    stuck.go_on(60)
+    assert not caplog.records
+    stuck.go_on(1)
+    (said,) = caplog.messages
+    assert (
+        "task 1 of level 1 (process 43 on host here) is at computation 'Counting', key 'tea', for "
+        "55 s at the least; 2 others wait"
+    ) in said
+    stuck.go_on(60)
+    assert "for 115 s at the least" in caplog.messages[1]
+
+
+def test_who_is_at_another_key_each_time_is_not_said_to_hang(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stuck = Stuck((1, 0))
+    for n in range(12):
+        stuck.answers[1, 0] = f"computation 'Counting', key {n}"
+        stuck.go_on(5)
+    stuck.go_on(1)
+    (said,) = caplog.messages
+    assert "key 11, for 5 s at the least" in said
+
+
+def test_who_does_not_answer_is_said_not_to(caplog: pytest.LogCaptureFixture) -> None:
+    stuck = Stuck((1, 0), (1, 1))
+    stuck.answers[1, 1] = ""
+    stuck.go_on(61)
+    (said,) = caplog.messages
+    assert "task 0 of level 1 (process 42 on host here) does not answer" in said
+
+
+def test_nobody_is_asked_while_tasks_pass_marks(caplog: pytest.LogCaptureFixture) -> None:
+    stuck = Stuck((1, 0), (1, 1))
+    for n in range(40):
+        stuck.awaited = [(1, n % 2)]
+        stuck.go_on(4)
+    stuck.awaited = []
+    stuck.go_on(100)
+    assert not stuck.asked
+    assert not caplog.records
