@@ -7,7 +7,12 @@ takes. It is named by ``spark.python.daemon.module``.
 
 from __future__ import annotations
 
+import functools
 import gc
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import pyspark.worker
 from pyspark import daemon
@@ -27,7 +32,35 @@ IMPORTED = (
     millrace.spark.realtime.stages,
 )
 
+
+def unheard(main: Callable[[BinaryIO, BinaryIO], Any]) -> Callable[[BinaryIO, BinaryIO], Any]:
+    """Return a worker's main whose last words are dropped if Spark has hung up.
+
+    Spark's daemon prints a traceback for it: one for many a task of a run that was stopped.
+
+    Args:
+        main: Takes what Spark sends, and where to write to it.
+    """
+
+    @functools.wraps(main)
+    def quiet(infile: BinaryIO, outfile: BinaryIO) -> Any:
+        try:
+            return main(infile, outfile)
+        except BrokenPipeError:
+            raise SystemExit(1) from None
+        finally:
+            try:
+                outfile.flush()
+            except BrokenPipeError:
+                # The daemon flushes again, what is still unwritten.
+                with Path(os.devnull).open("wb") as nowhere:
+                    os.dup2(nowhere.fileno(), outfile.fileno())
+
+    return quiet
+
+
 if __name__ == "__main__":
+    pyspark.worker.main = unheard(pyspark.worker.main)
     # What is here stays, and is shared with the workers as long as nobody looks at it.
     gc.collect()
     gc.freeze()
