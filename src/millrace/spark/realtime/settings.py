@@ -34,15 +34,8 @@ def tasks_within(spark: SparkSession, levels: int) -> int:
 
 
 def has_slots(spark: SparkSession, *, tasks: int, levels: int) -> bool:
-    """Return whether all tasks of a query could run now; asked often while one waits for it.
-
-    Spark does not say how many slots there are to who has set its default parallelism: then True.
-    """
-    context = spark.sparkContext
-    if is_local(spark) or context.getConf().get("spark.default.parallelism") is not None:
-        return True
-    each = max(1, int(context.getConf().get("spark.task.cpus", "1") or "1"))
-    return context.defaultParallelism // each >= slots_needed(tasks, levels)
+    """Return whether all tasks of a query could run now, as far as it can be known."""
+    return _slots(spark) >= slots_needed(tasks, levels)
 
 
 def check_settings(spark: SparkSession, *, tasks: int, levels: int) -> None:
@@ -96,11 +89,12 @@ def _slots_in_time(spark: SparkSession, needed: int) -> int:
     """Return how many tasks can run at once; of a cluster, wait until its executors are there."""
     until = time.monotonic() + (0 if is_local(spark) else _EXECUTORS_S)
     while (slots := _slots(spark)) < needed and time.monotonic() < until:
-        time.sleep(1)
+        time.sleep(0.1)
     return slots
 
 
 def _slots(spark: SparkSession) -> int:
-    """Return how many tasks can run at once, as far as it can be known."""
-    for_each = spark.sparkContext.getConf().get("spark.task.cpus", "1")
-    return tasks_for(spark) // max(1, int(for_each or "1"))
+    """Return how many tasks can run at once, as far as it can be known; cheap enough to poll."""
+    context = spark.sparkContext
+    cores = tasks_for(spark) if is_local(spark) else context.defaultParallelism
+    return cores // max(1, int(context.getConf().get("spark.task.cpus", "1") or "1"))

@@ -25,9 +25,8 @@ def session(master: str, parallelism: int, **conf: str) -> Any:
         (session("spark://here", 7), True),
         (session("spark://here", 6), False),
         (session("spark://here", 8, spark_task_cpus="2"), False),
-        # Nothing is known: Spark says it.
-        (session("spark://here", 6, spark_default_parallelism="6"), True),
-        (session("local[2]", 2), True),
+        (session("local[7]", 7), True),
+        (session("local[6]", 7), False),
     ],
 )
 def test_there_is_room_when_all_tasks_have_slots(spark: Any, roomy: bool) -> None:
