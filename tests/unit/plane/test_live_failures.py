@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import millrace as mr
 from millrace.model.errors import CheckpointUnwritable, DamagedStore, StoreError, ZombieWriter
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.beginning import known_to
+from millrace.store.memory_journals import MemoryJournal
 from millrace.windmill.manifest import Completion, LiveMark, decode_entry
 
 
@@ -208,6 +210,38 @@ def test_a_task_of_an_older_session_writes_nothing_to_a_live_sink():
     with pytest.raises(ZombieWriter):
         live.plane.turn((2, 0), live.clock_us)
     assert not sink.rows
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["refused", "answer lost"])
+@pytest.mark.parametrize("turns", range(6))
+def test_a_full_disk_ends_the_session_and_no_row_is_lost_or_doubled(monkeypatch, turns, written):
+    p, kept = pipeline(stream="last")
+    live = Live(p, tasks=1)
+    live.boot()
+    append, left = MemoryJournal.append, turns
+
+    def refused(self: MemoryJournal, commits: Any, note: bytes = b"") -> None:
+        nonlocal left
+        left -= 1
+        if left >= 0 or written:
+            append(self, commits, note)
+        if left < 0:
+            raise CheckpointUnwritable("The disk is full: free room, or extend the volume")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryJournal, "append", refused)
+        with pytest.raises(CheckpointUnwritable, match="free room"):
+            _row_by_row(live)
+    live.boot()
+    live.finish()
+    seen = sorted(json.loads(row["value"])[1:] for row in kept.rows)
+    assert seen == [[n, n // 5 + 1] for n in range(12)]
+
+
+def _row_by_row(live: Live) -> None:
+    for limit in range(1, 13):
+        live.feed(limit)
+        live.plane.settle(live.clock_us)
 
 
 def test_a_cache_that_is_lost_in_mid_session_ends_it_and_says_that_nothing_is_lost():

@@ -42,6 +42,13 @@ class Patience:
     >>> patience.well()
     >>> patience.after(UserCodeError("no")), patience.after(UserCodeError("no"))
     (0.1, None)
+
+    A full disk is waited for:
+
+    >>> from millrace.model.errors import CheckpointUnwritable
+    >>> patience.well()
+    >>> [patience.after(CheckpointUnwritable("full")) for _ in range(9)][-3:]
+    [6.4, 10.0, 10.0]
     """
 
     def __init__(self, attempts: int) -> None:
