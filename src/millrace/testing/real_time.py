@@ -171,7 +171,7 @@ class _Script:
     def receive(self, packets: Iterable[bytes]) -> None:
         """Take nothing."""
 
-    def doing(self) -> str:
+    def at_hand(self) -> str:
         """Return that it waits: it is never in the middle of anything that lasts."""
         return ""
 

@@ -239,7 +239,7 @@ def test_a_task_says_which_computation_and_key_it_is_at():
     asked = list[str]()
 
     def ask() -> list[str]:
-        asked.extend(task.doing() for task in live.plane._tasks.values())
+        asked.extend(task.at_hand() for task in live.plane._tasks.values())
         return asked
 
     p.add(Asking(ask))
@@ -249,4 +249,4 @@ def test_a_task_says_which_computation_and_key_it_is_at():
     live.finish()
     assert live.coordinator.ended
     assert set(asked) - {""} == {f"computation 'Asking', key {key}" for key in range(12)}
-    assert {task.doing() for task in live.plane._tasks.values()} <= {""}
+    assert {task.at_hand() for task in live.plane._tasks.values()} <= {""}

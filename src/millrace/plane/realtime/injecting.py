@@ -124,7 +124,7 @@ class InjectorTask:
         decided = self._decided[self._epoch].get(stream, {})
         return along(place.offset, decided.get(process, []))
 
-    def doing(self) -> str:
+    def at_hand(self) -> str:
         """Return what it is in the middle of, in words; "" if it waits for others."""
         return f"stream {self._at!r}, which it reads" if self._at else ""
 

@@ -154,7 +154,7 @@ class LevelTask:
 
         return Consumption(self._topology, spec, intervals, load, self._consumed)
 
-    def doing(self) -> str:
+    def at_hand(self) -> str:
         """Return what it is in the middle of, in words; "" if it waits for others."""
         return self._runtime.worker.execution.at_hand() or self._at
 

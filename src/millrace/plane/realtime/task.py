@@ -49,7 +49,7 @@ class LiveTask(Protocol):
         """
         ...
 
-    def doing(self) -> str:
+    def at_hand(self) -> str:
         """Return what it is in the middle of, in words; "" if it waits for others. Any thread."""
         ...
 

@@ -84,7 +84,7 @@ def hosted(
 def _hear(task: LiveTask, line: Speaking) -> ToTask:
     """Wait for a message to the task; answer those to its host, whatever the task is doing."""
     while isinstance(message := line.hear(), Ask):
-        line.say(At(task.level, task.number, task.doing()))
+        line.say(At(task.level, task.number, task.at_hand()))
     return message
 
 

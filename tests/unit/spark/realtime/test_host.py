@@ -76,7 +76,7 @@ class Echo:
             yield self.number, packet
         self.said.append(Told(self.level, self.number, len(packets), {}, 0, 0.0))
 
-    def doing(self) -> str:
+    def at_hand(self) -> str:
         return "its packets"
 
     def close(self) -> None:
