@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo test chaos chaos-processes lint format types layers demo leaderboard demo-realtime bench bench-windows lock clean
+.PHONY: help setup setup-demo test chaos chaos-processes chaos-realtime lint format types layers demo leaderboard demo-realtime bench bench-windows lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,6 +29,9 @@ chaos: setup ## N schedules of simulated faults on each of PLANES, for MINUTES a
 
 chaos-processes: setup ## kill real drivers, executors and workers for MINUTES, by default 10
 	CHAOS_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -s tests/spark/processes tests/spark/test_zeitgeist.py $(ARGS)
+
+chaos-realtime: setup ## kill what runs a pipeline in real time, KILLS times, by default 100; SEED draws
+	CHAOS_KILLS=$(or $(KILLS),100) $(if $(SEED),CHAOS_SEED=$(SEED)) $(BIN)/pytest -s tests/spark/processes/test_live_chaos.py $(ARGS)
 
 lint: setup ## ruff: rules, and whether the code is formatted
 	$(BIN)/ruff check . $(ARGS)
