@@ -63,12 +63,16 @@ class LiveStream:
         """Return what all drivers have said."""
         return "".join(driver.output() for driver in self.drivers)
 
+    def pythons(self) -> list[int]:
+        """Return all Python processes of the executors: workers, and what they are forked from."""
+        return self.driver.find("millrace.spark.realtime.daemon\0pyspark.worker")
+
     def workers(self) -> list[int]:
         """Return the processes that have had something to do within the last second, and live."""
         files = list((self.root / "work").iterdir())
         newest = max(file.stat().st_mtime for file in files)
         at_work = {int(file.name) for file in files if file.stat().st_mtime > newest - 1}
-        return sorted(at_work & set(self.driver.find("realtime.daemon")))
+        return sorted(at_work & set(self.pythons()))
 
     # -- what was seen -----------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ def _kill(pids: list[int]) -> None:
 def _kill_worker(stream: LiveStream, draw: random.Random) -> None:
     """Or, now and then, all Python processes there are."""
     at_work = stream.workers()
-    _kill([draw.choice(at_work)] if draw.random() < 0.8 else stream.driver.find("realtime.daemon"))
+    _kill([draw.choice(at_work)] if draw.random() < 0.8 else stream.pythons())
 
 
 def _kill_executor(stream: LiveStream, draw: random.Random) -> None:
