@@ -308,3 +308,43 @@ def test_a_run_that_is_superseded_while_it_seals_begins_no_session():
     with pytest.raises(ZombieWriter):
         live.boot()
     assert live.coordinator.session is None
+
+
+class Waking(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {"woken": int}
+
+    def process_record(self, record: mr.Record) -> None:
+        self.set_timer("later", at=self.wall_time + 10 * mr.SECOND, domain=mr.WALL_TIME)
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        self.produce("woken", self.wall_time - timer.at)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["in a session", "between two"])
+def test_a_clock_that_is_set_back_fires_no_timer_early_and_none_twice(again):
+    p, kept = mr.Pipeline("clock"), Kept()
+    rows = [(n, 0, 1_000_000 * n) for n in range(4)]
+    p.inject(
+        "events",
+        Feeds("key long, value long, at long", {"a": rows}),
+        timestamp="at",
+        low_watermark=mr.BoundedDelay("5 s"),
+    )
+    p.add(Waking)
+    p.sink("woken", kept)
+    live = Live(p)
+    live.boot()
+    live.feed(4)
+    live.plane.settle(live.clock_us)
+    begun_us = live.clock_us
+    fired = []
+    for seconds in (-3600, 5, 9, -60, 11, -3600, 30):
+        live.clock_us = begun_us + seconds * mr.SECOND
+        if again:
+            live.boot()
+        live.plane.settle(live.clock_us)
+        live.plane.mark(live.clock_us)
+        fired.append(len(kept.rows))
+    assert fired == [0, 0, 0, 0, 4, 4, 4]
+    assert {row["value"] for row in kept.rows} == {mr.SECOND}
