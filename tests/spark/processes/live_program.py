@@ -1,4 +1,4 @@
-"""A program that runs a pipeline in real time, kills what runs it, and says what came of it.
+"""A program that runs a pipeline in real time, and says what came of it.
 
 It is one process, with the settings that the real-time plane needs from the beginning; what it does
 one after the other are the cases of ``test_realtime.py``. The last line that it prints is JSON.
@@ -7,8 +7,8 @@ one after the other are the cases of ``test_realtime.py``. The last line that it
 from __future__ import annotations
 
 import json
-import os
-import signal
+import logging
+import queue
 import sys
 import time
 from collections import Counter
@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.errors import PipelineError, RunFailed
+from millrace.spark.realtime import holdup
 
 START = 1_700_000_000 * mr.SECOND
 
@@ -72,8 +73,9 @@ class Counting(mr.Computation):
         self.bad = bad
 
     def process_record(self, record: mr.Record) -> None:
-        (self.folder / f"pid-{os.getpid()}").touch()
         if record.value.number == self.bad:
+            while not (self.folder / "go").exists():
+                time.sleep(0.01)
             raise ZeroDivisionError(f"bad {self.bad}")
         count = self.count.get(0) + 1
         self.count.set(count)
@@ -88,6 +90,22 @@ class Passing(mr.Computation):
 
     def process_record(self, record: mr.Record) -> None:
         self.produce("passed", record.value)
+
+
+class Said(logging.Handler):
+    """What the run says in its log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.put(record.getMessage())
+
+    def wait_for(self, words: str) -> str:
+        while words not in (message := self.messages.get(timeout=120)):
+            pass
+        return message
 
 
 class Case:
@@ -120,11 +138,6 @@ class Case:
         missing, more = wanted - found, found - wanted
         return "right" if found == wanted else f"{len(missing)} missing, {len(more)} too many"
 
-    def workers(self) -> list[int]:
-        """Return the processes that have run user code, and are alive."""
-        pids = [int(file.name.removeprefix("pid-")) for file in self.folder.glob("pid-*")]
-        return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
-
 
 def undisturbed(case: Case) -> dict[str, Any]:
     """Run, look, stop, go on, and end."""
@@ -150,21 +163,6 @@ def undisturbed(case: Case) -> dict[str, Any]:
         "drained": drained,
         "end": run.status().state,
     }
-
-
-def killed(case: Case) -> dict[str, Any]:
-    """Kill a worker in mid-stream."""
-    run = case.start(realtime=True)
-    case.input.allow(500)
-    run.process_available("90 s")
-    victim = case.workers()[0]
-    os.kill(victim, signal.SIGKILL)
-    case.input.allow(1500)
-    began = time.monotonic()
-    available = run.process_available("120 s")
-    seconds = time.monotonic() - began
-    run.stop()
-    return {"available": available, "counts": case.counts(), "seconds": seconds}
 
 
 def batches(case: Case) -> dict[str, Any]:
@@ -194,14 +192,19 @@ def switched(case: Case) -> list[Any]:
 
 
 def failing(case: Case) -> dict[str, Any]:
-    """Have user code raise for good."""
+    """Have user code hang, until the run says so, and then raise for good."""
+    holdup._ASKED_S, holdup._TOLD_S = 0.2, 1.0
+    said = Said()
+    logging.getLogger("millrace").addHandler(said)
     run = case.start(realtime=True, attempts=2)
     case.input.allow(100)
+    hung = said.wait_for("a mark has been under way")
+    (case.folder / "go").touch()
     try:
         run.wait("120 s")
     except RunFailed as error:
         log = "" if error.log is None else error.log.read_text()
-        return {"message": str(error), "log": log, "state": run.status().state}
+        return {"message": str(error), "log": log, "state": run.status().state, "hung": hung}
     return {"message": "no error"}
 
 
@@ -244,7 +247,6 @@ def main(root: Path) -> None:
     found = {
         "undisturbed": undisturbed(Case(spark, root, "undisturbed")),
         "console": Path("log").read_text(),
-        "killed": killed(Case(spark, root, "killed")),
         "batches": batches(Case(spark, root, "batches")),
         "switched": switched(Case(spark, root, "switched")),
         "failing": failing(Case(spark, root, "failing", bad=42)),

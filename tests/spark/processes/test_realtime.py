@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,6 @@ def test_a_run_goes_on_where_another_was_stopped(found: dict[str, Any]) -> None:
     assert (case["drained"], case["end"]) == (True, "drained")
 
 
-def test_a_worker_that_is_killed_changes_no_output(found: dict[str, Any]) -> None:
-    case = found["killed"]
-    assert (case["available"], case["counts"]) == (True, "right")
-
-
 def test_the_end_of_sparks_batch_changes_nothing(found: dict[str, Any]) -> None:
     assert found["batches"] == {"sessions": 3, "counts": "right"}
 
@@ -60,6 +56,12 @@ def test_user_code_that_fails_for_good_ends_the_run_with_its_error(found: dict[s
     assert "ZeroDivisionError: bad 42" in case["message"]
     assert "in process_record" in case["log"]
     assert case["state"] == "failed"
+
+
+def test_the_key_at_which_a_task_hangs_is_said_while_it_hangs(found: dict[str, Any]) -> None:
+    hung = found["failing"]["hung"]
+    assert "is at computation 'Counting', key 2, for" in hung
+    assert re.search(r"task [01] of level 1 \(process \d+ on host", hung)
 
 
 def test_what_cannot_be_is_refused_before_the_checkpoint_is_touched(found: dict[str, Any]) -> None:
