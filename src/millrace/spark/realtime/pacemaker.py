@@ -47,8 +47,7 @@ def check_spark(spark: Any, pacemaker: str | None) -> None:
         )
     if pacemaker is not None:
         _kafka(pacemaker)
-        return
-    if numbers not in TRIED:
+    elif numbers not in TRIED:
         raise PipelineError(
             f"realtime=True: this session is Spark {version}, and the real-time plane was tried "
             f"with {tried}: it uses a part of Spark that may have changed since. Name a Kafka "
@@ -74,13 +73,22 @@ def pacemaker_of(spark: SparkSession, tasks: int, pacemaker: str | None) -> Data
         pacemaker: ``kafka:servers/topic``: a topic in place of Spark's own.
 
     Raises:
-        PipelineError: Spark's own cannot be made.
+        PipelineError: Spark's own cannot be made; or Spark lacks its Kafka connector.
     """
     if pacemaker is not None:
         servers, topic = _kafka(pacemaker)
         options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
         reader = spark.readStream.format("kafka").options(**options)
-        return reader.option("startingOffsets", "latest").load().select("value")
+        try:
+            return reader.option("startingOffsets", "latest").load().select("value")
+        except Exception as error:
+            raise PipelineError(
+                f"pacemaker={pacemaker!r}: Spark cannot read the topic: "
+                f"{str(error).splitlines()[0].rstrip('.')}. Does the session have Spark's Kafka "
+                "connector? "
+                '.config("spark.jars.packages", '
+                f'"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}")'
+            ) from error
     session: Any = spark
     try:
         java: Any = session._jvm

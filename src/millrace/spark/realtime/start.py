@@ -107,7 +107,9 @@ def start(
     intervals = intervals_of(intervals, tasks)
     every_us = duration_us(marks, "start(marks)")
     batch_ms = duration_us(spark_batch, "start(spark_batch)") // 1000
-    # What cannot be sent to workers is found before the checkpoint is touched.
+    # What Spark lacks or cannot send to workers is found before the checkpoint is touched.
+    if pacemaker is not None:
+        pacemaker_of(spark, tasks, pacemaker)
     StreamPlan(topology, sources, tasks=tasks)
     scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
     scratch.mkdir(mode=0o700)

@@ -16,7 +16,7 @@ from millrace.model.errors import (
     ZombieWriter,
 )
 from millrace.spark.realtime.needed import realtime_settings, slots_needed, wrong_settings
-from millrace.spark.realtime.pacemaker import check_spark
+from millrace.spark.realtime.pacemaker import check_spark, pacemaker_of
 from millrace.spark.realtime.patience import Patience
 
 
@@ -45,9 +45,27 @@ def test_a_newer_spark_needs_a_topic_for_a_pacemaker() -> None:
     check_spark(session("4.4.0"), "kafka:broker:9092/idle")
 
 
-def test_spark_connect_is_refused() -> None:
+@pytest.mark.parametrize("pacemaker", [None, "kafka:broker:9092/idle"])
+def test_spark_connect_is_refused(pacemaker: str | None) -> None:
     with pytest.raises(PipelineError, match="a session of Spark Connect"):
-        check_spark(session("4.3.0", classic=False), None)
+        check_spark(session("4.3.0", classic=False), pacemaker)
+
+
+def test_a_spark_without_its_kafka_connector_is_told_so() -> None:
+    class Reader:
+        def format(self, *_: object, **__: object) -> Reader:
+            return self
+
+        options = option = format
+
+        def load(self) -> None:
+            raise ValueError("Failed to find data source: kafka.\nmore")
+
+    spark: Any = SimpleNamespace(version="4.3.0", readStream=Reader())
+    with pytest.raises(
+        PipelineError, match=r"data source: kafka\. Does .* connector.*sql-kafka-0-10_2.13:4.3.0"
+    ):
+        pacemaker_of(spark, 2, "kafka:broker:9092/idle")
 
 
 def test_a_pacemaker_that_is_no_topic_is_refused() -> None:
