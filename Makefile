@@ -30,8 +30,8 @@ chaos: setup ## N schedules of simulated faults on each of PLANES, for MINUTES a
 chaos-processes: setup ## kill real drivers, executors and workers for MINUTES, by default 10
 	CHAOS_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -s tests/spark/processes tests/spark/test_zeitgeist.py $(ARGS)
 
-chaos-realtime: setup ## kill what runs a pipeline in real time, KILLS times, by default 100; SEED draws
-	CHAOS_KILLS=$(or $(KILLS),100) $(if $(SEED),CHAOS_SEED=$(SEED)) $(BIN)/pytest -s tests/spark/processes/test_live_chaos.py $(ARGS)
+chaos-realtime: setup ## kill what runs a pipeline in real time, KILLS times, by default 100, or for MINUTES; SEED draws
+	CHAOS_KILLS=$(or $(KILLS),100) $(if $(MINUTES),CHAOS_MINUTES=$(MINUTES)) $(if $(SEED),CHAOS_SEED=$(SEED)) $(BIN)/pytest -s tests/spark/processes/test_live_chaos.py $(ARGS)
 
 lint: setup ## ruff: rules, and whether the code is formatted
 	$(BIN)/ruff check . $(ARGS)
