@@ -50,6 +50,7 @@ from millrace.injectors.policy import ArrivalTime, BoundedDelay, WatermarkColumn
 from millrace.inspect import open_checkpoint
 from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
 from millrace.model.computation import Computation
+from millrace.model.element import Element, of_record
 from millrace.model.errors import MillraceError
 from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
 from millrace.model.pane import EARLY, LATE, ON_TIME, Pane, PanedCoder, Window
@@ -124,6 +125,7 @@ __all__ = [
     "Console",
     "DeadLetter",
     "Delta",
+    "Element",
     "FireMode",
     "FirstOf",
     "FixedWindows",
@@ -161,6 +163,7 @@ __all__ = [
     "WindowFn",
     "by",
     "by_key",
+    "of_record",
     "open_checkpoint",
     "plot_panes",
     "plot_watermarks",

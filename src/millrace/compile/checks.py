@@ -11,7 +11,7 @@ from millrace.compile.publishers import letters_on
 from millrace.model.computation import Computation
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Declarations
-from millrace.model.stream import KeyExtractor
+from millrace.model.stream import ByRecord, KeyExtractor
 from millrace.model.time import duration_us
 
 
@@ -54,6 +54,12 @@ def check_subscriptions(
                     f"computation {name!r} has no key extractor for stream {stream!r} (it has "
                     f'{extractor!r}). Write {{"{stream}": mr.by("field")}}, '
                     "mr.by(lambda value: ...), or mr.by_key() to keep the producer's key."
+                )
+            elif isinstance(extractor, ByRecord):
+                problems.append(
+                    f"computation {name!r} takes the keys of stream {stream!r} {extractor!r}, and "
+                    f"only a step sees records: .key_by({extractor.function!r}) before it, and "
+                    "mr.by_key() here."
                 )
             elif stream in publishers and (letters := letters_on(stream, publishers)):
                 problems.append(

@@ -18,7 +18,7 @@ from millrace.dataflow.operators import operator_of
 from millrace.model.coder import MsgpackCoder, type_name
 from millrace.model.guarantees import EXACTLY_ONCE
 from millrace.model.pane import PanedCoder
-from millrace.model.stream import Step
+from millrace.model.stream import KEYS, Step
 from millrace.model.time import format_duration
 
 #: Where a function was made, and at which address: neither is the same in every process.
@@ -199,12 +199,12 @@ def _call(step: Step) -> str:
     # A key extractor's text is by('team'), and the step's is key_by('team').
     inside = (
         repr(step.function)[len("by(") : -1]
-        if step.kind in ("key_by", "with_timestamps")
+        if step.kind in (*KEYS, "with_timestamps")
         else _named(step.function)
     )
     if step.backwards_us:
         inside += f", backwards={format_duration(step.backwards_us)!r}"
-    return f"{step.kind}({inside})"
+    return f"{step.kind.removesuffix('_record')}({inside})"
 
 
 def _named(thing: Any) -> str:

@@ -17,8 +17,10 @@ from millrace.dataflow.fanout import CombineByPart
 from millrace.dataflow.formats import Picks, plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.model.coder import Coder, type_name
+from millrace.model.element import KEY, OF_A_PANE
+from millrace.model.pane import PanedCoder
 from millrace.model.pipeline import Declarations
-from millrace.model.stream import ByFields, ByKey, Spread
+from millrace.model.stream import KEYS, ByFields, ByKey, Spread
 
 _PLAIN = (int, float, str, bytes, bool, list, tuple, set, frozenset)
 
@@ -36,7 +38,7 @@ def check_fields(
     streams = _Streams(pipeline, publishers, formats)
     for choice in _choices(pipeline):
         found = streams.fields(choice.stream)
-        if found is None or found.has(choice.field):
+        if found is None or found.has(choice.field) or streams.beside(choice):
             continue
         if not found.names:
             problems.append(
@@ -65,11 +67,12 @@ def check_fields(
 
 @dataclass(frozen=True)
 class _Choice:
-    """A field chosen by name, and who chose it."""
+    """A field chosen by name, who chose it, and whether key and pane may be chosen of as well."""
 
     who: str
     stream: str
     field: str
+    of_record: bool = False
 
 
 def _choices(pipeline: Declarations) -> Iterator[_Choice]:
@@ -78,7 +81,7 @@ def _choices(pipeline: Declarations) -> Iterator[_Choice]:
             plain = extractor.plain if isinstance(extractor, Spread) else extractor
             if isinstance(plain, ByFields):
                 who = f"computation {name!r} takes its key from"
-                yield from (_Choice(who, stream, field) for field in plain.fields)
+                yield from (_Choice(who, stream, field, True) for field in plain.fields)
         if not isinstance(computation, GroupByKeyAndWindow | CombineByPart):
             continue
         value, combine = computation.value, computation.combine
@@ -90,11 +93,11 @@ def _choices(pipeline: Declarations) -> Iterator[_Choice]:
             fields = (value,) if isinstance(value, str) else ()
         who = f"the aggregation {name!r} takes its values from"
         yield from (_Choice(who, stream, f) for stream in computation.inputs for f in fields)
-    whats = {"key_by": "keys", "with_timestamps": "event times"}
+    whats = {**dict.fromkeys(KEYS, "keys"), "with_timestamps": "event times"}
     for step in pipeline.steps:
         if step.kind in whats and isinstance(step.function, ByFields):
-            who = f"{step.kind} takes {whats[step.kind]} from"
-            yield from (_Choice(who, step.source, field) for field in step.function.fields)
+            who = f"{step.kind.removesuffix('_record')} takes {whats[step.kind]} from"
+            yield from (_Choice(who, step.source, field, True) for field in step.function.fields)
 
 
 @dataclass(frozen=True)
@@ -141,10 +144,18 @@ class _Streams:
         if stream in self._pipeline.injections:
             return True
         return stream not in seen and any(
-            step.kind != "key_by" and self.keyless(step.source, seen | {stream})
+            step.kind not in KEYS and self.keyless(step.source, seen | {stream})
             for step in self._pipeline.steps
             if step.target == stream
         )
+
+    def beside(self, choice: _Choice) -> bool:
+        """Return whether a field is none of the value, but the key, or one of its pane."""
+        if not choice.of_record:
+            return False
+        if choice.field == KEY:
+            return not self.keyless(choice.stream)
+        return choice.field in OF_A_PANE and isinstance(self._formats[choice.stream][1], PanedCoder)
 
     def _columns(self, stream: str, seen: frozenset[str]) -> _Fields | None:
         """Return the columns that the values of a stream without a format are made of."""

@@ -13,6 +13,7 @@ import msgspec
 
 from millrace.dataflow.values import text
 from millrace.model.coder import BytesCoder, Coder
+from millrace.model.element import OfRecord
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
 from millrace.model.stream import by
@@ -155,6 +156,11 @@ def picker(chosen: Chosen, kind: Any = Any) -> Callable[[Any], Any]:
         return itself
     if isinstance(chosen, Picks):
         return chosen.typed(kind)
+    if isinstance(chosen, OfRecord):
+        raise PipelineError(
+            f"{chosen!r} cannot choose what is aggregated, which goes by the value, as the key is "
+            "the grouping's own. Put a step before: .map(mr.of_record(...))."
+        )
     if isinstance(chosen, str):
         if isinstance(kind, type) and (
             issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)

@@ -15,7 +15,7 @@ from millrace.model.pane import Pane
 from millrace.model.record import LOW_WATERMARK, Record, TimeDomain, Timer
 from millrace.model.state import StateDescriptor
 from millrace.model.stream import KeyExtractor
-from millrace.model.time import MIN_TIMESTAMP, Duration
+from millrace.model.time import MIN_TIMESTAMP, Duration, Instant
 
 
 class Computation:
@@ -89,7 +89,7 @@ class Computation:
         self,
         stream: str,
         value: Any,
-        timestamp: int | None = None,
+        timestamp: Instant | None = None,
         key: Any = None,
         *,
         pane: Pane | None = None,
@@ -100,8 +100,8 @@ class Computation:
         Args:
             stream: A key of ``outputs``.
             value: Of that stream's record format.
-            timestamp: Event time in microseconds; by default that of the record at hand, or of the
-                timer at hand: its ``hold`` if it has one, else its ``at``.
+            timestamp: Event time, in microseconds or as a datetime; by default that of the record
+                at hand, or of the timer at hand: its ``hold`` if it has one, else its ``at``.
             key: The record's key as sinks and ``by_key()`` consumers see it; by default the current
                 key. Other consumers extract their own.
             pane: The pane that the value carries; by default that of the record at hand, so that
@@ -129,10 +129,10 @@ class Computation:
     def set_timer(
         self,
         tag: Any,
-        at: int,
+        at: Instant,
         domain: TimeDomain = LOW_WATERMARK,
         *,
-        hold: int | None = None,
+        hold: Instant | None = None,
         percentile: int = 100,
     ) -> None:
         """Have ``process_timer`` called when the domain's clock reaches ``at``.
@@ -142,10 +142,10 @@ class Computation:
 
         Args:
             tag: Anything that can be a key: text, a number, bytes, a tuple of them.
-            at: When, in microseconds since 1970. The clock may have passed it.
+            at: When, in microseconds since 1970 or as a datetime. The clock may have passed it.
             domain: ``mr.LOW_WATERMARK`` or ``mr.WALL_TIME``.
             hold: As long as the timer is pending, the low watermark that consumers see is held
-                here (microseconds), so that ``process_timer`` may produce with this timestamp. A
+                here, so that ``process_timer`` may produce with this timestamp. A
                 pending low-watermark timer holds it at its own ``at`` anyway.
             percentile: Fire when the low watermark of this share of the work is at ``at``, without
                 waiting for the stragglers; one of ``percentiles``, or 100.
@@ -156,7 +156,7 @@ class Computation:
         """Cancel a pending timer; nothing happens if there is none."""
         _outside(self, "delete_timer")
 
-    def hold(self, at: int | None) -> None:
+    def hold(self, at: Instant | None) -> None:
         """Hold this computation's low watermark at ``at`` for the current key; None lets go.
 
         What is kept in state counts as pending work from then on, as if it were a record with that

@@ -10,6 +10,7 @@ anti-datum), and the 4-tuples (key, value, event time, window) of its model.
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from typing import Any
 import msgspec
 
 from millrace.model.coder import Coder, coder_for
+from millrace.model.element import Element
 from millrace.model.errors import CoderError
 from millrace.model.stream import KeyExtractor, Step
+from millrace.model.time import datetime_of
 
 
 class Window(msgspec.Struct, frozen=True, array_like=True, repr_omit_defaults=True):
@@ -33,6 +36,16 @@ class Window(msgspec.Struct, frozen=True, array_like=True, repr_omit_defaults=Tr
 
     start: int | None = None
     end: int | None = None
+
+    @property
+    def start_time(self) -> dt.datetime | None:
+        """``start`` as a datetime, UTC; None of the global window."""
+        return None if self.start is None else datetime_of(self.start)
+
+    @property
+    def end_time(self) -> dt.datetime | None:
+        """``end`` as a datetime, UTC; None of the global window."""
+        return None if self.end is None else datetime_of(self.end)
 
     def __repr__(self) -> str:
         return "Window()" if self.start is None else f"Window({self.start}, {self.end})"
@@ -220,7 +233,9 @@ class PanedExtractor(KeyExtractor):
     plain: KeyExtractor
 
     def __call__(self, value: Any, key: Any) -> Any:
-        """Return the key for the plain value."""
+        """Return the key for the plain value, or for the pane that it is."""
+        if self.plain.sees and type(value) is Paned:
+            return self.plain.of(Element(value.value, key, 0, value.pane))
         return self.plain(plain(value), key)
 
     def __repr__(self) -> str:
@@ -235,11 +250,14 @@ class PanedStep(Step):
     (similar to timestamp propagation)".
     """
 
-    def apply(self, value: Any, key: Any, at_us: int) -> Iterable[tuple[Any, Any]]:
+    def apply(
+        self, value: Any, key: Any, at_us: int, pane: Any = None
+    ) -> Iterable[tuple[Any, Any]]:
         """Return what the step makes of the plain value, with its pane."""
         if type(value) is not Paned:
             return super().apply(value, key, at_us)
-        pane, found = value.pane, super().apply(value.value, key, at_us)
+        pane = value.pane
+        found = super().apply(value.value, key, at_us, pane)
         if self.kind == "assign":
             # A retraction stays one, in the windows that the result which it takes back got.
             return [
@@ -251,9 +269,11 @@ class PanedStep(Step):
             ]
         return [(Paned(made, pane), made_key) for made, made_key in found]
 
-    def moved(self, value: Any, key: Any, from_us: int) -> int:
+    def moved(self, value: Any, key: Any, from_us: int, pane: Any = None) -> int:
         """Return the timestamp that the step gives the plain value."""
-        return super().moved(plain(value), key, from_us)
+        if type(value) is not Paned:
+            return super().moved(value, key, from_us)
+        return super().moved(value.value, key, from_us, value.pane)
 
 
 def with_panes(step: Step) -> Step:

@@ -34,7 +34,11 @@ class PlainStream:
         return f"{type(self).__name__}({self.name!r})"
 
     def map(self, function: Callable[[Any], Any]) -> Self:
-        """Replace each value by ``function(value)``; key and timestamp stay."""
+        """Replace each value by ``function(value)``; key and timestamp stay.
+
+        A function that is to see key, time and pane as well is given as
+        :func:`~millrace.model.element.of_record`; so it is for the other steps.
+        """
         return self._step("map", function)
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Self:
@@ -46,8 +50,14 @@ class PlainStream:
         return self._step("filter", function)
 
     def key_by(self, chosen: str | Callable[[Any], Any], *more: str) -> Self:
-        """Give each record the key in a field, several fields, or a function of the value."""
-        return self._step("key_by", by(chosen, *more))
+        """Give each record the key in a field, several fields, or a function of the value.
+
+        A field that the value does not have may be that of the key, ``_key``, or, of what comes out
+        of a grouping, of the pane, as a sink's columns are called: ``_window_start``,
+        ``_window_end``, ``_pane_index``, ``_pane_timing``, ``_is_first``, ``_is_last``.
+        """
+        extractor = by(chosen, *more)
+        return self._step("key_by_record" if extractor.sees else "key_by", extractor)
 
     def with_timestamps(
         self,

@@ -5,11 +5,14 @@ Source: MillWheel, "Core concepts" (4), "Timers" (4.6), figure 8.
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import struct
 from typing import Any
 
 import msgspec
+
+from millrace.model.time import datetime_of
 
 
 class TimeDomain(enum.IntEnum):
@@ -47,6 +50,20 @@ class Record(msgspec.Struct, gc=False):
     pane: Any = None
 
     @property
+    def time(self) -> dt.datetime:
+        """``timestamp`` as a datetime, UTC.
+
+        >>> Record("k", "v", timestamp=1_500_000, stream="s").time.isoformat()
+        '1970-01-01T00:00:01.500000+00:00'
+        """
+        return datetime_of(self.timestamp)
+
+    @property
+    def window(self) -> Any:
+        """The :class:`~millrace.model.pane.Window` that the value is a result of; else None."""
+        return None if self.pane is None else self.pane.window
+
+    @property
     def id(self) -> bytes:
         """The unique id of this record: 16 bytes, the same on every redelivery.
 
@@ -76,6 +93,11 @@ class Timer(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     domain: TimeDomain = LOW_WATERMARK
     hold: int | None = None
     percentile: int = 100
+
+    @property
+    def time(self) -> dt.datetime:
+        """``at`` as a datetime, UTC."""
+        return datetime_of(self.at)
 
 
 class LateRecord(msgspec.Struct, frozen=True):

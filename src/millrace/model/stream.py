@@ -6,10 +6,12 @@ keys from one stream.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from millrace.model.element import KEY, OF_A_PANE, Element, OfRecord, field_of
 from millrace.model.errors import PipelineError
 from millrace.model.keys import hash_key
 from millrace.model.time import (
@@ -26,6 +28,13 @@ from millrace.model.time import (
 class KeyExtractor:
     """Assigns a key to a record, on behalf of one consumer of a stream."""
 
+    #: Whether it goes by more than value and key.
+    sees: bool = False
+
+    def of(self, element: Element) -> Any:
+        """Return the consumer's key for a record."""
+        return self(element.value, element.key)
+
     def __call__(self, value: Any, key: Any) -> Any:
         """Return the consumer's key for a record with this value and producer's key."""
         raise NotImplementedError
@@ -37,14 +46,48 @@ class ByFields(KeyExtractor):
 
     fields: tuple[str, ...]
 
+    @functools.cached_property
+    def sees(self) -> bool:  # type: ignore[override]  # by its fields
+        """Whether one of them may be the key's or the pane's."""
+        return any(field == KEY or field in OF_A_PANE for field in self.fields)
+
+    def of(self, element: Element) -> Any:
+        """Return the field, or the tuple of fields, of the value or else of key and pane."""
+        found = [_field(element.value, field, element) for field in self.fields]
+        return found[0] if len(found) == 1 else tuple(found)
+
     def __call__(self, value: Any, key: Any) -> Any:
         """Return the field, or the tuple of fields."""
+        if self.sees:
+            return self.of(Element(value, key, 0))
         if len(self.fields) == 1:
             return _field(value, self.fields[0])
         return tuple(_field(value, field) for field in self.fields)
 
     def __repr__(self) -> str:
         return f"by({', '.join(map(repr, self.fields))})"
+
+
+@dataclass(frozen=True)
+class ByRecord(KeyExtractor):
+    """The key is what a function makes of the record: value, key, time and pane."""
+
+    function: OfRecord
+    sees = True
+
+    def of(self, element: Element) -> Any:
+        """Return what the function makes of it."""
+        return self.function(element)
+
+    def __call__(self, value: Any, key: Any) -> Any:
+        """Refuse: a consumer's key goes by the value."""
+        raise PipelineError(
+            f"{self!r} goes by the record, and only a step can: .key_by({self.function!r}), and "
+            "mr.by_key() where it is consumed."
+        )
+
+    def __repr__(self) -> str:
+        return f"by({self.function!r})"
 
 
 @dataclass(frozen=True)
@@ -111,6 +154,8 @@ def by(*chosen: str | Callable[[Any], Any]) -> KeyExtractor:
     >>> by(str.upper)("jfk", None)
     'JFK'
     """
+    if len(chosen) == 1 and isinstance(chosen[0], OfRecord):
+        return ByRecord(chosen[0])
     if len(chosen) == 1 and callable(chosen[0]):
         return ByFunction(chosen[0])
     if not chosen or not all(isinstance(field, str) and field for field in chosen):
@@ -126,12 +171,15 @@ def by_key() -> KeyExtractor:
     return ByKey()
 
 
-def _field(value: Any, field: str) -> Any:
+def _field(value: Any, field: str, element: Element | None = None) -> Any:
+    """Return a field of a value; one that it does not have, of the element that it belongs to."""
+    own = field in value if isinstance(value, Mapping) else hasattr(value, field)
+    if not own and element is not None and (field == KEY or field in OF_A_PANE):
+        return field_of(element.pane, element.key, field)
     if isinstance(value, Mapping):
-        try:
-            return value[field]
-        except KeyError:
-            raise KeyError(f"no field {field!r} in {sorted(value)!r}") from None
+        if not own:
+            raise KeyError(f"no field {field!r} in {sorted(value)!r}")
+        return value[field]
     return getattr(value, field)
 
 
@@ -139,8 +187,18 @@ def _field(value: Any, field: str) -> Any:
 class TimeSetter:
     """Takes a time from a value, and an integer for one of a unit."""
 
-    choose: Callable[[Any, Any], Any]
+    choose: KeyExtractor
     unit: TimeUnit | None
+
+    @property
+    def sees(self) -> bool:
+        """Whether it goes by more than value and key."""
+        return self.choose.sees
+
+    def of(self, element: Element) -> Any:
+        """Return the time; an integer in microseconds."""
+        at = self.choose.of(element)
+        return in_microseconds(at, self.unit) if type(at) is int else at
 
     def __call__(self, value: Any, key: Any) -> Any:
         """Return the time; an integer in microseconds."""
@@ -159,6 +217,10 @@ def _unit_hint(at_us: int, from_us: int) -> str:
     return f' Or is it no count of microseconds? with_timestamps(..., unit="{unit}").'
 
 
+#: Kinds of steps that give records keys.
+KEYS: Final = ("key_by", "key_by_record")
+
+
 @dataclass(frozen=True)
 class Step:
     """A stateless step from one stream to another: it joins the stage before it (fusion).
@@ -166,10 +228,13 @@ class Step:
     Attributes:
         source: Stream that it reads.
         target: Stream that it feeds.
-        kind: ``map``, ``flat_map``, ``filter``, ``key_by``, ``with_timestamps``, ``assign``, which
-            makes an element one for each of its windows, or ``to``, which only names a stream.
-        function: Of the value; for ``key_by`` and ``with_timestamps`` of value and key; for
-            ``assign`` of value, key and timestamp.
+        kind: ``map``, ``flat_map``, ``filter``, ``key_by``, ``key_by_record``, which goes by more
+            than the value, so that a consumer cannot do it in its place, ``with_timestamps``,
+            ``assign``, which makes an element one for each of its windows, or ``to``, which only
+            names a stream.
+        function: Of the value, or :class:`~millrace.model.element.OfRecord`; for ``key_by`` and
+            ``with_timestamps`` of value and key, if it does not ask to see more; for ``assign`` of
+            value, key and timestamp.
         backwards_us: For ``with_timestamps``, how far back it may move a timestamp; else None.
     """
 
@@ -182,29 +247,41 @@ class Step:
     @property
     def keeps_values(self) -> bool:
         """Whether what comes out is of the format of what goes in."""
-        return self.kind in ("filter", "key_by", "to", "with_timestamps")
+        return self.kind in ("filter", *KEYS, "to", "with_timestamps")
 
-    def apply(self, value: Any, key: Any, at_us: int) -> Iterable[tuple[Any, Any]]:
+    def apply(
+        self, value: Any, key: Any, at_us: int, pane: Any = None
+    ) -> Iterable[tuple[Any, Any]]:
         """Return the (value, key) pairs that this step makes of one record at a time."""
         if self.kind in ("to", "with_timestamps"):
             return ((value, key),)
-        if self.kind == "map":
-            return ((self.function(value), key),)
-        if self.kind == "filter":
-            return ((value, key),) if self.function(value) else ()
-        if self.kind == "key_by":
-            return ((value, self.function(value, key)),)
+        if self.kind in KEYS:
+            return ((value, self._chosen(value, key, at_us, pane)),)
         if self.kind == "assign":
             return ((made, key) for made in self.function(value, key, at_us))
-        return ((made, key) for made in self.function(value))
+        seen = value
+        if type(self.function) is OfRecord:
+            seen = Element(value, key, at_us, pane)
+        if self.kind == "map":
+            return ((self.function(seen), key),)
+        if self.kind == "filter":
+            return ((value, key),) if self.function(seen) else ()
+        return ((made, key) for made in self.function(seen))
 
-    def moved(self, value: Any, key: Any, from_us: int) -> int:
+    def _chosen(self, value: Any, key: Any, at_us: int, pane: Any) -> Any:
+        """Return the key or the time that a step gives a record."""
+        choose: Any = self.function
+        if choose.sees:
+            return choose.of(Element(value, key, at_us, pane))
+        return choose(value, key)
+
+    def moved(self, value: Any, key: Any, from_us: int, pane: Any = None) -> int:
         """Return the timestamp that ``with_timestamps`` gives a record.
 
         Raises:
             PipelineError: It is further back than the step said, or out of range.
         """
-        at_us = timestamp_us(self.function(value, key))
+        at_us = timestamp_us(self._chosen(value, key, from_us, pane))
         if not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
             raise PipelineError(
                 f"with_timestamps on stream {self.source!r}: timestamp {at_us} us is before 1970 "

@@ -126,6 +126,23 @@ def timestamp_us(instant: Instant) -> int:
     )
 
 
+def datetime_of(us: int) -> dt.datetime:
+    """Return an instant as a datetime, UTC.
+
+    Raises:
+        PipelineError: It is beyond the years that a datetime has, as the ends of time are.
+
+    >>> datetime_of(1_500_000)
+    datetime.datetime(1970, 1, 1, 0, 0, 1, 500000, tzinfo=datetime.timezone.utc)
+    """
+    try:
+        return _UNIX_EPOCH + dt.timedelta(microseconds=us)
+    except OverflowError:
+        raise PipelineError(
+            f"{us} us ({format_timestamp(us)}) is no year of a datetime's. Go by the microseconds."
+        ) from None
+
+
 def time_unit(unit: Any, where: str) -> TimeUnit | None:
     """Return a unit of times as it is, or None for none.
 

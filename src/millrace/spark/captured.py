@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from millrace.compile.topology import Topology
-from millrace.model.stream import ByFunction
+from millrace.model.element import OfRecord
+from millrace.model.stream import ByFunction, ByRecord
 from millrace.plane.by_value import pickle_by_value
 
 #: How far down is looked; what a user captured is near the top.
@@ -103,7 +104,7 @@ def _within(thing: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(thing, functools.partial):
         for value in (thing.func, *thing.args, *thing.keywords.values()):
             yield "", value
-    elif isinstance(thing, ByFunction):
+    elif isinstance(thing, ByFunction | ByRecord | OfRecord):
         yield "", thing.function
     elif isinstance(thing, Mapping):
         for key, value in thing.items():

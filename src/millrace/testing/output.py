@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Pane, Timing, Window
-from millrace.model.time import timestamp_us
+from millrace.model.time import datetime_of, timestamp_us
 
 #: Columns of a sink's row that are no part of the value: the record's and the pane's.
 _NO_VALUE = (
@@ -38,6 +39,11 @@ class Output:
     pane: Any = None
     wall_time: int = field(default=0, compare=False, repr=False)
     id: bytes = field(default=b"", compare=False, repr=False)
+
+    @property
+    def time(self) -> dt.datetime:
+        """Event time as a datetime, UTC."""
+        return datetime_of(self.timestamp)
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:

@@ -44,6 +44,7 @@ from typing import Any
 
 from millrace.dataflow import aggregates, aggregations, strategy, triggers, windows
 from millrace.dataflow.stream import Stream
+from millrace.model.element import of_record
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
 from millrace.model.record import LOW_WATERMARK, WALL_TIME
@@ -66,6 +67,7 @@ _NAMES: dict[str, Any] = {
     "Window": Window,
     "LOW_WATERMARK": LOW_WATERMARK,
     "WALL_TIME": WALL_TIME,
+    "of_record": of_record,
     **{mode.name: mode for mode in strategy.AccumulationMode},
     **{output_time.name: output_time for output_time in strategy.OutputTime},
     **{

@@ -5,6 +5,7 @@ Source: MillWheel, figure 3 (the API of a computation), 4.6 (timers), 4.7 (produ
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import msgspec
@@ -15,7 +16,14 @@ from millrace.model.errors import LateProduction, PipelineError
 from millrace.model.keys import encode_key
 from millrace.model.pane import Pane, Paned, PanedCoder, Window
 from millrace.model.record import LOW_WATERMARK, TimeDomain
-from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.model.time import (
+    EARLIEST_RECORD,
+    LATEST_RECORD,
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    Instant,
+    timestamp_us,
+)
 from millrace.windmill.failure import late_production
 from millrace.windmill.holds import KeyHold
 from millrace.windmill.routing import Productions, Router
@@ -88,7 +96,7 @@ class Calls:
         self,
         stream: str,
         value: Any,
-        timestamp: int | None = None,
+        timestamp: Instant | None = None,
         key: Any = None,
         *,
         pane: Pane | None = None,
@@ -105,8 +113,9 @@ class Calls:
         if timestamp is None:
             at_us = self.at_hand_us
         else:
-            at_us = timestamp
-            if type(at_us) is not int or not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
+            if type(timestamp) is int and EARLIEST_RECORD <= timestamp <= LATEST_RECORD:
+                at_us = timestamp
+            else:
                 at_us = _record_time(timestamp)
             # The answer to what was late itself may be as old as that.
             if at_us < self._floor_us and at_us < min(self.at_hand_us, self.earliest_late_us):
@@ -150,10 +159,10 @@ class Calls:
     def _set_timer(
         self,
         tag: Any,
-        at: int,
+        at: Instant,
         domain: TimeDomain = LOW_WATERMARK,
         *,
-        hold: int | None = None,
+        hold: Instant | None = None,
         percentile: int = 100,
     ) -> None:
         at_us = _instant(at, "set_timer")
@@ -181,7 +190,7 @@ class Calls:
     def _increment(self, counter: str, n: int = 1) -> None:
         self.counts[counter] = self.counts.get(counter, 0) + n
 
-    def _set_hold(self, at: int | None) -> None:
+    def _set_hold(self, at: Instant | None) -> None:
         self._hold.changed = (None if at is None else _instant(at, "hold"),)
 
 
@@ -194,14 +203,16 @@ def _panes(topology: Topology, stream: str) -> PanedCoder | None:
 def _instant(at: Any, call: str) -> int:
     if type(at) is int and -MAX_TIMESTAMP <= at <= MAX_TIMESTAMP:
         return at
+    if isinstance(at, dt.datetime):
+        return timestamp_us(at)
     try:
         at_us = at.__index__() if not isinstance(at, bool) else None
     except AttributeError:
         at_us = None
     if at_us is None or not -MAX_TIMESTAMP <= at_us <= MAX_TIMESTAMP:
         raise PipelineError(
-            f"{call}: {at!r} is not a time. Expected microseconds since 1970 (UTC) as an int; "
-            "for seconds multiply by mr.SECOND."
+            f"{call}: {at!r} is not a time. Expected microseconds since 1970 (UTC) as an int, or "
+            "a datetime with a time zone; for seconds multiply by mr.SECOND."
         )
     return int(at_us)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
 from millrace.model.record import LOW_WATERMARK, TimeDomain, Timer
-from millrace.model.time import MAX_TIMESTAMP
+from millrace.model.time import MAX_TIMESTAMP, Instant, timestamp_us
 
 if TYPE_CHECKING:
     from millrace.dataflow.triggers.tree import Callback
@@ -123,14 +123,14 @@ class TriggerContext:
     # -- timers ------------------------------------------------------------------------------------
 
     def set_timer(
-        self, tag: str, at: int, domain: TimeDomain = LOW_WATERMARK, *, percentile: int = 100
+        self, tag: str, at: Instant, domain: TimeDomain = LOW_WATERMARK, *, percentile: int = 100
     ) -> None:
         """Have ``on_timer`` called when a clock reaches ``at``; setting a tag again moves it.
 
         A percentile of the low watermark must be among the trigger's ``percentiles``.
         """
         clock = self._call.clocks.number(domain, percentile)
-        self._call.row.set_timer(self._node, tag, min(at, MAX_TIMESTAMP), clock)
+        self._call.row.set_timer(self._node, tag, min(timestamp_us(at), MAX_TIMESTAMP), clock)
 
     def get_timer(self, tag: str) -> Timer | None:
         """Return this trigger's pending timer under a tag."""

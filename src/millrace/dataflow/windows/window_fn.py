@@ -5,6 +5,7 @@ Source: Dataflow patent, "Windowing API 300": AssignWindows(datum) and MergeWind
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, alike, chec
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
 from millrace.model.record import Record
-from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, timestamp_us
 
 
 class WindowFn(Value):
@@ -184,22 +185,31 @@ def _checked(returned: Any, function: str) -> list[Window]:
             "[mr.Window(start, end)], or [] for none."
         )
     windows = list(returned)
-    for window in windows:
+    for n, window in enumerate(windows):
         if not isinstance(window, Window):
             raise PipelineError(
                 f"{function} returned {window!r} ({type(window).__name__}). Expected "
                 "windows: [mr.Window(start, end)], in microseconds."
             )
+        if type(window.start) is not int:
+            window = windows[n] = _in_microseconds(window)
         if window != Window() and not (
             type(window.start) is int
             and type(window.end) is int
             and MIN_TIMESTAMP <= window.start < window.end <= MAX_TIMESTAMP
         ):
             raise PipelineError(
-                f"{function} returned {window!r}. A window is a half-open interval "
-                "[start, end) of microseconds, with start < end; the global one is mr.Window()."
+                f"{function} returned {window!r}. A window is a half-open interval [start, end) of "
+                "microseconds or datetimes, with start < end; the global one is mr.Window()."
             )
     return windows
+
+
+def _in_microseconds(window: Any) -> Window:
+    """Return a window that was given by datetimes as one that is not; any other as it is."""
+    if isinstance(window.start, dt.datetime) and isinstance(window.end, dt.datetime):
+        return Window(timestamp_us(window.start), timestamp_us(window.end))
+    return window  # type: ignore[no-any-return]
 
 
 def checked_merge(
