@@ -28,7 +28,8 @@ from millrace.dataflow.aggregations import (
     Variance,
     VectorFold,
 )
-from millrace.dataflow.aggregations.several import Part, Several
+from millrace.dataflow.aggregations.part import Part
+from millrace.dataflow.aggregations.several import Several
 from millrace.dataflow.formats import Chosen, Picks, picker
 from millrace.dataflow.values import text
 from millrace.model.errors import PipelineError

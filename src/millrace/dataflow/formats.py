@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -70,6 +70,18 @@ class Picks:
     def __repr__(self) -> str:
         sources = ", ".join("itself" if each is None else text(each) for each in self.sources)
         return sources + "".join(f" where {text(each)}" for each in self.wheres)
+
+    def columns(self, elements: Sequence[Any]) -> list[Sequence[Any]]:
+        """Return the items of the tuples of many elements, side by side."""
+        passed = [[bool(where(each)) for each in elements] for where in self._wheres]
+        made: list[Sequence[Any]] = []
+        for pick, needed in zip(self._sources, self.needed, strict=True):
+            if needed is None:
+                made.append(elements if pick is itself else [pick(each) for each in elements])
+                continue
+            those = zip(elements, *[passed[n] for n in needed], strict=True)
+            made.append([pick(each) if any(some) else None for each, *some in those])
+        return [*made, *passed]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Picks) and self._made_with == other._made_with

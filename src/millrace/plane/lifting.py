@@ -7,7 +7,7 @@ exchange. That stage is left out as long as it would not pay; see :class:`Payoff
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -211,13 +211,13 @@ class NativeLifter:
 
 def _picked(
     reader: ValueReader, struct: pa.StructArray, accepted: npt.NDArray[np.bool_], lift: Lift
-) -> list[Any] | None:
+) -> Sequence[Any] | None:
     """Return what a function picks of the accepted values; None if it fails, or there is none."""
     if not lift.takes_elements:
         return None
     values = reader.read(struct).values
     try:
-        return [lift.pick(values[n]) for n in np.flatnonzero(accepted).tolist()]
+        return lift.picked([values[n] for n in np.flatnonzero(accepted).tolist()])
     except Exception:  # noqa: BLE001  the grouping meets it too, and can say at which record
         return None
 

@@ -12,14 +12,14 @@ Source: Dataflow patent, "Aggregation API 200"; SQL's ``count(*) FILTER (WHERE .
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from millrace.dataflow.aggregations.combine_fn import CombineFn
 from millrace.dataflow.aggregations.fields import FieldsCoder, PartsCoder
+from millrace.dataflow.aggregations.part import Part
 from millrace.dataflow.aggregations.vector import (
     Column,
     Columns,
@@ -34,37 +34,6 @@ from millrace.dataflow.aggregations.vector import (
 )
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
-
-
-class Part(NamedTuple):
-    """One of several aggregates.
-
-    Attributes:
-        name: Of its result.
-        combine: How.
-        source: Where in the tuple its value is; None if it only counts.
-        condition: Where in the tuple it says whether the element counts; None if all do.
-        about: What it aggregates, as text.
-    """
-
-    name: str
-    combine: CombineFn
-    source: int | None
-    condition: int | None
-    about: str = ""
-
-    @property
-    def fold(self) -> VectorFold:
-        """The aggregate, where it is known to be one of numbers."""
-        assert isinstance(self.combine, VectorFold)
-        return self.combine
-
-    def present(self, values: pa.Array) -> Mask | None:
-        """Return which elements count; None: all."""
-        if self.condition is None:
-            return None
-        found: Mask = values.field(self.condition).to_numpy(zero_copy_only=False)
-        return found.astype(bool)
 
 
 class Several(VectorFold):
@@ -83,6 +52,7 @@ class Several(VectorFold):
     def __init__(self, parts: tuple[Part, ...], make: type | None = None) -> None:
         self.parts = parts
         self.make = make
+        self._names = [part.name for part in parts]
 
     def __repr__(self) -> str:
         shown = (f"{part.name}={part.combine!r}{part.about}" for part in self.parts)
@@ -127,10 +97,13 @@ class Several(VectorFold):
 
     def extract(self, accumulator: Any) -> Any:
         """Return the results by name."""
-        found = {
-            part.name: part.combine.extract(part.combine.create() if kept is None else kept)
+        return self._made(
+            part.combine.extract(part.combine.create() if kept is None else kept)
             for part, kept in zip(self.parts, accumulator, strict=True)
-        }
+        )
+
+    def _made(self, results: Iterable[Any]) -> Any:
+        found = dict(zip(self._names, results, strict=True))
         return found if self.make is None else self.make(**found)
 
     # -- what is asked of it -----------------------------------------------------------------------
@@ -231,7 +204,7 @@ class Several(VectorFold):
         for part in self.parts:
             if part.source is None:
                 continue
-            taken = _vector(part).usable(values.field(part.source))
+            taken = part.vector.usable(values.field(part.source))
             if taken is None:
                 return None
             present = part.present(values)
@@ -245,7 +218,7 @@ class Several(VectorFold):
             column = pa.nulls(len(values)) if part.source is None else values.field(part.source)
             present = part.present(values)
             if present is None:
-                found = _vector(part).accumulators(column, starts)
+                found = part.vector.accumulators(column, starts)
                 if found is None:
                     return None
                 columns.append(found)
@@ -253,7 +226,7 @@ class Several(VectorFold):
             chosen, begins, segments = _those(present, starts)
             sparse: list[Any] = [None] * len(starts)
             if len(chosen):
-                some = _vector(part).accumulators(column.take(pa.array(chosen)), begins)
+                some = part.vector.accumulators(column.take(pa.array(chosen)), begins)
                 if some is None:
                     return None
                 for segment, accumulator in zip(segments.tolist(), some, strict=True):
@@ -339,6 +312,22 @@ class Several(VectorFold):
                 made += [*part.fold.split(kept), 1]
         return tuple(made)
 
+    def results(self, columns: Columns) -> list[Any]:
+        """Return the results of the accumulators that columns hold the numbers of."""
+        found: list[list[Any]] = []
+        for part, its in self._shares(columns):
+            if part.condition is None:
+                found.append(part.fold.results(its))
+                continue
+            chosen = np.flatnonzero(its[-1])
+            some = part.fold.results(tuple(column[chosen] for column in its[:-1]))
+            none = part.fold.extract(part.fold.create())
+            sparse = [none] * len(its[-1])
+            for n, result in zip(chosen.tolist(), some, strict=True):
+                sparse[n] = result
+            found.append(sparse)
+        return list(map(self._made, zip(*found, strict=True)))
+
     def joined(self, columns: Columns) -> list[Any]:
         """Return the accumulators that columns hold the numbers of."""
         found: list[list[Any]] = []
@@ -358,13 +347,6 @@ class Several(VectorFold):
             stop = first + part.fold.width + (part.condition is not None)
             yield part, columns[first:stop]
             first = stop
-
-
-def _vector(part: Part) -> Vector:
-    """Return the vector form of a part of what :meth:`Several.vector` has let through."""
-    found = vector_of(part.combine, Any)
-    assert not isinstance(found, str), found
-    return found
 
 
 def _those(present: Mask, starts: Starts) -> tuple[Positions, Starts, Positions]:

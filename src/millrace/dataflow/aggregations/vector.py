@@ -192,6 +192,10 @@ class VectorFold(CombineFn):
         """Return the parts of an accumulator: one for each column."""
         return tuple(accumulator) if isinstance(accumulator, tuple | list) else (accumulator,)
 
+    def results(self, columns: Columns) -> list[Any]:
+        """Return the results of the accumulators that columns hold the parts of."""
+        return list(map(self.extract, self.joined(columns)))
+
     def joined(self, columns: Columns) -> list[Any]:
         """Return the accumulators that columns hold the parts of."""
         parts = [column.tolist() for column in columns]

@@ -260,7 +260,7 @@ class SessionColumns(PlainGrouping):
             self.output,
             sessions.keys,
             sessions.hashes.tolist(),
-            list(map(self.fold.extract, self.fold.joined(sessions.accumulators.columns))),
+            self.fold.results(sessions.accumulators.columns),
             pane,
             list(zip(sessions.starts.tolist(), ends, strict=True)),
             [end_us - 1 for end_us in ends],

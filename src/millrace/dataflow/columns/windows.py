@@ -197,7 +197,7 @@ class WindowColumns(PlainGrouping):
             self.output,
             keys,
             hashes.tolist(),
-            list(map(self.fold.extract, self.fold.joined(accumulators.columns))),
+            self.fold.results(accumulators.columns),
             pane,
             None,
             [at_us] * len(keys),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +101,12 @@ class Lift:
         named = self.value.named if isinstance(self.value, Picks) else isinstance(self.value, str)
         return not named and self.value is not None
 
+    def picked(self, elements: Sequence[Any]) -> Sequence[Any]:
+        """Return what is aggregated of elements: of each a value, or of several a column each."""
+        if isinstance(self.value, Picks):
+            return self.value.columns(elements)
+        return [self.pick(element) for element in elements]
+
     def apply(
         self,
         keys: pa.Array,
@@ -193,8 +199,7 @@ class Lift:
         if not self.needs_values:
             return self.apply(keys, hashes, timestamps, None, by_time=by_time)
         try:
-            pick, decode = self.pick, coder.decode
-            picked = [pick(decode(value)) for value in encoded.to_pylist()]
+            picked = self.picked([coder.decode(value) for value in encoded.to_pylist()])
         except Exception:  # noqa: BLE001  the grouping meets it too, and can say at which record
             return None
         return self.apply_picked(keys, hashes, timestamps, picked, by_time=by_time)
@@ -204,20 +209,22 @@ class Lift:
         keys: pa.Array,
         hashes: npt.NDArray[np.uint64],
         timestamps: npt.NDArray[np.int64],
-        picked: list[Any],
+        picked: Sequence[Any],
         *,
         by_time: bool = False,
     ) -> Lifted | None:
-        """Return the partials of records, as :meth:`apply` does, of values as Python has them."""
+        """Return the partials of records, as :meth:`apply` does, of what :meth:`picked` gave."""
         made = []
         several = self.value if isinstance(self.value, Picks) else None
-        for there, values in by_type(picked) if several is None else fields_of(several, picked):
+        for there, values in (
+            by_type(picked) if several is None else fields_of(several, picked, len(hashes))
+        ):
             some = pa.array(there)
             lifted = self.apply(
                 keys.filter(some), hashes[there], timestamps[there], values, by_time=by_time
             )
             if lifted is not None:
-                made.append(lifted.at(np.flatnonzero(there), len(picked)))
+                made.append(lifted.at(np.flatnonzero(there), len(hashes)))
         return Lifted.concat(made) if made else None
 
 

@@ -32,34 +32,38 @@ def by_type(picked: Sequence[Any]) -> Iterator[tuple[Mask, pa.Array]]:
             yield there, values
 
 
-def fields_of(picks: Picks, picked: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Mask, pa.Array]]:
+def fields_of(
+    picks: Picks, fields: Sequence[Sequence[Any]], count: int
+) -> Iterator[tuple[Mask, pa.Array]]:
     """Yield which tuples make columns of one type each, and these, as a struct.
 
     Where a value is of another type than most of its column, the tuple is left out; None is a null.
 
+    Args:
+        picks: What is chosen.
+        fields: The items of the tuples, side by side.
+        count: How many tuples there are.
+
     >>> picks = Picks(("price",), (), (None,))
-    >>> ((there, values),) = fields_of(picks, [(1,), (None,), (2,), ("x",)])
+    >>> ((there, values),) = fields_of(picks, [[1, None, 2, "x"]], 4)
     >>> there.tolist(), values.to_pylist()
     ([True, True, True, False], [{'0': 1}, {'0': None}, {'0': 2}])
     """
-    there = np.ones(len(picked), dtype=bool)
+    there = np.ones(count, dtype=bool)
     kinds: list[type] = []
-    fields = list(zip(*picked, strict=True))
     for field in fields[: len(picks.sources)]:
-        found = [type(value) for value in field]
-        those = set(found) - {type(None)}
+        those = set(map(type, field)) - {type(None)}
+        kind = next(iter(those), int)
         if len(those) > 1:
+            found = [type(value) for value in field]
             kind = max(_ARROW, key=found.count)
-            there &= np.fromiter((k in (kind, type(None)) for k in found), bool, len(found))
-        else:
-            kind = next(iter(those), int)
+            there &= np.fromiter((k in (kind, type(None)) for k in found), bool, count)
         kinds.append(kind)
-    if not there.all():
-        fields = list(
-            zip(*[row for row, kept in zip(picked, there, strict=True) if kept], strict=True)
-        )
     if not there.any():
         return
+    if not there.all():
+        left = np.flatnonzero(there).tolist()
+        fields = [[field[n] for n in left] for field in fields]
     columns = []
     for n, field in enumerate(fields):
         column = _column(field, kinds[n]) if n < len(kinds) else pa.array(field, pa.bool_())
