@@ -107,8 +107,10 @@ class Epochs:
         self._wall_time_us = 0
         self._claim_entries = claim_entries or _CLAIM_ENTRIES
         self._claim_entry = self._whole_entry = 0
-        # Bytes that are perhaps in the log by now, and what is to be done when they are.
+        # Bytes that are not known to be in the log, and what is to be done when they are; and
+        # whether that was tried, so that they are perhaps there.
         self._unwritten: tuple[bytes, Callable[[], None]] | None = None
+        self._tried = False
         self._last = 0
         earlier = self._recover(IntervalMap.uniform(intervals))
         self.generation = 1 + (earlier.generation if earlier is not None else 0)
@@ -305,10 +307,12 @@ class Epochs:
             return
         data, then = self._unwritten
         number = self._last + 1
-        # A write that failed has perhaps been one all the same.
-        if not self._log.append(number, data) and self._log.read(number) != data:
+        # A write that failed has perhaps been one all the same. Where none has failed, an equal
+        # entry is another run's: two that start at once have equal claims.
+        again, self._tried = self._tried, True
+        if not self._log.append(number, data) and not (again and self._log.read(number) == data):
             raise superseded_run(self.generation)
-        self._unwritten, self._last = None, number
+        self._unwritten, self._tried, self._last = None, False, number
         then()
 
     def _opened(self, manifest: Manifest) -> None:

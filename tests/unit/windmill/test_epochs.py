@@ -177,6 +177,19 @@ def test_two_drivers_take_turns_at_most_once(state):
     assert begin(drivers[2]) is not None
 
 
+def test_of_two_drivers_that_claim_at_once_one_is_a_zombie(state):
+    append = state.epochs.append
+
+    def beaten(number, entry):
+        state.epochs.append = append
+        open_epochs(state)
+        return append(number, entry)
+
+    state.epochs.append = beaten
+    with pytest.raises(ZombieWriter):
+        open_epochs(state)
+
+
 def test_the_clock_never_moves_back(epochs, state):
     whole(epochs, 0, wall_time_us=100)
 
