@@ -42,6 +42,7 @@ FOUND_AT = {
     "due_timers_are_taken_off_before_the_commit": 26,
     "weak_productions_are_made_again_over_the_state_after": 400,
     "commits_of_the_open_epoch_are_collected": 245,
+    "a_claim_that_is_there_is_taken_for_its_own": 12,
     "an_older_commit_is_applied_again": 30,
     "names_are_not_synced": 26,
     "a_slot_is_looked_at_and_then_taken": 82,
@@ -314,6 +315,17 @@ def a_zombie_driver_goes_on_at_the_next_number(patch):
         then()
 
     patch.setattr(Epochs, "_append", append)
+
+
+@mutant
+def a_claim_that_is_there_is_taken_for_its_own(patch):
+    append = Epochs._append
+
+    def trusting(self, *arguments):
+        self._tried = True
+        append(self, *arguments)
+
+    patch.setattr(Epochs, "_append", trusting)
 
 
 @mutant

@@ -55,6 +55,18 @@ def a_name_that_is_taken_after_a_lost_answer_is_taken_for_its_own(patch):
     patch.setattr(Bucket, "put_if_absent", put_if_absent)
 
 
+@mutant(5)
+def its_own_put_is_taken_for_another_s(patch):
+    def attempt(self, name, data):
+        try:
+            self._store.put(name, data, mode="create", use_multipart=False)
+        except exceptions.AlreadyExistsError:
+            return False
+        return True
+
+    puts(patch, attempt)
+
+
 @mutant(53)
 def a_request_without_an_answer_is_taken_for_done(patch):
     def attempt(self, name, data):

@@ -68,6 +68,10 @@ class World(Cluster, Protocol):
         """Open the checkpoint as a driver does."""
         ...
 
+    def claimed(self, generation: int) -> None:
+        """Take it that the driver at hand has claimed the checkpoint."""
+        ...
+
     def clock(self) -> int:
         """Return what this driver takes for the time."""
         ...
@@ -109,6 +113,7 @@ def drive(world: World, name: str, random_end: Callable[[int], int]) -> None:
     epochs = Epochs(
         world.topology, state, intervals=world.work.intervals, claim_entries=CLAIM_ENTRIES
     )
+    world.claimed(epochs.generation)
     collector = Collector(state)
     driver = EpochDriver(world.topology, epochs, Publisher.of(world.topology))
     log = world.query_log

@@ -106,6 +106,7 @@ class World(ABC):
         self.drivers: list[Process] = []
         self._tidying: set[str] = set()
         self._clocks: dict[Process, int] = {}
+        self._claims: dict[int, Process | None] = {}
         self._trace: list[str] | None = [] if trace else None
         self.fate = Fate(
             self, [fault for n, fault in enumerate(self.faults) if keep is None or n in keep]
@@ -215,6 +216,13 @@ class World(ABC):
     def open_state(self) -> HardState:
         """Open the checkpoint as a driver does."""
         return self.storage.create_or_open(self.topology.name)
+
+    def claimed(self, generation: int) -> None:
+        """Take it that the driver at hand has claimed the checkpoint."""
+        driver = self.scheduler.current
+        other = self._claims.setdefault(generation, driver)
+        if other is not driver:
+            self.violated(f"generation {generation} was claimed by {other} and by {driver}")
 
     def clock(self) -> int:
         """Return what the driver at hand takes for the time; drivers disagree."""

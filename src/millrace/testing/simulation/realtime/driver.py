@@ -47,6 +47,10 @@ class LiveWorld(Cluster, Protocol):
         """Open the checkpoint as a driver does."""
         ...
 
+    def claimed(self, generation: int) -> None:
+        """Take it that the driver at hand has claimed the checkpoint."""
+        ...
+
     def clock(self) -> int:
         """Return what this driver takes for the time."""
         ...
@@ -78,6 +82,7 @@ class Run:
             intervals=world.work.intervals,
             claim_entries=CLAIM_ENTRIES,
         )
+        world.claimed(self.epochs.generation)
         self._collector = Collector(state)
         self._coordinator = Coordinator(
             self.epochs,
