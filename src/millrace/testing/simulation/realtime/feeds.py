@@ -116,18 +116,13 @@ class Feeds(Injector):
 
     @staticmethod
     def _clamp(lots: list[list[Arrival]], fresh: Iterator[int]) -> None:
-        """Let no row be late, in whatever order it is read."""
-        newest_us, moved = 0, dict[int, Arrival]()
-        for n, lot in enumerate(lots):
-            ahead = [one.at_us for near in lots[n : n + _LOTS] for one in near]
-            newest_us = max(newest_us, *ahead)
-            for m, one in enumerate(lot):
-                # What comes again is the same row again, or a new one if it would be late.
-                known = moved.get(one.value["id"], one)
-                if known.at_us < newest_us - DELAY_US:
-                    value = known.value | {"id": next(fresh)}
-                    known = Arrival(value, newest_us - DELAY_US)
-                moved[one.value["id"]] = lot[m] = known
+        """Let no row be late, in whatever order it is read; one that moves is a row of its own."""
+        for n in reversed(range(len(lots))):
+            # What moves in a lot has a say in the one before, with which it may be read.
+            earliest_us = max(one.at_us for near in lots[: n + _LOTS] for one in near) - DELAY_US
+            for m, one in enumerate(lots[n]):
+                if one.at_us < earliest_us:
+                    lots[n][m] = Arrival(one.value | {"id": next(fresh)}, earliest_us)
 
 
 class LiveEnds(Ends):
