@@ -11,6 +11,8 @@ import pytest
 from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 import millrace as mr
+from millrace.plane import outbox
+from millrace.plane.realtime import arriving, rows
 from millrace.plane.realtime.beginning import NewProcesses
 from millrace.store import JournalName
 
@@ -87,6 +89,25 @@ def windowed() -> tuple[mr.Pipeline, Kept]:
     return p, kept
 
 
+class Copy(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {"copies": Event}
+
+    def process_record(self, record: mr.Record) -> None:
+        self.produce("copies", record.value)
+
+
+def two_ways() -> tuple[mr.Pipeline, Kept]:
+    """Events are summed twice: as copies, and combined in an injector task, past the copying."""
+    p, kept = mr.Pipeline("two_ways"), Kept()
+    p.inject("events", feeds(), timestamp="at", low_watermark=mr.BoundedDelay("5 s"), format=Event)
+    p.add(Copy)
+    both = p.stream("events").flatten(p.stream("copies")).key_by("key")
+    both.window(mr.FixedWindows("10 s")).sum("value").to("sums")
+    p.sink("sums", kept)
+    return p, kept
+
+
 def values(rows: list[dict]) -> Counter:
     """The rows, but for what depends on how streams were merged."""
     left_out = {"_id", "_production_time"}
@@ -114,6 +135,13 @@ def test_no_schedule_and_no_crash_changes_the_outputs(make, seed):
     live.finish()
     assert live.coordinator.ended
     assert values(kept.rows) == expected
+
+
+@pytest.mark.parametrize("seed", [0, 4, 6])
+def test_partials_that_pass_a_level_say_how_far_they_go(seed, monkeypatch):
+    for module in (outbox, arriving, rows):
+        monkeypatch.setattr(module, "FEW", 0)  # a few rows would go as they are
+    test_no_schedule_and_no_crash_changes_the_outputs(two_ways, seed)
 
 
 @pytest.mark.parametrize("make", [counting, windowed])
@@ -190,6 +218,24 @@ class Reminds(mr.Computation):
 
     def process_timer(self, timer: mr.Timer) -> None:
         self.produce("reminders", "now")
+
+
+def test_a_task_wakes_for_its_own_timers_only():
+    p = mr.Pipeline("reminding")
+    feed = Feeds("key long, value long, at long", {"a": [(1, 1, 1_000_000)]})
+    p.inject("events", feed, timestamp="at", low_watermark=mr.BoundedDelay("5 s"), format=Event)
+    p.add(Reminds)
+    p.sink("reminders", Kept())
+    live = Live(p)
+    live.boot()
+    live.feed(1)
+    live.plane.settle(live.clock_us)
+    live.plane.mark(live.clock_us)
+    # The next session's tasks read of all intervals in the completion.
+    live.boot()
+    live.plane.settle(live.clock_us)
+    wakes = sorted(live.plane._tasks[1, n].wake_us for n in range(2))
+    assert wakes == [live.clock_us + mr.HOUR, mr.MAX_TIMESTAMP]
 
 
 @pytest.mark.parametrize("draining", [False, True])
