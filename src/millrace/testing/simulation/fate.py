@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Protocol
 
@@ -92,6 +93,9 @@ class Fate:
             if self._happens(fault, process, what):
                 self._armed.remove(fault)
                 self.happened[fault.kind] += 1
+                if fault.then is not None:
+                    self._later.append(replace(fault.then, at=now + fault.then.at))
+                    self._later.sort(key=lambda one: -one.at)
                 self._world.note("*", f"{fault.kind.name}: {fault.kind.value} ({process}: {what})")
                 return
         if now < self._full_until and what in _FILLS:

@@ -8,8 +8,10 @@ run again with some of its faults left out.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from random import Random
+from typing import NamedTuple
 
 
 class Kind(enum.Enum):
@@ -49,13 +51,15 @@ class Fault:
         kind: What.
         at: From which step on.
         pick: Chooses among those that it can happen to, and how long it lasts.
-        call: What a process must be about to do, for it to be stopped there; None for anything.
+        call: What a process must be about to do, for it to happen there; None for anything.
+        then: What happens next, at so many steps from when this one has.
     """
 
     kind: Kind
     at: int
     pick: int
     call: str | None = None
+    then: Fault | None = None
 
 
 #: Steps of a schedule without faults, roughly: where faults are to fall.
@@ -72,6 +76,34 @@ _CALLS_ON_DISK = (
 _CALLS_IN_BUCKET = (None, None, "put", "put", "head", "get", "delete", "apply", "send", "sink")
 _CALLS_OF_REAL_TIME = ("hear", "say", "publish")
 _STOPS = frozenset({Kind.KILL, Kind.PAUSE, Kind.ZOMBIE, Kind.POWER, Kind.STORAGE_POWER})
+
+
+class _Link(NamedTuple):
+    """One of some faults, at a call, within so many steps after the link before it."""
+
+    kinds: tuple[Kind, ...]
+    call: str | None = None
+    within: int = 1
+
+
+_Chain = tuple[_Link, ...]
+_SLEEPS = (Kind.PAUSE, Kind.ZOMBIE)
+_RIVAL = _Link((Kind.DRIVER, Kind.SPECULATE), within=20)
+#: Who takes a name, and whether that lasts: what goes wrong there takes several faults in a row.
+_CHAINS_ON_DISK: tuple[_Chain, ...] = (
+    (_Link(_SLEEPS, "link"),),
+    (_Link(_SLEEPS, "fsync names"), _RIVAL, _Link((Kind.POWER,), within=100)),
+    (_Link((Kind.SPECULATE,)), _Link((Kind.PAUSE,), "link")),
+)
+_CHAINS_IN_BUCKET: tuple[_Chain, ...] = (
+    (_Link(_SLEEPS, "put"),),
+    (
+        _Link((Kind.REFUSE, Kind.LOST_REPLY, Kind.DELAYED), "put"),
+        _Link(_SLEEPS, "wait"),
+        _RIVAL,
+    ),
+    (_Link((Kind.SPECULATE,)), _Link((Kind.PAUSE,), "put")),
+)
 
 
 def possible(*, bucket: bool, realtime: bool) -> list[Kind]:
@@ -109,4 +141,21 @@ def plan(random: Random, *, bucket: bool, realtime: bool = False) -> list[Fault]
         if call == "fsync names" and random.random() < 0.5:
             # A name that others see and that is not durable: take it back once they acted on it.
             faults.append(Fault(Kind.POWER, at + random.randrange(30, 180), 0))
+    if random.random() < 0.3:
+        there = possible(bucket=bucket, realtime=realtime)
+        chain = random.choice(_CHAINS_IN_BUCKET if bucket else _CHAINS_ON_DISK)
+        faults += _chained(random, chain, random.randrange(_STEPS // 2), there)
     return sorted(faults, key=lambda fault: fault.at)
+
+
+def _chained(random: Random, chain: _Chain, at: int, there: Sequence[Kind]) -> list[Fault]:
+    """Return the first of some faults that follow each other, those that can happen."""
+    if not chain:
+        return []
+    link, *rest = chain
+    then = _chained(random, tuple(rest), random.randrange(rest[0].within) if rest else 0, there)
+    kinds = [kind for kind in link.kinds if kind in there]
+    if not kinds:
+        return then
+    one = Fault(random.choice(kinds), at, random.randrange(1 << 16), link.call)
+    return [replace(one, then=then[0] if then else None)]

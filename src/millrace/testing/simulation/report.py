@@ -94,11 +94,19 @@ def versions() -> str:
 def told(faults: Sequence[Fault], keep: Sequence[int] | None = None) -> str:
     """Return a plan as text, a line a fault."""
     return "\n".join(
-        f"  {n}  from step {fault.at}: {fault.kind.name}, {fault.kind.value}"
-        + (f" (at the next {fault.call})" if fault.call else "")
+        f"  {n}  from step {fault.at}: {_told(fault)}"
         for n, fault in enumerate(faults)
         if keep is None or n in keep
     )
+
+
+def _told(fault: Fault) -> str:
+    text = f"{fault.kind.name}, {fault.kind.value}"
+    if fault.call:
+        text += f" (at the next {fault.call})"
+    if fault.then is not None:
+        text += f"; {fault.then.at} steps after that: {_told(fault.then)}"
+    return text
 
 
 def failure(seed: int, plane: type[World] = Simulation) -> str:

@@ -80,10 +80,11 @@ class InBucket:
     """A checkpoint in a simulated object store.
 
     Args:
-        ask: Called before each request.
+        ask: Called before each request, and before a client waits to make one again.
     """
 
     def __init__(self, ask: Ask) -> None:
+        self._ask = ask
         self._bucket = SimulatedBucket(ask)
 
     def create_or_open(self, pipeline: str) -> HardState:
@@ -111,6 +112,7 @@ class InBucket:
         now = [0.0]
 
         def sleep(_: float) -> None:
+            self._ask("wait", "to try again")
             now[0] += _PAUSE_S
 
         options = BucketOptions(retry_for_us=(_TRIES * _PAUSE_S - 5) * SECOND, requests=1)
