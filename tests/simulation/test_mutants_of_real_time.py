@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from millrace.model.errors import CheckpointUnwritable
-from millrace.plane.realtime import clocks, coordinator
+from millrace.plane.realtime import clocks, coordinator, level
 from millrace.plane.realtime.arriving import Sorting
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.injecting import InjectorTask
@@ -22,6 +22,7 @@ from millrace.store.sealing import End
 from millrace.testing.simulation.realtime import RealtimeSimulation
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.live_worker import LiveWorker, SessionFence
+from millrace.windmill.routing import Productions
 
 #: Mutant -> the schedule that found it last, to look there first.
 MUTANTS: dict[Any, int] = {}
@@ -55,7 +56,7 @@ class _Never(set[int]):
         pass
 
 
-@mutant(0, without_faults=True)
+@mutant(3, without_faults=True)
 def a_mark_is_complete_before_the_last_task_has_passed_it(patch):
     heard = Coordinator.heard
 
@@ -65,9 +66,9 @@ def a_mark_is_complete_before_the_last_task_has_passed_it(patch):
             missing = set(self._where) - set(session.passed) - {(message.level, message.task)}
             if len(missing) == 1 and not message.covered:
                 # Nothing of the last one is known, so it is taken to have done nothing.
-                (level, task) = missing.pop()
-                session.passed[level, task] = replace(
-                    message, level=level, task=task, journal="", published={}, input={}
+                where = missing.pop()
+                session.passed[where] = replace(
+                    message, level=where[0], task=where[1], journal="", published={}, input={}
                 )
         return heard(self, message, wall_us)
 
@@ -127,7 +128,7 @@ def a_task_works_on_after_the_last_mark(patch):
 # -- commits and channels --------------------------------------------------------------------------
 
 
-@mutant(36)
+@mutant(56)
 def productions_leave_before_their_commit(patch):
     append, turn = LevelTask._append, LevelTask.turn
 
@@ -153,23 +154,21 @@ def channel_numbers_are_not_in_the_commit(patch):
     patch.setattr(LiveWorker, "run", without)
 
 
-@mutant(0)
+@mutant(1)
 def productions_of_a_sealed_commit_are_not_sent_again(patch):
-    take_up = LevelTask._take_up
+    again = level.commits_again
 
-    def quietly(self, commit):
-        add, self._outbox.add = self._outbox.add, lambda *_: None
-        try:
-            take_up(self, commit)
-        finally:
-            self._outbox.add = add
+    def quietly(*arguments):
+        for result in again(*arguments):
+            result.productions = Productions()
+            yield result
 
-    patch.setattr(LevelTask, "_take_up", quietly)
+    patch.setattr(level, "commits_again", quietly)
 
 
 @mutant(0)
 def positions_are_those_of_the_completion(patch):
-    patch.setattr(LevelTask, "_take_up", lambda *_: None)
+    patch.setattr(level, "commits_again", lambda *_: ())
 
 
 @mutant(48)
