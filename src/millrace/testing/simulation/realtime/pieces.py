@@ -1,0 +1,201 @@
+"""Pieces: what must be true of the commits that count, one thing after the other."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from millrace.compile.topology import Topology
+from millrace.model.pane import Paned
+from millrace.store import MemoryCache, MemoryCaches, MemoryHardState
+from millrace.testing.simulation import computations
+from millrace.testing.simulation.realtime.chains import Chains, check, rows_of
+from millrace.testing.simulation.realtime.history import Owner, Written
+from millrace.windmill import rows
+from millrace.windmill.counters import Counters
+from millrace.windmill.execution import Execution
+from millrace.windmill.live_worker import LiveWorker
+from millrace.windmill.manifest import Completion
+from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
+from millrace.windmill.replay import footing_of
+
+
+def check_channels(topology: Topology, chains: Chains) -> None:
+    """Check that what was sent was consumed, once and in order.
+
+    Partials have no ids, and records with ids of their source's lost their own: of those only
+    the number is known, or what comes of them.
+    """
+    readers = {
+        (edge.stream, edge.computation): edge
+        for edge in topology.edges
+        if edge.computation is not None
+    }
+    produced: Counter[tuple[int, int, int]] = Counter()
+    consumed: Counter[tuple[int, int, int]] = Counter()
+    counts: Counter[int] = Counter()
+    for chain in chains.of.values():
+        for written in chain:
+            for made, _ in rows_of(topology, written):
+                edge = topology.edge(made[0])
+                if edge.computation is not None:
+                    counts[edge.number] += 1
+                    if edge.lift is None:
+                        produced[made] += 1
+    for (name, interval), chain in chains.of.items():
+        last: dict[tuple[int, int, int], tuple[int, int]] = {}
+        for written in chain:
+            records = written.run.bundle.records
+            places: dict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
+            for n in range(records.cuts[0], records.cuts[-1]):
+                edge = readers[records.stream_of(n), name]
+                counts[edge.number] -= 1 if records.weights is None else int(records.weights[n])
+                if edge.lift is not None or edge.identified:
+                    continue
+                origin, sequence = records.origins[n], records.sequences[n]
+                consumed[edge.number, origin, sequence] += 1
+                sender = edge.number, origin >> 48, sequence >> ROW_BITS
+                places[sender].append((origin & ((1 << 48) - 1), sequence))
+            for sender, numbers in places.items():
+                check(
+                    min(numbers) > last.get(sender, (-1, -1)),
+                    f"{name}, interval {interval}, commit {written.commit.number}: of sender "
+                    f"{sender} {min(numbers)} comes after {last.get(sender)}",
+                )
+                last[sender] = max(numbers)
+    injected = {one for one in consumed if one[1] >> 48 >= FIRST_INJECTED}
+    twice = [one for one in injected if consumed[one] > 1]
+    check(not twice, f"records of the source were consumed twice: {twice[:4]}")
+    for one in injected:
+        del consumed[one]
+    check(
+        consumed == produced,
+        f"consumed and never sent, or twice: {list((consumed - produced).items())[:4]}; sent "
+        f"and not consumed: {list((produced - consumed).items())[:4]}",
+    )
+    made_here = {stream for spec in topology.computations for stream in spec.outputs}
+    for edge in topology.edges:
+        check(
+            edge.stream not in made_here or not counts[edge.number],
+            f"edge {edge.number}: {counts[edge.number]} records more were sent than consumed",
+        )
+
+
+def check_clocks(chains: Chains, *, late: bool) -> None:
+    """Check that no low watermark moves back, and that nothing overtakes it.
+
+    Args:
+        chains: The commits that count.
+        late: Whether something was late at the source.
+    """
+    for (name, interval), chain in chains.of.items():
+        before: Written | None = None
+        for written in chain:
+            where = f"{name}, interval {interval}, commit {written.commit.number}"
+            attempt = written.run.attempt
+            check(
+                attempt.delivered_us <= attempt.clocks[100],
+                f"{where}: delivered at {attempt.delivered_us}, fires at {attempt.clocks[100]}",
+            )
+            if before is not None:
+                earlier = before.run.attempt
+                for percentile in attempt.clocks.keys() & earlier.clocks.keys():
+                    check(
+                        attempt.clocks[percentile] >= earlier.clocks[percentile],
+                        f"{where}: low watermark {percentile} moved back from "
+                        f"{earlier.clocks[percentile]} to {attempt.clocks[percentile]}",
+                    )
+                check(
+                    attempt.wall_time_us >= earlier.wall_time_us,
+                    f"{where}: the wall clock moved back from {earlier.wall_time_us} to "
+                    f"{attempt.wall_time_us}",
+                )
+                check(
+                    attempt.delivered_us >= earlier.clocks[100],
+                    f"{where}: delivered at {attempt.delivered_us}, after "
+                    f"{earlier.clocks[100]} had fired",
+                )
+            before = written
+            if late:
+                continue
+            records = written.run.bundle.records
+            for n in range(records.cuts[0], records.cuts[-1]):
+                check(
+                    records.timestamps[n] >= attempt.delivered_us or _takes_back(records.values[n]),
+                    f"{where}: a record of {records.stream_of(n)!r} at "
+                    f"{records.timestamps[n]} comes late, behind {attempt.delivered_us}, and "
+                    f"nothing was late at the source",
+                )
+
+
+def _takes_back(value: Any) -> bool:
+    """Return whether a value takes a pane back: it has that pane's time, however late it is."""
+    return isinstance(value, Paned) and value.pane.retraction
+
+
+def check_counters(topology: Topology, chains: Chains, last: Completion, delivered: int) -> None:
+    """Check that the last completion counts each record of the source, and of each commit, once."""
+    for spec in topology.computations:
+        together = Counters()
+        for (name, _), chain in chains.of.items():
+            if name == spec.name:
+                for written in chain:
+                    together.add(footing_of(written.commit)[1])
+        found = last.counters[spec.name]
+        for what in ("records", "late", "timers", "productions", "dead_letters"):
+            check(
+                getattr(found, what) == getattr(together, what),
+                f"counter {what} of {spec.name} is {getattr(found, what)}, and the commits "
+                f"have {getattr(together, what)}",
+            )
+        check(
+            found.counted == together.counted,
+            f"counters of {spec.name} are {found.counted}, of its commits {together.counted}",
+        )
+    count = sum(last.injected.values())
+    check(count == delivered, f"{count} records were counted as injected, of {delivered}")
+
+
+def repeated(topology: Topology, chains: Chains) -> dict[Owner, MemoryCache]:
+    """Check that each run gives the same commit over the state that the ones before made.
+
+    Returns:
+        Computation and interval -> the state that the commits make.
+    """
+    states: dict[Owner, MemoryCache] = {}
+    draws: list[int] = []
+    earlier, computations.draw = computations.draw, lambda *_: draws.pop(0)
+    try:
+        execution = Execution(topology, MemoryHardState(), MemoryCaches())
+        worker = LiveWorker(execution, _NoFence())  # type: ignore[arg-type]  # it never asks
+        for (name, interval), chain in chains.of.items():
+            spec = topology.computation(name)
+            cache = execution.caches.open(name, interval)
+            for written in chain:
+                commit, run = written.commit, written.run
+                where = f"{name}, interval {interval}, commit {commit.number}"
+                at = run.bundle.position.number, run.bundle.position.chain
+                check(at == (commit.number - 1, commit.previous), f"{where}: it was made at {at}")
+                channels = {
+                    row: value
+                    for row, value in commit.mutations
+                    if row.startswith(rows.CHANNELS) and value is not None
+                }
+                draws[:] = run.draws
+                ((_, again),) = worker.run(spec, [run.bundle], run.attempt, {interval: channels})
+                check(again.mutations == commit.mutations, f"{where}: other state comes of it")
+                check(
+                    again.productions == commit.productions,
+                    f"{where}: other productions come of it",
+                )
+                check(again.report == commit.report, f"{where}: another report comes of it")
+                cache.apply(commit)
+            states[name, interval] = cache  # type: ignore[assignment]  # in memory
+    finally:
+        computations.draw = earlier
+    return states
+
+
+class _NoFence:
+    def check(self) -> None:
+        raise AssertionError("the oracle's caches stand where they should")
