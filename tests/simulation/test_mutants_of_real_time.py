@@ -171,7 +171,7 @@ def positions_are_those_of_the_completion(patch):
     patch.setattr(level, "commits_again", lambda *_: ())
 
 
-@mutant(48)
+@mutant(27)
 def a_session_goes_on_after_an_append_that_failed(patch):
     append = LevelTask._append
 
@@ -197,7 +197,7 @@ def the_session_of_a_packet_is_not_looked_at(patch):
     patch.setattr(Received, "take", any_session)
 
 
-@mutant(145)
+@mutant(314)
 def nobody_looks_whether_the_session_is_over(patch):
     patch.setattr(SessionFence, "check", lambda _: None)
 
