@@ -31,6 +31,7 @@ from millrace.injectors.kafka_messages import (
     passing,
     quiet,
     require_client,
+    topic_ids,
 )
 from millrace.injectors.lines import Parse
 from millrace.model.errors import InputLost, PipelineError
@@ -110,7 +111,7 @@ class Kafka(Injector):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__ | {"_consumer": None, "_admin": None, "_partitions": []}
-        return state | {"_asked": float("-inf"), "_bounds": {}}
+        return state | {"_asked": float("-inf"), "_bounds": {}, "_made": {}}
 
     def _forget(self) -> None:
         self._consumer: Any = None
@@ -118,6 +119,7 @@ class Kafka(Injector):
         self._partitions: list[tuple[str, int]] = []
         self._asked = float("-inf")
         self._bounds: dict[str, tuple[int, int]] = {}
+        self._made: dict[str, str] = {}
 
     # -- in the driver -----------------------------------------------------------------------------
 
@@ -162,11 +164,20 @@ class Kafka(Injector):
 
     def _list_partitions(self) -> list[tuple[str, int]]:
         admin = self._administrator()
-        return sorted(
+        found = sorted(
             (topic, number)
             for topic in self.topics
             for number in partitions_of(admin, repr(self), topic, PATIENCE_S)
         )
+        # Of a topic that is made again, and long enough by now, offsets say nothing.
+        for topic, made in topic_ids(admin, self.topics, PATIENCE_S).items():
+            if self._made.setdefault(topic, made) != made:
+                raise InputLost(
+                    f"Kafka topic {topic!r} was deleted and made again while it was read. What was "
+                    "read of the old one is safe in the checkpoint; its offsets are none of the "
+                    "new one's. Start with a new checkpoint to read what is there now."
+                )
+        return found
 
     def _list_offsets(self, which: str) -> dict[str, int]:
         from confluent_kafka import IsolationLevel, KafkaException, TopicPartition

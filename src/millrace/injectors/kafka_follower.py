@@ -259,7 +259,7 @@ class KafkaFollower:
             return
         process = self._names.get((message.topic(), message.partition()), message.topic())
         if error.code() in _gone():
-            raise self._lost(process, error.str())
+            raise self._lost(process, error.str() + self._now(message))
         raise ConnectionError(
             f"{self._who}: the broker refuses partition {process!r}: {error.str()}"
         )
@@ -301,6 +301,17 @@ class KafkaFollower:
             "records removed before they were read? What was read before is safe in the "
             "checkpoint. Start with a new checkpoint to read what is there now."
         )
+
+    def _now(self, message: Any) -> str:
+        """Return between which offsets a partition can be read, if it is to be had."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        at = TopicPartition(message.topic(), message.partition())
+        try:
+            first, end = self._consumer.get_watermark_offsets(at, timeout=_LIST_S)
+        except KafkaException:
+            return ""
+        return f", it begins at {first} now and ends at {end}"
 
     def _wait(self, why: Any) -> None:
         if not self._away:

@@ -129,6 +129,26 @@ def partitions_of(client: Any, who: str, topic: str, patience_s: float) -> list[
     return sorted(listed.partitions)
 
 
+def topic_ids(admin: Any, topics: Sequence[str], patience_s: float) -> dict[str, str]:
+    """Return topic -> the id that it was given when it was made; none where the broker tells none.
+
+    Args:
+        admin: An administrator.
+        topics: Their names.
+        patience_s: How long the broker may take to answer.
+    """
+    from confluent_kafka import KafkaException, TopicCollection
+
+    asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=patience_s)
+    found = {}
+    for topic, future in asked.items():
+        try:
+            found[topic] = str(future.result().topic_id)
+        except KafkaException:
+            continue  # who lists its partitions says why
+    return found
+
+
 def passing() -> set[int]:
     """Return the errors that a partition has while it is made or moved, and when it is gone."""
     from confluent_kafka import KafkaError

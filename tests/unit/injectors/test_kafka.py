@@ -98,6 +98,38 @@ def test_what_the_broker_refuses_is_an_error():
         kafka.processes()
 
 
+class Topics:
+    """An admin client that lists topics with one partition, and says when each was made."""
+
+    def __init__(self, **made):
+        self.made = made
+
+    def list_topics(self, topic, timeout):
+        there = SimpleNamespace(error=None, partitions={0: None})
+        return SimpleNamespace(topics={topic: there})
+
+    def describe_topics(self, topics, request_timeout):
+        futures = {name: Future() for name in self.made}
+        for name, future in futures.items():
+            if self.made[name] is None:
+                future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+            else:
+                future.set_result(SimpleNamespace(topic_id=self.made[name]))
+        return futures
+
+
+def test_a_topic_that_is_made_again_while_it_is_read_is_lost():
+    kafka = mr.Kafka("localhost:1", ["a", "b"])
+    kafka._admin = Topics(a="1", b=None)
+    assert kafka._list_partitions() == [("a", 0), ("b", 0)]
+    kafka._admin.made = {"a": "1", "b": "5"}  # b had no answer before
+    assert kafka._list_partitions() == [("a", 0), ("b", 0)]
+    kafka._admin.made = {"a": "1", "b": "6"}
+
+    with pytest.raises(InputLost, match=r"topic 'b' was deleted and made again .* new checkpoint"):
+        kafka._list_partitions()
+
+
 def test_arguments_are_checked():
     with pytest.raises(PipelineError, match="expected 1 or more"):
         mr.Kafka("localhost:1", "t", records_per_epoch=0)

@@ -252,8 +252,11 @@ def test_what_was_removed_is_lost(code):
     follower = follow(Client([message(4)], [], [error(code)]), {"t-0": 4})
     follower.take(0)
 
-    with pytest.raises(InputLost, match=r"'t-0' cannot be read on at offset 5: .*new checkpoint"):
+    with pytest.raises(
+        InputLost, match=r"'t-0' cannot be read on at offset 5: .*new checkpoint"
+    ) as lost:
         follower.take(0)
+    assert "it begins at 3 now and ends at 40." in str(lost.value)
 
 
 def test_a_topic_that_is_gone_is_lost():

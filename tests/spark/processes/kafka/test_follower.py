@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 import millrace as mr
+from millrace.injectors import kafka as kafka_injector
 from millrace.injectors.advance import along
 from millrace.injectors.follower import Follower, Taken
 from millrace.injectors.remaining import nothing_left
@@ -148,8 +150,12 @@ def test_what_is_removed_before_it_is_read_is_said(
     kafka.send(topic, 0, *_values(10))
     kafka.truncate(topic, 0, 8)
 
-    _lost(follow(topic, {f"{topic}-0": 5}), "cannot be read on at offset 5")
-    _lost(follow(topic, {f"{topic}-0": 12}), "cannot be read on at offset 12")
+    _lost(
+        follow(topic, {f"{topic}-0": 5}), "read on at offset 5: .* begins at 8 now and ends at 10"
+    )
+    _lost(
+        follow(topic, {f"{topic}-0": 12}), "read on at offset 12: .* begins at 8 now and ends at 10"
+    )
 
 
 def test_a_topic_that_is_deleted_is_said(kafka: Any, follow: Callable[..., Follower]) -> None:
@@ -160,3 +166,30 @@ def test_a_topic_that_is_deleted_is_said(kafka: Any, follow: Callable[..., Follo
     kafka.delete(topic)
 
     _lost(follower, f"topic '{topic}' is not there|cannot be read on at offset 3")
+
+
+def test_a_topic_that_is_made_again_is_said(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it has more records by then than were read of the old one."""
+    monkeypatch.setattr(kafka_injector, "_PARTITIONS_EVERY_S", 0.0)
+    topic = kafka.topic("made-again", 1)
+    kafka.send(topic, 0, *_values(3))
+    injector = mr.Kafka(kafka.servers, topic, schema="n long")
+    assert injector.processes() == [f"{topic}-0"]
+    assert injector.processes() == [f"{topic}-0"]
+    kafka.delete(topic)
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        assert time.monotonic() < deadline
+        try:
+            kafka.topic(topic, 1)
+            break
+        except KafkaException:  # the old one is on its way out
+            continue
+    kafka.send(topic, 0, *_values(5))
+
+    def ask() -> None:
+        while time.monotonic() < deadline:
+            injector.processes()
+
+    with pytest.raises(InputLost, match=f"topic '{topic}' was deleted and made again"):
+        ask()
