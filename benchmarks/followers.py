@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 import millrace as mr
-from benchmarks.broker import Broker
+from benchmarks.broker import broker_in
 from benchmarks.machine import describe
 from millrace.injectors.follower import Follower
 from millrace.injectors.schema import column_names
@@ -239,7 +239,7 @@ def main() -> None:
     arguments = parser.parse_args()
     machine, taking, rows = describe(), [], []
     if not arguments.no_kafka:
-        with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "kafka") as broker:
+        with broker_in(Path(tempfile.gettempdir())) as broker:
             for n, kind in enumerate(VALUES):
                 lone = broker.make_topic(f"lone-{n}", PARTITIONS)
                 full = broker.make_topic(f"full-{n}", PARTITIONS)

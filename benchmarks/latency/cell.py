@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.broker import Broker
 from benchmarks.contest import ContenderFailed
 from benchmarks.latency import figures, probe
 from benchmarks.latency.course import CODE, KAFKA, Cell, Course
 from benchmarks.latency.figures import Latency
+from millrace_examples.kafka.broker import Broker
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ import psutil
 import psycopg
 
 from benchmarks import environments
-from benchmarks.broker import Broker
 from benchmarks.contest import Contender, ContenderFailed
 from benchmarks.latency import figures, probe, synthetic
 from benchmarks.latency.beside import Beside
@@ -23,6 +22,7 @@ from benchmarks.latency.job import Job, Outcome
 from benchmarks.latency.load import Load, draw_keys
 from benchmarks.latency.visible import SCHEMA, TABLE
 from benchmarks.measure import TreeSampler
+from millrace_examples.kafka.broker import Broker
 
 CODE, KAFKA, POSTGRES = "code", "kafka", "postgres"
 _LOOK_EVERY_S = 0.1

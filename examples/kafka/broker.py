@@ -1,55 +1,106 @@
-"""A Kafka broker for an example: the one that a checkout can start, `scripts/kafka_broker.py`."""
+"""A Kafka broker: the one that a checkout can start, `scripts/kafka_broker.py`, and its topics.
+
+The examples, the tests and the benchmarks start it.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 _SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "kafka_broker.py"
+#: Starting a JVM on a busy machine.
 _PATIENCE_S = 120.0
 
 
-@contextmanager
-def broker(folder: Path) -> Iterator[str]:
-    """Start a broker, give its ``host:port``, and end it; it answers some seconds later.
+class Broker:
+    """A broker between ``with`` and its end; it answers some seconds later.
 
     Args:
         folder: Where it keeps everything; made if it is not there.
 
+    Attributes:
+        servers: How to reach it, ``host:port``.
+        client: Settings of a client that reaches it.
+        admin: A client that makes topics.
+        pid: Its process.
+
     Raises:
-        SystemExit: This is no checkout, or its jars could not be fetched.
+        SystemExit: On entering: this is no checkout, or its jars could not be fetched.
     """
-    if not _SCRIPT.exists():
-        raise SystemExit("Only a checkout has a Kafka broker: name yours with --kafka HOST:PORT.")
-    folder.mkdir(parents=True, exist_ok=True)
-    # In a session of its own Ctrl-C does not reach it, and what talks to it can end first.
-    process = subprocess.Popen(
-        [sys.executable, str(_SCRIPT), str(folder)],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        assert process.stdout is not None
-        with process.stdout as said:
-            servers = said.readline().strip()
-        if not servers:
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> Self:
+        if not _SCRIPT.exists():
+            raise SystemExit("Only a checkout has a Kafka broker: name yours with --kafka.")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        # In a session of its own Ctrl-C does not reach it, and what talks to it can end first.
+        self._process = subprocess.Popen(
+            [sys.executable, str(_SCRIPT), str(self._folder)],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        with self._process.stdout as said:
+            self.servers = said.readline().strip()
+        if not self.servers:
+            self.__exit__()
             raise SystemExit("the Kafka broker did not start, see above.")
-        yield servers
-    finally:
-        process.kill()
-        process.wait()
+        self.pid = self._process.pid
+        self.client = _settings(self.servers)
+        self.admin = AdminClient(self.client)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def wait(self) -> Self:
+        """Return it when it answers.
+
+        Raises:
+            SystemExit: It has ended, or does not answer within two minutes; with what it logged.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self.admin.list_topics(timeout=2)
+            except KafkaException:
+                if self._process.poll() is None and time.monotonic() < deadline:
+                    continue
+                log = (self._folder / "broker.log").read_text()[-4000:]
+                raise SystemExit(f"the Kafka broker did not start:\n{log}") from None
+            return self
+
+    def make_topic(self, name: str, partitions: int) -> str:
+        """Make a topic, and return its name."""
+        make_topics(self.servers, {name: partitions})
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Give its space back."""
+        (gone,) = self.admin.delete_topics([name]).values()
+        gone.result(60)
 
 
 def make_topics(servers: str, partitions: Mapping[str, int]) -> None:
     """Make topics, given how many partitions each has, as soon as a broker answers."""
-    # librdkafka says on stderr that nobody answers yet.
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    admin = AdminClient(_settings(servers))
     topics = [NewTopic(name, count, 1) for name, count in partitions.items()]
     for made in admin.create_topics(topics, request_timeout=_PATIENCE_S).values():
         made.result()
+
+
+def _settings(servers: str) -> dict[str, str | int]:
+    # librdkafka says on stderr what it fails with while a broker is coming up.
+    return {"bootstrap.servers": servers, "log_level": 0}

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.live import Live
 
 import millrace as mr
-from millrace_examples.kafka.broker import broker, make_topics
+from millrace_examples.kafka.broker import Broker, make_topics
 from millrace_examples.local_spark import session
 
 from . import picture, screen
@@ -65,7 +65,7 @@ def run_demo(
         shutil.rmtree(out / name, ignore_errors=True)
     with ExitStack() as stack:
         with console.status("starting Kafka and Spark"):
-            servers = kafka or stack.enter_context(broker(out / "kafka"))
+            servers = kafka or stack.enter_context(Broker(out / "kafka")).servers
             settings = mr.spark.realtime_settings(tasks=_TASKS)
             spark = session("leaderboard", out, slots=_TASKS * (_LEVELS + 1) + 1, settings=settings)
             stack.callback(spark.stop)

@@ -2,65 +2,28 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
+
+from millrace_examples.kafka.broker import Broker
 
 ROOT = Path(__file__).parents[4]
-#: Starting a JVM on a busy machine.
-PATIENCE_S = 120
 
 
-class Broker:
-    """A single node that is broker and controller."""
+class Kafka(Broker):
+    """The broker, and what tests do to topics."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, str(ROOT / "scripts" / "kafka_broker.py"), str(folder)]
-        self._log = folder / "broker.log"
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        with self._process.stdout as said:
-            self.servers = said.readline().strip()
-        # librdkafka writes to stderr what it fails with while the broker is coming up.
-        self.client = {"bootstrap.servers": self.servers, "log_level": 0}
-        self.admin = AdminClient(self.client)
-        self._wait()
-
-    def _wait(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                self.admin.list_topics(timeout=2)
-                return
-            except KafkaException:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    self.stop()
-                    pytest.fail(f"the Kafka broker did not start:\n{self._log.read_text()[-4000:]}")
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    # -- topics and messages -----------------------------------------------------------------------
-
-    def topic(self, name: str, partitions: int) -> str:
-        (made,) = self.admin.create_topics([NewTopic(name, partitions, 1)]).values()
-        made.result(30)
-        return name
+    topic = Broker.make_topic
+    delete = Broker.delete_topic
 
     def add_partitions(self, name: str, partitions: int) -> None:
         (made,) = self.admin.create_partitions([NewPartitions(name, partitions)]).values()
         made.result(30)
-
-    def delete(self, name: str) -> None:
-        (gone,) = self.admin.delete_topics([name]).values()
-        gone.result(30)
 
     def truncate(self, name: str, partition: int, before: int) -> None:
         at = TopicPartition(name, partition, before)
@@ -108,11 +71,8 @@ class Broker:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A broker that lives as long as the tests do."""
     subprocess.run([sys.executable, ROOT / "scripts" / "jars.py"], check=True)
-    broker = Broker(tmp_path_factory.mktemp("kafka"))
-    try:
-        yield broker
-    finally:
-        broker.stop()
+    with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker.wait()
