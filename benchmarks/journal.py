@@ -12,6 +12,8 @@ session waits for: the seal, and the index of all commits in journals, which eve
 session makes that has to read one.
 
 Run it with ``python -m benchmarks.journal``; ``--where`` names a directory on the disk in question.
+With ``--url s3://bucket/prefix`` (and what the store needs in the environment) a journal in that
+object store takes turns with the others: a PUT a group.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import os
 import statistics
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import describe
-from millrace.store import Commit, LocalHardState
+from millrace.store import Commit, LocalHardState, open_location
 
 #: Commits in a group, and the bytes of each, encoded.
 CASES = ((1, 200), (1, 20_000), (10, 2_000), (100, 200))
@@ -70,8 +73,8 @@ def group(number: int, commits: int, size: int) -> list[Commit]:
     return [Commit("count", interval, number, 1, 1, mutations) for interval in range(commits)]
 
 
-def appends(directory: Path, commits: int, size: int, rounds: int) -> dict[str, Any]:
-    """Return what each appender takes for a group."""
+def appends(directory: Path, commits: int, size: int, rounds: int, url: str) -> dict[str, Any]:
+    """Return what each appender takes for a group; with a URL, one in an object store, too."""
     state = LocalHardState.create_or_open(directory / "checkpoint", pipeline="journal")
     state.journals.seal(1)
     journal = state.journals.create(1, 1, 0, 1)
@@ -88,12 +91,20 @@ def appends(directory: Path, commits: int, size: int, rounds: int) -> dict[str, 
         os.write(fd, data)
         os.fdatasync(fd)
 
-    clocks = {name: Clock() for name in ("journal", "commit log", "bare")}
+    names = ["journal", "commit log", "bare"]
+    if url:
+        remote = open_location(f"{url}/{uuid.uuid4().hex}", pipeline="journal")
+        remote.journals.seal(1)
+        away = remote.journals.create(1, 1, 0, 1)
+        names.append("object store")
+    clocks = {name: Clock() for name in names}
     for number in range(3, rounds + 3):
         made = group(number, commits, size)
         clocks["journal"].time(lambda: journal.append(made, NOTE))  # noqa: B023
         clocks["commit log"].time(lambda: state.commits.append(made))  # noqa: B023
         clocks["bare"].time(bare)
+        if url:
+            clocks["object store"].time(lambda: away.append(made, NOTE))  # noqa: B023
     os.close(fd)
     journal.close()
     found = {name: clock.figures() for name, clock in clocks.items()}
@@ -124,6 +135,13 @@ def reading(directory: Path, groups: int, commits: int, size: int) -> dict[str, 
     }  # fmt: skip
 
 
+def _away(one: dict[str, Any]) -> list[str]:
+    found = one.get("object store")
+    if found is None:
+        return []
+    return [f"{found['ms_p50']:.2f}", f"{found['ms_p99']:.2f}", f"{found['cpu_us']:.0f}"]
+
+
 def main() -> None:
     """Measure, print the tables, write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -132,6 +150,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=50_000)
     parser.add_argument("--quick", action="store_true", help="does it run? Its figures are nothing")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--url", default="", help="of a prefix in an object store")
     arguments = parser.parse_args()
     machine = describe()
     rounds, groups = (20, 200) if arguments.quick else (arguments.rounds, arguments.groups)
@@ -140,11 +159,12 @@ def main() -> None:
         for commits, size in CASES:
             directory = Path(home) / f"{commits}-{size}"
             directory.mkdir()
-            found.append(appends(directory, commits, size, rounds))
+            found.append(appends(directory, commits, size, rounds, arguments.url))
         read = reading(Path(home), groups, 10, 200)
     table = Table(
         "commits x bytes", "journal ms p50", "p99", "commit log ms p50", "p99", "bare ms p50",
         "journal CPU us", "beside the disk", "commit log CPU us",
+        *(["object store ms p50", "p99", "CPU us"] if arguments.url else []),
     )  # fmt: skip
     for one in found:
         journal, log, bare = one["journal"], one["commit log"], one["bare"]
@@ -152,7 +172,7 @@ def main() -> None:
             f"{one['commits']} x {one['commit_bytes']:,}",
             f"{journal['ms_p50']:.2f}", f"{journal['ms_p99']:.2f}", f"{log['ms_p50']:.2f}",
             f"{log['ms_p99']:.2f}", f"{bare['ms_p50']:.2f}", f"{journal['cpu_us']:.0f}",
-            f"{one['beside_the_disk_us']:.0f}", f"{log['cpu_us']:.0f}",
+            f"{one['beside_the_disk_us']:.0f}", f"{log['cpu_us']:.0f}", *_away(one),
         )  # fmt: skip
     console = Console()
     console.print(table)
