@@ -105,7 +105,11 @@ def test_an_epoch_that_comes_again_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("step", ["link", "sync_directory", "create_write_transaction", "_sync"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_whoever_goes_on_from_a_driver_that_died_adds_each_row_once(
-    step: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: str,
+    after: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     owner: Any = {
         "create_write_transaction": deltalake.DeltaTable,
@@ -130,6 +134,7 @@ def test_whoever_goes_on_from_a_driver_that_died_adds_each_row_once(
 
     assert seen(tmp_path) == [0, 1, 2, 3]
     assert left(tmp_path) == []
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["the same files", "files of their own"])
