@@ -41,6 +41,7 @@ class LiveStream:
         self.root = root
         self._program = program
         self.drivers: list[Any] = []
+        self._missing: set[tuple[int, int]] = set()
         for name in ("seen", "work"):
             (root / name).mkdir()
         settings = {"master": master, "rate": RATE, "conf": conf or {}, "options": options or {}}
@@ -121,13 +122,20 @@ class LiveStream:
         return Counter(zip(*columns, strict=True))
 
     def check_so_far(self) -> int:
-        """Fail if a row was lost or doubled before the last complete mark; count them."""
+        """Fail if a row is there twice, or is still missing; return how many there are.
+
+        Marks stop nothing: what came from a task that had passed one may be seen before what came
+        from one that had not. So a row may be missing behind others once, and not twice.
+        """
         found = self.passed()
         highest: dict[int, int] = {}
         for key, count in found:
             highest[key] = max(highest.get(key, 0), count)
         wanted = Counter((key, n) for key, last in highest.items() for n in range(1, last + 1))
-        assert found == wanted, self._wrong(found, wanted)
+        missing = set(wanted - found)
+        assert not found - wanted, self._wrong(found, wanted)
+        assert not missing & self._missing, self._wrong(found, wanted)
+        self._missing = missing
         return found.total()
 
     def finish(self) -> int:
