@@ -220,6 +220,7 @@ class Live:
                     injector.limit += rng.randrange(1, 6)
             else:
                 self.plane.turn(rng.choice(places), self.clock_us, rng.randrange(0, 4))
+                self.plane.tick(self.clock_us)
 
     def finish(self) -> None:
         """Have everything read and done, and the input ended."""

@@ -51,12 +51,14 @@ class Publication:
         changes_us: Wall clock from which on it is another without news; MAX_TIMESTAMP if never.
         idle: Processes that are left out, for they have been silent for the time-out.
         missing: Expected processes that were never heard of.
+        silent: Whether all processes are left out.
     """
 
     low_watermark_us: int
     changes_us: int
     idle: frozenset[str]
     missing: frozenset[str]
+    silent: bool
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,11 @@ class Aggregate:
                 changes_us = min(changes_us, leaves_us)
             published_us = min(published_us, self.policy.published_us(process, read_until_us))
             changes_us = min(changes_us, self.policy.changes_us(process, read_until_us))
-        if len(idle) == len({*self.expected, *processes}):
+        silent = len(idle) == len({*self.expected, *processes})
+        if silent:
             published_us = MIN_TIMESTAMP  # nobody is left to say anything: it stays what it was
         expected = frozenset(missing).intersection(self.expected)
-        return Publication(published_us, changes_us, frozenset(idle), expected)
+        return Publication(published_us, changes_us, frozenset(idle), expected, silent)
 
 
 class Publisher:
@@ -247,6 +250,10 @@ class Publisher:
     def idle(self) -> dict[str, list[str]]:
         """Return injected stream -> processes left out as idle, as of last time."""
         return {stream: sorted(last.idle) for stream, last in self._last.items() if last.idle}
+
+    def silent(self) -> set[str]:
+        """Return the injected streams of which nobody is left to say anything, as of last time."""
+        return {stream for stream, last in self._last.items() if last.silent}
 
     def missing(self) -> dict[str, list[str]]:
         """Return injected stream -> expected processes never heard of, as of last time."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from millrace.injectors.advance import Advances
 from millrace.injectors.injector import Injector
 from millrace.windmill.place import Place
 
 
-def nothing_left(injector: Injector, places: Mapping[str, Place]) -> bool:
+def nothing_left(
+    injector: Injector, places: Mapping[str, Place], held: Collection[str] = ()
+) -> bool:
     """Return whether an injector would stay where it was read to, and promise nothing new.
 
     A follower must therefore come to every offset that :meth:`Injector.advance` gives, also where
@@ -18,11 +20,14 @@ def nothing_left(injector: Injector, places: Mapping[str, Place]) -> bool:
     Args:
         injector: Is asked for its processes, and how far each can go.
         places: Process -> where it stands; one that is not there was not read at all.
+        held: Processes that are not read, for they are too far ahead of others.
 
     Raises:
         InputLost: What is to be read next is gone.
     """
     for process in injector.processes():
+        if process in held:
+            continue
         place = places.get(process, Place(0))
         standing = Advances.of(place.offset)
         if standing.ahead:

@@ -18,6 +18,7 @@ import msgspec
 from millrace.compile.topology import INJECTOR
 from millrace.inspect.checkpoint import Checkpoint, read_latest
 from millrace.inspect.computation import Interval
+from millrace.inspect.held import Held, held_back
 from millrace.inspect.overview import ComputationOverview
 from millrace.inspect.pending import PendingHold, PendingTimer, hold_of
 from millrace.inspect.watermark_text import HOLD, INJECTED, MISSING, NOTHING, TIMER, lines_of
@@ -96,6 +97,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         epoch: The last completed epoch, which all this is about.
         wall_time: Its clock, in microseconds.
         unfinished: An epoch that was begun and is not completed, though it should be.
+        held: Processes of injectors that are held back, for they are too far ahead.
 
     ``str()`` of it is what ``millrace explain-watermark`` prints.
     """
@@ -107,6 +109,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     wall_time: int
     unfinished: int | None
+    held: list[Held] = []
 
     def __str__(self) -> str:
         return "\n".join(lines_of(self))
@@ -166,6 +169,7 @@ def _explained(checkpoint: Checkpoint, computation: str | None) -> Explanation:
         wall_time=completion.wall_time_us,
         # Where tasks do not end, an epoch is always under way.
         unfinished=None if unfinished is None or unfinished.live else unfinished.epoch,
+        held=held_back(claim, completion),
     )
 
 

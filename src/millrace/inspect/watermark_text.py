@@ -39,10 +39,21 @@ def lines_of(found: Explanation) -> list[str]:
             f"  It has not moved since epoch {found.since_epoch}, for "
             f"{format_duration(found.unmoved)}."
         )
+    lines += [
+        f"  Process {one.process!r} of stream {one.stream!r} is held back: it is "
+        f"{_ahead(one.ahead)} ahead of the low watermark, and skew= allows "
+        f"{format_duration(one.limit)}."
+        for one in found.held
+    ]
     as_of = f"As of epoch {found.epoch}, at {format_timestamp(found.wall_time)}."
     if found.unfinished is not None:
         as_of += f" Epoch {found.unfinished} was begun and is not finished: see the run's log."
     return [*lines, as_of]
+
+
+def _ahead(us: int) -> str:
+    """Return how far ahead of a low watermark is, of which there may be none yet."""
+    return "any time" if us >= MAX_TIMESTAMP // 2 else format_duration(us)
 
 
 def _moment(us: int) -> str:

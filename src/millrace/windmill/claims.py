@@ -30,6 +30,7 @@ def claim_of(topology: Topology, registry: Registry, generation: int) -> Claim:
                 "" if injection.low_watermark is None else repr(injection.low_watermark),
                 injection.expected,
                 injection.idle_us,
+                injection.skew_us,
             )
             for spec in topology.injected()
             if (injection := spec.injection) is not None

@@ -87,18 +87,20 @@ class Changes(msgspec.Struct):
     reports: dict[str, dict[int, Report]] = {}
 
 
-class InjectorEntry(msgspec.Struct, frozen=True):
+class InjectorEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """How an injector publishes, for people and for explanations; nothing depends on it.
 
     Attributes:
         policy: Its low-watermark policy, as text; empty if it has none.
         expected: Processes that must be heard of.
         idle_us: Time-out after which a silent process is left out; None: never.
+        skew_us: How far ahead of the low watermark a process may be read; None: any distance.
     """
 
     policy: str
     expected: tuple[str, ...]
     idle_us: int | None
+    skew_us: int | None = None
 
 
 class Claim(msgspec.Struct, tag="claim", kw_only=True):

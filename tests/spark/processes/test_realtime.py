@@ -65,14 +65,13 @@ def test_the_key_at_which_a_task_hangs_is_said_while_it_hangs(found: dict[str, A
 
 
 def test_what_cannot_be_is_refused_before_the_checkpoint_is_touched(found: dict[str, Any]) -> None:
-    slots, trigger, pacemaker, frame, skew, checkpoint = found["refused"]
+    slots, trigger, pacemaker, frame, checkpoint = found["refused"]
     assert "slots: 7 tasks can run at once, and 28 must" in slots
     assert 'master("local[28]")' in slots
     assert "tasks=2" in slots
     assert "realtime=True, trigger=" in trigger
     assert "pacemaker='rabbit': expected a Kafka topic" in pacemaker
     assert "stream 'rows' is read from DataFrame" in frame
-    assert "stream 'rows': skew=5 s is not kept with realtime=True" in skew
     assert checkpoint == "checkpoint False"
 
 

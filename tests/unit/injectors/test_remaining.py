@@ -46,3 +46,9 @@ WITHIN = along(3, [decision(3, mr.Advance(5))])
 )
 def test_nothing_is_left_where_it_would_stay(ends, places, expected):
     assert nothing_left(Source(**ends), places) is expected
+
+
+def test_what_is_held_back_is_not_waited_for():
+    source = Source(a=(5,), b=(7,))
+    assert nothing_left(source, {"a": Place(0, 5)}, held={"b"})
+    assert not nothing_left(source, {"a": Place(0, 5)}, held={"a"})

@@ -199,7 +199,9 @@ def test_processes_that_join_are_read_soon_and_those_that_go_hold_the_low_waterm
     live.clock_us += mr.SECOND
     live.plane.settle(live.clock_us)
     live.plane.mark(live.clock_us)
-    assert live.epochs.authority.low_watermarks.inputs["CountByKey"] == before
+    # What is known of who is gone still holds.
+    held = max(at for *_, at in gone[:20]) - 5 * mr.SECOND
+    assert live.epochs.authority.low_watermarks.inputs["CountByKey"] == held >= before
     assert live.epochs.places["events"]["p1"].count == 20
 
     injector.feeds["p1"] = gone

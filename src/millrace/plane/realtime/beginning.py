@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from millrace.compile.topology import Topology
 from millrace.model.errors import MillraceError
 from millrace.plane.realtime import note as notes
+from millrace.plane.realtime.messages import Start
+from millrace.plane.realtime.pacing import steps
 from millrace.store import JournalName, Sealing
-from millrace.watermark.ahead import Ahead
 from millrace.windmill.manifest import LiveMark
+from millrace.windmill.observed import Observed
 from millrace.windmill.place import Place
 
 #: Level and number of a task.
@@ -82,13 +84,24 @@ def shared(places: Places, task: int, tasks: int) -> Places:
     return found
 
 
-def counted(ahead: Mapping[str, Ahead], places: Places, tasks: int) -> dict[str, dict[int, Ahead]]:
-    """Return injected stream -> task that reads of it -> its part of what was counted so far."""
-    found: dict[str, dict[int, Ahead]] = {}
-    for stream, known in ahead.items():
-        readers = [n for n in range(tasks) if stream in shared(places, n, tasks)]
-        found[stream] = dict(zip(readers, known.shared(len(readers)), strict=True))
-    return found
+def readers(topology: Topology, places: Places, tasks: int) -> dict[str, list[int]]:
+    """Return injected stream -> tasks that read it, where they must know of one another."""
+    shares = [shared(places, n, tasks) for n in range(tasks)]
+    return {stream: [n for n in range(tasks) if stream in shares[n]] for stream in steps(topology)}
+
+
+def share_input(start: Start, places: Places, task: int, tasks: int, observed: Observed) -> None:
+    """Tell an injector task what it is to read, and what is known of that.
+
+    What was counted of a stream is shared among the tasks that read it.
+    """
+    start.input = shared(places, task, tasks)
+    for stream, of in start.input.items():
+        known = observed.processes.get(stream, {})
+        start.processes[stream] = {name: known[name] for name in of if name in known}
+        if stream in observed.ahead:
+            among = [n for n in range(tasks) if stream in shared(places, n, tasks)]
+            start.ahead[stream] = observed.ahead[stream].shared(len(among))[among.index(task)]
 
 
 def last_notes(sealing: Sealing) -> dict[Where, bytes]:

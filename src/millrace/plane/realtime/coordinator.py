@@ -25,12 +25,12 @@ from millrace.plane.outcome import Outcome
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.beginning import (
     Processes,
-    counted,
     joined,
     known_to,
     last_notes,
     places_of,
-    shared,
+    readers,
+    share_input,
 )
 from millrace.plane.realtime.beginning import Where as Where
 from millrace.plane.realtime.handover import Publishing, lasting, publish_again, to_live_tasks
@@ -41,10 +41,13 @@ from millrace.plane.realtime.messages import (
     Hello,
     Mark,
     Over,
+    Reached,
+    Slowest,
     Start,
     Told,
     ToTask,
 )
+from millrace.plane.realtime.pacing import Pace
 from millrace.plane.realtime.passed import places, published, receipts
 from millrace.plane.realtime.session import Finishing, Session
 from millrace.plane.realtime.session import Marked as Marked
@@ -153,6 +156,10 @@ class Coordinator:
         if isinstance(message, Told):
             self.told[where] = message
             return []
+        if isinstance(message, Reached):
+            if self._session is not None:
+                self._session.pace.reached(message.task, message.low_watermarks)
+            return self._paced(wall_us)
         if isinstance(message, Over):
             error = pickle.loads(message.error) if message.error else None
             return self.lost(*where, error)
@@ -166,6 +173,16 @@ class Coordinator:
 
     def tick(self, wall_us: int) -> Orders:
         """Look at the clock."""
+        return [*self._paced(wall_us), *self._marked(wall_us)]
+
+    def _paced(self, wall_us: int) -> Orders:
+        """Say how far the slowest have come, if that is news."""
+        slowest = None if self._session is None else self._session.pace.news(wall_us)
+        if slowest is None:
+            return []
+        return [((0, n), Slowest(slowest)) for n in range(self._tasks)]
+
+    def _marked(self, wall_us: int) -> Orders:
         session = self._session
         if session is None or session.mark is not None or self.ended:
             return []
@@ -256,15 +273,15 @@ class Coordinator:
         consumed = notes.together(known.values())
         now = self._sources.processes()
         read = places_of(self._topology, epochs.places, now)
-        self._session = Session(number, wall_us, now, looked_us=wall_us)
+        pace = Pace(readers(self._topology, read, self._tasks), self._open.injectors)
+        self._session = Session(number, wall_us, now, looked_us=wall_us, pace=pace)
         manifest = encode_entry(self._open)
-        ahead = counted(epochs.observed.ahead, read, self._tasks)
         orders: Orders = []
         for level, n in self._where:
             start = Start(number, manifest, note=lasts.get((0, n), b""))
             if level == 0:
-                start.input, start.consumed = shared(read, n, self._tasks), consumed
-                start.ahead = {stream: of[n] for stream, of in ahead.items() if n in of}
+                start.consumed = consumed
+                share_input(start, read, n, self._tasks, epochs.observed)
             else:
                 note = known.get((level, n))
                 start.note = b"" if note is None else notes.encode(note)

@@ -26,7 +26,7 @@ from millrace.plane.handful import Handful
 from millrace.plane.lifting import combined_edges
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.doing import Doing
-from millrace.plane.realtime.messages import FromTask, Mark, Passed, Start, ToTask
+from millrace.plane.realtime.messages import FromTask, Mark, Passed, Reached, Slowest, Start, ToTask
 from millrace.plane.realtime.packet import NO_MARK, Pipes
 from millrace.plane.realtime.promising import Promising
 from millrace.plane.realtime.report import MarkReport
@@ -110,7 +110,8 @@ class InjectorTask:
             }
             if offsets:
                 self._followers[stream] = injector.follow(offsets, most=self._most)
-        self._promising = Promising(self._topology, start.input, manifest.before, start.ahead)
+        self._promising = Promising(self._topology, start, manifest.before, self._wall_us)
+        self._waiting: dict[str, frozenset[str]] = {}
         self._observed = Observed()
         self._report = MarkReport(0, self.number)
         self._rows = LiveRows(runtime)
@@ -132,6 +133,8 @@ class InjectorTask:
         """Take a message of the coordinator."""
         if isinstance(message, Mark):
             self._mark = message
+        elif isinstance(message, Slowest):
+            self._promising.pacing.take(message.low_watermarks)
 
     def receive(self, packets: Iterable[bytes]) -> None:
         """Take nothing: an injector task is fed from outside."""
@@ -151,7 +154,9 @@ class InjectorTask:
         """Read what there is; yield it, keyed, encoded and combined."""
         self._wall_us = max(self._wall_us, wall_us)
         mark = self._mark
-        if mark is not None and mark.last and self._unfinished():
+        if mark is None or not mark.last:
+            self._hold_back()
+        elif self._unfinished():
             mark = None
         taken = [] if self._ended or mark is not None else self._take(wait_s)
         began = time.perf_counter()
@@ -197,8 +202,19 @@ class InjectorTask:
         self.wake_us = promising.wake_us
         if mark is not None:
             self._pass_mark(mark)
+        reached = promising.word(self._wall_us)
+        if reached is not None:
+            self.said.append(Reached(0, self.number, reached))
         if self._doing.due(self._wall_us):
             self.said.append(self._doing.told(self._wall_us, promising.published))
+
+    def _hold_back(self) -> None:
+        """Take nothing of processes that are too far ahead: their rows wait where they are."""
+        for stream, follower in self._followers.items():
+            waiting = self._promising.waiting(stream)
+            if waiting != self._waiting.get(stream, frozenset()):
+                self._waiting[stream] = waiting
+                follower.hold(waiting)
 
     def _unfinished(self) -> bool:
         """Return whether an advance has to be read to its end; take nothing of other processes.

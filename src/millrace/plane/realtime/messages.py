@@ -2,10 +2,11 @@
 
 ::
 
-    task -> coordinator    Hello, Passed, Told, At, Over
-    coordinator -> task    Start, Mark, Ask, Halt
+    task -> coordinator    Hello, Passed, Reached, Told, At, Over
+    coordinator -> task    Start, Mark, Slowest, Ask, Halt
 
-They are small and few: a pair for each mark and task.
+They are small and few: a pair for each mark and task. Reached and Slowest are only where processes
+may have to wait for one another, see :mod:`millrace.plane.realtime.pacing`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 
 from millrace.plane.wire import TaskReport
 from millrace.watermark.ahead import Ahead
+from millrace.watermark.process import Process
 from millrace.windmill.place import Place
 
 
@@ -45,6 +47,7 @@ class Start(msgspec.Struct, array_like=True, tag="start"):
             to it, what is read was maybe sent before, and goes as it is.
         note: What the task knew when it last committed; empty if nothing is known.
         ahead: Injected stream -> this task's part of how far ahead its records came so far.
+        processes: Injected stream -> process -> what is known of it, of those in ``input``.
     """
 
     session: int
@@ -53,6 +56,7 @@ class Start(msgspec.Struct, array_like=True, tag="start"):
     consumed: list[tuple[int, int, int]] = []
     note: bytes = b""
     ahead: dict[str, Ahead] = {}
+    processes: dict[str, dict[str, Process]] = {}
 
 
 class Mark(msgspec.Struct, array_like=True, tag="mark"):
@@ -140,6 +144,31 @@ class At(msgspec.Struct, array_like=True, tag="at"):
     what: str
 
 
+class Reached(msgspec.Struct, array_like=True, tag="reached"):
+    """How far an injector task has come; others may wait for it.
+
+    Attributes:
+        level: 0.
+        task: Its number.
+        low_watermarks: Injected stream -> what it publishes of it. One whose processes there are
+            all idle leaves the stream out.
+    """
+
+    level: int
+    task: int
+    low_watermarks: dict[str, int]
+
+
+class Slowest(msgspec.Struct, array_like=True, tag="slowest"):
+    """How far the slowest injector tasks have come.
+
+    Attributes:
+        low_watermarks: Injected stream -> the lowest that a task publishes which has a say.
+    """
+
+    low_watermarks: dict[str, int]
+
+
 class Over(msgspec.Struct, array_like=True, tag="over"):
     """A task has ended, and will say nothing more.
 
@@ -154,8 +183,8 @@ class Over(msgspec.Struct, array_like=True, tag="over"):
     error: bytes = b""
 
 
-FromTask = Hello | Passed | Told | At | Over
-ToTask = Start | Mark | Ask | Halt
+FromTask = Hello | Passed | Reached | Told | At | Over
+ToTask = Start | Mark | Slowest | Ask | Halt
 
 encode = msgspec.msgpack.Encoder().encode
 decode_from_task = msgspec.msgpack.Decoder(FromTask).decode

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from millrace.compile.topology import Topology, injector_name
 from millrace.injectors.publisher import Publisher
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane.realtime.beginning import Places
+from millrace.plane.realtime.messages import Start
+from millrace.plane.realtime.pacing import Pacing
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.process import Process
 from millrace.watermark.shown import LowWatermarks, Message
@@ -23,11 +24,12 @@ class Promising:
 
     Args:
         topology: The pipeline.
-        places: Injected stream -> process -> its place; those that the task reads.
+        start: Says which processes the task reads, and what is known of them.
         before: What was published before the session.
-        ahead: Injected stream -> this task's part of how far ahead its records came before.
+        wall_us: When it begins.
 
     Attributes:
+        pacing: What is known of the other tasks.
         published: Injected stream -> its low watermark, as far as this task reads it.
         wake_us: When something that is untold may be told.
     """
@@ -35,19 +37,27 @@ class Promising:
     def __init__(
         self,
         topology: Topology,
-        places: Places,
+        start: Start,
         before: LowWatermarks,
-        ahead: Mapping[str, Ahead],
+        wall_us: int,
     ) -> None:
-        self._ahead = dict(ahead)
+        self._ahead = dict(start.ahead)
         self._publisher = Publisher.of(topology).only(
-            {stream: tuple(of) for stream, of in places.items()}
+            {stream: tuple(of) for stream, of in start.input.items()}
         )
-        self._known: dict[str, dict[str, Process]] = {stream: {} for stream in places}
+        # Nobody was silent while nobody listened.
+        self._known: dict[str, dict[str, Process]] = {
+            stream: {
+                name: replace(one, heard_us=wall_us)
+                for name, one in start.processes.get(stream, {}).items()
+            }
+            for stream in start.input
+        }
         self._fresh: dict[str, dict[str, Process]] = {}
         self.published = {
             spec.name: before.outputs[injector_name(spec.name)] for spec in topology.injected()
         }
+        self.pacing = Pacing(topology, start.input, self.published)
         self._message: Message | None = None
         self._told_us = MIN_TIMESTAMP
         self.wake_us = MAX_TIMESTAMP
@@ -76,6 +86,20 @@ class Promising:
                 known[name] = known.get(name, Process()).merged(process)
         said = self._publisher.published(self._known, wall_time_us=wall_us, before=self.published)
         self.published |= said
+        for stream in self._publisher.silent():
+            # Nobody here has a say: it goes on as the others do.
+            slowest_us = self.pacing.slowest[stream]
+            self.published[stream] = max(self.published[stream], slowest_us)
+
+    def waiting(self, stream: str) -> frozenset[str]:
+        """Return the processes of a stream that are too far ahead to be read."""
+        return self._publisher.waiting(stream, self._known, self.pacing.slowest)
+
+    def word(self, wall_us: int) -> dict[str, int] | None:
+        """Return what the coordinator is to be told of how far this task has come, if anything."""
+        silent = self._publisher.silent()
+        has_say = {stream: us for stream, us in self.read().items() if stream not in silent}
+        return self.pacing.word(has_say, wall_us)
 
     def message(self, wall_us: int, *, told: bool) -> Message | None:
         """Return what the first level is to be told now; None if nothing, or not yet.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from millrace.plane.outcome import Outcome
 from millrace.plane.realtime.beginning import Processes, Where
 from millrace.plane.realtime.messages import Mark, Passed
+from millrace.plane.realtime.pacing import Pace
 from millrace.windmill.manifest import Manifest
 
 
@@ -20,6 +21,7 @@ class Session:
         begun_us: When it began.
         processes: Of the injectors, that its tasks read.
         looked_us: When was last looked whether there are others.
+        pace: How far its injector tasks have come.
         passed: Task -> what it said when it passed the mark under way.
         over: Tasks that have ended.
         mark: The mark under way; None if none is.
@@ -29,6 +31,7 @@ class Session:
     begun_us: int
     processes: Processes
     looked_us: int
+    pace: Pace
     passed: dict[Where, Passed] = field(default_factory=dict)
     over: set[Where] = field(default_factory=set)
     mark: Mark | None = None

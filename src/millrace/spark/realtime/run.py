@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.injectors.injector import Injector
+from millrace.injectors.publisher import Publisher
 from millrace.injectors.remaining import nothing_left
 from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
@@ -79,6 +80,7 @@ class LiveRun(Handle):
         where = [(level, n) for level in range(self._levels) for n in range(parts.tasks)]
         self._coordinator = parts.coordinate(self._completed)
         self._conductor = Conductor(self._coordinator, parts.board, parts.clock, self._tell, where)
+        self._publisher = Publisher.of(parts.topology)
         self._injectors = {
             spec.name: spec.injection.source
             for spec in parts.topology.injected()
@@ -260,9 +262,13 @@ class LiveRun(Handle):
 
     def _nothing_there(self) -> bool:
         """Return whether the sources have nothing that was not read when the last mark was made."""
-        places = self._epochs.places
+        places, processes = self._epochs.places, self._epochs.observed.processes
         return all(
-            nothing_left(injector, places.get(stream, {}))
+            nothing_left(
+                injector,
+                places.get(stream, {}),
+                self._publisher.waiting(stream, processes, self._published or {}),
+            )
             for stream, injector in self._injectors.items()
         )
 

@@ -239,12 +239,6 @@ def _check_sources(topology: Topology) -> None:
                 "Spark's rows. With realtime=True an injector promises low watermarks in "
                 "advance(); or let a policy say them, such as mr.BoundedDelay('5 s')."
             )
-        if injection.skew_us is not None:
-            raise PipelineError(
-                f"stream {spec.name!r}: skew={injection.skew_us / SECOND:g} s is not kept with "
-                "realtime=True, where each task reads its own processes. Leave it out, or leave "
-                "realtime out."
-            )
         if injection.process is not None:
             raise PipelineError(
                 f"stream {spec.name!r}: process={injection.process!r} is a column, and with "
