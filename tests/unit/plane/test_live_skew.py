@@ -13,6 +13,7 @@ from tests.live import Feeds, InEpochs, Kept, Live
 import millrace as mr
 from millrace.inspect.watermark import explain_watermark
 from millrace.model.time import format_duration
+from millrace.plane.realtime.messages import Reached
 
 SCHEMA = "key long, at long"
 STEP = 10 * mr.SECOND
@@ -213,6 +214,20 @@ def test_no_schedule_and_no_crash_reads_too_far_or_changes_the_outputs(seed: int
     go_on(live, 100)
     live.plane.end(live.clock_us, draining=True)
     assert sorted(row["value"] for row in kept.rows) == sorted(at for _, at in 3 * every(60))
+
+
+def test_nobody_goes_by_what_a_task_of_an_older_session_says() -> None:
+    feeds = Paced({"a": every(100), "b": every(100)})
+    _, _, live = keeping(feeds, idle="5 s")
+    live.boot()
+    old = live.coordinator.session
+    live.boot()
+    for session, heard in ((old, False), (live.coordinator.session, True)):
+        orders = []
+        for task in range(2):
+            word = Reached(0, task, session, {"events": 70})
+            orders += live.coordinator.heard(word, live.clock_us)
+        assert bool(orders) == heard
 
 
 @pytest.mark.parametrize("policy", [None, mr.BoundedDelay("30 s")])

@@ -157,7 +157,7 @@ class Coordinator:
             self.told[where] = message
             return []
         if isinstance(message, Reached):
-            if self._session is not None:
+            if self.session == message.session and self._session is not None:
                 self._session.pace.reached(message.task, message.low_watermarks)
             return self._paced(wall_us)
         if isinstance(message, Over):

@@ -204,7 +204,7 @@ class InjectorTask:
             self._pass_mark(mark)
         reached = promising.word(self._wall_us)
         if reached is not None:
-            self.said.append(Reached(0, self.number, reached))
+            self.said.append(Reached(0, self.number, self._session, reached))
         if self._doing.due(self._wall_us):
             self.said.append(self._doing.told(self._wall_us, promising.published))
 

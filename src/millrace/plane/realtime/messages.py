@@ -150,12 +150,14 @@ class Reached(msgspec.Struct, array_like=True, tag="reached"):
     Attributes:
         level: 0.
         task: Its number.
+        session: Its session: what one of an older session says, nobody may go by.
         low_watermarks: Injected stream -> what it publishes of it. One whose processes there are
             all idle leaves the stream out.
     """
 
     level: int
     task: int
+    session: int
     low_watermarks: dict[str, int]
 
 
