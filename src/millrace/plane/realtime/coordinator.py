@@ -178,9 +178,7 @@ class Coordinator:
     def _paced(self, wall_us: int) -> Orders:
         """Say how far the slowest have come, if that is news."""
         slowest = None if self._session is None else self._session.pace.news(wall_us)
-        if slowest is None:
-            return []
-        return [((0, n), Slowest(slowest)) for n in range(self._tasks)]
+        return [] if slowest is None else [((0, n), Slowest(slowest)) for n in range(self._tasks)]
 
     def _marked(self, wall_us: int) -> Orders:
         session = self._session
