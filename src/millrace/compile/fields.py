@@ -13,15 +13,19 @@ from typing import Any
 import msgspec
 
 from millrace.compile.publishers import Publisher
+from millrace.dataflow.enrich import EnrichByKey
 from millrace.dataflow.fanout import CombineByPart
 from millrace.dataflow.formats import Picks, plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
+from millrace.dataflow.time_join import JoinByKeyAndTime
 from millrace.model.coder import Coder, type_name
 from millrace.model.element import KEY, OF_A_PANE
 from millrace.model.pane import PanedCoder
 from millrace.model.pipeline import Declarations
 from millrace.model.stream import KEYS, ByFields, ByKey, Spread
 
+#: Computations that take the key that a stream has.
+_BY_KEY = (GroupByKeyAndWindow, CombineByPart, JoinByKeyAndTime, EnrichByKey)
 _PLAIN = (int, float, str, bytes, bool, list, tuple, set, frozenset)
 
 
@@ -54,7 +58,7 @@ def check_fields(
             f"{found.of} does not have.{hint} It has: {', '.join(found.names)}."
         )
     for name, computation in pipeline.computations.items():
-        if isinstance(computation, GroupByKeyAndWindow | CombineByPart):
+        if isinstance(computation, _BY_KEY):
             for stream, extractor in computation.inputs.items():
                 plain = extractor.plain if isinstance(extractor, Spread) else extractor
                 if isinstance(plain, ByKey) and streams.keyless(stream):

@@ -132,6 +132,11 @@ def plain_format(format: Any) -> Any:
     return format
 
 
+def retracts(format: Any) -> bool:
+    """Return whether retractions may be among the values of a stream's format."""
+    return isinstance(format, PanedCoder) and format.retracts
+
+
 def field_type(kind: Any, chosen: Any) -> Any:
     """Return the type of what is chosen of values of a type.
 

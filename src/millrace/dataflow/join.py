@@ -23,12 +23,19 @@ from millrace.model.stream import KeyExtractor
 HOW = ("inner", "left", "outer")
 
 
+def checked_how(how: str) -> str:
+    """Return how two sides are joined, by its one name; ``full`` is another for ``outer``."""
+    if how not in (*HOW, "full"):
+        raise PipelineError(f"join(how={how!r}): expected one of {', '.join(HOW)} (or full).")
+    return "outer" if how == "full" else how
+
+
 class Pairs(CombineFn):
     """The pairs of the values of two sides; an element is (side, value), side 0 or 1.
 
     Args:
-        how: ``inner``; ``left``: a left value without a right one is paired with None; ``outer``:
-            a right value without a left one, too.
+        how: ``inner``; ``left``: a left value without a right one is paired with None; ``outer``,
+            or ``full``: a right value without a left one, too.
 
     >>> from millrace.dataflow.aggregations import combine
     >>> combine(Pairs("left"), [(0, "a"), (0, "b")]), combine(Pairs("inner"), [(0, "a"), (1, "x")])
@@ -36,9 +43,7 @@ class Pairs(CombineFn):
     """
 
     def __init__(self, how: str) -> None:
-        if how not in HOW:
-            raise PipelineError(f"join(how={how!r}): expected one of {', '.join(HOW)}.")
-        self.how = how
+        self.how = checked_how(how)
 
     def create(self) -> tuple[list[Any], list[Any]]:
         """Return two empty sides."""
@@ -100,11 +105,6 @@ class JoinByKeyAndWindow(GroupByKeyAndWindow):
         output: str,
     ) -> None:
         (left, _), (right, _) = sides
-        if left == right:
-            raise PipelineError(
-                f"stream {left!r} is joined with itself by one key. Give one side a name or a step "
-                "of its own."
-            )
         super().__init__(dict(sides), windowing, Pairs(how), None, output)
         self._sides = {left: 0, right: 1}
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from millrace.dataflow.enrich import EnrichByKey, EnrichOperator
 from millrace.dataflow.fanout import CombineByPart, PartOperator
 from millrace.dataflow.grouping import GroupByKeyAndWindow, GroupingOperator
 from millrace.dataflow.join import JoinByKeyAndWindow, JoinOperator
 from millrace.dataflow.operator import Operator
+from millrace.dataflow.time_join import JoinByKeyAndTime, TimeJoinOperator
 from millrace.model.computation import Computation
 
 _OPERATORS: Final[dict[type[Computation], Any]] = {
     Computation: Operator,
     CombineByPart: PartOperator,
+    EnrichByKey: EnrichOperator,
     GroupByKeyAndWindow: GroupingOperator,
+    JoinByKeyAndTime: TimeJoinOperator,
     JoinByKeyAndWindow: JoinOperator,
 }
 

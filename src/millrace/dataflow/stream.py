@@ -12,6 +12,9 @@ from millrace.dataflow.fanout import CombineByPart, check
 from millrace.dataflow.formats import Chosen, plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.dataflow.join import JoinByKeyAndWindow, pair_format
+from millrace.dataflow.joining import Joining
+from millrace.dataflow.keyed import keyed, sides
+from millrace.dataflow.nearness import Offset
 from millrace.dataflow.strategy import (
     ACCUMULATING,
     END_OF_WINDOW,
@@ -30,11 +33,11 @@ from millrace.model.errors import PipelineError
 from millrace.model.guarantees import DeliveryMode, ProductionMode
 from millrace.model.pane import PanedCoder
 from millrace.model.plain_stream import PlainStream
-from millrace.model.stream import KeyExtractor, Spread, by_key
+from millrace.model.stream import Spread, by_key
 from millrace.model.time import Duration
 
 
-class Stream(PlainStream):
+class Stream(Joining["Stream"]):
     """A named stream of a pipeline, to which steps and windows can be added.
 
     >>> import millrace as mr
@@ -98,6 +101,9 @@ class Stream(PlainStream):
             lift=lift,
         )
         return WindowedStream(self, how)
+
+    def _named(self, name: str) -> Stream:
+        return Stream(self.pipeline, name)
 
 
 class WindowedStream(Stream, Aggregating["WindowedStream"]):
@@ -210,7 +216,7 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         given |= {"productions": productions, "delivery": delivery}
         combine, value = _combined(given, several)
         made = name or self._free_name(type(combine).__name__.lower())
-        stream, extractor = _keyed(self)
+        stream, extractor = keyed(self)
 
         def add(computation: Computation, name: str) -> None:
             self.pipeline.add(computation, name=name, productions=productions, delivery=delivery)
@@ -232,6 +238,9 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         other: PlainStream,
         how: str = "inner",
         *,
+        within: tuple[Offset, Offset] | None = None,
+        expires: Duration | None = None,
+        allowed_lateness: Duration = 0,
         name: str | None = None,
         productions: ProductionMode | None = None,
         delivery: DeliveryMode | None = None,
@@ -241,7 +250,10 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         Args:
             other: With its key; it gets this stream's windows, trigger and mode.
             how: ``inner``; ``left``, where a value of this stream without a partner is paired with
-                None; or ``outer``, where one of the other is, too.
+                None; or ``outer`` (or ``full``), where one of the other is, too.
+            within: Not in windows; nor are the next two.
+            expires: See ``within``.
+            allowed_lateness: See ``within``; ``window`` takes it.
             name: Of the grouping.
             productions: See :meth:`aggregate`.
             delivery: Likewise.
@@ -250,24 +262,18 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
             A stream of pairs (of this stream, of the other). A further pane of a window has all
             its pairs again; with ``ACCUMULATING_AND_RETRACTING`` those before are taken back.
         """
-        if not isinstance(other, PlainStream) or other.pipeline is not self.pipeline:
+        if within is not None or expires is not None or allowed_lateness:
             raise PipelineError(
-                f"{self!r}.join({other!r}): expected another stream of {self.pipeline!r}."
+                f"{self!r}.join: in windows values meet by their windows, which say how long they "
+                "are kept too. Join before window(...), with within= or expires=, or without those."
             )
+        both = sides(self, other, "join")
         made = name or self._free_name("join")
-        sides = _keyed(self), _keyed(other)
-        if sides[0][0] == sides[1][0]:
-            sides = (self.name, by_key()), (other.name, by_key())
-        grouping = JoinByKeyAndWindow(sides, self.windowing, how, made)
+        grouping = JoinByKeyAndWindow(both, self.windowing, how, made)
         self.pipeline.add(grouping, name=made, productions=productions, delivery=delivery)
         pairs = Stream(self.pipeline, made).flat_map(_each_pair)
         self.pipeline.formats[pairs.name] = DerivedFormat((made,), pair_format)
         return WindowedStream(pairs, self.windowing.over(AssignedWindows(self.windowing.window_fn)))
-
-    def _free_name(self, kind: str) -> str:
-        taken = self.pipeline.computations
-        names = (f"{self.name}.{kind}-{n}" for n in range(1, len(taken) + 2))
-        return next(free for free in names if free not in taken)
 
 
 def _with_windows(format: Any) -> PanedCoder:
@@ -279,19 +285,6 @@ def _with_windows(format: Any) -> PanedCoder:
 def parts_of(grouping: str) -> str:
     """Return the name of the computation, and the stream, that a grouping's parts come from."""
     return f"{grouping}.parts"
-
-
-def _keyed(stream: PlainStream) -> tuple[str, KeyExtractor]:
-    """Return the stream to subscribe to for a stream with keys, and how the keys are extracted.
-
-    Directly after ``key_by`` that is the stream before it, so that the key is extracted where the
-    stream's own consumers' are: by Spark itself, if it is a column.
-    """
-    made_by = [step for step in stream.pipeline.steps if step.target == stream.name]
-    if len(made_by) == 1 and made_by[0].kind == "key_by":
-        assert isinstance(made_by[0].function, KeyExtractor)
-        return made_by[0].source, made_by[0].function
-    return stream.name, by_key()
 
 
 def _combined(given: Mapping[str, Any], several: Mapping[str, Any]) -> tuple[CombineFn, Chosen]:

@@ -96,6 +96,18 @@ class MapState(StateDescriptor, MutableMapping[Any, T], Generic[T]):
         """Return the number of entries; reads them all (in the store's order, not into memory)."""
         self._outside()
 
+    def between(self, start: Any = None, stop: Any = None) -> Iterator[Any]:
+        """Iterate over the entries from ``start`` to before ``stop``, in order.
+
+        It costs what it finds, however many entries there are: with times as entries, what was
+        before some time is found, and removed, without looking at the rest.
+
+        Args:
+            start: The first entry, present or not; None: from the beginning.
+            stop: The first that is no longer wanted; None: to the end.
+        """
+        self._outside()
+
     def __eq__(self, other: object) -> bool:
         return self is other
 

@@ -75,10 +75,15 @@ class BoundMap(Bound, MapState[Any]):
         self._changed.add(encoded)
 
     def __iter__(self) -> Iterator[Any]:
-        return (decode_key(entry) for entry, _ in self._walk())
+        return self.between()
 
     def __len__(self) -> int:
         return sum(1 for _ in self._walk())
+
+    def between(self, start: Any = None, stop: Any = None) -> Iterator[Any]:
+        first = b"" if start is None else encode_key(start)
+        end = None if stop is None else encode_key(stop)
+        return (decode_key(entry) for entry in self._walk(first, end))
 
     def clear(self) -> None:
         self._entries = {}
@@ -131,24 +136,28 @@ class BoundMap(Bound, MapState[Any]):
             self._read[entry] = data
         return value
 
-    def _walk(self) -> Iterator[tuple[bytes, Any]]:
+    def _walk(self, first: bytes = b"", end: bytes | None = None) -> Iterator[bytes]:
         """Yield present entries in the order of their encoding, merging stored and changed ones.
 
         Entries that only pass by are not kept, so a map larger than memory can be walked.
         """
-        changed = ((entry, 0, b"") for entry in sorted(self._entries))
+        changed = (
+            (entry, 0)
+            for entry in sorted(self._entries)
+            if first <= entry and (end is None or entry < end)
+        )
         last = None
-        for entry, stored, _ in heapq.merge(changed, self._stored()):
+        for entry, stored in heapq.merge(changed, self._stored(first, end)):
             if entry == last:
                 continue
             last = entry
             if (stored and entry not in self._entries) or self._entries.get(
                 entry, _GONE
             ) is not _GONE:
-                yield entry, None
+                yield entry
 
-    def _stored(self) -> Iterator[tuple[bytes, int, bytes]]:
-        """Yield (entry, 1, data) of every stored entry, in the order of the entries.
+    def _stored(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, int]]:
+        """Yield (entry, 1) of every stored entry of a range, in the order of the entries.
 
         Rows are in that order but for long entries, which have a digest behind their head: those
         with one head are sorted together.
@@ -156,14 +165,11 @@ class BoundMap(Bound, MapState[Any]):
         if self._cleared:
             return
         prefix = self._prefix
-        scanned = rows.scan(self._rows.view, prefix)
+        stop = rows.after(prefix if end is None else prefix + rows.head(end))
+        scanned = self._rows.view.scan(prefix + rows.head(first), stop)
         for _, group in itertools.groupby(
-            (self._entry(row[len(prefix) :], data) for row, data in scanned),
-            key=lambda found: rows.head(found[0]),
+            (rows.unpack_entry(row[len(prefix) :], data)[0] for row, data in scanned), key=rows.head
         ):
-            yield from sorted(group)
-
-    @staticmethod
-    def _entry(part: bytes, value: bytes) -> tuple[bytes, int, bytes]:
-        entry, data = rows.unpack_entry(part, value)
-        return entry, 1, data
+            for entry in sorted(group):
+                if first <= entry and (end is None or entry < end):
+                    yield entry, 1

@@ -1,0 +1,269 @@
+"""Values with the row of their key: in a table that changes, and in one that does not."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+import millrace as mr
+from millrace.dataflow.lookup import LARGEST
+from millrace.model.errors import PipelineError, RecordRejected
+
+
+class Sale(msgspec.Struct, frozen=True):
+    item: str
+    number: int
+
+
+class Price(msgspec.Struct, frozen=True):
+    item: str
+    cents: int
+
+
+def enriched(script: Any, how: str = "left", **said: Any) -> Any:
+    """Return (number, cents, time) of each pair, after every step a crash; counters; state."""
+    p = mr.Pipeline("enrich")
+    sales, prices = p.inject("sales", format=Sale), p.inject("prices", format=Price)
+    sales.key_by("item").enrich(prices.key_by("item"), how, name="e", **said).to("priced")
+    with mr.testing.Harness(p) as h:
+        for stream, what in script:
+            if stream == "watermark":
+                for each in ("sales", "prices"):
+                    h.advance_watermark(each, what)
+            else:
+                h.inject(stream, what)
+            h.crash()
+        found = [
+            (sale.number, price and price.cents, out.timestamp)
+            for out in h.outputs("priced")
+            for sale, price in [out.value]
+        ]
+        state = {name: dict(cell) for name, cell in h.checkpoint()["e"].get("tea").items() if cell}
+        return found, h.counters("e").counted, state
+
+
+def prices(*rows: tuple[int, int]) -> tuple[str, Any]:
+    return "prices", [(Price("tea", cents), at_us) for cents, at_us in rows]
+
+
+def sales(*rows: tuple[int, int]) -> tuple[str, Any]:
+    return "sales", [(Sale("tea", number), at_us) for number, at_us in rows]
+
+
+def test_a_value_gets_the_row_of_its_time_whatever_comes_first() -> None:
+    script = [sales((1, 15), (2, 20), (3, 3)), prices((7, 20)), prices((5, 9)), ("watermark", 30)]
+
+    found, _, state = enriched(script)
+
+    assert found == [(3, None, 3), (1, 5, 15), (2, 7, 20)]
+    assert "waiting" not in state
+
+
+def test_a_value_waits_until_its_row_must_be_here_and_no_longer() -> None:
+    script = [prices((5, 9)), sales((1, 15)), ("watermark", 15)]
+
+    assert enriched(script)[0] == []
+    assert enriched([*script, ("watermark", 16)])[0] == [(1, 5, 15)]
+
+
+def test_an_inner_one_leaves_out_what_has_no_row() -> None:
+    script = [sales((1, 15), (3, 3)), prices((5, 9)), ("watermark", 30)]
+
+    assert enriched(script, "inner")[0] == [(1, 5, 15)]
+
+
+def test_without_waiting_a_value_gets_the_newest_row_that_is_here() -> None:
+    script = [sales((1, 15)), prices((7, 20)), prices((5, 9)), sales((2, 15)), ("watermark", 30)]
+
+    found, _, state = enriched(script, waits=False)
+
+    assert found == [(1, None, 15), (2, 7, 15)]
+    assert list(state["rows"]) == [20]
+
+
+def test_a_row_that_expired_does_not_stand_and_is_forgotten() -> None:
+    script = [prices((5, 9)), sales((1, 18), (2, 19)), ("watermark", 30)]
+
+    found, _, state = enriched(script, expires=10)
+
+    assert found == [(1, 5, 18), (2, None, 19)]
+    assert state == {}
+
+
+def test_rows_that_no_value_can_ask_for_are_forgotten() -> None:
+    script = [prices((1, 1), (2, 2), (3, 30)), ("watermark", 20), prices((4, 40))]
+
+    assert list(enriched(script)[2]["rows"]) == [2, 30, 40]
+    assert list(enriched(script, allowed_lateness=18)[2]["rows"]) == [2, 30, 40]
+    assert list(enriched(script, allowed_lateness=19)[2]["rows"]) == [1, 2, 30, 40]
+
+
+def test_a_late_value_is_answered_if_that_is_allowed_and_else_dropped() -> None:
+    script = [prices((5, 9), (7, 20)), ("watermark", 25), sales((1, 15))]
+
+    found, counters, _ = enriched(script)
+    assert (found, counters) == ([], {"dropped_late": 1})
+    found, counters, _ = enriched(script, allowed_lateness=10)
+    assert (found, counters) == ([(1, 5, 15)], {})
+
+
+RETRACTING: Any = {
+    "trigger": mr.Repeat(mr.AfterCount(1)),
+    "mode": mr.ACCUMULATING_AND_RETRACTING,
+}
+
+
+def test_a_row_that_is_taken_back_stands_no_more() -> None:
+    p = mr.Pipeline("enrich")
+    words, counted = p.inject("words", format=str), p.inject("counted", format=str)
+    counts = counted.key_by(str.lower).window(**RETRACTING).count()
+    words.key_by(str.lower).enrich(counts, waits=False, name="e").to("out")
+    with mr.testing.Harness(p) as h:
+        h.inject("counted", [("a", 1)])
+        h.inject("counted", [("a", 2)])
+        h.inject("words", [("A", 3)])
+        assert [out.value for out in h.outputs("out")] == [("A", 2)]
+        assert [len(rows) for rows in h.checkpoint()["e"].get("a")["rows"].values()] == [1]
+
+
+def test_values_that_may_be_taken_back_have_to_wait() -> None:
+    p = mr.Pipeline("enrich")
+    words, table = p.inject("words", format=str), p.inject("table", format=str)
+    counts = words.key_by(str.lower).window(**RETRACTING).count()
+    counts.enrich(table.key_by(str.lower), waits=False, name="e")
+
+    with pytest.raises(PipelineError, match="Let values wait"):
+        p.build()
+
+
+def test_a_value_that_is_taken_back_is_taken_back_with_its_row() -> None:
+    p = mr.Pipeline("enrich")
+    words, table = p.inject("words", format=str), p.inject("table", format=str)
+    counts = words.key_by(str.lower).window(**RETRACTING).count()
+    counts.enrich(table.key_by(str.lower), name="e").to("out")
+    with mr.testing.Harness(p) as h:
+        h.inject("table", [("A", 1)])
+        h.inject("words", [("a", 2)])
+        h.inject("words", [("a", 3)])
+        for stream in ("words", "table"):
+            h.advance_watermark(stream, 10)
+        shown = [(out.value, out.pane.retraction) for out in h.outputs("out")]
+    assert shown == [((1, "A"), False), ((1, "A"), True), ((2, "A"), False)]
+
+
+# -- a table that does not change ------------------------------------------------------------------
+
+
+def test_a_mapping_is_looked_up_where_the_stream_is() -> None:
+    p = mr.Pipeline("enrich")
+    p.inject("sales", format=Sale).key_by("item").lookup({"tea": 5}, "inner").to("priced")
+    p.sink("priced", mr.Memory())
+    with mr.testing.Harness(p) as h:
+        h.inject("sales", [(Sale("tea", 1), 3), (Sale("salt", 2), 4)])
+        assert [(out.key, out.value, out.timestamp) for out in h.outputs("priced")] == [
+            ("tea", (Sale("tea", 1), 5), 3)
+        ]
+    assert p.build().computations == ()
+
+
+def test_windows_stay_with_what_is_looked_up() -> None:
+    p = mr.Pipeline("enrich")
+    windowed = p.inject("sales", format=Sale).key_by("item").window(mr.FixedWindows(10))
+    windowed.lookup({"tea": 5}).sum(lambda pair: pair[0].number * pair[1]).to("sums")
+    with mr.testing.Harness(p) as h:
+        h.inject("sales", [(Sale("tea", 1), 3), (Sale("tea", 2), 4)])
+        h.advance_watermark("sales", 10)
+        assert [out.value for out in h.outputs("sums")] == [15]
+
+
+def test_a_key_of_another_type_than_the_tables_is_refused_at_its_record() -> None:
+    p = mr.Pipeline("enrich")
+    p.inject("sales", format=Sale).key_by("number").lookup({"1": "one"}).to("named")
+    p.sink("named", mr.Memory())
+    with (
+        mr.testing.Harness(p) as h,
+        pytest.raises(RecordRejected, match=r"key is 1 \(int\), and the table's keys are str"),
+    ):
+        h.inject("sales", [(Sale("tea", 1), 3)])
+
+
+class Frame(SimpleNamespace):
+    """What enrich asks of a Spark DataFrame."""
+
+    columns = ("id", "name")
+    isStreaming = False  # noqa: N815
+
+    def limit(self, count: int) -> "Frame":
+        return Frame(rows=self.rows[:count])
+
+    def collect(self) -> Any:
+        return [SimpleNamespace(asDict=lambda row=row, **_: row) for row in self.rows]
+
+
+def test_a_data_frame_is_read_once() -> None:
+    p = mr.Pipeline("enrich")
+    table = Frame(rows=[{"id": 1, "name": "one"}])
+    p.inject("sales", format=Sale).key_by("number").lookup(table, key="id").to("named")
+    p.sink("named", mr.Memory())
+    with mr.testing.Harness(p) as h:
+        h.inject("sales", [(Sale("tea", 1), 3)])
+        assert h.outputs("named")[0].value == (Sale("tea", 1), {"id": 1, "name": "one"})
+
+
+@pytest.mark.parametrize(
+    ("table", "said", "message"),
+    [
+        (7, {}, "expected a mapping from key to row, or a bounded DataFrame"),
+        ({}, {"how": "outer"}, "expected one of left, inner"),
+        ({}, {"key": "id"}, "a mapping has its keys"),
+        (dict.fromkeys(range(LARGEST + 1)), {}, "more than 100,000 rows"),
+        (Frame(rows=[]), {}, "expected the column that is the table's key, one of id, name"),
+        (Frame(rows=[{"id": 1}, {"id": 1}]), {"key": "id"}, "two rows of the table have the key 1"),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused(table: Any, said: Any, message: str) -> None:
+    p = mr.Pipeline("enrich")
+    sales = p.inject("sales", format=Sale)
+
+    with pytest.raises(PipelineError, match=message):
+        sales.key_by("item").lookup(table, **said)
+
+
+def test_what_has_no_key_is_not_looked_up() -> None:
+    p = mr.Pipeline("enrich")
+
+    with pytest.raises(PipelineError, match="chosen directly before"):
+        p.inject("sales", format=Sale).lookup({})
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"expires": 0}, "no time at all"),
+        ({"how": "full"}, "expected one of left, inner"),
+    ],
+)
+def test_what_is_said_of_a_stream_of_rows_must_go_together(said: Any, message: str) -> None:
+    p = mr.Pipeline("enrich")
+    sales, prices = p.inject("sales", format=Sale), p.inject("prices", format=Price)
+
+    with pytest.raises(PipelineError, match=message):
+        sales.key_by("item").enrich(prices.key_by("item"), **said)
+
+
+def test_rows_with_keys_of_another_type_are_refused() -> None:
+    p = mr.Pipeline("enrich")
+    sales, prices = p.inject("sales", format=Sale), p.inject("prices", format=Price)
+    sales.key_by("item").enrich(prices.key_by("cents"), name="e")
+
+    with pytest.raises(PipelineError, match="keys of different types"):
+        p.build()
+
+
+def test_explain_says_which_row_a_value_gets() -> None:
+    p = mr.Pipeline("enrich")
+    sales, prices = p.inject("sales", format=Sale), p.inject("prices", format=Price)
+    sales.key_by("item").enrich(prices.key_by("item"), expires="1 h")
+
+    assert "with the row that stands at its time, for 1 h after it began" in str(p.explain())
