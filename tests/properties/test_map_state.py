@@ -16,9 +16,21 @@ def operations(count):
     operation = st.one_of(
         st.tuples(st.just("set"), entries, st.integers(0, 9)),
         st.tuples(st.just("append"), entries, st.integers(0, 9)),
+        st.tuples(st.just("between"), entries, st.integers(1, count)),
         st.tuples(st.sampled_from(["delete", "get", "list", "clear"]), entries, st.just(0)),
     )
     return st.lists(st.lists(operation, max_size=8), max_size=5)
+
+
+def between(mapping, start, stop):
+    if isinstance(mapping, mr.MapState):
+        return list(mapping.between(start, stop))
+    return [
+        entry
+        for entry in sorted(mapping, key=encode_key)
+        if (start is None or encode_key(start) <= encode_key(entry))
+        and (stop is None or encode_key(entry) < encode_key(stop))
+    ]
 
 
 def apply(mapping, operations, entries):
@@ -36,6 +48,10 @@ def apply(mapping, operations, entries):
             seen.append((list(mapping.get(entry, ())), entry in mapping))
         elif kind == "list":
             seen.append((sorted(mapping, key=encode_key), len(mapping)))
+        elif kind == "between":
+            start, stop = sorted((entry, entries[-value]), key=encode_key)
+            seen.append(between(mapping, start, stop))
+            seen.append(between(mapping, None, start) + between(mapping, start, None))
         elif kind == "clear":
             mapping.clear()
     return seen
