@@ -38,7 +38,7 @@ class PendingTimer(msgspec.Struct, frozen=True, kw_only=True):
         at_us, hold_us, percentile = row.setting
         return cls(
             key=decode_key(row.key),
-            tag=decode_key(row.tag),
+            tag=_tag(row.tag),
             at=at_us,
             domain=TimeDomain(row.domain).name,
             percentile=percentile,
@@ -133,3 +133,8 @@ def delivered_ids(view: View) -> Iterator[DeliveredIds]:
         row = rows.LotRow.unpack(*found)
         count = len(row.entries) // rows.ENTRY_BYTES
         yield DeliveredIds(commit=row.number, expires=row.expires_us, count=count)
+
+
+def _tag(tag: bytes) -> Any:
+    """Return a timer's tag; of one by which a cell expires, words."""
+    return "(expiry)" if rows.expiry_of(tag) is not None else decode_key(tag)

@@ -11,8 +11,10 @@ A cell is declared on the class and used on the instance, inside ``process_recor
             self.buckets[second] = self.buckets.get(second, 0) + 1
 
 Each cell takes a type, or a :class:`~millrace.model.coder.Coder` for bytes of the user's own
-making. The kernel gives the declared cells their contents (``windmill/cells/``); here they only
-know their format, and refuse use outside of a hook.
+making. With ``expires="1 h"`` what it keeps is forgotten so long after its last write: by event
+time, when the low watermark is there, or with ``domain=mr.WALL_TIME`` by the wall clock. The kernel
+gives the declared cells their contents (``windmill/cells/``); here they only know their format, and
+refuse use outside of a hook.
 
 Source: MillWheel, "Persistent State" (4.4), figure 9.
 """
@@ -21,19 +23,35 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from millrace.model.coder import coder_for, is_immutable, shape_of
 from millrace.model.errors import PipelineError
+from millrace.model.record import LOW_WATERMARK, TimeDomain
+from millrace.model.time import Duration, duration_us
 
 T = TypeVar("T")
 
 
-class StateDescriptor:
-    """A declared cell: its name, its owner and its coder."""
+class Expiry(NamedTuple):
+    """For how long after its last write something is kept, in microseconds, and by which clock."""
 
-    def __init__(self, format: Any) -> None:
+    after_us: int
+    domain: TimeDomain
+
+
+class StateDescriptor:
+    """A declared cell: its name, its owner and its coder; and when what it keeps expires."""
+
+    def __init__(
+        self,
+        format: Any,
+        *,
+        expires: Duration | None = None,
+        domain: TimeDomain = LOW_WATERMARK,
+    ) -> None:
         self.coder = coder_for(format)
+        self.expires = _expiry(type(self).__name__, expires, domain)
         self.immutable = is_immutable(self.coder)
         self.shape = shape_of(self.coder)
         self.name = "?"
@@ -56,6 +74,13 @@ class ValueState(StateDescriptor, Generic[T]):
     """One value a key. ``None`` means empty.
 
     A value changed in place (a list, a dict, a Struct) is noticed and persisted.
+
+    Args:
+        format: Type or coder.
+        expires: For how long after it was last written the value is kept: by event time, that of
+            the record or timer at hand, until the low watermark is there. By default for ever. To
+            get a value that can be changed in place counts as writing it.
+        domain: ``mr.WALL_TIME`` for the wall clock instead.
     """
 
     def get(self, default: Any = None) -> Any:
@@ -75,7 +100,8 @@ class MapState(StateDescriptor, MutableMapping[Any, T], Generic[T]):
     """A map a key. An entry is read and written without touching the others.
 
     Entry keys are what record keys are: str, int, bytes, or tuples of scalars. Iteration is in the
-    order of their encoding: ints and strs ascending.
+    order of their encoding: ints and strs ascending. With ``expires=`` each entry expires alone,
+    see :class:`ValueState`.
     """
 
     __hash__ = StateDescriptor.__hash__
@@ -113,7 +139,10 @@ class MapState(StateDescriptor, MutableMapping[Any, T], Generic[T]):
 
 
 class BagState(StateDescriptor, Generic[T]):
-    """A multiset a key. Adding is a blind write: it reads nothing."""
+    """A multiset a key. Adding is a blind write: it reads nothing. So its items do not expire."""
+
+    def __init__(self, format: Any) -> None:
+        super().__init__(format)
 
     def add(self, item: T) -> None:
         """Add one item."""
@@ -136,15 +165,23 @@ class CombiningState(StateDescriptor, Generic[T]):
         add: ``add(accumulator, item) -> accumulator``. The builtins ``sum``, ``min`` and ``max``
             stand for themselves.
         initial: The accumulator before the first item; None if the first item itself is it.
+        expires: See :class:`ValueState`.
+        domain: Likewise.
 
     >>> CombiningState(int, max).fold(CombiningState(int, max).fold(None, 3), 5)
     5
     """
 
     def __init__(
-        self, format: Any, add: Callable[[Any, Any], Any] = sum, initial: Any = None
+        self,
+        format: Any,
+        add: Callable[[Any, Any], Any] = sum,
+        initial: Any = None,
+        *,
+        expires: Duration | None = None,
+        domain: TimeDomain = LOW_WATERMARK,
     ) -> None:
-        super().__init__(format)
+        super().__init__(format, expires=expires, domain=domain)
         self.function = add
         self._add = _BUILTIN.get(add, add)
         self.initial = initial
@@ -169,6 +206,28 @@ class CombiningState(StateDescriptor, Generic[T]):
     def clear(self) -> None:
         """Forget the accumulator."""
         self._outside()
+
+
+def _expiry(cell: str, expires: Duration | None, domain: TimeDomain) -> Expiry | None:
+    """Return when what a cell keeps expires; None: never."""
+    if domain not in tuple(TimeDomain):
+        raise PipelineError(
+            f"{cell}(domain={domain!r}): expected mr.LOW_WATERMARK or mr.WALL_TIME."
+        )
+    if expires is None:
+        if domain is not LOW_WATERMARK:
+            raise PipelineError(
+                f'{cell}(domain={domain!r}): nothing expires. Say when, expires="1 h", or leave '
+                "domain out."
+            )
+        return None
+    after_us = duration_us(expires, f"{cell}(expires)")
+    if after_us == 0:
+        raise PipelineError(
+            f"{cell}(expires={expires!r}): what is kept for no time is not kept. Expected more, as "
+            '"1 h".'
+        )
+    return Expiry(after_us, domain)
 
 
 def _sum(accumulator: Any, item: Any) -> Any:

@@ -71,6 +71,21 @@ class KeyTimers:
             self.rearmed += 1
             heapq.heappush(self.heap, (at_us, domain, tag))
 
+    def prolong(self, tag: bytes, domain: int, at_us: int) -> None:
+        """Set a timer, or move it on; one that is set for later stays."""
+        name = (domain, tag)
+        if name in self._changed:
+            pending = self._changed[name]
+        else:
+            pending = self._stored.get(name)
+            if pending is None:
+                found = self._rows.view.get(timer_named(self._rows.key_row, domain, tag))
+                pending = None if found is None else unpack_setting(found)
+                if pending is not None:
+                    self._stored[name] = pending
+        if pending is None or pending[0] < at_us:
+            self.set(tag, domain, (at_us, None, 100))
+
     def delete(self, tag: bytes, domain: int) -> None:
         """Cancel a timer."""
         self.touched = True

@@ -15,7 +15,8 @@ from millrace.windmill.cells.bound import Bound
 from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.rows import map_prefix, pack_entry
 
-_GONE: Any = object()
+#: Stands for an entry that is not there.
+GONE: Any = object()
 _UNREAD: Any = object()
 
 
@@ -46,16 +47,16 @@ class BoundMap(Bound, MapState[Any]):
         value = self._entries.get(encoded, _UNREAD)
         if value is _UNREAD:
             value = self._load(encoded)
-        return default if value is _GONE else value
+        return default if value is GONE else value
 
     def __getitem__(self, entry: Any) -> Any:
-        value = self.get(entry, _GONE)
-        if value is _GONE:
+        value = self.get(entry, GONE)
+        if value is GONE:
             raise KeyError(entry)
         return value
 
     def __contains__(self, entry: Any) -> bool:
-        return self.get(entry, _GONE) is not _GONE
+        return self.get(entry, GONE) is not GONE
 
     def __setitem__(self, entry: Any, value: Any) -> None:
         encoded = encode_key(entry)
@@ -69,9 +70,9 @@ class BoundMap(Bound, MapState[Any]):
         value = self._entries.get(encoded, _UNREAD)
         if value is _UNREAD:
             value = self._load(encoded)
-        if value is _GONE:
+        if value is GONE:
             raise KeyError(entry)
-        self._entries[encoded] = _GONE
+        self._entries[encoded] = GONE
         self._changed.add(encoded)
 
     def __iter__(self) -> Iterator[Any]:
@@ -104,7 +105,7 @@ class BoundMap(Bound, MapState[Any]):
         for entry in sorted(changed) if len(changed) > 1 else changed:
             value = self._entries[entry]
             part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
-            if value is _GONE:
+            if value is GONE:
                 mutations[prefix + part] = None
                 continue
             try:
@@ -117,7 +118,7 @@ class BoundMap(Bound, MapState[Any]):
     def verify(self) -> None:
         """Raise if an entry cannot be stored."""
         for entry in self._changed.union(self._read):
-            if self._entries[entry] is not _GONE:
+            if self._entries[entry] is not GONE:
                 self._encoded(self._entries[entry], f"[{decode_key(entry)!r}]")
 
     def _load(self, entry: bytes) -> Any:
@@ -125,8 +126,8 @@ class BoundMap(Bound, MapState[Any]):
         part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
         found = None if self._cleared else self._rows.view.get(self._prefix + part)
         if found is None:
-            self._entries[entry] = _GONE
-            return _GONE
+            self._entries[entry] = GONE
+            return GONE
         return self._remember(entry, rows.unpack_entry(part, found)[1])
 
     def _remember(self, entry: bytes, data: bytes) -> Any:
@@ -152,8 +153,8 @@ class BoundMap(Bound, MapState[Any]):
                 continue
             last = entry
             if (stored and entry not in self._entries) or self._entries.get(
-                entry, _GONE
-            ) is not _GONE:
+                entry, GONE
+            ) is not GONE:
                 yield entry
 
     def _stored(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, int]]:

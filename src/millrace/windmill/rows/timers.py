@@ -46,6 +46,8 @@ class _Timer(msgspec.Struct, array_like=True, frozen=True):
     hold_us: int | None = None
 
 
+#: Encoded keys, and so users' tags, begin with s, i, b or m.
+_EXPIRY: Final = b"x"
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Timer).decode
 _CLOCKS: Final = [TIMERS + clock for clock in BYTE]
@@ -298,3 +300,17 @@ def work_us(domain: int, setting: Setting) -> int | None:
     if domain:
         return hold_us
     return at_us if hold_us is None else min(at_us, hold_us)
+
+
+def expiry_tag(cell: bytes, entry: bytes) -> bytes:
+    r"""Return the tag of the timer by which a cell, or an entry of a map, expires; no user's is so.
+
+    >>> expiry_tag(b"\0", b"sJFK"), expiry_of(expiry_tag(b"\0", b"sJFK")), expiry_of(b"sJFK")
+    (b'x\x00sJFK', (0, b'sJFK'), None)
+    """
+    return _EXPIRY + cell + entry
+
+
+def expiry_of(tag: bytes) -> tuple[int, bytes] | None:
+    """Return the cell's number, and the entry, that expires by a timer; None if nothing does."""
+    return (tag[1], tag[2:]) if tag[:1] == _EXPIRY else None
