@@ -92,6 +92,10 @@ class Calls:
         self._shown_us = work.shown_us
         self._floor_us = max(MIN_TIMESTAMP, work.shown_us - self._spec.may_produce_late_us)
 
+    def written_us(self, clock: int) -> int:
+        """Return the time of a write now: of the record or timer at hand, or the wall clock's."""
+        return self.at_hand_us if clock == LOW_WATERMARK else self._user.wall_time
+
     def _produce(
         self,
         stream: str,

@@ -81,11 +81,10 @@ class Machine:
         self._timers = KeyTimers(self._rows)
         self._hold = KeyHold(self._rows)
         self._user = user = copy.copy(spec.instance)
-        self._cells = Cells(
-            spec.cells, spec.cell_numbers, self._rows, self._timers, self._written_us
-        )
+        self._calls = calls = Calls(topology, spec, user, router, self._timers, self._hold)
+        declared, numbers = spec.cells, spec.cell_numbers
+        self._cells = Cells(declared, numbers, self._rows, self._timers, calls.written_us)
         vars(user).update(self._cells.by_name)
-        self._calls = Calls(topology, spec, user, router, self._timers, self._hold)
         self._process_record: Callable[[Record], None] = (
             self._taking_panes(user.process_record) if spec.paned else user.process_record
         )
@@ -124,10 +123,6 @@ class Machine:
     def at_hand(self) -> str:
         """Return what runs, in words, while it runs. Any thread may ask."""
         return f"computation {self.spec.name!r}, key {getattr(self._user, 'key', None)!r}"
-
-    def _written_us(self, clock: int) -> int:
-        """Return the time of a write: of the record or timer at hand, or the wall clock's."""
-        return self._calls.at_hand_us if clock == LOW_WATERMARK else self._user.wall_time
 
     def _report(self, work: Work, view: View) -> Report:
         """Return what pins the low watermark now."""
