@@ -123,12 +123,12 @@ class CommitIndex(Protocol):
         """Return whether a commit is there."""
         ...
 
-    def numbers(self, computation: str) -> Mapping[int, range]:
+    def numbers(self, computation: str) -> Mapping[int, Sequence[range]]:
         """Return interval id -> numbers of the commits in journals."""
         ...
 
-    def numbers_of(self, computation: str, interval: int) -> range:
-        """Return the numbers of one interval's commits."""
+    def numbers_of(self, computation: str, interval: int) -> Sequence[range]:
+        """Return the numbers of one interval's commits, ascending."""
         ...
 
 

@@ -2,7 +2,8 @@
 
 Commits of an interval are numbered without gaps, and journals keep their order. So for each
 interval it takes a first number and an array of places: eight bytes a commit, as there may be
-millions.
+millions; and as many of those as there are gaps in the journals, where commits have slots of their
+own.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Index:
     def __init__(self, journals: Bodies, names: Iterable[JournalName | None]) -> None:
         self._journals = journals
         self._names = sorted(name for name in names if name is not None)
-        self._runs: dict[tuple[str, int], _Run] = {}
+        self._runs: dict[tuple[str, int], list[_Run]] = {}
         # Of each frame: which journal, and where in it.
         self._journal = array("I")
         self._place = array("Q")
@@ -69,7 +70,8 @@ class Index:
             self._journal.append(at)
             self._place.append(place)
             for ordinal, (computation, interval, number) in enumerate(slots_of(body)):
-                run = self._runs.get((computation, interval))
+                runs = self._runs.setdefault((computation, interval), [])
+                run = runs[-1] if runs else None
                 if run is not None and number < run.first + len(run.places):
                     raise DamagedStore(
                         f"commit {number} of interval {interval} of computation {computation!r} is "
@@ -77,14 +79,21 @@ class Index:
                         f"a copy."
                     )
                 if run is None or number > run.first + len(run.places):
-                    # What comes before a gap has been collected in part, and nobody needs it.
-                    run = self._runs[computation, interval] = _Run(number, array("Q"))
+                    run = _Run(number, array("Q"))
+                    runs.append(run)
                 run.places.append(frame | ordinal)
 
     def read(self, computation: str, interval: int, number: int) -> Commit | None:
         """Return a commit, None if it is in no sealed journal, or was removed with it."""
-        run = self._runs.get((computation, interval))
-        if run is None or not run.first <= number < run.first + len(run.places):
+        run = next(
+            (
+                run
+                for run in reversed(self._runs.get((computation, interval), ()))
+                if run.first <= number < run.first + len(run.places)
+            ),
+            None,
+        )
+        if run is None:
             return None
         place = run.places[number - run.first]
         frame, ordinal = place >> _ORDINAL_BITS, place & ((1 << _ORDINAL_BITS) - 1)
@@ -95,7 +104,7 @@ class Index:
         """Return whether a commit is there."""
         return self.read(computation, interval, number) is not None
 
-    def numbers(self, computation: str) -> dict[int, range]:
+    def numbers(self, computation: str) -> dict[int, list[range]]:
         """Return interval id -> numbers of the commits in sealed journals."""
         return {
             interval: self.numbers_of(name, interval)
@@ -103,17 +112,18 @@ class Index:
             if name == computation
         }
 
-    def numbers_of(self, computation: str, interval: int) -> range:
+    def numbers_of(self, computation: str, interval: int) -> list[range]:
         """Return the numbers of an interval's commits in sealed journals."""
-        run = self._runs.get((computation, interval))
-        return range(0) if run is None else range(run.first, run.first + len(run.places))
+        runs = self._runs.get((computation, interval), ())
+        return [range(run.first, run.first + len(run.places)) for run in runs]
 
     @cached_property
     def covered(self) -> Mapping[JournalName, Covered]:
         """Return what each journal has: the last number of each interval."""
         found: dict[JournalName, dict[str, dict[int, int]]] = {name: {} for name in self._names}
-        for (computation, interval), run in self._runs.items():
-            for number, place in enumerate(run.places, run.first):
-                name = self._names[self._journal[place >> _ORDINAL_BITS]]
-                found[name].setdefault(computation, {})[interval] = number
+        for (computation, interval), runs in self._runs.items():
+            for run in runs:
+                for number, place in enumerate(run.places, run.first):
+                    name = self._names[self._journal[place >> _ORDINAL_BITS]]
+                    found[name].setdefault(computation, {})[interval] = number
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 from millrace.store.commit import Commit
 from millrace.store.journal import Journals
@@ -43,7 +44,7 @@ class JournaledCommitLog:
         if not journals:
             return slots
         return {
-            interval: sorted({*slots.get(interval, ()), *journals.get(interval, ())})
+            interval: _together(slots.get(interval, ()), chain(*journals.get(interval, ())))
             for interval in sorted({*slots, *journals})
         }
 
@@ -51,8 +52,23 @@ class JournaledCommitLog:
         """See :meth:`millrace.store.CommitLog.remove`."""
         journaled = self._journals.index.numbers_of(computation, interval)
         return self._slots.remove(
-            computation, interval, (number for number in numbers if number not in journaled)
+            computation,
+            interval,
+            (number for number in numbers if not any(number in some for some in journaled)),
         )
+
+
+def _together(slots: Sequence[int], journaled: Iterable[int]) -> list[int]:
+    """Return the numbers of an interval's commits, ascending.
+
+    A part of a journal may stay for another interval's sake. So where a number is missing, what
+    journals have before it was collected in part, and nobody needs it.
+    """
+    found = sorted({*slots, *journaled})
+    gaps = [after for before, after in pairwise(found) if after > before + 1]
+    if not gaps:
+        return found
+    return [number for number in found if number >= gaps[-1] or number in slots]
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,22 @@ def test_a_slot_of_its_own_comes_before_a_journal(state: HardState, commit: Make
     assert state.commits.numbers("other") == {}
 
 
+def test_commits_are_found_in_journals_before_and_after_slots(
+    state: HardState, commit: Make
+) -> None:
+    """As after a checkpoint has gone from live tasks to epochs and back."""
+    begun(state)
+    state.journals.create(1, 1, 0, 1).append([commit(1), commit(2)])
+    begun(state, 2)
+    state.commits.append([commit(3)])
+    state.journals.create(2, 1, 0, 1).append([commit(4)])
+    begun(state, 3)
+    assert [n for n in range(6) if state.commits.exists("count", 0, n)] == [1, 2, 3, 4]
+    assert state.commits.numbers("count") == {0: [1, 2, 3, 4]}
+    assert state.commits.remove("count", 0, [1, 2, 3, 4]) == 1
+    assert state.commits.numbers("count") == {0: [4]}
+
+
 def test_a_cache_is_brought_through_slots_and_journals(state: HardState, commit: Make) -> None:
     state.commits.append([commit(1, (b"Sa", b"slot"))])
     begun(state)
