@@ -17,7 +17,9 @@ from benchmarks.latency.job import Job, Outcome
 #: load the libraries of the others, which may not be in its environment.
 CONTENDERS = {
     "millrace-realtime": "millrace_flow:run",
+    "millrace-realtime-weak": "millrace_flow:run_weak",
     "millrace-realtime-at-least-once": "millrace_flow:run_at_least_once",
+    "millrace-realtime-weak-at-least-once": "millrace_flow:run_weak_at_least_once",
     "millrace-epochs": "millrace_flow:run_epochs",
     "spark-aggregation": "spark_native:run_aggregation",
     "spark-tws": "spark_native:run_tws",
@@ -34,9 +36,16 @@ PROMISES = {
         "leaves. Kafka: a row may come again after a failure, with the id that it had; PostgreSQL: "
         "once"
     ),
+    "millrace-realtime-weak": (
+        "as millrace-realtime, but productions leave before their commit, which is durable with "
+        "the next mark: consumers drop by id what comes again. Where rows go to Kafka or "
+        "PostgreSQL, the last stage is strong"
+    ),
     "millrace-realtime-at-least-once": (
-        "as millrace-realtime, but nothing is looked up by source ids, of which there are none "
-        "here; weak productions are asked for, and are strong on this plane"
+        "as millrace-realtime: strong. There are no source ids here that would be looked up"
+    ),
+    "millrace-realtime-weak-at-least-once": (
+        "as millrace-realtime-weak, but what comes again after a failure counts again"
     ),
     "millrace-epochs": (
         "as millrace-realtime, by the epoch: rows leave when all stages have committed"

@@ -36,8 +36,18 @@ def run(job: Job) -> Outcome:
     return _run(job, realtime=True)
 
 
+def run_weak(job: Job) -> Outcome:
+    """The same with weak productions."""
+    return _run(job, realtime=True, productions=mr.WEAK)
+
+
 def run_at_least_once(job: Job) -> Outcome:
-    """The same with weak productions and at-least-once delivery."""
+    """Run on the real-time plane: strong productions, at-least-once delivery."""
+    return _run(job, realtime=True, delivery=mr.AT_LEAST_ONCE)
+
+
+def run_weak_at_least_once(job: Job) -> Outcome:
+    """Run on the real-time plane: weak productions, at-least-once delivery."""
     return _run(job, realtime=True, productions=mr.WEAK, delivery=mr.AT_LEAST_ONCE)
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from millrace.model.errors import CheckpointUnwritable
 from millrace.plane.realtime import clocks, coordinator, level
 from millrace.plane.realtime.arriving import Sorting
+from millrace.plane.realtime.committing import Committing
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.injecting import InjectorTask
 from millrace.plane.realtime.level import LevelTask
@@ -130,17 +131,17 @@ def a_task_works_on_after_the_last_mark(patch):
 
 @mutant(56)
 def productions_leave_before_their_commit(patch):
-    append, turn = LevelTask._append, LevelTask.turn
+    append, turn = Committing._append, LevelTask.turn
 
     def later(self, commits):
         self._later = [*getattr(self, "_later", []), commits]
 
     def sent_first(self, wall_us, wait_s):
         yield from turn(self, wall_us, wait_s)
-        for commits in self.__dict__.pop("_later", ()):
-            append(self, commits)
+        for commits in vars(self._committing).pop("_later", ()):
+            append(self._committing, commits)
 
-    patch.setattr(LevelTask, "_append", later)
+    patch.setattr(Committing, "_append", later)
     patch.setattr(LevelTask, "turn", sent_first)
 
 
@@ -173,7 +174,7 @@ def positions_are_those_of_the_completion(patch):
 
 @mutant(27)
 def a_session_goes_on_after_an_append_that_failed(patch):
-    append = LevelTask._append
+    append = Committing._append
 
     def bravely(self, commits):
         try:
@@ -181,8 +182,9 @@ def a_session_goes_on_after_an_append_that_failed(patch):
         except CheckpointUnwritable:
             if self._journal is not None:
                 self._journal._journal._over = ""
+            self._worker.settle(commits)
 
-    patch.setattr(LevelTask, "_append", bravely)
+    patch.setattr(Committing, "_append", bravely)
 
 
 @mutant(39)

@@ -22,6 +22,11 @@ class ProductionMode(enum.Enum):
     whatever user code looked at. ``WEAK``: they are not. User code runs again, over the state, the
     records, the low watermarks and the clock that it had; what it changes is dropped, and what it
     produces is sent. For code whose productions depend on nothing else, or that does not mind.
+
+    In real time ``WEAK`` productions leave before the commit. After a failure user code runs again
+    over what came since the last mark, in another order perhaps, and over state that went back with
+    it: productions should depend on the record alone. Where what comes again could not be told,
+    they are strong all the same: see docs/realtime.md.
     """
 
     STRONG = "STRONG"
@@ -36,7 +41,7 @@ class DeliveryMode(enum.Enum):
 
     ``EXACTLY_ONCE``: not where the injector declares ids, ``p.inject(..., id="event_id")``.
     ``AT_LEAST_ONCE``: it does; no ids are kept. Retries of Millrace's own deliver nothing twice
-    under either.
+    under either, but, in real time, what a weak computation sends again after a failure.
     """
 
     EXACTLY_ONCE = "EXACTLY_ONCE"

@@ -25,6 +25,7 @@ from millrace.plane.seen import Seen
 from millrace.plane.task import Task
 from millrace.plane.values import ValueReader
 from millrace.windmill.record_ids import injected_origin
+from millrace.windmill.weak_ids import are_weak
 
 
 class Lifter:
@@ -51,7 +52,11 @@ class Lifter:
             spec = self._topology.computation(str(edge.computation))
             at_us = _times(batch)
             from_us = self._manifest.delivery_low_watermark_us(spec)
-            chosen = (edges == number) & (at_us >= from_us)
+            # Weak productions may come again, and what is in a partial can be told by no id.
+            weak = are_weak(batch.column("origin").to_numpy())
+            chosen = (edges == number) & (at_us >= from_us) & ~weak
+            if not chosen.any():
+                continue
             rows = wire.where(batch, chosen)
             found = edge.lift.apply_encoded(
                 self._topology.streams[edge.stream].coder,

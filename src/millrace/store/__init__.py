@@ -3,6 +3,7 @@
 Byte formats: ``docs/design/2026-11-20-store-format.md``.
 """
 
+from millrace.store.ahead_cache import AheadCache, AheadCaches
 from millrace.store.background import SnapshotWriter
 from millrace.store.bucket import Bucket
 from millrace.store.bucket_url import BucketOptions, BucketUrl
@@ -42,6 +43,8 @@ from millrace.store.verification import (
 __all__ = [
     "NOTHING",
     "ROW_BYTES_MAX",
+    "AheadCache",
+    "AheadCaches",
     "Bucket",
     "BucketOptions",
     "BucketUrl",

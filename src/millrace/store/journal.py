@@ -58,7 +58,7 @@ class Group(NamedTuple):
     """What was appended at once.
 
     Attributes:
-        commits: In order; of several computations and intervals, at most one of each.
+        commits: Of several computations and intervals; those of each interval in order.
         note: The task's own, opaque to the store.
     """
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from millrace.windmill import rows
 from millrace.windmill.record_ids import ROW_BITS
+from millrace.windmill.weak_ids import are_weak, is_weak
 
 #: Of a record's id: who sent it, and which part of it did.
 Sender = tuple[int, int]
@@ -29,6 +30,7 @@ _ORIGIN_BITS: Final = 48
 _ORIGIN_MASK: Final = (1 << _ORIGIN_BITS) - 1
 _ROW_MASK: Final = (1 << ROW_BITS) - 1
 _PART_BITS: Final = 31
+_WEAK_PART: Final = 1 << 30
 _SENDER_BITS: Final = 15 + _PART_BITS
 _NONE: Final[Number] = (-1, -1)
 
@@ -38,10 +40,14 @@ Ints = npt.NDArray[np.int64]
 def sender_of(origin: int, sequence: int) -> Sender:
     """Return who sent a record.
 
+    Senders of weak productions are others than those of strong ones, whose numbers say commits: a
+    computation may be the one today and the other tomorrow.
+
     >>> sender_of((3 << 48) | 12, (7 << 33) | 5), number_of((3 << 48) | 12, (7 << 33) | 5)
     ((3, 7), (12, 5))
     """
-    return origin >> _ORIGIN_BITS, sequence >> ROW_BITS
+    part = sequence >> ROW_BITS
+    return origin >> _ORIGIN_BITS, part | _WEAK_PART if is_weak(origin) else part
 
 
 def number_of(origin: int, sequence: int) -> Number:
@@ -50,9 +56,18 @@ def number_of(origin: int, sequence: int) -> Number:
 
 
 class Channels:
-    """What the intervals of one computation, as far as one task owns them, have consumed."""
+    """What the intervals of one computation, as far as one task owns them, have consumed.
 
-    def __init__(self) -> None:
+    Args:
+        weak: Whether that counts of weak productions, too. Where it does not, they are always
+            fresh, and leave no trace.
+
+    Attributes:
+        weak: The same.
+    """
+
+    def __init__(self, *, weak: bool = True) -> None:
+        self.weak = weak
         self._known: dict[int, dict[Sender, Number]] = {}
         self._moved: dict[int, dict[Sender, Number]] = {}
 
@@ -80,7 +95,12 @@ class Channels:
         Returns:
             A flag for each; None if all are fresh.
         """
+        if not self.weak:
+            others = ~are_weak(origins)
+            if not others.all():
+                return self._fresh_but(others, intervals, origins, sequences)
         parts = (origins >> _ORIGIN_BITS << _PART_BITS) | (sequences >> ROW_BITS)
+        parts |= np.where(are_weak(origins), _WEAK_PART, 0)
         pairs, pair_of = np.unique((intervals << _SENDER_BITS) | parts, return_inverse=True)
         highs, lows = origins & _ORIGIN_MASK, sequences & _ROW_MASK
         order = np.lexsort((lows, highs, pair_of))
@@ -100,6 +120,19 @@ class Channels:
         )
         return None if fresh.all() else fresh
 
+    def _fresh_but(
+        self, others: npt.NDArray[np.bool_], intervals: Ints, origins: Ints, sequences: Ints
+    ) -> npt.NDArray[np.bool_] | None:
+        """Do as :meth:`fresh`, where all records but some are fresh."""
+        if not others.any():
+            return None
+        found = self.fresh(intervals[others], origins[others], sequences[others])
+        if found is None:
+            return None
+        flags = ~others
+        flags[others] = found
+        return flags
+
     def fresh_few(self, interval: int, ids: Sequence[tuple[int, int]]) -> list[bool]:
         """Do as :meth:`fresh` for a few records of one interval, given both halves of their ids.
 
@@ -110,8 +143,10 @@ class Channels:
         """
         known, most, flags = self._known[interval], dict[Sender, Number](), list[bool]()
         for origin, sequence in ids:
-            sender = origin >> _ORIGIN_BITS, sequence >> ROW_BITS
-            number = origin & _ORIGIN_MASK, sequence & _ROW_MASK
+            if not self.weak and is_weak(origin):
+                flags.append(True)
+                continue
+            sender, number = sender_of(origin, sequence), number_of(origin, sequence)
             new = number > known.get(sender, _NONE)
             flags.append(new)
             if new and number > most.get(sender, _NONE):

@@ -164,7 +164,10 @@ def _keyed(records: KeyedRecords) -> Keyed:
     )
 
 
-def machine_for(topology: Topology, spec: ComputationSpec, router: Router) -> Machine:
-    """Return the machine of a computation."""
-    kind = Machine if spec.columnar is None else ColumnarMachine
-    return kind(topology, spec, router)
+def machine_for(
+    topology: Topology, spec: ComputationSpec, router: Router, *, causes: bool = False
+) -> Machine:
+    """Return the machine of a computation; it says causes only where it works key by key."""
+    if spec.columnar is not None:
+        return ColumnarMachine(topology, spec, router)
+    return Machine(topology, spec, router, causes=causes)

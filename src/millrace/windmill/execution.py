@@ -8,8 +8,9 @@ wrote).
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -46,7 +47,8 @@ class Execution:
     def __init__(self, topology: Topology, state: HardState, caches: Caches) -> None:
         self.state = state
         self.caches = caches
-        router = Router(topology)
+        self._topology = topology
+        router = self._router = Router(topology)
         self._machines = {
             spec.name: machine_for(topology, spec, router) for spec in topology.computations
         }
@@ -55,6 +57,27 @@ class Execution:
         # the log is an object store.
         self._deferred: dict[tuple[str, int], Commit] = {}
         self._running: Machine | None = None
+
+    def ahead(self, caches: Caches, names: Iterable[str], causes: Container[str]) -> Execution:
+        """Return one that goes on from what is not durable, for some computations.
+
+        What it knows of them besides the rows it learns anew: what this one knows may be of commits
+        that a failure took back.
+
+        Args:
+            caches: Over this one's.
+            names: The computations.
+            causes: Those of them whose productions are to say what record they were made of.
+        """
+        made, topology = copy.copy(self), self._topology
+        made.caches, made._deferred = caches, {}
+        made._machines, made.deduplicators = dict(self._machines), dict(self.deduplicators)
+        for spec in map(topology.computation, names):
+            made._machines[spec.name] = machine_for(
+                topology, spec, self._router, causes=spec.name in causes
+            )
+            made.deduplicators[spec.name] = deduplication_of(spec)
+        return made
 
     def standing(self, spec: ComputationSpec, interval: int) -> Standing:
         """Return where the cache of an interval stands."""

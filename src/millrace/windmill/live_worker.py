@@ -13,13 +13,17 @@ from dataclasses import dataclass
 
 from millrace.compile.topology import ComputationSpec
 from millrace.model.errors import DamagedStore, StoreError, ZombieWriter
-from millrace.store import Commit, Journals, Repair, chain_of
+from millrace.store import AheadCaches, Commit, Journals, Repair, chain_of
 from millrace.windmill import rows
 from millrace.windmill.bundle import Attempt, Bundle
 from millrace.windmill.execution import Execution
+from millrace.windmill.record_ids import production_ids
 from millrace.windmill.replay import Result, footing
+from millrace.windmill.routing import Productions
+from millrace.windmill.weak_ids import WEAK_ORIGIN, ids_of_causes
 
 _NOTHING: Mapping[bytes, bytes] = {}
+_NONE_WEAK: Mapping[str, bool] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,29 @@ class LiveWorker:
     Args:
         execution: GetData and user code.
         fence: Asked before a cache is taken from those that have gone on with it.
+        weak: Computations whose commits are made durable later than in their turn -> whether ids of
+            productions are made from those of the input.
+        task: Number of the task.
+
+    Attributes:
+        ahead: Their commits that are not durable yet, over the caches of the process.
     """
 
-    def __init__(self, execution: Execution, fence: SessionFence) -> None:
+    def __init__(
+        self,
+        execution: Execution,
+        fence: SessionFence,
+        weak: Mapping[str, bool] = _NONE_WEAK,
+        task: int = 0,
+    ) -> None:
+        self.ahead = AheadCaches(execution.caches, weak)
+        if weak:
+            causes = {name for name, by_input in weak.items() if by_input}
+            execution = execution.ahead(self.ahead, weak, causes)
         self._execution = execution
         self._fence = fence
+        self._weak = weak
+        self._task = task
 
     def channels(
         self, spec: ComputationSpec, bundle: Bundle
@@ -97,6 +119,8 @@ class LiveWorker:
             effects.counters.productions = len(effects.productions)
             mutations = [*effects.mutations.items(), *consumed.get(interval, _NOTHING).items()]
             chain, number = chain_of(position.chain, mutations), position.number + 1
+            if name in self._weak:
+                effects.productions.ids = self._ids(spec, number, interval, effects.productions)
             commit = Commit(
                 name,
                 interval,
@@ -116,6 +140,15 @@ class LiveWorker:
             made.append((result, commit))
         return made
 
+    def _ids(
+        self, spec: ComputationSpec, number: int, interval: int, productions: Productions
+    ) -> tuple[list[int], list[int]]:
+        """Return the ids of weak productions: of their causes, or of this session only."""
+        if productions.causes is not None:
+            return ids_of_causes(spec.number, self._task, productions.causes)
+        origin, sequences = production_ids(spec.number, number, interval, len(productions))
+        return [origin | WEAK_ORIGIN] * len(sequences), list(sequences)
+
     def _explained(self, damage: DamagedStore, spec: ComputationSpec, bundle: Bundle) -> StoreError:
         """Tell a cache that cannot be made again yet from a store that is damaged."""
         interval, number = bundle.interval.id, bundle.position.number
@@ -128,6 +161,7 @@ class LiveWorker:
         )
 
     def settle(self, commits: Iterable[Commit]) -> None:
-        """Bring the caches up to commits that are durable."""
+        """Bring the caches up to commits that are durable, and to those before that are now."""
+        self.ahead.forward()
         for commit in commits:
             self._execution.apply(commit, grouped=True)

@@ -68,10 +68,15 @@ class Machine:
         topology: The pipeline.
         spec: The computation.
         router: Shared by all machines of a process.
+        causes: Whether of each production is asked which record it was made of. Then the
+            computation has no timers.
     """
 
-    def __init__(self, topology: Topology, spec: ComputationSpec, router: Router) -> None:
+    def __init__(
+        self, topology: Topology, spec: ComputationSpec, router: Router, *, causes: bool = False
+    ) -> None:
         self.spec = spec
+        self._causes = causes
         self._router = router
         self._dead_letters = topology.dead_letters
         self._late_records = topology.late_records
@@ -88,6 +93,8 @@ class Machine:
         self._process_record: Callable[[Record], None] = (
             self._taking_panes(user.process_record) if spec.paned else user.process_record
         )
+        if causes:
+            self._process_record = self._saying_causes(self._process_record)
         self._process_timer: Callable[[Timer], None] = user.process_timer
         self._careful = False
         self._counters = Counters()
@@ -105,6 +112,8 @@ class Machine:
         key_rows.freed = []
         key_rows.number = work.number
         calls.begin(work)
+        if self._causes:
+            calls.productions.causes = []
         self._counters = Counters()
         self._user.wall_time = work.wall_time_us
         self._timers.clocks = {
@@ -250,9 +259,13 @@ class Machine:
         if not self._flush(encoded):
             raise InvariantViolation(f"state of {self.spec.name} was verified, and refused after")
         self._counters.dead_letters += len(poisoned)
-        for letter in poisoned.values():
+        for name, letter in poisoned.items():
             at_us = max(EARLIEST_RECORD, min(letter.timestamp or 0, LATEST_RECORD))
             self._router.send(self._calls.productions, str(self._dead_letters), letter, at_us, key)
+            if self._causes:
+                self._calls.productions.caused_by(
+                    work.records.origins[name], work.records.sequences[name]
+                )
 
     def _attempt(
         self, work: Work, start: int, stop: int, poisoned: dict[Any, DeadLetter]
@@ -310,9 +323,9 @@ class Machine:
             wall_time=work.wall_time_us,
             epoch=work.epoch,
         )
-        self._router.send(
-            self._calls.productions, str(self._late_records), letter, timestamp_us, key
-        )
+        productions = self._calls.productions
+        self._router.send(productions, str(self._late_records), letter, timestamp_us, key)
+        productions.caused_by(work.records.origins[n], work.records.sequences[n])
 
     def _fire(self, work: Work, poisoned: dict[Any, DeadLetter]) -> tuple[Any, DeadLetter] | None:
         """Fire a key's due timers in order; return what failed, if dead letters take it."""
@@ -400,3 +413,12 @@ class Machine:
             process_record(record)
 
         return process_plain
+
+    def _saying_causes(self, process_record: Callable[[Record], None]) -> Callable[[Record], None]:
+        """Return a hook that says of its productions which record they were made of."""
+
+        def process_and_say(record: Record) -> None:
+            process_record(record)
+            self._calls.productions.caused_by(record.origin, record.sequence)
+
+        return process_and_say

@@ -34,9 +34,11 @@ class Productions:
         keys: Encoded keys; empty if there is none.
         values: Encoded values.
         timestamps: Event times in microseconds.
+        causes: Id of the record that each was made of; None where nobody asks.
+        ids: Both halves of the ids, if they have other ones than their commit gives them.
     """
 
-    __slots__ = ("edges", "hashes", "keys", "timestamps", "values")
+    __slots__ = ("causes", "edges", "hashes", "ids", "keys", "timestamps", "values")
 
     def __init__(self) -> None:
         self.edges: list[int] = []
@@ -44,6 +46,8 @@ class Productions:
         self.keys: list[bytes] = []
         self.values: list[bytes] = []
         self.timestamps: list[int] = []
+        self.causes: list[tuple[int, int]] | None = None
+        self.ids: tuple[list[int], list[int]] | None = None
 
     def __len__(self) -> int:
         return len(self.edges)
@@ -52,26 +56,46 @@ class Productions:
         """Take back everything after the first ``length`` rows."""
         for column in (self.edges, self.hashes, self.keys, self.values, self.timestamps):
             del column[length:]
+        if self.causes is not None:
+            del self.causes[length:]
+
+    def caused_by(self, origin: int, sequence: int) -> None:
+        """Say of which record those were made that nothing was said of yet, if that is asked."""
+        if self.causes is not None:
+            self.causes += [(origin, sequence)] * (len(self.edges) - len(self.causes))
 
     def pack(self) -> bytes:
         """Return the rows as bytes, for the commit."""
         if not self.edges:
             return b""
-        return _encode((self.edges, self.hashes, self.keys, self.values, self.timestamps))
+        columns = (self.edges, self.hashes, self.keys, self.values, self.timestamps)
+        return _encode(columns if self.ids is None else (*columns, *self.ids))
 
     @classmethod
     def unpack(cls, data: bytes) -> Productions:
         """Return the rows that :meth:`pack` made the bytes from."""
         made = cls()
         if data:
-            made.edges, made.hashes, made.keys, made.values, made.timestamps = _decode(data)
+            packed = _decode(data)
+            made.edges, made.hashes, made.keys = packed.edges, packed.hashes, packed.keys
+            made.values, made.timestamps = packed.values, packed.timestamps
+            if packed.origins:
+                made.ids = packed.origins, packed.sequences
         return made
 
 
+class _Packed(msgspec.Struct, array_like=True, gc=False):
+    edges: list[int]
+    hashes: list[int]
+    keys: list[bytes]
+    values: list[bytes]
+    timestamps: list[int]
+    origins: list[int] = []
+    sequences: list[int] = []
+
+
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(
-    tuple[list[int], list[int], list[bytes], list[bytes], list[int]]
-).decode
+_decode = msgspec.msgpack.Decoder(_Packed).decode
 
 
 class _Route:

@@ -137,10 +137,11 @@ def known_to(
     for spec in sorted(topology.computations, key=lambda spec: -spec.level):
         for known in found.values():
             notes.raised(least, spec.name, known.inputs.get(spec.name, {}))
+            notes.raised(least, spec.name, known.heard.get(spec.name, {}))
         for sender in spec.senders & levels.keys():
             for n in range(tasks):
                 mine = found.setdefault((levels[sender], n), notes.Note(0, {}, []))
-                notes.raised(mine.inputs, sender, least.get(spec.name, {}))
+                notes.raised(mine.heard, sender, least.get(spec.name, {}))
     return found
 
 

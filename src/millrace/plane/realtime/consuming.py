@@ -5,7 +5,7 @@ Rows come as a handful, or as a table: the same is done to both, by Python and b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec, Topology
+from millrace.model.guarantees import AT_LEAST_ONCE
 from millrace.model.keys import decode_key
 from millrace.plane import wire
 from millrace.plane.handful import Handful
@@ -23,6 +24,7 @@ from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.channels import Channels, Number, Sender, number_of, sender_of
 from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
+from millrace.windmill.weak_ids import are_weak, cause_of, is_weak
 
 #: Edge -> sender -> how far it has come in the partials on that edge.
 Through = Mapping[int, Mapping[Sender, Number]]
@@ -59,7 +61,7 @@ class Consumption:
         input: dict[tuple[int, int], int],
     ) -> None:
         self.spec = spec
-        self.channels = Channels()
+        self.channels = Channels(weak=spec.guarantees.delivery is not AT_LEAST_ONCE)
         edges = [edge for edge in topology.edges if edge.computation == spec.name]
         self.takes_few = not any(edge.identified for edge in edges)
         self._edges = {edge.number: place for place, edge in enumerate(edges)}
@@ -186,17 +188,24 @@ class Consumption:
         for origin, sequence in ids:
             if origin >= _FIRST_ORIGIN:
                 self._note(sender_of(origin, sequence), number_of(origin, sequence))
+            elif is_weak(origin):
+                self._note_cause(origin, sequence)
+
+    def _note_cause(self, origin: int, sequence: int) -> None:
+        """Note the record that a weak production was made of: it may be read again, too."""
+        if self.channels.weak:
+            cause = cause_of(origin, sequence)
+            self._note(sender_of(*cause), number_of(*cause))
 
     def _note_many(self, origins: npt.NDArray[np.int64], sequences: npt.NDArray[np.int64]) -> None:
         injected = origins >= _FIRST_ORIGIN
+        if not injected.all():
+            weak = are_weak(origins)
+            for origin, sequence in _lasts(origins[weak], sequences[weak]):
+                self._note_cause(origin, sequence)
         if not injected.any():
             return
-        origins, sequences = origins[injected], sequences[injected]
-        parts = (origins >> 48 << 31) | (sequences >> ROW_BITS)
-        for part in np.unique(parts).tolist():
-            chosen = parts == part
-            n = int(np.flatnonzero(chosen)[np.lexsort((sequences[chosen], origins[chosen]))[-1]])
-            origin, sequence = int(origins[n]), int(sequences[n])
+        for origin, sequence in _lasts(origins[injected], sequences[injected]):
             self._note(sender_of(origin, sequence), number_of(origin, sequence))
 
     def _note(self, sender: Sender, number: Number) -> None:
@@ -204,3 +213,14 @@ class Consumption:
         if who >= FIRST_INJECTED:
             at, count = (who - FIRST_INJECTED, process), injected_count(number)
             self._input[at] = max(self._input.get(at, -1), count)
+
+
+def _lasts(
+    origins: npt.NDArray[np.int64], sequences: npt.NDArray[np.int64]
+) -> Iterator[tuple[int, int]]:
+    """Yield the last id of each sender."""
+    parts = (origins >> 48 << 31) | (sequences >> ROW_BITS)
+    for part in np.unique(parts).tolist():
+        chosen = parts == part
+        n = int(np.flatnonzero(chosen)[np.lexsort((sequences[chosen], origins[chosen]))[-1]])
+        yield int(origins[n]), int(sequences[n])

@@ -2,7 +2,7 @@
 
 It does what a task of the epoch plane does, turn by turn: what arrived since the last turn is a
 bundle for each interval that has something to do, all of them are one group of the journal, and
-what they produce leaves when that is durable.
+what they produce leaves when that is durable, or at once where productions are weak.
 
 Source: MillWheel 6.1 and 4.5; docs/design/2026-11-22-the-real-time-plane.md.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+import numpy as np
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec
@@ -24,6 +25,7 @@ from millrace.plane.outbox import Outbox
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.arriving import Arrived, Sorting
 from millrace.plane.realtime.clocks import Clocks
+from millrace.plane.realtime.committing import Committing
 from millrace.plane.realtime.consuming import Consumption, Through
 from millrace.plane.realtime.doing import Doing
 from millrace.plane.realtime.messages import FromTask, Passed, Start, ToTask
@@ -33,9 +35,10 @@ from millrace.plane.realtime.report import MarkReport
 from millrace.plane.realtime.resuming import commits_again
 from millrace.plane.realtime.task import Sent
 from millrace.plane.realtime.turn import turns_manifest
+from millrace.plane.realtime.weak import weak_computations
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
-from millrace.store import Commit, Journal
+from millrace.store import Commit
 from millrace.windmill import rows
 from millrace.windmill.arrivals import NO_RECORDS, KeyedRecords
 from millrace.windmill.bundle import Attempt, Bundle
@@ -48,6 +51,8 @@ from millrace.windmill.replay import Result
 
 #: Low watermarks alone are told to all tasks of the next level at most so often.
 _TELL_US = 5_000
+#: Where a task is whose disk does not answer.
+_JOURNAL = "its journal, which it appends to"
 
 
 class LevelTask:
@@ -83,7 +88,7 @@ class LevelTask:
         self._combines = any(edge.lift is not None for edge in self._topology.edges)
         self._last = level == self._topology.depth
         self._raw: list[bytes] = []
-        self._journal: Journal | None = None
+        self._committing: Committing | None = None
         self._outlet: Outlet | None = None
         self._at = ""
 
@@ -99,9 +104,19 @@ class LevelTask:
         self._pipes = Pipes(start.session, self.number, 0 if self._last else tasks)
         state = runtime.worker.state
         self._journals = state.journals
-        self._part = 1
+        found = weak_computations(self._topology, tasks=tasks, live=runtime.live_writers.keys())
+        weak = {spec.name: found[spec.name] for spec in self._specs if spec.name in found}
         fence = SessionFence(state.journals, start.session)
-        self._worker = LiveWorker(runtime.worker.execution, fence)
+        self._worker = LiveWorker(runtime.worker.execution, fence, weak, self.number)
+        self._committing = Committing(
+            state.journals,
+            start.session,
+            self.level,
+            self.number,
+            worker=self._worker,
+            weak=weak,
+            note=self._note,
+        )
         self._positions = Followed(self._topology, state.epochs).at(manifest)
         self._owned = {
             spec.name: manifest.interval_map(spec.name).owned(self.number, tasks)
@@ -125,7 +140,7 @@ class LevelTask:
             self._owned,
             self._positions,
             before=manifest.before,
-            floor=note.inputs,
+            floor=note.floor(weak),
             senders=tasks,
             tell_us=self._tell_us,
         )
@@ -167,9 +182,8 @@ class LevelTask:
 
     def close(self) -> None:
         """Give files and connections back."""
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+        if self._committing is not None:
+            self._committing.close()
         if self._outlet is not None:
             self._outlet.close()
             self._outlet = None
@@ -205,7 +219,7 @@ class LevelTask:
             self.said.append(self._doing.told(self._wall_us, self._clocks.input_us()))
 
     def _work(self, arrived: Arrived) -> list[Result]:
-        """Run what there is to do; return what has been made durable."""
+        """Run what there is to do; return what may leave: durable, but where it is weak."""
         by_hand = not arrived.table.num_rows
         inbox, refused = None, dict[str, int]()
         if not by_hand:
@@ -225,8 +239,10 @@ class LevelTask:
         if not made:
             return []
         results, commits = map(list, zip(*made, strict=True))
-        self._append(commits)
-        self._worker.settle(commits)
+        assert self._committing is not None, "a session has begun"
+        self._at = _JOURNAL
+        self._doing.groups += self._committing.take(commits)
+        self._at = ""
         self._settle(results)
         return results
 
@@ -268,16 +284,6 @@ class LevelTask:
 
     # -- after the bundles -------------------------------------------------------------------------
 
-    def _append(self, commits: list[Commit]) -> None:
-        if self._journal is None:
-            self._journal = self._journals.create(
-                self._session, self.level, self.number, self._part
-            )
-        self._at = "its journal, which it appends to"
-        self._journal.append(commits, self._note())
-        self._at = ""
-        self._doing.groups += 1
-
     def _note(self) -> bytes:
         """Return what this task knows now."""
         return notes.encode(
@@ -301,7 +307,7 @@ class LevelTask:
         """Send on what passes, and what was produced."""
         produced: dict[Sender, Number] = {}
         for result in results:
-            if self._produce(result):
+            if self._produce(result) and result.productions.ids is None:
                 number = self._topology.computation(result.computation).number
                 produced[number, result.interval] = (result.number, LAST_ROW)
         passing, few = arrived.passing, self._outbox.handfuls()
@@ -321,11 +327,14 @@ class LevelTask:
 
     def _produce(self, result: Result) -> int:
         """Have what a commit produced leave; return how many records."""
-        count = len(result.productions)
-        if count:
+        productions = result.productions
+        count = len(productions)
+        if productions.ids is not None:
+            self._outbox.add_all(productions, *map(np.array, productions.ids))
+        elif count:
             number = self._topology.computation(result.computation).number
             ids = production_ids(number, result.number, result.interval, count)
-            self._outbox.add(result.productions, *ids)
+            self._outbox.add(productions, *ids)
         return count
 
     def _leave(
@@ -358,15 +367,14 @@ class LevelTask:
 
     def _pass_mark(self) -> Iterator[Sent]:
         mark = self._epoch
+        assert self._committing is not None, "a session has begun"
+        self._at = _JOURNAL
+        journal = self._committing.end_part()
+        self._at = ""
         yield from self._leave((), mark=mark)
         self._at = "its sinks, which it writes to"
         receipts = {} if self._outlet is None else self._outlet.pass_mark(mark)
         self._at = ""
-        journal = ""
-        if self._journal is not None:
-            journal = str(self._journal.name)
-            self._journal.close()
-            self._journal, self._part = None, self._part + 1
         covered, self._report.covered = self._report.covered, {}
         snapshots = self._runtime.snapshots
         for name, intervals in self._report.touched().items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,11 +16,25 @@ class Note(msgspec.Struct, array_like=True):
         inputs: Computation of its level -> percentile -> low watermark of its input: never worked
             below again.
         consumed: (injected stream, process) by number -> last record of it that was consumed.
+        heard: As ``inputs``, as far as those know of it who read from the task.
     """
 
     wall_time_us: int
     inputs: dict[str, dict[int, int]]
     consumed: list[tuple[int, int, int]]
+    heard: dict[str, dict[int, int]] = {}
+
+    def floor(self, weak: Container[str]) -> dict[str, dict[int, int]]:
+        """Return computation -> percentile -> low watermark of its input that it begins at.
+
+        What a weak computation showed after its last commit is taken back with its state: records
+        that were in time come again, and must not be late.
+        """
+        floor = {name: dict(clocks) for name, clocks in self.inputs.items()}
+        for name, clocks in self.heard.items():
+            if name not in weak:
+                raised(floor, name, clocks)
+        return floor
 
 
 class Decided(msgspec.Struct, array_like=True):

@@ -1,0 +1,94 @@
+"""Committing: the journal of a level task, and when what it did becomes durable.
+
+What a strong computation did is durable before anything of it leaves: a group of the journal, each
+turn. What weak ones did goes with the next group there is, and at the latest with one before a
+mark is passed; until then it is in memory, over the caches. A group takes all that there is, so the
+task's note in it, how far it has consumed its input, is true of all its computations.
+
+Source: MillWheel 6.1.2 and 6.1.3; docs/design/2026-11-22-weak-productions-in-real-time.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from typing import Final
+
+from millrace.store import Commit, Journal, Journals
+from millrace.windmill.live_worker import LiveWorker
+
+#: What is not durable yet takes no more memory than this, and a turn's.
+_AHEAD_BYTES: Final = 16 << 20
+
+
+class Committing:
+    """Makes the commits of one task durable, for one session.
+
+    Args:
+        journals: Of the checkpoint.
+        session: The session.
+        level: The task's level.
+        task: Its number.
+        worker: Whose caches follow.
+        weak: Computations whose commits wait.
+        note: Returns what the task knows now.
+    """
+
+    def __init__(
+        self,
+        journals: Journals,
+        session: int,
+        level: int,
+        task: int,
+        *,
+        worker: LiveWorker,
+        weak: Container[str],
+        note: Callable[[], bytes],
+    ) -> None:
+        self._journals = journals
+        self._where = session, level, task
+        self._worker = worker
+        self._weak = weak
+        self._note = note
+        self._part = 1
+        self._journal: Journal | None = None
+
+    def take(self, commits: Sequence[Commit]) -> int:
+        """Make the commits of a turn durable, as far as their computations ask for that.
+
+        Returns:
+            How many groups that took.
+        """
+        ahead = self._worker.ahead
+        now = list[Commit]()
+        for commit in commits:
+            if commit.computation in self._weak:
+                ahead.keep(commit)
+            else:
+                now.append(commit)
+        if not now and ahead.size_bytes <= _AHEAD_BYTES:
+            return 0
+        self._append(now)
+        return 1
+
+    def end_part(self) -> str:
+        """Make durable what waits; return the name of the part that a mark ends, empty if none."""
+        if self._worker.ahead.commits:
+            self._append([])
+        if self._journal is None:
+            return ""
+        name = str(self._journal.name)
+        self.close()
+        self._part += 1
+        return name
+
+    def close(self) -> None:
+        """Give the file back; what waits is lost, and comes of the input again."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    def _append(self, commits: list[Commit]) -> None:
+        if self._journal is None:
+            self._journal = self._journals.create(*self._where, self._part)
+        self._journal.append([*self._worker.ahead.commits, *commits], self._note())
+        self._worker.settle(commits)
