@@ -15,6 +15,7 @@ from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.injecting import InjectorTask
 from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.messages import Passed
+from millrace.plane.realtime.note import Note
 from millrace.plane.realtime.packet import Received, _decode
 from millrace.store import collection
 from millrace.store.journal_store import JournalStore
@@ -202,6 +203,40 @@ def the_session_of_a_packet_is_not_looked_at(patch):
 @mutant(314)
 def nobody_looks_whether_the_session_is_over(patch):
     patch.setattr(SessionFence, "check", lambda _: None)
+
+
+# -- weak productions ------------------------------------------------------------------------------
+
+
+@mutant(60)
+def ids_of_weak_productions_are_those_of_their_commit(patch):
+    ids = LiveWorker._ids
+
+    def by_commit(self, spec, number, interval, productions):
+        productions.causes = None
+        return ids(self, spec, number, interval, productions)
+
+    patch.setattr(LiveWorker, "_ids", by_commit)
+
+
+@mutant(60)
+def a_mark_does_not_take_along_what_waits_for_it(patch):
+    end_part = Committing.end_part
+
+    def without(self):
+        kept, self._worker.ahead.commits = self._worker.ahead.commits, []
+        try:
+            return end_part(self)
+        finally:
+            self._worker.ahead.commits = kept
+
+    patch.setattr(Committing, "end_part", without)
+
+
+@mutant(1056)
+def a_weak_computation_begins_where_its_readers_had_come(patch):
+    floor = Note.floor
+    patch.setattr(Note, "floor", lambda self, _: floor(self, ()))
 
 
 # -- low watermarks --------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from millrace.model.computation import Computation
 from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
 from millrace.model.pane import Paned
 from millrace.model.record import Record, Timer
-from millrace.model.state import CombiningState, MapState, ValueState
+from millrace.model.state import BagState, CombiningState, MapState, ValueState
 from millrace.model.stream import by
 from millrace.model.time import SECOND
 from millrace.pipeline import Pipeline
@@ -71,6 +71,21 @@ class Relay(Computation):
         """Send what was kept."""
         n, at_us = self.kept.pop(timer.tag)
         self.produce("numbers", n, timestamp=at_us)
+
+
+class Straight(Computation):
+    """Stands before a grouping, as :class:`Relay`; what it sends depends on the record alone."""
+
+    inputs = {STREAM: by("user")}
+    outputs = {"numbers": int}
+    count: ValueState[int] = ValueState(int)
+    seen: BagState[int] = BagState(int)
+
+    def process_record(self, record: Record) -> None:
+        """Send a number on, and keep it."""
+        self.count.set(self.count.get(0) + 1)
+        self.seen.add(record.value["n"])
+        self.produce("numbers", record.value["n"])
 
 
 class Between(Computation):
@@ -160,7 +175,10 @@ def _columns(self: Groupings, random: Random, p: Pipeline, events: Stream) -> st
 
 def _relayed(self: Groupings, random: Random, p: Pipeline, _: Stream) -> str:
     """One grouping of what a computation sends: its tasks lift it."""
-    p.add(Relay, productions=random.choice((STRONG, WEAK)))
+    productions = random.choice((STRONG, WEAK))
+    # In real time, productions of what has timers are strong whatever is asked for.
+    weak = productions is WEAK and not self.ends.ordered
+    p.add(Straight if weak else Relay, productions=productions)
     how, combine, fanout, definition = self.grouping(random)
     assert fanout is None or fanout, "parts are of the source"
     definition = replace(definition, lateness=FAR_US)

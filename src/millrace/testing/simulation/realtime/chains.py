@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from millrace.compile.topology import Topology
+from millrace.store import Commit
 from millrace.testing.simulation.oracle import Difference
 from millrace.testing.simulation.program import NEVER_US
 from millrace.testing.simulation.realtime.history import History, Owner, Written
@@ -86,14 +88,26 @@ class Chains:
             )
 
 
+def made_of(commit: Commit) -> list[Any]:
+    """Return productions without the ids that weak ones have, which say by which task."""
+    made = Productions.unpack(commit.productions)
+    return [made.edges, made.hashes, made.keys, made.values, made.timestamps]
+
+
 def rows_of(topology: Topology, written: Written) -> Iterator[tuple[tuple[int, int, int], Row]]:
     """Yield the productions of a commit: edge and id, and the row."""
     commit = written.commit
     made = Productions.unpack(commit.productions)
     number = topology.computation(commit.computation).number
-    origin, sequences = production_ids(number, commit.number, commit.interval, len(made))
-    columns = zip(made.edges, made.keys, made.values, made.timestamps, sequences, strict=True)
-    for edge, key, value, timestamp, sequence in columns:
+    if made.ids is not None:
+        origins, sequences = made.ids
+    else:
+        origin, found = production_ids(number, commit.number, commit.interval, len(made))
+        origins, sequences = [origin] * len(found), list(found)
+    columns = zip(
+        made.edges, made.keys, made.values, made.timestamps, origins, sequences, strict=True
+    )
+    for edge, key, value, timestamp, origin, sequence in columns:
         yield (edge, origin, sequence), Row(edge, key, value, timestamp, origin, sequence)
 
 

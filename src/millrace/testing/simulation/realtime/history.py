@@ -85,11 +85,11 @@ class History:
 
     def append(self, journal: JournalName, commits: Iterable[Commit]) -> None:
         """Take it that commits are about to be appended."""
-        pending = self._pending.pop(self._scheduler.current, {})
+        pending = self._pending.get(self._scheduler.current, {})
         mine = self._appended.setdefault(str(journal), [])
         for one in commits:
             at = one.computation, one.interval, one.number
-            self._runs[str(journal), *at] = pending[at]
+            self._runs[str(journal), *at] = pending.pop(at)
             mine.append(one)
 
     def sealed(self, journals: Journals, sealing: Sealing) -> None:
