@@ -56,8 +56,9 @@ decode_decided = msgspec.msgpack.Decoder(Decided).decode
 def merged(one: Note, other: Note) -> Note:
     """Return what both say: nothing in a note ever goes back.
 
-    >>> merged(Note(5, {"c": {100: 1}}, [(1, 0, 7)]), Note(3, {"c": {100: 2}}, [(1, 0, 5)]))
-    Note(wall_time_us=5, inputs={'c': {100: 2}}, consumed=[(1, 0, 7)])
+    >>> both = merged(Note(5, {"c": {100: 1}}, [(1, 0, 7)]), Note(3, {"c": {100: 2}}, [(1, 0, 5)]))
+    >>> both.wall_time_us, both.inputs, both.consumed
+    (5, {'c': {100: 2}}, [(1, 0, 7)])
     """
     inputs = {name: dict(clocks) for name, clocks in one.inputs.items()}
     for name, clocks in other.inputs.items():
