@@ -63,6 +63,7 @@ class LiveWorker:
 
     Attributes:
         ahead: Their commits that are not durable yet, over the caches of the process.
+        execution: GetData and user code, over those.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class LiveWorker:
         if weak:
             causes = {name for name, by_input in weak.items() if by_input}
             execution = execution.ahead(self.ahead, weak, causes)
-        self._execution = execution
+        self.execution = execution
         self._fence = fence
         self._weak = weak
         self._task = task
@@ -86,7 +87,7 @@ class LiveWorker:
     ) -> tuple[list[rows.ChannelRow], Repair]:
         """Return an interval's channels, and what it took to bring its cache to its position."""
         try:
-            cache, repair = self._execution.ready(spec, bundle, self._fence)
+            cache, repair = self.execution.ready(spec, bundle, self._fence)
             with cache.view(at=bundle.position.number) as view:
                 found = rows.scan(view, rows.CHANNELS)
                 return [rows.ChannelRow.unpack(*row) for row in found], repair
@@ -108,7 +109,7 @@ class LiveWorker:
             attempt: In whose name, and what time it is.
             consumed: Interval -> rows of its channels that have moved.
         """
-        execution, name = self._execution, spec.name
+        execution, name = self.execution, spec.name
         made = []
         for bundle in bundles:
             interval, position = bundle.interval.id, bundle.position
@@ -152,7 +153,7 @@ class LiveWorker:
     def _explained(self, damage: DamagedStore, spec: ComputationSpec, bundle: Bundle) -> StoreError:
         """Tell a cache that cannot be made again yet from a store that is damaged."""
         interval, number = bundle.interval.id, bundle.position.number
-        if self._execution.state.commits.exists(spec.name, interval, number):
+        if self.execution.state.commits.exists(spec.name, interval, number):
             return damage
         return StoreError(
             f"the cache of interval {interval} of {spec.name!r} was lost, or moved by another "
@@ -164,4 +165,4 @@ class LiveWorker:
         """Bring the caches up to commits that are durable, and to those before that are now."""
         self.ahead.forward()
         for commit in commits:
-            self._execution.apply(commit, grouped=True)
+            self.execution.apply(commit, grouped=True)

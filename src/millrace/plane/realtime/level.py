@@ -91,6 +91,7 @@ class LevelTask:
         self._committing: Committing | None = None
         self._outlet: Outlet | None = None
         self._at = ""
+        self._execution = runtime.worker.execution
 
     # -- the session -------------------------------------------------------------------------------
 
@@ -108,6 +109,7 @@ class LevelTask:
         weak = {spec.name: found[spec.name] for spec in self._specs if spec.name in found}
         fence = SessionFence(state.journals, start.session)
         self._worker = LiveWorker(runtime.worker.execution, fence, weak, self.number)
+        self._execution = self._worker.execution
         self._committing = Committing(
             state.journals,
             start.session,
@@ -171,7 +173,7 @@ class LevelTask:
 
     def at_hand(self) -> str:
         """Return what it is in the middle of, in words; "" if it waits for others."""
-        return self._runtime.worker.execution.at_hand() or self._at
+        return self._execution.at_hand() or self._at
 
     def tell(self, message: ToTask) -> None:
         """Take a message of the coordinator; a level task gets no other than Start and Halt."""
