@@ -56,7 +56,8 @@ class LiveWorker:
 
     Args:
         execution: GetData and user code.
-        fence: Asked before a cache is taken from those that have gone on with it.
+        fence: Asked before a cache is taken from those that have gone on with it, and before one
+            is brought forward.
         weak: Computations whose commits are made durable later than in their turn -> whether ids of
             productions are made from those of the input.
         task: Number of the task.
@@ -162,7 +163,16 @@ class LiveWorker:
         )
 
     def settle(self, commits: Iterable[Commit]) -> None:
-        """Bring the caches up to commits that are durable, and to those before that are now."""
+        """Bring the caches up to commits that were appended, and to those before that are now.
+
+        As long as no other session has begun, its seal will have them. Behind a seal they do not
+        exist, and a snapshot of a cache that has them would stand for another history. Cost: one
+        open, or one HEAD.
+
+        Raises:
+            ZombieWriter: Another session has begun.
+        """
+        self._fence.check()
         self.ahead.forward()
         for commit in commits:
             self.execution.apply(commit, grouped=True)

@@ -244,6 +244,27 @@ def _row_by_row(live: Live) -> None:
         live.plane.settle(live.clock_us)
 
 
+def test_a_task_of_an_older_session_brings_no_cache_to_commits_that_no_seal_has():
+    """A snapshot of such a cache would stand for commits that do not exist."""
+    p, kept = pipeline()
+    live = Live(p, tasks=1)
+    live.boot()
+    live.feed(6)
+    live.plane.settle(live.clock_us)
+    caches = live.caches[0]._open
+    before = {at: cache.standing for at, cache in caches.items()}
+    live.feed(12)
+    for _ in range(3):
+        live.plane.turn((0, 0), live.clock_us)
+    live.state.journals.seal(live.state.journals.last() + 1)
+    with pytest.raises(ZombieWriter):
+        live.plane.turn((1, 0), live.clock_us)
+    assert {at: cache.standing for at, cache in caches.items()} == before
+    live.boot()
+    live.finish()
+    assert len(kept.rows) == 12
+
+
 def test_a_cache_that_is_lost_in_mid_session_ends_it_and_says_that_nothing_is_lost():
     p, kept = pipeline()
     live = Live(p, tasks=1)
