@@ -15,6 +15,8 @@ them. Everything is removed from the lowest number up.
 
 A journal goes as a whole, when all of its commits may go, and its notes are behind a mark that is
 complete: a part of the session under way with its mark, a sealed one with the first mark after it.
+One that is old goes when those of its commits that may not are few, and have been moved to slots
+(:mod:`millrace.store.moving`).
 
 Source: MillWheel, section 6.1.1: "the system garbage collects" what has been acknowledged.
 """
@@ -27,6 +29,7 @@ import msgspec
 
 from millrace.store.journal import Covered, JournalName
 from millrace.store.log import HardState
+from millrace.store.moving import KEPT_PARTS, Mover
 
 #: Snapshots that are kept of an interval: the last one, and one in case that is damaged.
 KEPT_SNAPSHOTS = 2
@@ -40,16 +43,18 @@ class Collected(msgspec.Struct, array_like=True):
         snapshots: Snapshots.
         entries: From the epoch log.
         journals: Parts of journals.
+        moved: Commits of those that are in slots now.
     """
 
     commits: int = 0
     snapshots: int = 0
     entries: int = 0
     journals: int = 0
+    moved: int = 0
 
     @property
     def files(self) -> int:
-        """All together."""
+        """All that was removed, together."""
         return self.commits + self.snapshots + self.entries + self.journals
 
     def add(self, other: Collected) -> None:
@@ -58,6 +63,7 @@ class Collected(msgspec.Struct, array_like=True):
         self.snapshots += other.snapshots
         self.entries += other.entries
         self.journals += other.journals
+        self.moved += other.moved
 
 
 class Collectable(msgspec.Struct, frozen=True):
@@ -113,6 +119,7 @@ class Collector:
 
     Args:
         state: The checkpoint.
+        kept_parts: How many finished parts of a task's journal are left alone, whatever keeps them.
 
     >>> from millrace.store import Commit, MemoryHardState
     >>> state = MemoryHardState()
@@ -121,13 +128,14 @@ class Collector:
     >>> all(state.snapshots.put("count", 0, n, [b""]) for n in (2, 5, 7, 9))
     True
     >>> Collector(state).collect(Collectable({"count": {0: 8}}, first_entry=0))
-    Collected(commits=5, snapshots=1, entries=0, journals=0)
+    Collected(commits=5, snapshots=1, entries=0, journals=0, moved=0)
     >>> state.snapshots.numbers("count"), state.commits.numbers("count")
     ({0: [5, 7, 9]}, {0: [6, 7, 8, 9]})
     """
 
-    def __init__(self, state: HardState) -> None:
+    def __init__(self, state: HardState, *, kept_parts: int = KEPT_PARTS) -> None:
         self._state = state
+        self._mover = Mover(state, kept_parts)
         self._floors: dict[tuple[str, int], int] = {}
 
     def collect(self, collectable: Collectable) -> Collected:
@@ -178,6 +186,14 @@ class Collector:
             if (name := JournalName.parse(text)) is not None:
                 journals[name] = covered
         old = removable(journals, self._floors)
+        self._remove(old, collectable, collected)
+        for name, moved in self._mover.emptied(journals.keys() - {*old}, self._floors):
+            self._remove([name], collectable, collected)
+            collected.moved += moved
+
+    def _remove(
+        self, old: list[JournalName], collectable: Collectable, collected: Collected
+    ) -> None:
         self._state.journals.remove(old)
         collectable.forget(map(str, old))
         collected.journals += len(old)

@@ -188,6 +188,20 @@ class Journals(Protocol):
         """
         ...
 
+    def finished(
+        self, names: Iterable[JournalName]
+    ) -> Iterator[tuple[JournalName, Iterator[Commit]]]:
+        """Yield some parts with their commits, in order; pass over those that are not there.
+
+        Args:
+            names: Of parts that are sealed, or that their writers have closed after their last
+                append had returned.
+
+        Raises:
+            DamagedStore: One is damaged.
+        """
+        ...
+
     def names(self) -> list[JournalName]:
         """Return the sealed journals that are still there, ascending, by the last seal there is."""
         ...

@@ -57,6 +57,7 @@ class Index:
     def __init__(self, journals: Bodies, names: Iterable[JournalName | None]) -> None:
         self._journals = journals
         self._names = sorted(name for name in names if name is not None)
+        # In order of their numbers; mostly there is one.
         self._runs: dict[tuple[str, int], list[_Run]] = {}
         # Of each frame: which journal, and where in it.
         self._journal = array("I")
@@ -71,34 +72,31 @@ class Index:
             self._place.append(place)
             for ordinal, (computation, interval, number) in enumerate(slots_of(body)):
                 runs = self._runs.setdefault((computation, interval), [])
-                run = runs[-1] if runs else None
-                if run is not None and number < run.first + len(run.places):
+                following = runs[-1].first + len(runs[-1].places) if runs else number
+                if number < following:
                     raise DamagedStore(
                         f"commit {number} of interval {interval} of computation {computation!r} is "
                         f"in journal {name}, and was in one before it. Restore the checkpoint from "
                         f"a copy."
                     )
-                if run is None or number > run.first + len(run.places):
-                    run = _Run(number, array("Q"))
-                    runs.append(run)
-                run.places.append(frame | ordinal)
+                if not runs or number > following:
+                    runs.append(_Run(number, array("Q")))
+                runs[-1].places.append(frame | ordinal)
 
     def read(self, computation: str, interval: int, number: int) -> Commit | None:
         """Return a commit, None if it is in no sealed journal, or was removed with it."""
-        run = next(
-            (
-                run
-                for run in reversed(self._runs.get((computation, interval), ()))
-                if run.first <= number < run.first + len(run.places)
-            ),
-            None,
-        )
-        if run is None:
+        place = self._placed(computation, interval, number)
+        if place is None:
             return None
-        place = run.places[number - run.first]
         frame, ordinal = place >> _ORDINAL_BITS, place & ((1 << _ORDINAL_BITS) - 1)
         body = self._journals.body(self._names[self._journal[frame]], self._place[frame])
         return None if body is None else commit_of(body, ordinal)
+
+    def _placed(self, computation: str, interval: int, number: int) -> int | None:
+        for run in reversed(self._runs.get((computation, interval), ())):
+            if run.first <= number < run.first + len(run.places):
+                return run.places[number - run.first]
+        return None
 
     def exists(self, computation: str, interval: int, number: int) -> bool:
         """Return whether a commit is there."""

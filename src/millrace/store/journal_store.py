@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from millrace.model.errors import DamagedStore
+from millrace.store.commit import Commit
 from millrace.store.journal import Covered, Group, Journal, JournalName, Sealing
 from millrace.store.journal_bytes import group_of
 from millrace.store.journal_index import Index, Placed
@@ -145,6 +146,20 @@ class JournalStore:
                 f"meanwhile, restore it from a copy of the checkpoint."
             )
         return (group_of(body) for _, body in found)
+
+    def finished(
+        self, names: Iterable[JournalName]
+    ) -> Iterator[tuple[JournalName, Iterator[Commit]]]:
+        """See :meth:`millrace.store.Journals.finished`. Cost: a list, and reading the parts."""
+        wanted = list(names)
+        if not wanted:
+            return
+        sizes, sealed = self._files.sizes(), self._last_seal()
+        for name in wanted:
+            length = sealed.lengths.get(str(name), sizes.get(name, 0))
+            bodies = self._files.groups(name, length, sealed.tails.get(str(name), b""))
+            if name in sizes and bodies is not None:
+                yield name, (commit for _, body in bodies for commit in group_of(body).commits)
 
     def names(self) -> list[JournalName]:
         """See :meth:`millrace.store.Journals.names`. Cost: two lists, and reading the seal."""

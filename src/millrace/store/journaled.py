@@ -22,6 +22,8 @@ class JournaledCommitLog:
     def __init__(self, slots: CommitLog, journals: Journals) -> None:
         self._slots = slots
         self._journals = journals
+        # Computation -> what was in slots when it was listed last.
+        self._listed: dict[str, Mapping[int, Sequence[int]]] = {}
         self.append = slots.append
 
     def read(self, computation: str, interval: int, number: int) -> Commit | None:
@@ -39,7 +41,7 @@ class JournaledCommitLog:
 
     def numbers(self, computation: str) -> Mapping[int, Sequence[int]]:
         """See :meth:`millrace.store.CommitLog.numbers`."""
-        slots = self._slots.numbers(computation)
+        slots = self._listed[computation] = self._slots.numbers(computation)
         journals = self._journals.index.numbers(computation)
         if not journals:
             return slots
@@ -49,12 +51,20 @@ class JournaledCommitLog:
         }
 
     def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
-        """See :meth:`millrace.store.CommitLog.remove`."""
+        """See :meth:`millrace.store.CommitLog.remove`.
+
+        A commit that was moved from a journal is in both; who removes it has listed it.
+        """
         journaled = self._journals.index.numbers_of(computation, interval)
+        listed = {*self._listed.get(computation, {}).get(interval, ())}
         return self._slots.remove(
             computation,
             interval,
-            (number for number in numbers if not any(number in some for some in journaled)),
+            (
+                number
+                for number in numbers
+                if number in listed or not any(number in some for some in journaled)
+            ),
         )
 
 

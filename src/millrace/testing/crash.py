@@ -121,6 +121,7 @@ class _Journals:
         self.names = journals.names
         self.covered = journals.covered
         self.under_way = journals.under_way
+        self.finished = journals.finished
 
     @property
     def index(self) -> CommitIndex:

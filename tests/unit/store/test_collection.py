@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.model.errors import DamagedStore
 from millrace.store import (
     Cache,
     Collectable,
@@ -272,3 +274,122 @@ def test_parts_with_notes_alone_go_before_there_are_snapshots(state: HardState) 
     state.journals.seal(1)
     parts = {str(JournalName(1, 0, 0, 1)): in_journal(state, JournalName(1, 0, 0, 1))}
     assert Collector(state).collect(Collectable({}, 0, session=1, parts=parts)).journals == 1
+
+
+class Parts:
+    """Parts of one task, one a mark: interval 0 commits ten times in each, 9 in the second only."""
+
+    def __init__(self, state: HardState, parts: int) -> None:
+        self.state = state
+        self.parts: dict[str, dict[str, dict[int, int]]] = {}
+        self.chains = {0: [0], 9: [0]}
+        state.journals.seal(1)
+        for part in range(1, parts + 1):
+            name = JournalName(1, 1, 0, part)
+            journal = state.journals.create(*name)
+            for _ in range(10):
+                journal.append([self._commit(0)], b"note")
+            if part == 2:
+                journal.append([self._commit(9)], b"note")
+            journal.close()
+            self.parts[str(name)] = {
+                "count": {n: len(self.chains[n]) - 1 for n in ((0, 9) if part == 2 else (0,))}
+            }
+
+    def _commit(self, interval: int) -> Commit:
+        chains = self.chains[interval]
+        rows: list[tuple[bytes, bytes | None]] = [(b"Sk", b"%d" % len(chains))]
+        commit = Commit("count", interval, len(chains), 1, 1, rows, b"", b"", chains[-1])
+        commit.chain = chain_of(chains[-1], rows)
+        chains.append(commit.chain)
+        return commit
+
+    def collectable(self, session: int = 1) -> Collectable:
+        def forget(names: Iterable[str]) -> None:
+            for name in list(names):
+                self.parts.pop(name, None)
+
+        numbers = {"count": {n: len(chains) - 1 for n, chains in self.chains.items()}}
+        return Collectable(numbers, 0, session=session, parts=self.parts, forget=forget)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_the_few_commits_that_keep_an_old_part_are_moved_to_their_slots(
+    state: HardState, sealed: bool
+) -> None:
+    made = Parts(state, 6)
+    two_snapshots(state, 40, 50)
+    parts = list(made.parts)
+    if sealed:
+        state.journals.seal(2)
+        made.parts.clear()
+    collector = Collector(state, kept_parts=2)
+    collected = collector.collect(made.collectable(session=2 if sealed else 1))
+    # Parts 1, 3 and 4 are covered; of the second, one commit of eleven is left.
+    assert (collected.journals, collected.moved) == (4, 1)
+    found = state.commits.read("count", 9, 1)
+    assert found is not None
+    assert found.chain == made.chains[9][1]
+    assert collector.collect(made.collectable(session=2 if sealed else 1)).files == 0
+    state.journals.seal(3)
+    assert [str(name) for name in state.journals.names()] == parts[4:]
+    assert state.commits.numbers("count") == {0: list(range(41, 61)), 9: [1]}
+
+
+def test_a_moved_commit_goes_when_it_is_covered_before_anybody_seals(state: HardState) -> None:
+    made = Parts(state, 6)
+    two_snapshots(state, 40, 50)
+    state.journals.seal(2)
+    made.parts.clear()
+    collector = Collector(state, kept_parts=2)
+    assert collector.collect(made.collectable(session=2)).moved == 1
+    made.chains[9].append(1)
+    two_snapshots(state, 1, 2, interval=9)
+    assert collector.collect(made.collectable(session=2)).commits >= 1
+    state.journals.seal(3)
+    assert 9 not in state.commits.numbers("count")
+
+
+def test_commits_before_one_that_was_moved_are_found_in_their_journal(state: HardState) -> None:
+    state.journals.seal(1)
+    for part in (1, 2, 3):
+        in_journal(state, JournalName(1, 1, 0, part), part)
+    state.commits.append([Commit("count", 0, 2, 1, 1, [])])
+    state.journals.remove([JournalName(1, 1, 0, 2)])
+    state.journals.seal(2)
+    assert state.commits.numbers("count") == {0: [1, 2, 3]}
+    assert all(state.commits.exists("count", 0, number) for number in (1, 2, 3))
+
+
+def test_a_part_that_is_mostly_needed_is_left_alone(state: HardState) -> None:
+    made = Parts(state, 6)
+    collected = Collector(state, kept_parts=2).collect(made.collectable())
+    assert (collected.journals, collected.moved) == (0, 0)
+
+
+def test_a_part_is_kept_whose_commit_has_another_history_in_its_slot(state: HardState) -> None:
+    made = Parts(state, 6)
+    two_snapshots(state, 40, 50)
+    state.commits.append([Commit("count", 9, 1, 1, 1, [(b"Sk", b"other")], chain=7)])
+    with pytest.raises(DamagedStore, match="two histories"):
+        Collector(state, kept_parts=2).collect(made.collectable())
+    assert JournalName(1, 1, 0, 2) in [JournalName.parse(name) for name in made.parts]
+
+
+@given(st.integers(0, 9))
+def test_a_crash_while_commits_are_moved_loses_none(writes: int) -> None:
+    durable = MemoryHardState()
+    made = Parts(durable, 6)
+    two_snapshots(durable, 40, 50)
+    parts = dict(made.parts)
+    with contextlib.suppress(Crash):
+        Collector(CrashingState(durable, writes), kept_parts=2).collect(made.collectable())
+    # The next driver finds a session that is over.
+    durable.journals.seal(2)
+    made.parts.clear()
+    for _ in range(2):
+        found = durable.commits.numbers("count")
+        assert found[9] == [1]
+        assert {*range(41, 61)} <= {*found[0]}
+        Collector(durable, kept_parts=2).collect(made.collectable(session=2))
+    assert [str(name) for name in durable.journals.names()] == list(parts)[4:]

@@ -83,7 +83,7 @@ class Run:
             claim_entries=CLAIM_ENTRIES,
         )
         world.claimed(self.epochs.generation)
-        self._collector = Collector(state)
+        self._collector = Collector(state, kept_parts=2)
         self._coordinator = Coordinator(
             self.epochs,
             tasks=self._tasks,
