@@ -48,8 +48,18 @@ class SourceColumns:
 class Snapshots(Protocol):
     """What writes snapshots beside the tasks."""
 
-    def offer(self, computation: str, intervals: Iterable[int]) -> None:
-        """Have the intervals looked at, which have had a commit. Returns at once."""
+    def offer(self, computation: str, intervals: Iterable[int], mark: int | None = None) -> None:
+        """Have the intervals looked at, which have had a commit. Returns at once.
+
+        Args:
+            computation: Name of the computation.
+            intervals: Its intervals.
+            mark: The mark that the commits came before, if they are in journals.
+        """
+        ...
+
+    def passed(self, mark: int) -> None:
+        """Have those intervals looked at that have kept parts of journals for long."""
         ...
 
     def take(self) -> Written:
@@ -60,7 +70,10 @@ class Snapshots(Protocol):
 class NoSnapshots:
     """Writes none: who runs the tasks does it, or there is nothing to write."""
 
-    def offer(self, computation: str, intervals: Iterable[int]) -> None:
+    def offer(self, computation: str, intervals: Iterable[int], mark: int | None = None) -> None:
+        """Do nothing."""
+
+    def passed(self, mark: int) -> None:
         """Do nothing."""
 
     def take(self) -> Written:

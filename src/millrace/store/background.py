@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from millrace.model.errors import StoreError
 from millrace.store.cache import Caches
@@ -17,6 +17,10 @@ _log = logging.getLogger(__name__)
 # Python runs one thread at a time, so a thread that never waits takes half of what the tasks have.
 # This one sleeps as long as it works, up to this, so that a process that was stopped goes on.
 _REST_SECONDS_MAX = 0.1
+
+# An interval whose commits are in journals is looked at again every so many marks, though nothing
+# may have come for it.
+_LOOK_MARKS = 64
 
 
 class SnapshotWriter:
@@ -39,21 +43,47 @@ class SnapshotWriter:
         self._snapshots = snapshots
         self._policy = policy or SnapshotPolicy()
         self._changed = threading.Condition()
-        self._waiting: dict[tuple[str, int], None] = {}
+        # Interval -> marks since its first commit that no snapshot covers, where they count.
+        self._waiting: dict[tuple[str, int], int] = {}
+        # Interval -> that mark; and the last one that has passed.
+        self._since: dict[tuple[str, int], int] = {}
+        self._mark = 0
         self._busy = False
         self._thread: threading.Thread | None = None
         self._written = Written()
 
-    def offer(self, computation: str, intervals: Iterable[int]) -> None:
-        """Have the intervals looked at, which have had a commit. Returns at once."""
+    def offer(self, computation: str, intervals: Iterable[int], mark: int | None = None) -> None:
+        """Have the intervals looked at, which have had a commit. Returns at once.
+
+        Args:
+            computation: Name of the computation.
+            intervals: Its intervals.
+            mark: The mark that the commits came before, if they are in journals.
+        """
+        names = [(computation, interval) for interval in intervals]
         with self._changed:
-            self._waiting.update(((computation, interval), None) for interval in intervals)
-            if self._waiting and self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="millrace-snapshots", daemon=True
-                )
-                self._thread.start()
-            self._changed.notify_all()
+            if mark is not None:
+                for name in names:
+                    self._since.setdefault(name, mark)
+            self._look_at(dict.fromkeys(names, 0))
+
+    def passed(self, mark: int) -> None:
+        """Have those intervals looked at that have kept parts of journals for long."""
+        with self._changed:
+            self._mark = max(self._mark, mark)
+            ages = {name: mark - since for name, since in self._since.items()}
+            old = {name: age for name, age in ages.items() if age and not age % _LOOK_MARKS}
+            self._look_at(old)
+
+    def _look_at(self, intervals: Mapping[tuple[str, int], int]) -> None:
+        for name, marks in intervals.items():
+            self._waiting[name] = max(marks, self._waiting.get(name, 0))
+        if self._waiting and self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, name="millrace-snapshots", daemon=True
+            )
+            self._thread.start()
+        self._changed.notify_all()
 
     def take(self) -> Written:
         """Return what became of snapshots since this was called last."""
@@ -74,17 +104,27 @@ class SnapshotWriter:
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._waiting)
                 name = next(iter(self._waiting))
-                del self._waiting[name]
+                marks = self._waiting.pop(name)
                 self._busy = True
             rest.begin()
-            written = self._write(*name, rest)
+            written = self._write(*name, rest, marks)
             with self._changed:
                 self._written.add(written)
+                if written.snapshots and name in self._since:
+                    # What has come since the snapshot has come since about now; if there is
+                    # nothing, nothing is due when it is looked at again.
+                    self._since[name] = self._mark
 
-    def _write(self, computation: str, interval: int, rest: _Rest) -> Written:
+    def _write(self, computation: str, interval: int, rest: _Rest, marks: int) -> Written:
         try:
             cache = self._caches.open(computation, interval)
-            return write_if_due(cache, self._snapshots, computation, interval, self._policy, rest)
+            with self._changed:  # who offers it meanwhile has committed before
+                if not cache.standing.debt:
+                    self._since.pop((computation, interval), None)
+                    return Written()
+            return write_if_due(
+                cache, self._snapshots, computation, interval, self._policy, rest, marks
+            )
         except (StoreError, OSError) as error:
             _log.warning(
                 "no snapshot of interval %d of computation %r, it is tried again after the next "

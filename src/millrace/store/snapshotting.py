@@ -18,6 +18,9 @@ from millrace.store.cache import Cache
 from millrace.store.log import Snapshots
 from millrace.store.snapshot import Rows, SnapshotHead, encode_snapshot
 
+#: What each mark costs that passes while an interval's commits keep parts of journals, in bytes.
+_MARK_BYTES = 32 << 10
+
 
 class SnapshotPolicy(msgspec.Struct, frozen=True):
     """When a snapshot is due: when reading the commits since the last one costs as much.
@@ -26,6 +29,10 @@ class SnapshotPolicy(msgspec.Struct, frozen=True):
     :func:`~millrace.store.replay_cost`; a snapshot costs the bytes of the state, and
     ``fixed_bytes``. So a small interval has one every 64 commits, one of a gigabyte when a gigabyte
     was committed, or 16,000 small commits.
+
+    Where commits are in journals, an interval that is seldom met never comes to so many bytes, and
+    keeps what lies beside its commits. So each mark that passes costs 32 KiB: a small interval has
+    a snapshot at the latest 128 marks after a commit, one of a gigabyte after 32,000.
 
     Args:
         fixed_bytes: What a snapshot costs however small it is.
@@ -42,9 +49,16 @@ class SnapshotPolicy(msgspec.Struct, frozen=True):
 
     fixed_bytes: int = 4 << 20
 
-    def due(self, cache: Cache) -> bool:
-        """Return whether the rows of ``cache`` should be written."""
+    def due(self, cache: Cache, marks: int = 0) -> bool:
+        """Return whether the rows of ``cache`` should be written.
+
+        Args:
+            cache: Of the interval.
+            marks: How many have passed since the first commit that no snapshot covers.
+        """
         debt = cache.standing.debt
+        if debt:
+            debt += marks * _MARK_BYTES
         return debt >= self.fixed_bytes and debt >= self.fixed_bytes + cache.size_bytes
 
 
@@ -79,6 +93,7 @@ def write_if_due(
     interval: int,
     policy: SnapshotPolicy,
     pause: Callable[[], None] = _no_pause,
+    marks: int = 0,
 ) -> Written:
     """Write a snapshot of the cache as it is now if one is due, and return what was written.
 
@@ -91,6 +106,7 @@ def write_if_due(
         interval: Id of the key interval.
         policy: When one is due.
         pause: Called before each megabyte or so, to leave the processor to the tasks.
+        marks: See :meth:`SnapshotPolicy.due`.
 
     Raises:
         DamagedCache: What the cache holds is not what was written, so there is no snapshot of it.
@@ -106,7 +122,7 @@ def write_if_due(
     0
     """
     written = Written()
-    if not policy.due(cache):
+    if not policy.due(cache, marks):
         return written
     with cache.view() as view:
         standing = view.standing

@@ -83,3 +83,27 @@ def test_one_snapshot_is_written_at_a_time(
         writer.offer("count", [interval])
     assert writer.wait(30)
     assert most == [1, 1, 1, 1]
+
+
+def test_an_interval_that_is_left_alone_is_written_before_it_keeps_journals_for_long(
+    caches: Caches, commits: Cache, state: HardState
+) -> None:
+    writer = SnapshotWriter(caches, state.snapshots)
+    writer.offer("count", [0], mark=7)
+    written = []
+    for mark in range(7, 7 + 400):
+        writer.passed(mark)
+        assert writer.wait(30)
+        written += [mark - 7] * writer.take().snapshots
+    assert written == [128]
+    assert state.snapshots.numbers("count") == {0: [1]}
+
+
+def test_commits_in_journals_cost_their_bytes_alone(caches: Caches, commit: Make) -> None:
+    """However many there are: small bundles are cheap."""
+    cache = caches.open("count", 0)
+    for number in range(1, 1001):
+        cache.apply(commit(number, (b"Sa", b"1")), grouped=True)
+    assert 0 < cache.standing.debt < 64 << 10
+    assert not SnapshotPolicy().due(cache)
+    assert SnapshotPolicy().due(cache, marks=128)

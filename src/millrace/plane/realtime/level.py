@@ -380,7 +380,8 @@ class LevelTask:
         covered, self._report.covered = self._report.covered, {}
         snapshots = self._runtime.snapshots
         for name, intervals in self._report.touched().items():
-            snapshots.offer(name, intervals)
+            snapshots.offer(name, intervals, mark)
+        snapshots.passed(mark)
         self.said.append(
             Passed(
                 mark,

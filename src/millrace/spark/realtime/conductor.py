@@ -115,7 +115,8 @@ class Conductor:
         while not self._closed:
             heard = self._board.listen(_TICK_S)
             with self._lock:
-                for where, message in heard:
+                # The query has perhaps been started again between the two: that closes this lock.
+                for where, message in () if self._board.stale else heard:
                     self._carry(partial(self._hear, where, message))
                 self._carry(lambda: self._coordinator.tick(self._clock()))
                 self._holdup.look(self._coordinator.awaited, self._hosts)

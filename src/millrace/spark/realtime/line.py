@@ -123,6 +123,10 @@ class Switchboard:
     Args:
         host: Of the driver, as the workers know it.
         bound: What to listen on; by default the host itself.
+
+    Attributes:
+        stale: Whether what :meth:`listen` returned last was said before the last
+            :meth:`hang_up`, by tasks of a query that is over.
     """
 
     def __init__(self, host: str, bound: str | None = None) -> None:
@@ -131,6 +135,9 @@ class Switchboard:
         self._lock = threading.Lock()
         self._lines: dict[Connection[Any, Any], Where | None] = {}
         self._at: dict[Where, Connection[Any, Any]] = {}
+        # Those of queries that are over: what they still have in their buffers is not heard.
+        self._over: set[Connection[Any, Any]] = set()
+        self._query = self._heard_in = 0
         self._bell, self._rung = socket.socketpair()
         self._listener: Listener | None = None
 
@@ -155,6 +162,7 @@ class Switchboard:
         """
         with self._lock:
             waited: list[Any] = [self._rung, *self._lines]
+            self._heard_in = self._query
         heard: list[tuple[Where, FromTask | None]] = []
         for ready in wait(waited, timeout_s):
             if ready is self._rung:
@@ -162,6 +170,11 @@ class Switchboard:
             elif isinstance(ready, Connection):
                 heard += self._hear(ready)
         return heard
+
+    @property
+    def stale(self) -> bool:
+        """See the class."""
+        return self._heard_in != self._query
 
     def tell(self, where: Where, message: ToTask) -> None:
         """Send a message to a task; nothing happens if it is gone, which :meth:`listen` says."""
@@ -186,6 +199,8 @@ class Switchboard:
                 socket.create_connection((str(address[0]), int(address[1])), 0.1).close()
         with self._lock:
             self._at.clear()
+            self._over.update(self._lines)
+            self._query += 1
             for line in self._lines:
                 with contextlib.suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as s:
                     s.shutdown(socket.SHUT_RDWR)
@@ -223,6 +238,8 @@ class Switchboard:
             return self._lost(line)
         where = message.level, message.task
         with self._lock:
+            if line in self._over:
+                return []
             if isinstance(message, Hello) and line in self._lines:
                 self._lines[line] = where
                 self._at[where] = line
@@ -233,6 +250,7 @@ class Switchboard:
     def _lost(self, line: Connection[Any, Any]) -> list[tuple[Where, FromTask | None]]:
         line.close()
         with self._lock:
+            self._over.discard(line)
             where = self._lines.pop(line, None)
             if where is None or self._at.get(where) is not line:
                 return []

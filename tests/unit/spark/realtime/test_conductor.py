@@ -25,6 +25,7 @@ class Board:
     def __init__(self) -> None:
         self.said: queue.SimpleQueue[tuple[Where, FromTask | None] | None] = queue.SimpleQueue()
         self.told: list[tuple[Where, ToTask]] = []
+        self.stale = False
 
     def open(self) -> Address:
         return Address("127.0.0.1", 1, b"")
@@ -113,6 +114,16 @@ def test_a_task_that_ends_without_a_word_is_lost_and_named(stage: Stage) -> None
     assert "task 0 of level 1" in str(error)
     assert "process 42 on host here" in str(error)
     assert stage.board.told == [((0, 0), Halt())]
+
+
+def test_what_was_heard_of_the_query_before_does_not_count(stage: Stage) -> None:
+    stage.board.stale = True
+    stage.board.said.put(((1, 0), Hello(1, 0, "earlier", 1)))
+    for _ in range(3):
+        stage.changed.get(timeout=10)
+    stage.board.stale = False
+    stage.say((1, 0), Hello(1, 0, "later", 2), lambda: stage.script.heard_)
+    assert stage.script.heard_ == [Hello(1, 0, "later", 2)]
 
 
 def test_a_task_that_has_said_goodbye_is_not_lost(stage: Stage) -> None:

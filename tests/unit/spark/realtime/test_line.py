@@ -71,6 +71,31 @@ def test_a_task_of_an_earlier_query_is_not_let_in(board: Switchboard) -> None:
     assert heard(board, 1) == [((0, 0), Hello(0, 0))]
 
 
+def test_what_a_task_of_an_earlier_query_has_said_is_not_heard_later(board: Switchboard) -> None:
+    """It stands in the buffers of both ends when the query is started again."""
+    earlier = Line(board.open())
+    earlier.say(Hello(1, 0, "earlier"))
+    assert heard(board, 1)
+    earlier.say(Over(1, 0))
+    earlier.say(Hello(1, 0, "earlier"))
+    later = Line(board.open())
+    later.say(Hello(1, 0, "later"))
+    assert heard(board, 1) == [((1, 0), Hello(1, 0, "later"))]
+    later.say(Over(1, 0))
+    assert heard(board, 1) == [((1, 0), Over(1, 0))]
+
+
+def test_what_was_heard_before_a_query_began_anew_is_known_to_be_stale(board: Switchboard) -> None:
+    line = Line(board.open())
+    line.say(Hello(1, 0))
+    assert heard(board, 1)
+    assert not board.stale
+    board.open()
+    assert board.stale
+    board.listen(0)
+    assert not board.stale
+
+
 def test_a_driver_that_cannot_be_reached_is_named(board: Switchboard) -> None:
     address = board.open()
     board.close()

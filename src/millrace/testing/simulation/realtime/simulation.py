@@ -207,9 +207,12 @@ class _Snapshots:
         self._world = world
         self._host = host
 
-    def offer(self, computation: str, intervals: Iterable[int]) -> None:
+    def offer(self, computation: str, intervals: Iterable[int], mark: int | None = None) -> None:
         """Have the host's caches looked at."""
         self._world.write_snapshots(self._host)
+
+    def passed(self, mark: int) -> None:
+        """Do nothing: no schedule has as many marks."""
 
     def take(self) -> Written:
         """Return that nothing is known of them."""
