@@ -151,7 +151,7 @@ class _Script:
         """Go on from the last mark."""
         manifest = decode_manifest(start.manifest)
         self._manifest, self._wall_us = manifest, wall_us
-        self._pipes = Pipes(start.session, self.number, self._runtime.tasks)
+        self._pipes = Pipes(start.session, self.number, self._runtime.tasks, tell_us=0)
         self._place = start.input.get(_STREAM, {}).get(_PROCESS)
         self._rows = LiveRows(self._runtime)
         self._again_to = max((count for _, _, count in start.consumed), default=-1)
@@ -159,7 +159,6 @@ class _Script:
         self._said = {100: before.outputs[name]} | {
             p: known.outputs[name] for p, known in before.percentiles.items()
         }
-        self._told: dict[int, int] | None = None
         self._mark: Mark | None = None
         return iter(())
 
@@ -197,15 +196,13 @@ class _Script:
             if self._place is not None
             else dict.fromkeys(self._said, MAX_TIMESTAMP)
         )
-        message = None
-        if said != self._told or mark is not None:
-            self._told, name = said, injector_name(_STREAM)
-            of = {p: {name: us} for p, us in said.items()}
-            message = Message(of[100], {p: us for p, us in of.items() if p != 100}, {})
+        of = {p: {injector_name(_STREAM): us} for p, us in said.items()}
+        message = Message(of[100], {p: us for p, us in of.items() if p != 100}, {})
         yield from self._pipes.send(
             batches,
             through=dict.fromkeys(combined_edges(batches), through),
             message=message,
+            wall_us=self._wall_us,
             mark=NO_MARK if mark is None else mark.number,
         )
         if mark is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.compile.topology import ComputationSpec, Topology, injector_name
-from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.model.time import MAX_TIMESTAMP
 from millrace.plane.realtime.packet import Packet
 from millrace.watermark.heard import Heard
 from millrace.watermark.shown import LowWatermarks, Message
@@ -28,7 +28,6 @@ class Clocks:
         before: Low watermarks as the session began.
         floor: Computation -> its input is never worked at a low watermark below.
         senders: Tasks of the level before.
-        tell_us: All tasks of the next level are told no more often than this.
 
     Attributes:
         delivered: Low watermarks while what arrives was on its way. Do not write to it.
@@ -46,19 +45,15 @@ class Clocks:
         before: LowWatermarks,
         floor: Mapping[str, Mapping[int, int]],
         senders: int,
-        tell_us: int,
     ) -> None:
         self._topology = topology
         self._specs = specs
         self._owned = owned
         self._positions = positions
-        self._tell_us = tell_us
         self._heard = Heard(topology, before, senders)
         self._heard.raise_inputs(floor)
         self.shown = {spec.name: before.outputs[spec.name] for spec in specs}
         self._moved = False
-        self._told: Message | None = None
-        self._told_us = MIN_TIMESTAMP
         self._pinned = True
         self._now: Message | None = None
         self._look()
@@ -100,14 +95,9 @@ class Clocks:
             for percentile, known in heard.items()
         }
 
-    def message(self, wall_us: int, *, told: bool) -> Message | None:
-        """Return what the next level is to be told now; None if nothing, or not yet.
-
-        Args:
-            wall_us: What time it is.
-            told: Whether it is told something in any case.
-        """
-        if self._pinned:
+    def message(self) -> Message:
+        """Return what the next level is to know now; the same object as before if nothing moved."""
+        if self._now is None or self._pinned:
             self._pinned = False
             spread = bool(self._topology.percentiles)
             pending = {
@@ -117,22 +107,18 @@ class Clocks:
             for name, clocks in self.inputs.items():
                 shown_us = min(clocks[100], pending[name].oldest_us)
                 self.shown[name] = max(self.shown[name], shown_us)
-            self._now = self._heard.message(pending)
-            if self._now == self._told:
-                self._now = self._told
-        if not told and (self._now is self._told or wall_us < self._told_us + self._tell_us):
-            return None
-        self._told_us, self._told = wall_us, self._now
+            now = self._heard.message(pending)
+            if now != self._now:
+                self._now = now
         return self._now
 
     @property
     def wake_us(self) -> int:
-        """When something is due that no packet brings: a timer, or word to the next level."""
-        wall_us = min(
+        """When a timer of the wall clock is due."""
+        return min(
             (
                 self._positions.bulletin(name).next_wall_timer_within(places)
                 for name, places in self._owned.items()
             ),
             default=MAX_TIMESTAMP,
         )
-        return wall_us if self._now is self._told else min(wall_us, self._told_us + self._tell_us)

@@ -158,7 +158,8 @@ class InjectorTask:
             self._hold_back()
         elif self._unfinished():
             mark = None
-        taken = [] if self._ended or mark is not None else self._take(wait_s)
+        left_s = max(0.0, (self.wake_us - self._wall_us) / 1e6)
+        taken = [] if self._ended or mark is not None else self._take(min(wait_s, left_s))
         began = time.perf_counter()
         if any(one.decided is not None for _, one in taken):
             self._write_down(taken)
@@ -191,7 +192,8 @@ class InjectorTask:
             [*plain, *lifted],
             _by_task(handfuls),
             through=dict.fromkeys(combined_edges(lifted), through),
-            message=promising.message(self._wall_us, told=mark is not None),
+            message=promising.message(self._wall_us, everyone=mark is not None),
+            wall_us=self._wall_us,
             mark=NO_MARK if mark is None else mark.number,
             draining=mark is not None and mark.draining,
             last=mark is not None and mark.last,
@@ -199,7 +201,7 @@ class InjectorTask:
         spent = time.perf_counter() - began
         self._report.spend(spent)
         self._doing.busy_s += spent
-        self.wake_us = promising.wake_us
+        self.wake_us = min(promising.wake_us, self._pipes.wake_us)
         if mark is not None:
             self._pass_mark(mark)
         reached = promising.word(self._wall_us)

@@ -34,6 +34,7 @@ from millrace.plane.realtime.packet import NO_MARK, Pipes, Received
 from millrace.plane.realtime.report import MarkReport
 from millrace.plane.realtime.resuming import commits_again
 from millrace.plane.realtime.task import Sent
+from millrace.plane.realtime.telling import ALONE_US
 from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.realtime.weak import weak_computations
 from millrace.plane.runtime import Runtime
@@ -49,8 +50,6 @@ from millrace.windmill.positions import Followed
 from millrace.windmill.record_ids import LAST_ROW, production_ids
 from millrace.windmill.replay import Result
 
-#: Low watermarks alone are told to all tasks of the next level at most so often.
-_TELL_US = 5_000
 #: Where a task is whose disk does not answer.
 _JOURNAL = "its journal, which it appends to"
 
@@ -62,7 +61,7 @@ class LevelTask:
         runtime: Of the process.
         level: From 1.
         number: Of the task.
-        tell_us: Low watermarks alone are told to all tasks of the next level at most so often.
+        tell_us: How long a task of the next level that gets no rows waits for low watermarks.
         outlet: Makes what writes the sinks, in a task of the last level, for one session.
     """
 
@@ -72,7 +71,7 @@ class LevelTask:
         level: int,
         number: int,
         *,
-        tell_us: int = _TELL_US,
+        tell_us: int = ALONE_US,
         outlet: Callable[[Runtime, int, int, int], Outlet] = LiveOutlet,
     ) -> None:
         self._tell_us = tell_us
@@ -102,7 +101,8 @@ class LevelTask:
         self._manifest = manifest = decode_manifest(start.manifest)
         self._epoch = manifest.epoch
         self._received = Received(start.session, self._where, tasks)
-        self._pipes = Pipes(start.session, self.number, 0 if self._last else tasks)
+        receivers = 0 if self._last else tasks
+        self._pipes = Pipes(start.session, self.number, receivers, tell_us=self._tell_us)
         state = runtime.worker.state
         self._journals = state.journals
         found = weak_computations(self._topology, tasks=tasks, live=runtime.live_writers.keys())
@@ -144,7 +144,6 @@ class LevelTask:
             before=manifest.before,
             floor=note.floor(weak),
             senders=tasks,
-            tell_us=self._tell_us,
         )
         self._marked = dict.fromkeys(range(tasks), manifest.epoch - 1)
         self._held: list[pa.RecordBatch] = []
@@ -216,7 +215,7 @@ class LevelTask:
         spent = time.perf_counter() - began
         self._report.spend(spent)
         self._doing.busy_s += spent
-        self.wake_us = self._clocks.wake_us
+        self.wake_us = min(self._clocks.wake_us, self._pipes.wake_us)
         if self._doing.due(self._wall_us):
             self.said.append(self._doing.told(self._wall_us, self._clocks.input_us()))
 
@@ -348,7 +347,7 @@ class LevelTask:
         mark: int = NO_MARK,
     ) -> Iterator[Sent]:
         """Send rows on, with low watermarks if those moved; the last level writes its sinks."""
-        message = self._clocks.message(self._wall_us, told=mark != NO_MARK)
+        message = self._clocks.message()
         if self._outlet is not None:
             self._at = "its sinks, which it writes to"
             for batch in batches:
@@ -362,6 +361,7 @@ class LevelTask:
             few or {},
             through=through,
             message=message,
+            wall_us=self._wall_us,
             mark=mark,
             draining=self._draining and mark != NO_MARK,
             last=self._ending and mark != NO_MARK,

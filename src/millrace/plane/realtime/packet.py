@@ -20,6 +20,7 @@ import pyarrow.ipc as ipc
 from millrace.model.errors import InvariantViolation
 from millrace.plane.handful import Handful
 from millrace.plane.packet import parts_by_task
+from millrace.plane.realtime.telling import ALONE_US, Telling
 from millrace.watermark.shown import Message
 from millrace.windmill.channels import Number, Sender
 
@@ -86,12 +87,21 @@ class Pipes:
         session: The session.
         sender: Number of the task.
         receivers: How many tasks the next level has; 0 if it is the last.
+        tell_us: How long a task that gets no rows waits for low watermarks.
     """
 
-    def __init__(self, session: int, sender: int, receivers: int) -> None:
+    def __init__(
+        self, session: int, sender: int, receivers: int, *, tell_us: int = ALONE_US
+    ) -> None:
         self._session = session
         self._sender = sender
         self._numbers = [0] * receivers
+        self._telling = Telling(receivers, alone_us=tell_us)
+
+    @property
+    def wake_us(self) -> int:
+        """When there is word for the next level, though nothing else leaves."""
+        return self._telling.wake_us
 
     def send(
         self,
@@ -99,30 +109,43 @@ class Pipes:
         few: Mapping[int, Handful] = _NOTHING,
         *,
         through: Mapping[int, Mapping[Sender, Number]] | None = None,
-        message: Message | None = None,
+        message: Message,
+        wall_us: int,
         mark: int = NO_MARK,
         draining: bool = False,
         last: bool = False,
     ) -> Iterator[tuple[int, bytes]]:
-        """Yield what goes to each task: rows that name it, and what all of them are told."""
-        told = message is not None or mark != NO_MARK
+        """Yield what goes to each task: rows that name it, and what it is told.
+
+        Args:
+            batches: Rows of the wire.
+            few: Task -> rows besides, after them.
+            through: Edge -> how far senders have come in the partials among them.
+            message: Low watermarks that hold when the rows have been taken.
+            wall_us: What time it is.
+            mark: The mark that comes after all of this, for all tasks; NO_MARK if none.
+            draining: Whether the mark ends the input.
+            last: Whether nothing but this mark's work follows in the session.
+        """
         by_task: dict[int, list[pa.RecordBatch]] = {}
         for batch in batches:
             for pid, rows in parts_by_task(batch):
                 by_task.setdefault(pid, []).append(rows)
-        receivers = range(len(self._numbers)) if told else sorted({*by_task, *few})
+        rows_for = {*by_task, *few}
+        told = self._telling.tell(message, wall_us, rows_for, everyone=mark != NO_MARK)
         far = {
             edge: [(*sender, *number) for sender, number in of.items()]
             for edge, of in (through or {}).items()
         }
-        for pid in receivers:
+        for pid in sorted(rows_for | told):
             cuts = list(_cut(by_task[pid])) if pid in by_task else _NO_ROWS
             for n, rows in enumerate(cuts, 1):
                 self._numbers[pid] += 1
                 packet = Packet(self._session, self._sender, self._numbers[pid], rows)
                 if n == len(cuts):
                     packet.few = few.get(pid)
-                    packet.through, packet.message = far if rows else {}, message
+                    packet.through = far if rows else {}
+                    packet.message = message if pid in told else None
                     packet.mark, packet.draining, packet.last = mark, draining, last
                 else:
                     packet.more = True

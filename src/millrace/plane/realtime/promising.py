@@ -11,12 +11,10 @@ from millrace.injectors.publisher import Publisher
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.realtime.messages import Start
 from millrace.plane.realtime.pacing import Pacing
+from millrace.plane.realtime.telling import ALONE_US
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.process import Process
 from millrace.watermark.shown import LowWatermarks, Message
-
-#: Low watermarks alone are told to all tasks of the first level at most so often.
-_TELL_US = 5_000
 
 
 class Promising:
@@ -31,7 +29,7 @@ class Promising:
     Attributes:
         pacing: What is known of the other tasks.
         published: Injected stream -> its low watermark, as far as this task reads it.
-        wake_us: When something that is untold may be told.
+        wake_us: When records that were counted may be told of.
     """
 
     def __init__(
@@ -58,8 +56,7 @@ class Promising:
             spec.name: before.outputs[injector_name(spec.name)] for spec in topology.injected()
         }
         self.pacing = Pacing(topology, start.input, self.published)
-        self._message: Message | None = None
-        self._told_us = MIN_TIMESTAMP
+        self._counted_us = MIN_TIMESTAMP
         self.wake_us = MAX_TIMESTAMP
 
     def hear(self, stream: str, process: str, heard: Process) -> None:
@@ -101,21 +98,22 @@ class Promising:
         has_say = {stream: us for stream, us in self.read().items() if stream not in silent}
         return self.pacing.word(has_say, wall_us)
 
-    def message(self, wall_us: int, *, told: bool) -> Message | None:
-        """Return what the first level is to be told now; None if nothing, or not yet.
+    def message(self, wall_us: int, *, everyone: bool) -> Message:
+        """Return what the first level is to know now.
 
         Args:
             wall_us: What time it is.
-            told: Whether it must be told, as a mark is.
+            everyone: Whether all its tasks are told, as with a mark. They are too where records are
+                counted in it, as each task counts all of them once.
         """
-        outputs = {injector_name(stream): us for stream, us in self.said().items()}
-        message = Message(outputs, {}, {})
-        untold = message != self._message or bool(self._ahead)
-        if not told and (not untold or wall_us < self._told_us + _TELL_US):
-            self.wake_us = self._told_us + _TELL_US if untold else MAX_TIMESTAMP
-            return None
-        self._told_us, self._message, self.wake_us = wall_us, message, MAX_TIMESTAMP
-        ahead, self._ahead = self._ahead, {}
+        message = Message({injector_name(stream): us for stream, us in self.said().items()}, {}, {})
+        self.wake_us = MAX_TIMESTAMP
+        if not self._ahead:
+            return message
+        if not everyone and wall_us < self._counted_us + ALONE_US:
+            self.wake_us = self._counted_us + ALONE_US
+            return message
+        ahead, self._ahead, self._counted_us = self._ahead, {}, wall_us
         return replace(message, ahead={injector_name(s): of for s, of in ahead.items()})
 
     def said(self) -> dict[str, int]:
