@@ -43,6 +43,8 @@ from millrace.windmill.epochs import Epochs
 #: How often Spark asks the sources for news when there was none. Its own default, ten times a
 #: tenth of a second, keeps a core a fifth busy with asking.
 _TRIGGER = "50 milliseconds"
+#: Key intervals a task, unless told otherwise: an epoch's commits are small beside what it costs.
+_INTERVALS = 8
 
 
 def start(
@@ -112,7 +114,7 @@ def start(
     if not sources:
         raise PipelineError(f"{pipeline!r} injects no stream, so it would never run.")
     tasks = at_once if tasks is None else tasks
-    intervals = intervals_of(intervals, tasks)
+    intervals = intervals_of(intervals, tasks, each=_INTERVALS)
     # What cannot be sent to workers is found before the checkpoint is touched.
     StreamPlan(topology, sources, tasks=tasks)
     # Whether Spark can get there at all is asked before the checkpoint is touched.

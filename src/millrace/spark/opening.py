@@ -12,13 +12,18 @@ from millrace.store import is_object_store, local_path
 from millrace.windmill.epochs import Epochs
 
 
-def intervals_of(wanted: int | None, tasks: int) -> int:
+def intervals_of(wanted: int | None, tasks: int, *, each: int) -> int:
     """Return the number of key intervals a computation.
+
+    Args:
+        wanted: What was asked for.
+        tasks: Of a level.
+        each: How many for each task, if nothing was.
 
     Raises:
         PipelineError: It is no power of two.
     """
-    intervals = intervals_for(tasks) if wanted is None else wanted
+    intervals = intervals_for(tasks, each=each) if wanted is None else wanted
     if intervals < 1 or intervals & (intervals - 1):
         raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")
     return intervals

@@ -28,10 +28,14 @@ def tasks_for(spark: SparkSession) -> int:
     return int(row[0]) + 1 if row is not None else 1
 
 
-def intervals_for(tasks: int) -> int:
-    """Return the number of key intervals: a power of two, many more than tasks.
+def intervals_for(tasks: int, *, each: int = 8) -> int:
+    """Return the number of key intervals: a power of two, more than tasks.
 
-    >>> intervals_for(2), intervals_for(100)
-    (16, 1024)
+    Args:
+        tasks: Of a level.
+        each: How many for each of them, and of two tasks if there is but one.
+
+    >>> intervals_for(2), intervals_for(100), intervals_for(1, each=2)
+    (16, 1024, 4)
     """
-    return max(16, 1 << (8 * tasks - 1).bit_length())
+    return 1 << (each * max(2, tasks) - 1).bit_length()

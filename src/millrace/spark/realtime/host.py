@@ -25,6 +25,10 @@ _INPUT_S = 0.02
 #: Spark costs more than one packet more in it.
 _TOGETHER_S = 0.0005
 _TOGETHER_BYTES = 1 << 18
+#: After a turn a task waits as many times its CPU time, and so long at most: what comes meanwhile
+#: shares the next turn, and its packets. So a busy machine is kept from turns that are ever smaller
+#: and cost the more a record; a task that had nothing to do begins at once.
+_PAUSES, _PAUSE_S = float(os.environ.get('MR_P','1')), float(os.environ.get('MR_S','0.002'))
 #: How long a task whose input has ended waits for word that the session is over.
 _PARTING_S = 0.1
 #: How long a task waits, when its session is over, for Spark to end it.
@@ -96,6 +100,7 @@ class _Loop:
         self._packets: list[bytes] = []
         self._early: list[ToTask] = []
         self._ended = False
+        self._not_before = 0.0
         self.halted = False
 
     def run(self) -> Iterator[list[Sent]]:
@@ -108,15 +113,18 @@ class _Loop:
             self._tell(message)
         while not self.halted:
             if not self._ended:
-                self._take(self._may_sleep_s())
+                self._gather()
             if self.halted:
                 break
             last = self._ended
+            began_s = time.thread_time()
             if self._packets:
                 packets, self._packets = self._packets, []
                 self._task.receive(packets)
             yield from _together(self._task.turn(_now_us(), _INPUT_S))
             self._speak()
+            spent_s = time.thread_time() - began_s
+            self._not_before = time.monotonic() + min(_PAUSES * spent_s, _PAUSE_S)
             if last:
                 break
         self._part()
@@ -137,6 +145,15 @@ class _Loop:
         self._part()
         return None
 
+    def _gather(self) -> None:
+        """Wait for something to do, and take what comes before it may be done."""
+        if self._task.level:
+            self._take(self._may_sleep_s())
+        pause_s = self._not_before - time.monotonic()
+        if pause_s > 0 and not (self._ended or self.halted):
+            time.sleep(pause_s)
+        self._take(0.0)
+
     def _take(self, wait_s: float) -> None:
         taken = self._intake.take(wait_s)
         self._packets += taken.packets
@@ -151,8 +168,8 @@ class _Loop:
             self._task.tell(message)
 
     def _may_sleep_s(self) -> float:
-        if self._packets or self._task.level == 0:
-            return 0.0  # an injector task waits in its turn, for its input
+        if self._packets:
+            return 0.0
         return min(max(0.0, (self._task.wake_us - _now_us()) / 1e6), _SLEEP_S)
 
     def _speak(self) -> None:
