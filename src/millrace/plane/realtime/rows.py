@@ -61,7 +61,7 @@ class LiveRows:
     def __init__(self, runtime: Runtime) -> None:
         self._topology = runtime.topology
         self._readers = runtime.readers
-        self._send = runtime.router.send_injected
+        self._router = runtime.router
         self._lifts = runtime.lift and any(e.lift is not None for e in runtime.topology.edges)
         self.newest_us = MIN_TIMESTAMP
 
@@ -131,21 +131,26 @@ class LiveRows:
             return None
         if not task.event_times(stream).accepts_all(at_us.to_numpy()):
             return None
-        read, made, counts = self._readers[stream].read(columns.values), Productions(), list[int]()
+        read, made = self._readers[stream].read(columns.values), Productions()
         if read.refused:
             return None
-        fingerprints = itertools.repeat(None) if found is None else found.to_pylist()
-        for value, one_us, fingerprint in zip(
-            read.values, at_us.to_pylist(), fingerprints, strict=False
-        ):
-            before = len(made)
-            try:
-                self._send(made, stream, value, one_us, fingerprint)
-            except CoderError:
-                return None  # its key is null
-            counts.append(len(made) - before)
+        times, fingerprints = at_us.to_pylist(), None if found is None else found.to_pylist()
+        if self._router.send_all(made, stream, read.values, times, fingerprints):
+            counts = np.ones(len(times), np.int64)
+        else:
+            rows = list[int]()
+            for value, one_us, fingerprint in zip(
+                read.values, times, fingerprints or itertools.repeat(None), strict=False
+            ):
+                before = len(made)
+                try:
+                    self._router.send_injected(made, stream, value, one_us, fingerprint)
+                except CoderError:
+                    return None  # its key is null
+                rows.append(len(made) - before)
+            counts = np.array(rows, np.int64)
         outbox = Outbox(task)
-        outbox.add_all(made, *ids(np.array(counts, np.int64)))
+        outbox.add_all(made, *ids(counts))
         return outbox.handfuls()
 
     def _encoded(

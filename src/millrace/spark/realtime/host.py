@@ -28,7 +28,7 @@ _TOGETHER_BYTES = 1 << 18
 #: After a turn a task waits as many times its CPU time, and so long at most: what comes meanwhile
 #: shares the next turn, and its packets. So a busy machine is kept from turns that are ever smaller
 #: and cost the more a record; a task that had nothing to do begins at once.
-_PAUSES, _PAUSE_S = float(os.environ.get('MR_P','1')), float(os.environ.get('MR_S','0.002'))
+_PAUSES, _PAUSE_S = 1.0, 0.002
 #: How long a task whose input has ended waits for word that the session is over.
 _PARTING_S = 0.1
 #: How long a task waits, when its session is over, for Spark to end it.

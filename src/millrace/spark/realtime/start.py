@@ -45,8 +45,8 @@ from millrace.windmill.epochs import Epochs
 
 #: Spark refuses shorter batches than this, unless told otherwise.
 _LEAST_BATCH = "spark.sql.streaming.realTimeMode.minBatchDuration"
-#: Key intervals a task, unless told otherwise. Each that has something to do is a bundle of its own,
-#: and few records come at once: four records cost a turn a third less with two than with eight.
+#: Key intervals a task, unless told otherwise. Each that has something to do is a bundle of its
+#: own, and few records come at once: of four, a turn costs a third less with two than with eight.
 _INTERVALS = 2
 
 
