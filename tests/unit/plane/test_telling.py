@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.plane.realtime.telling import Telling
+from millrace.watermark.ahead import Ahead
 from millrace.watermark.shown import Message
 
 ALONE_US, WITH_ROWS_US = 15_000, 2_000
@@ -57,3 +58,10 @@ def test_without_a_wait_all_are_told_at_once() -> None:
     made = Telling(2, alone_us=0)
     assert made.tell(message(1), 7, (), everyone=False) == {0, 1}
     assert made.tell(message(2), 7, {0}, everyone=False) == {0, 1}
+
+
+def test_what_counts_records_is_told_to_all_and_what_it_says_besides_not_again() -> None:
+    made = telling()
+    counting = Message({"injector:orders": 2}, {}, {}, {"injector:orders": Ahead({0: 1})})
+    assert made.tell(counting, 1, (), everyone=False) == {0, 1, 2}
+    assert made.tell(message(2), 10 * ALONE_US, {0}, everyone=False) == set()
