@@ -132,17 +132,25 @@ def a_task_works_on_after_the_last_mark(patch):
 
 @mutant(56)
 def productions_leave_before_their_commit(patch):
-    append, turn = Committing._append, LevelTask.turn
+    append, turn, end = Committing._append, LevelTask.turn, Committing.end_part
 
     def later(self, commits):
         self._later = [*getattr(self, "_later", []), commits]
 
+    def now(self):
+        for commits in vars(self).pop("_later", ()):
+            append(self, commits)
+
     def sent_first(self, wall_us, wait_s):
         yield from turn(self, wall_us, wait_s)
-        for commits in vars(self._committing).pop("_later", ()):
-            append(self._committing, commits)
+        now(self._committing)
+
+    def ended(self):
+        now(self)  # a mark does not overtake it
+        return end(self)
 
     patch.setattr(Committing, "_append", later)
+    patch.setattr(Committing, "end_part", ended)
     patch.setattr(LevelTask, "turn", sent_first)
 
 
