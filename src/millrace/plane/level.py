@@ -24,7 +24,6 @@ from millrace.plane.task import Task
 from millrace.watermark.shown import Pending, Shown
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.epoch_work import run_epoch
-from millrace.windmill.record_ids import production_ids
 
 _EMPTY = wire.SCHEMA.empty_table()
 
@@ -127,10 +126,7 @@ class _Run:
             spec.name, [result.interval for result in results if result.counters.keys]
         )
         for result in results:
-            origin, sequences = production_ids(
-                spec.number, result.number, result.interval, len(result.productions)
-            )
-            self._outbox.add(result.productions, origin, sequences)
+            self._outbox.add_result(result)
             self._report.intervals.append(
                 wire.IntervalReport(
                     result.computation,

@@ -12,6 +12,8 @@ from millrace.plane import wire
 from millrace.plane.handful import FEW, Handful, is_light
 from millrace.plane.task import Task
 from millrace.watermark.intervals import IntervalMap
+from millrace.windmill.record_ids import production_ids
+from millrace.windmill.replay import Result
 from millrace.windmill.routing import Productions
 
 _Ints = npt.NDArray[np.int64]
@@ -51,6 +53,16 @@ class Outbox:
     def add_all(self, productions: Productions, origins: _Ints, sequences: _Ints) -> None:
         """Take rows with their ids."""
         self._add(productions, origins, sequences)
+
+    def add_result(self, result: Result) -> int:
+        """Take what a commit produced, with the ids that its rows have; return how many."""
+        productions, count = result.productions, len(result.productions)
+        if productions.ids is not None:
+            self._add(productions, *map(np.array, productions.ids))
+        elif count:
+            number = self._topology.computation(result.computation).number
+            self._add(productions, *production_ids(number, result.number, result.interval, count))
+        return count
 
     def _add(
         self, productions: Productions, origins: int | _Ints, sequences: range | _Ints

@@ -23,12 +23,10 @@ from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.operators import operator_of
 from millrace.model.errors import CoderError, InvariantViolation, TimerLoop
 from millrace.model.keys import decode_key
-from millrace.model.pane import Paned, plain
 from millrace.model.record import (
     LOW_WATERMARK,
     WALL_TIME,
     DeadLetter,
-    LateRecord,
     Record,
     TimeDomain,
     Timer,
@@ -39,11 +37,13 @@ from millrace.watermark.report import Report
 from millrace.windmill import rows
 from millrace.windmill.calls import Calls
 from millrace.windmill.cells import Cells
-from millrace.windmill.counters import Counters, FirstLate
+from millrace.windmill.counters import Counters
 from millrace.windmill.effects import Effects
 from millrace.windmill.failure import Failures, timer_loop
 from millrace.windmill.holds import KeyHold
+from millrace.windmill.hooks import saying_causes, taking_panes
 from millrace.windmill.key_rows import KeyRows
+from millrace.windmill.lateness import first_late, late_record
 from millrace.windmill.pending import pending_by, report_of
 from millrace.windmill.routing import Router
 from millrace.windmill.timers import DueTimers, KeyTimers
@@ -91,10 +91,10 @@ class Machine:
         self._cells = Cells(declared, numbers, self._rows, self._timers, calls.written_us)
         vars(user).update(self._cells.by_name)
         self._process_record: Callable[[Record], None] = (
-            self._taking_panes(user.process_record) if spec.paned else user.process_record
+            taking_panes(self._calls, user.process_record) if spec.paned else user.process_record
         )
         if causes:
-            self._process_record = self._saying_causes(self._process_record)
+            self._process_record = saying_causes(self._calls, self._process_record)
         self._process_timer: Callable[[Timer], None] = user.process_timer
         self._careful = False
         self._counters = Counters()
@@ -304,26 +304,14 @@ class Machine:
         counters.late += 1
         counters.worst_lateness_us = max(counters.worst_lateness_us, before_us - timestamp_us)
         if counters.first_late is None:
-            counters.first_late = FirstLate(
-                repr(self._user.key), records.stream_of(n), timestamp_us, before_us, work.epoch
-            )
+            counters.first_late = first_late(work, self._user.key, n)
         if self._late_records is not None:
-            self._tell_late(work, n, records.stream_of(n))
+            self._tell_late(work, n)
 
-    def _tell_late(self, work: Work, n: int, stream: str) -> None:
+    def _tell_late(self, work: Work, n: int) -> None:
         """Send the n-th record of the work to the stream of late records."""
         key, timestamp_us = self._user.key, work.records.timestamps[n]
-        letter = LateRecord(
-            computation=self.spec.name,
-            stream=stream,
-            key=repr(key),
-            value=repr(plain(work.records.values[n])),
-            timestamp=timestamp_us,
-            low_watermark=work.low_watermark_before_us,
-            wall_time=work.wall_time_us,
-            epoch=work.epoch,
-        )
-        productions = self._calls.productions
+        letter, productions = late_record(self.spec.name, work, key, n), self._calls.productions
         self._router.send(productions, str(self._late_records), letter, timestamp_us, key)
         productions.caused_by(work.records.origins[n], work.records.sequences[n])
 
@@ -402,23 +390,3 @@ class Machine:
                 counted[name] = counted.get(name, 0) + n
             self._calls.counts = {}
         return True
-
-    def _taking_panes(self, process_record: Callable[[Record], None]) -> Callable[[Record], None]:
-        """Return the hook of a computation some of whose input carries panes beside its values."""
-
-        def process_plain(record: Record) -> None:
-            if type(record.value) is Paned:
-                record.pane, record.value = record.value.pane, record.value.value
-            self._calls.pane_at_hand = record.pane
-            process_record(record)
-
-        return process_plain
-
-    def _saying_causes(self, process_record: Callable[[Record], None]) -> Callable[[Record], None]:
-        """Return a hook that says of its productions which record they were made of."""
-
-        def process_and_say(record: Record) -> None:
-            process_record(record)
-            self._calls.productions.caused_by(record.origin, record.sequence)
-
-        return process_and_say

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import numpy as np
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec
@@ -47,7 +46,7 @@ from millrace.windmill.channels import Number, Sender
 from millrace.windmill.live_worker import LiveWorker, SessionFence
 from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.positions import Followed
-from millrace.windmill.record_ids import LAST_ROW, production_ids
+from millrace.windmill.record_ids import LAST_ROW
 from millrace.windmill.replay import Result
 
 #: Where a task is whose disk does not answer.
@@ -120,11 +119,8 @@ class LevelTask:
             note=self._note,
         )
         self._positions = Followed(self._topology, state.epochs).at(manifest)
-        self._owned = {
-            spec.name: manifest.interval_map(spec.name).owned(self.number, tasks)
-            for spec in self._specs
-        }
         self._maps = {spec.name: manifest.interval_map(spec.name) for spec in self._specs}
+        self._owned = {name: one.owned(self.number, tasks) for name, one in self._maps.items()}
         note = notes.decode(start.note) if start.note else notes.Note(0, {}, [])
         self._consumed = {(stream, part): count for stream, part, count in note.consumed}
         self._consuming = [self._consumption(spec) for spec in self._specs]
@@ -155,7 +151,7 @@ class LevelTask:
             self._outlet = self._make_outlet(runtime, start.session, generation, self.number)
         for result in commits_again(self._journals, self.level, self.number, self._positions):
             self._settle([result])
-            self._produce(result)
+            self._outbox.add_result(result)
         yield from self._leave(self._outbox.batches())
 
     def _consumption(self, spec: ComputationSpec) -> Consumption:
@@ -236,7 +232,7 @@ class LevelTask:
                 else consuming.table(arrived.table, arrived.through, inbox)
             )
             made += self._run(consuming, records)
-        self._note_refused(refused)
+        self._report.refuse(refused)
         if not made:
             return []
         results, commits = map(list, zip(*made, strict=True))
@@ -279,10 +275,6 @@ class LevelTask:
         )
         return self._worker.run(spec, bundles, attempt, consuming.channels.take())
 
-    def _note_refused(self, refused: Mapping[str, int]) -> None:
-        for stream, count in refused.items():
-            self._report.refused[stream] = self._report.refused.get(stream, 0) + count
-
     # -- after the bundles -------------------------------------------------------------------------
 
     def _note(self) -> bytes:
@@ -308,7 +300,7 @@ class LevelTask:
         """Send on what passes, and what was produced."""
         produced: dict[Sender, Number] = {}
         for result in results:
-            if self._produce(result) and result.productions.ids is None:
+            if self._outbox.add_result(result) and result.productions.ids is None:
                 number = self._topology.computation(result.computation).number
                 produced[number, result.interval] = (result.number, LAST_ROW)
         passing, few = arrived.passing, self._outbox.handfuls()
@@ -325,18 +317,6 @@ class LevelTask:
             mine = few.get(self.number)
             few[self.number] = Handful.together([arrived.few_passing, *([mine] if mine else [])])
         yield from self._leave(passing, few, through=through)
-
-    def _produce(self, result: Result) -> int:
-        """Have what a commit produced leave; return how many records."""
-        productions = result.productions
-        count = len(productions)
-        if productions.ids is not None:
-            self._outbox.add_all(productions, *map(np.array, productions.ids))
-        elif count:
-            number = self._topology.computation(result.computation).number
-            ids = production_ids(number, result.number, result.interval, count)
-            self._outbox.add(productions, *ids)
-        return count
 
     def _leave(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from millrace.plane import wire
 from millrace.store import NOTHING
 from millrace.windmill.counters import Counters
@@ -50,6 +52,11 @@ class MarkReport:
             repair if repair != NOTHING else result.repair,
         )
         self.covered.setdefault(result.computation, {})[result.interval] = result.number
+
+    def refuse(self, refused: Mapping[str, int]) -> None:
+        """Count refused records, by injected stream."""
+        for stream, count in refused.items():
+            self.refused[stream] = self.refused.get(stream, 0) + count
 
     def spend(self, seconds: float) -> None:
         """Count time in turns."""

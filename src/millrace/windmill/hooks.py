@@ -1,0 +1,33 @@
+"""Hooks: what is done around a computation's own, each time it is called with a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millrace.model.pane import Paned
+from millrace.model.record import Record
+from millrace.windmill.calls import Calls
+
+Hook = Callable[[Record], None]
+
+
+def taking_panes(calls: Calls, process_record: Hook) -> Hook:
+    """Return the hook of a computation some of whose input carries panes beside its values."""
+
+    def process_plain(record: Record) -> None:
+        if type(record.value) is Paned:
+            record.pane, record.value = record.value.pane, record.value.value
+        calls.pane_at_hand = record.pane
+        process_record(record)
+
+    return process_plain
+
+
+def saying_causes(calls: Calls, process_record: Hook) -> Hook:
+    """Return a hook that says of its productions which record they were made of."""
+
+    def process_and_say(record: Record) -> None:
+        process_record(record)
+        calls.productions.caused_by(record.origin, record.sequence)
+
+    return process_and_say
