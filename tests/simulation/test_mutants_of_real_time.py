@@ -315,7 +315,7 @@ def a_mark_says_how_far_was_read_at_the_one_before(patch):
 # -- seals and collection --------------------------------------------------------------------------
 
 
-@mutant(7)
+@mutant(343)
 def a_seal_takes_for_durable_what_is_there(patch):
     end_of = LocalJournals.end_of
 
@@ -339,7 +339,7 @@ def a_group_is_not_synced(patch):
     patch.setattr(LocalJournal, "__init__", lazily)
 
 
-@mutant(202)
+@mutant(423)
 def a_seal_does_not_fence(patch):
     patch.setattr(JournalStore, "superseded", lambda *_: False)
 
