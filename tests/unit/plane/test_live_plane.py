@@ -171,6 +171,24 @@ def test_a_checkpoint_goes_from_one_plane_to_the_other_in_mid_stream(make, first
     assert values(kept.rows) == expected
 
 
+def test_a_stop_soon_after_a_crash_leaves_nothing_consumed_that_epochs_would_read_again():
+    expected = values(undisturbed(counting))
+    pipeline, kept = counting()
+    live = Live(pipeline)
+    live.injectors["events"].seamless = True
+    live.feed(9)
+    live.boot()
+    live.plane.settle(live.clock_us)
+    live.boot()  # a crash, before any mark
+    live.plane.end(live.clock_us)
+    assert live.coordinator.ended
+    InEpochs(live).run(live.clock_us)
+    live.open()
+    live.boot()
+    live.finish()
+    assert values(kept.rows) == expected
+
+
 def test_processes_that_join_are_read_soon_and_those_that_go_hold_the_low_watermark():
     pipeline, kept = counting()
     live = Live(pipeline)

@@ -219,14 +219,20 @@ class InjectorTask:
                 follower.hold(waiting)
 
     def _unfinished(self) -> bool:
-        """Return whether an advance has to be read to its end; take nothing of other processes.
+        """Return whether something has to be read before the last mark; take nothing besides.
 
-        After the last mark, tasks that end may go on: they know offsets of injectors only.
+        After it, tasks that end may go on. They know offsets of injectors only: so an advance is
+        read to its end, and what was consumed before a failure is read again, all of it, as they
+        would not know that it was.
         """
         left = False
         for stream, follower in self._followers.items():
             reading = self._reading[stream]
-            within = {name for name, one in reading.items() if is_within(one.place.offset)}
+            within = {
+                name
+                for name, one in reading.items()
+                if is_within(one.place.offset) or one.place.count <= one.again_to
+            }
             follower.hold(reading.keys() - within)
             left |= bool(within)
         return left
