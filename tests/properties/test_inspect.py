@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import hypothesis.strategies as st
@@ -78,8 +79,11 @@ def play(kept: dict[Any, dict[str, Any]], waiting: set[Any], step: tuple[Any, st
             waiting.discard((key, n))
 
 
-@given(st.lists(st.lists(STEPS, min_size=1, max_size=4) | st.just("crash"), max_size=8))
-def test_what_is_read_is_what_was_written(script: list[Any]) -> None:
+@given(
+    st.lists(st.lists(STEPS, min_size=1, max_size=4) | st.just("crash"), max_size=8),
+    st.integers(0, 8),
+)
+def test_what_is_read_is_what_was_written(script: list[Any], since: int) -> None:
     p = mr.Pipeline("p")
     p.inject("events")
     p.add(Keeper)
@@ -87,7 +91,10 @@ def test_what_is_read_is_what_was_written(script: list[Any]) -> None:
     waiting: set[Any] = set()
     with mr.testing.Harness(p, intervals=2) as h:
         h.inject("events", [])
-        for epoch in script:
+        earlier, was = h.checkpoint(), dict[Any, dict[str, Any]]()
+        for n, epoch in enumerate(script):
+            if n == since:
+                earlier, was = h.checkpoint(), copy.deepcopy(kept)
             if epoch == "crash":
                 h.crash()
                 continue
@@ -105,4 +112,15 @@ def test_what_is_read_is_what_was_written(script: list[Any]) -> None:
         assert {
             (key, timer.tag) for key in KEYS for timer in found.timers(key) if timer.key == key
         } == waiting
+        was, now = (
+            {hash_key(encode_key(key)): had for key, had in of.items() if had != EMPTY}
+            for of in (was, kept)
+        )
+        assert {
+            one.hash: (one.before, one.after) for one in found.changes_since(earlier["Keeper"])
+        } == {
+            key: (was.get(key), now.get(key))
+            for key in was.keys() | now.keys()
+            if was.get(key) != now.get(key)
+        }
         assert checkpoint.overview == overview_of_run(h._epochs)

@@ -17,6 +17,7 @@ from millrace.cli.explain import explain_watermark
 from millrace.cli.explain_pipeline import explain
 from millrace.cli.plot import plot
 from millrace.cli.plot_panes import panes
+from millrace.cli.state import state
 from millrace.model.errors import MillraceError
 
 
@@ -51,3 +52,4 @@ main.add_command(explain)
 main.add_command(explain_watermark)
 main.add_command(panes)
 main.add_command(plot)
+main.add_command(state)

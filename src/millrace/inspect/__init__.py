@@ -5,7 +5,8 @@ Nothing here needs Spark or the pipeline's code, claims a checkpoint, or writes.
 
 from millrace.inspect.cells import Cell
 from millrace.inspect.checkpoint import Checkpoint, read_latest
-from millrace.inspect.computation import ComputationInspection, Interval, KeyState
+from millrace.inspect.computation import Change, ComputationInspection, Interval, KeyState
+from millrace.inspect.json_text import as_json, key_text, keys_of
 from millrace.inspect.location import open_checkpoint, sizes, state_at
 from millrace.inspect.overview import (
     ComputationOverview,
@@ -20,6 +21,7 @@ from millrace.inspect.windows import WindowState
 
 __all__ = [
     "Cell",
+    "Change",
     "Checkpoint",
     "ComputationInspection",
     "ComputationOverview",
@@ -36,7 +38,10 @@ __all__ = [
     "Pin",
     "StreamOverview",
     "WindowState",
+    "as_json",
     "explain_watermark",
+    "key_text",
+    "keys_of",
     "open_checkpoint",
     "overview_of_run",
     "read_latest",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import bisect
+import copy
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
     from millrace.inspect.checkpoint import Checkpoint
 
 T = TypeVar("T")
+
+#: Rows of one key with their values, and what tells an interval from others.
+_Stored = list[tuple[bytes, bytes]]
+_Extent = tuple[int, int, int, int, int]
+
+#: The families that hold cells.
+_FAMILIES = (rows.VALUES, rows.MAP, rows.BAG)
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +67,22 @@ class KeyState(msgspec.Struct, frozen=True, kw_only=True):
     key: Any
     hash: int
     cells: dict[str, Any]
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a key between two epochs.
+
+    Attributes:
+        key: The key; None if it takes more than 159 bytes.
+        hash: Of the key.
+        before: Name of a cell -> its value, after the earlier epoch; None if nothing was kept.
+        after: The same after the later one.
+    """
+
+    key: Any
+    hash: int
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
 
 
 class ComputationInspection:
@@ -137,18 +162,40 @@ class ComputationInspection:
         Raises:
             NotKept: As :meth:`get`.
         """
-        for interval in self._intervals:
-            with self._checkpoint.rows(self.name, interval) as view:
-                families = (rows.VALUES, rows.MAP, rows.BAG)
-                found = (rows.scan(view, family) for family in families)
-                merged = heapq.merge(*found, key=_key_row)
-                for key_row, stored in itertools.groupby(merged, key=_key_row):
-                    encoded = rows.key_in(key_row)
-                    yield KeyState(
-                        key=None if encoded is None else decode_key(encoded),
-                        hash=rows.hash_in(key_row),
-                        cells=self._cells.read(stored),
-                    )
+        return (self._state_in(key_row, kept) for key_row, kept in self._kept())
+
+    def changes_since(self, earlier: ComputationInspection) -> Iterator[Change]:
+        """Yield every key whose state is not what it was, in the order of their hashes.
+
+        Key intervals without a commit in between are not read. Timers and holds are not compared.
+
+        Args:
+            earlier: The same computation in the checkpoint as it was after another epoch:
+                ``mr.open_checkpoint(path, epoch=40)["Basket"]``.
+
+        Raises:
+            NotKept: As :meth:`get`; of either epoch.
+        """
+        here, there = set(map(_extent, self._intervals)), set(map(_extent, earlier._intervals))
+        same = here & there
+        before = ((key_row, 0, kept) for key_row, kept in earlier._kept(same))
+        after = ((key_row, 1, kept) for key_row, kept in self._kept(same))
+        merged = heapq.merge(before, after, key=itemgetter(0, 1))
+        for key_row, sides in itertools.groupby(merged, key=itemgetter(0)):
+            found = {side: kept for _, side, kept in sides}
+            old, new = found.get(0), found.get(1)
+            if old == new:
+                continue
+            was = None if old is None else earlier._state_in(key_row, old)
+            now = None if new is None else self._state_in(key_row, new)
+            known = was or now
+            assert known is not None, "a key comes from one of the two"
+            yield Change(
+                key=known.key,
+                hash=known.hash,
+                before=None if was is None else was.cells,
+                after=None if now is None else now.cells,
+            )
 
     def windows(self) -> Iterator[tuple[Any, WindowState]]:
         """Yield the key and the state of every window of a grouping that is kept key by key.
@@ -174,13 +221,16 @@ class ComputationInspection:
         else:
             yield from self._of_key(key, lambda *at: list(pending.timers_of(*at))) or ()
 
-    def holds(self) -> Iterator[PendingHold]:
-        """Yield holds, in each interval the oldest first.
+    def holds(self, key: Any = ...) -> Iterator[PendingHold]:
+        """Yield holds: of a key its own and then its timers'; of all, in each interval by time.
 
         Raises:
             NotKept: As :meth:`get`.
         """
-        return self._each(pending.holds)
+        if key is ...:
+            yield from self._each(pending.holds)
+        else:
+            yield from self._of_key(key, lambda *at: list(pending.holds_of(*at))) or ()
 
     def chunks(self) -> Iterator[PendingChunk]:
         """Yield what a grouping that is kept as columns has to do, in each interval in order.
@@ -198,6 +248,36 @@ class ComputationInspection:
         """
         return self._each(pending.delivered_ids)
 
+    def only(self, interval: int) -> ComputationInspection:
+        """Return the computation as if it had but one key interval, for who reads them apart.
+
+        Args:
+            interval: Which, by its place among :attr:`intervals`.
+        """
+        found = copy.copy(self)
+        found._intervals = self._intervals[interval : interval + 1]
+        found._starts = self._starts[interval : interval + 1]
+        return found
+
+    def _kept(self, without: Container[_Extent] = ()) -> Iterator[tuple[bytes, _Stored]]:
+        """Yield the row of every key, and its rows of cells, but for those of some intervals."""
+        for interval in self._intervals:
+            if _extent(interval) in without:
+                continue
+            with self._checkpoint.rows(self.name, interval) as view:
+                found = (rows.scan(view, family) for family in _FAMILIES)
+                merged = heapq.merge(*found, key=_key_row)
+                for key_row, kept in itertools.groupby(merged, key=_key_row):
+                    yield key_row, list(kept)
+
+    def _state_in(self, key_row: bytes, kept: _Stored) -> KeyState:
+        encoded = rows.key_in(key_row)
+        return KeyState(
+            key=None if encoded is None else decode_key(encoded),
+            hash=rows.hash_in(key_row),
+            cells=self._cells.read(kept),
+        )
+
     def _each(self, of: Callable[[View], Iterator[T]]) -> Iterator[T]:
         for interval in self._intervals:
             with self._checkpoint.rows(self.name, interval) as view:
@@ -214,13 +294,17 @@ class ComputationInspection:
             return of(view, rows.key_row(hash.to_bytes(rows.HASH_BYTES), encoded))
 
     def _state_of(self, view: View, key_row: bytes) -> dict[str, Any]:
-        families = (rows.VALUES, rows.MAP, rows.BAG)
-        found = (rows.scan(view, family + key_row) for family in families)
+        found = (rows.scan(view, family + key_row) for family in _FAMILIES)
         return self._cells.read(itertools.chain.from_iterable(found))
 
     def _earliest(self, of: Callable[[Report], int]) -> int | None:
         reports = [i.report for i in self._intervals if i.report is not None]
         return some_time(min(map(of, [NOTHING_PENDING, *reports])))
+
+
+def _extent(interval: Interval) -> _Extent:
+    """Return what tells an interval, and all that is in it, from another."""
+    return interval.start, interval.end, interval.id, interval.commit, interval.chain
 
 
 def _key_row(found: tuple[bytes, bytes]) -> bytes:

@@ -107,6 +107,17 @@ def holds(view: View) -> Iterator[PendingHold]:
         yield hold_of(rows.HoldRow.unpack(*found), view.get)
 
 
+def holds_of(view: View, key_row: bytes) -> Iterator[PendingHold]:
+    """Yield the hold of one key, if it has one, and those of its timers, by domain and tag."""
+    by_key = rows.HOLD_BY_KEY + key_row
+    if (found := view.get(by_key)) is not None:
+        by_time = rows.KeyHoldRow.unpack(by_key, found).hold_row()
+        yield hold_of(rows.HoldRow.unpack(by_time, view.get(by_time) or b""), view.get)
+    for timer in timers_of(view, key_row):
+        if timer.hold is not None:
+            yield PendingHold(key=timer.key, at=timer.hold, timer=timer)
+
+
 def hold_of(row: rows.HoldRow, get: Callable[[bytes], bytes | None]) -> PendingHold:
     """Return the hold that a row tells of; ``get`` finds the rows of the timer that holds.
 

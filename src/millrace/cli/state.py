@@ -1,0 +1,249 @@
+"""``millrace state``: what a checkpoint keeps of keys, without the pipeline's code."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from millrace.inspect import (
+    Change,
+    Checkpoint,
+    ComputationInspection,
+    as_json,
+    key_text,
+    keys_of,
+    read_latest,
+    state_at,
+)
+from millrace.model.errors import PipelineError
+from millrace.model.time import format_timestamp
+from millrace.spark.plain_text import PlainTable, text_of
+
+#: Fields of what is pending that are instants.
+_INSTANTS = ("at", "hold", "start", "end", "expires")
+
+#: A cell of a table is cut there: lines that wrap five times show less than ones that are cut.
+_CELL_MAX = 60
+
+_Rows = Iterable[dict[str, Any]]
+
+_WHAT: dict[str, Callable[[ComputationInspection], _Rows]] = {
+    "cells": lambda found: (
+        {"key": one.key, "hash": one.hash, **one.cells} for one in found.scan()
+    ),
+    "timers": lambda found: map(msgspec.structs.asdict, found.timers()),
+    "holds": lambda found: map(msgspec.structs.asdict, found.holds()),
+    "windows": lambda found: (
+        {"key": key, **msgspec.structs.asdict(one)} for key, one in found.windows()
+    ),
+    "chunks": lambda found: map(msgspec.structs.asdict, found.chunks()),
+    "ids": lambda found: map(msgspec.structs.asdict, found.delivered_ids()),
+}
+
+_epoch = click.option(
+    "--epoch", type=click.IntRange(0), help="After that epoch; by default the last completed."
+)
+_json = click.option("--json", "as_json_", is_flag=True, help="JSON lines, times in microseconds.")
+
+
+@click.group()
+def state() -> None:
+    """Read what a checkpoint keeps of keys.
+
+    Cells stand by name, with values as the checkpoint's own schemas say them. Needs no Spark and
+    none of the pipeline's code, writes nothing, and may be used while a run goes on.
+
+    A KEY is text as it stands (ann), JSON (7, true, '["ann",7]', '"7"' for the text), or
+    hexadecimal bytes (0x6162).
+    """
+
+
+@state.command(short_help="Show the state of a key.")
+@click.argument("path")
+@click.argument("computation")
+@click.argument("key")
+@_epoch
+@_json
+def get(path: str, computation: str, key: str, epoch: int | None, as_json_: bool) -> None:
+    """Show what COMPUTATION keeps of KEY in the checkpoint at PATH: cells, timers and holds.
+
+    Exit code 1: nothing is kept of it.
+    """
+
+    def read(checkpoint: Checkpoint) -> tuple[int, dict[str, Any] | None]:
+        found = checkpoint[computation]
+        kept = (_kept(found, each) for each in keys_of(key))
+        return checkpoint.epoch, next((one for one in kept if one is not None), None)
+
+    at, kept = _read(path, epoch, read)
+    if kept is None:
+        meant = " or ".join(f"{type(each).__name__} {each!r}" for each in keys_of(key))
+        raise click.ClickException(
+            f"nothing is kept of key {meant} in {computation!r}, as of epoch {at}. "
+            f"`millrace state scan {path} {computation}` lists the keys of which something is."
+        )
+    if as_json_:
+        click.echo(as_json({**_json_row(kept), "epoch": at}))
+        return
+    head = [("computation", computation), ("key", key_text(kept["key"])), ("as of epoch", str(at))]
+    cells = PlainTable(("cell", "value"), list(_cells(kept["cells"])))
+    pending = ([_unkeyed(one) for one in kept[what]] for what in ("timers", "holds"))
+    tables = [cells, *(_table(rows, cut=False) for rows in pending)]
+    click.echo(text_of(head, tables))
+
+
+@state.command(short_help="List all keys, or what is pending.")
+@click.argument("path")
+@click.argument("computation")
+@click.option(
+    "--what", type=click.Choice(list(_WHAT)), default="cells", show_default=True,
+    help="Of which to list: windows of a grouping kept key by key, chunks of one kept as columns.",
+)  # fmt: skip
+@click.option(
+    "--limit", type=click.IntRange(0), help="At most so many; 0: all. A table has 100 by default."
+)
+@_epoch
+@_json
+def scan(
+    path: str, computation: str, what: str, limit: int | None, epoch: int | None, as_json_: bool
+) -> None:
+    """List what COMPUTATION keeps in the checkpoint at PATH, in the order of the keys' hashes."""
+    if as_json_:
+        # Line by line, however many there are, and so of one epoch or of none.
+        found = _WHAT[what](Checkpoint(state_at(path), epoch=epoch)[computation])
+        for row in itertools.islice(found, limit or None):
+            click.echo(as_json(_json_row(row)))
+        return
+    most = 100 if limit is None else limit
+
+    def read(checkpoint: Checkpoint) -> tuple[int, list[dict[str, Any]]]:
+        rows = _WHAT[what](checkpoint[computation])
+        return checkpoint.epoch, list(itertools.islice(rows, most + 1 if most else None))
+
+    at, rows = _read(path, epoch, read)
+    more = bool(most) and len(rows) > most
+    rows = rows[:most] if more else rows
+    head = [("computation", computation), ("as of epoch", str(at))]
+    click.echo(text_of(head, [_table([_named(row) for row in rows])]))
+    if not rows:
+        click.echo(f"\nIt keeps no {what}.")
+    if more:
+        click.echo(f"\nThese are the first {most:,}; --limit 0 shows all, --json line by line.")
+
+
+@state.command(short_help="Say what changed between two epochs.")
+@click.argument("path")
+@click.argument("computation")
+@click.option("--from-epoch", type=click.IntRange(0), required=True, help="The earlier epoch.")
+@click.option("--to-epoch", type=click.IntRange(0), help="The later; by default the last.")
+@_json
+def diff(
+    path: str, computation: str, from_epoch: int, to_epoch: int | None, as_json_: bool
+) -> None:
+    """Say which keys of COMPUTATION have another state after one epoch than after an earlier one.
+
+    The epoch log keeps the last hundred epochs or so, and the state of those since the last
+    snapshots.
+    """
+    opened = state_at(path)
+    before, after = Checkpoint(opened, epoch=from_epoch), Checkpoint(opened, epoch=to_epoch)
+    if after.epoch < before.epoch:
+        raise PipelineError(
+            f"--from-epoch {before.epoch} is later than epoch {after.epoch}. Give the earlier one "
+            "first."
+        )
+    changes = after[computation].changes_since(before[computation])
+    if as_json_:
+        for change in changes:
+            click.echo(as_json(_json_row(msgspec.structs.asdict(change))))
+        return
+    rows = [row for change in changes for row in _changed(change)]
+    head = [("computation", computation), ("epochs", f"{before.epoch} to {after.epoch}")]
+    click.echo(text_of(head, [PlainTable(("key", "cell", "before", "after"), rows)]))
+    if not rows:
+        click.echo("\nNothing has changed.")
+
+
+def _read(path: str, epoch: int | None, read: Callable[[Checkpoint], Any]) -> Any:
+    opened = state_at(path)
+    return read_latest(opened, read) if epoch is None else read(Checkpoint(opened, epoch=epoch))
+
+
+def _kept(found: ComputationInspection, key: Any) -> dict[str, Any] | None:
+    """Return all that is kept of a key; None if nothing is."""
+    cells = found.get(key)
+    timers = [msgspec.structs.asdict(timer) for timer in found.timers(key)]
+    holds = [msgspec.structs.asdict(hold) for hold in found.holds(key)]
+    if not timers and not holds and all(each in (None, [], {}) for each in cells.values()):
+        return None
+    return {"key": key, "cells": cells, "timers": timers, "holds": holds}
+
+
+def _json_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row whose key is such as ``get`` takes it: bytes are hexadecimal."""
+    key = row.get("key")
+    return {**row, "key": key_text(key)} if isinstance(key, bytes) else row
+
+
+def _cells(cells: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what the rows of a table say: a row an entry of a map, a row an item of a bag."""
+    for name, value in cells.items():
+        if isinstance(value, dict) and value:
+            for entry, each in value.items():
+                yield f"{name}[{key_text(entry)}]", _text(each)
+        else:
+            yield name, _text(value)
+
+
+def _changed(change: Change) -> Iterator[tuple[str, ...]]:
+    """Yield what is different of a key: a row a cell, or an entry of a map."""
+    before, after = (dict(_cells(cells or {})) for cells in (change.before, change.after))
+    key = f"(hash {change.hash})" if change.key is None else key_text(change.key)
+    for name in {**before, **after}:
+        was, now = before.get(name, "-"), after.get(name, "-")
+        if was != now:
+            yield _cut(key), name, _cut(was), _cut(now)
+
+
+def _table(rows: list[dict[str, Any]], *, cut: bool = True) -> PlainTable:
+    columns = tuple(rows[0]) if rows else ()
+    shorten = _cut if cut else str
+    return PlainTable(
+        columns, [tuple(shorten(_shown(name, row[name])) for name in columns) for row in rows]
+    )
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if name in ("key", "tag"):
+        return key_text(value)
+    if name == "domain":
+        return str(value)
+    if name in _INSTANTS and isinstance(value, int):
+        return format_timestamp(value)
+    if name == "timer":
+        return f"{key_text(value.tag)} at {format_timestamp(value.at)}"
+    return _text(value)
+
+
+def _unkeyed(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in row.items() if name != "key"}
+
+
+def _named(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with its hash in the key's place where rows have but a digest of the key."""
+    shown = {name: each for name, each in row.items() if name != "hash"}
+    return {**shown, "key": f"(hash {row['hash']})"} if shown.get("key", ...) is None else shown
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else as_json(value).decode()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _CELL_MAX else f"{text[: _CELL_MAX - 3]}..."

@@ -1,0 +1,100 @@
+"""Values and keys of a checkpoint as JSON, and keys from what somebody types.
+
+Whatever a key or a value holds, binary, control characters or markup, what comes out is one line of
+printable ASCII, or text that was printable to begin with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from typing import Any
+
+import msgspec
+
+from millrace.inspect.values import Encoded
+from millrace.model.errors import CoderError
+from millrace.model.keys import encode_key
+
+_HEX = "0x"
+
+
+def as_json(value: Any) -> bytes:
+    r"""Return a value as JSON, on one line.
+
+    Bytes are base64, times ISO 8601; keys of a dict that JSON has no form for are written as
+    :func:`key_text` has them, and what only the program can read says who made it.
+
+    >>> as_json({("ann", 7): {b"ab"}, "at": float("inf")})
+    b'{"[\\"ann\\",7]":["YWI="],"at":"inf"}'
+    """
+    return _encode(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Encoded):
+        return {"coder": value.coder, "data": value.data}
+    if isinstance(value, msgspec.Struct):
+        return _plain(msgspec.structs.asdict(value))
+    if isinstance(value, dict):
+        return {key_text(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(map(_plain, value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+_encode = msgspec.json.Encoder(enc_hook=repr).encode
+
+
+def key_text(key: Any) -> str:
+    r"""Return a key as text, from which :func:`keys_of` has it again.
+
+    Text stands for itself, but for such as would be read as JSON or cannot be printed, which is
+    quoted; numbers, truth values and tuples are JSON, bytes hexadecimal.
+
+    >>> [key_text(key) for key in ("ann", 7, "7", ("ann", 7), True, b"ab", "a\x1b[1m")]
+    ['ann', '7', '"7"', '["ann",7]', 'true', '0x6162', '"a\\u001b[1m"']
+    """
+    if isinstance(key, str):
+        quoted = not key or not key.isprintable() or key.startswith(_HEX) or _is_json(key)
+        return json.dumps(key) if quoted else key
+    if isinstance(key, bytes):
+        return _HEX + key.hex()
+    try:
+        return as_json(list(key) if isinstance(key, tuple) else key).decode()
+    except (TypeError, ValueError):
+        return repr(key)
+
+
+def keys_of(text: str) -> list[Any]:
+    """Return the keys that a text may mean, the likelier first.
+
+    >>> keys_of("ann"), keys_of("7"), keys_of('["ann",7]'), keys_of("0x6162")
+    (['ann'], [7, '7'], [('ann', 7), '["ann",7]'], [b'ab', '0x6162'])
+    """
+    meant = []
+    if text.startswith(_HEX):
+        with contextlib.suppress(ValueError):
+            meant.append(bytes.fromhex(text.removeprefix(_HEX)))
+    try:
+        read = _tuples(json.loads(text))
+        encode_key(read)
+        meant.append(read)
+    except (ValueError, RecursionError, CoderError):
+        pass
+    return [*meant, text]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _tuples(read: Any) -> Any:
+    return tuple(map(_tuples, read)) if isinstance(read, list) else read
