@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from millrace.compile.checks import (
@@ -15,6 +15,7 @@ from millrace.compile.checks import (
 )
 from millrace.compile.fields import check_fields
 from millrace.compile.formats import formats_of
+from millrace.compile.inputs import inputs_of
 from millrace.compile.levels import levels_of, upstream
 from millrace.compile.publishers import backwards_of, publishers_of, roots, slacks_of
 from millrace.compile.reserved import reserved_problems
@@ -39,39 +40,44 @@ def build(pipeline: Declarations) -> Topology:
     if problems:
         # Nothing else can be asked of computations whose members are not what they seem.
         raise PipelineError(together(pipeline, problems))
-    pipeline = _without_idle_steps(pipeline)
+    inputs = inputs_of(pipeline, problems)
+    pipeline = _without_idle_steps(pipeline, inputs)
     publishers = publishers_of(pipeline)
-    check_subscriptions(pipeline, publishers, problems)
+    check_subscriptions(pipeline, inputs, publishers, problems)
     formats = formats_of(publishers, problems)
     if problems:
         raise PipelineError(together(pipeline, problems))
 
     check_steps(pipeline)
-    check_fields(pipeline, publishers, formats, problems)
+    check_fields(pipeline, inputs, publishers, formats, problems)
     if problems:
         raise PipelineError(together(pipeline, problems))
-    senders = {
-        name: frozenset(
-            sender for stream in computation.inputs for sender in roots(stream, publishers)
-        )
-        for name, computation in pipeline.computations.items()
+
+    def sending(streams: Iterable[str]) -> frozenset[str]:
+        return frozenset(sender for stream in streams for sender in roots(stream, publishers))
+
+    beside = {name: operator_of(one).beside() for name, one in pipeline.computations.items()}
+    waited = {
+        name: [s for s in streams if s not in beside[name] or beside[name][s].waits]
+        for name, streams in inputs.items()
     }
-    levels = levels_of(pipeline, senders)
+    senders = {name: sending(streams) for name, streams in waited.items()}
+    levels = levels_of(pipeline, {name: sending(streams) for name, streams in inputs.items()})
     # Numbers are part of the ids of records, so they must not depend on the order of lines. A new
     # checkpoint gives them likewise (``compile/registry.py``).
     order = sorted(pipeline.computations, key=lambda name: (levels[name], name))
 
     slacks = {name: slacks_of(pipeline, name, publishers) for name in publishers}
     filtered = {
-        name: {stream: slacks[stream] for stream in computation.inputs if slacks[stream]}
+        name: {stream: slacks[stream] for stream in streams if slacks[stream]}
         if pipeline.guarantees[name].delivery is EXACTLY_ONCE
         else {}
-        for name, computation in pipeline.computations.items()
+        for name, streams in inputs.items()
     }
     paned = {name for name, (_, coder) in formats.items() if isinstance(coder, PanedCoder)}
     bound = {
         name: operator_of(computation).bound(
-            {stream: formats[stream][1] for stream in computation.inputs},
+            {stream: formats[stream][1] for stream in inputs[name]},
             unbounded=_unbounded(pipeline, name, senders),
         )
         for name, computation in pipeline.computations.items()
@@ -87,16 +93,20 @@ def build(pipeline: Declarations) -> Topology:
     counted = upstream(senders, [name for name in order if waiting[name]])
     edges: list[Edge] = []
     for name in order:
-        for stream, extractor in sorted(pipeline.computations[name].inputs.items()):
+        for stream, extractor in sorted(inputs[name].items()):
             seeing = _seeing(extractor) if stream in paned else extractor
             identified = stream in filtered[name]
-            lift = operators[name].lifting(stream, formats[stream][1])
-            if identified and not isinstance(lift, str):
-                lift = "duplicates are filtered by id first"
+            taken, lift = beside[name].get(stream), None
+            why: Any = "it is beside what is aggregated"
+            if taken is None:
+                why = operators[name].lifting(stream, formats[stream][1])
+            if not isinstance(why, str):
+                lift, why = (
+                    (None, "duplicates are filtered by id first") if identified else (why, "")
+                )
+            everywhere = taken is not None and taken.everywhere
             edges.append(
-                Edge(len(edges), stream, name, None, seeing, identified, unlifted=lift)
-                if isinstance(lift, str)
-                else Edge(len(edges), stream, name, None, seeing, identified, lift)
+                Edge(len(edges), stream, name, None, seeing, identified, lift, why, everywhere)
             )
     for number, declaration in enumerate(pipeline.sinks):
         format, coder = formats[declaration.stream]
@@ -133,7 +143,7 @@ def build(pipeline: Declarations) -> Topology:
             number=number,
             level=levels[name],
             instance=bound[name],
-            inputs=dict(pipeline.computations[name].inputs),
+            inputs=dict(inputs[name]),
             outputs=tuple(pipeline.computations[name].outputs),
             senders=senders[name],
             cells=cells[name],
@@ -142,10 +152,11 @@ def build(pipeline: Declarations) -> Topology:
             slacks=filtered[name],
             may_produce_late_us=late_bound_us(name, bound[name]),
             percentiles=waiting[name],
-            backwards=backwards_of(bound[name].inputs, publishers),
-            paned=any(stream in paned for stream in bound[name].inputs),
+            backwards=backwards_of(waited[name], publishers),
+            paned=any(stream in paned for stream in inputs[name]),
             columnar=columnar[name],
             counted=name in counted,
+            beside=beside[name],
         )
         for number, name in enumerate(order)
     )
@@ -167,19 +178,16 @@ def _seeing(extractor: KeyExtractor) -> KeyExtractor:
     return PanedExtractor(extractor)
 
 
-def _without_idle_steps(pipeline: Declarations) -> Declarations:
+def _without_idle_steps(
+    pipeline: Declarations, inputs: Mapping[str, Iterable[str]]
+) -> Declarations:
     """Return the pipeline without ``key_by`` steps whose stream nobody named and nobody reads.
 
     A grouping takes the key from the stream before (it is the consumer that chooses keys), so that
     Spark can extract it where it is a column.
     """
     read = {step.source for step in pipeline.steps}
-    read.update(
-        stream
-        for computation in pipeline.computations.values()
-        if isinstance(computation.inputs, Mapping)
-        for stream in computation.inputs
-    )
+    read.update(stream for streams in inputs.values() for stream in streams)
     read.update(declaration.stream for declaration in pipeline.sinks)
     kept = [
         step

@@ -16,9 +16,19 @@ from millrace.model.time import duration_us
 
 
 def check_subscriptions(
-    pipeline: Declarations, publishers: Mapping[str, Any], problems: list[str]
+    pipeline: Declarations,
+    inputs: Mapping[str, Mapping[str, Any]],
+    publishers: Mapping[str, Any],
+    problems: list[str],
 ) -> None:
-    """Add to ``problems`` what is wrong with inputs, outputs, sinks and the streams they name."""
+    """Add to ``problems`` what is wrong with inputs, outputs, sinks and the streams they name.
+
+    Args:
+        pipeline: As it is declared.
+        inputs: Computation -> all streams that it reads, with key extractors.
+        publishers: Stream -> all that feed it.
+        problems: Gets them.
+    """
 
     def known(stream: str, who: str) -> None:
         if stream not in publishers:
@@ -47,7 +57,7 @@ def check_subscriptions(
                 'Declare inputs = {"stream": mr.by("field")}.'
             )
         problems += hook_problems(name, computation)
-        for stream, extractor in computation.inputs.items():
+        for stream, extractor in inputs[name].items():
             known(stream, f"computation {name!r}")
             if not isinstance(extractor, KeyExtractor):
                 problems.append(

@@ -22,7 +22,7 @@ from millrace.model.coder import Coder, type_name
 from millrace.model.element import KEY, OF_A_PANE
 from millrace.model.pane import PanedCoder
 from millrace.model.pipeline import Declarations
-from millrace.model.stream import KEYS, ByFields, ByKey, Spread
+from millrace.model.stream import KEYS, ByFields, ByKey, KeyExtractor, Spread
 
 #: Computations that take the key that a stream has.
 _BY_KEY = (GroupByKeyAndWindow, CombineByPart, JoinByKeyAndTime, EnrichByKey)
@@ -31,6 +31,7 @@ _PLAIN = (int, float, str, bytes, bool, list, tuple, set, frozenset)
 
 def check_fields(
     pipeline: Declarations,
+    inputs: Mapping[str, Mapping[str, KeyExtractor]],
     publishers: Mapping[str, list[Publisher]],
     formats: Mapping[str, tuple[Any, Coder]],
     problems: list[str],
@@ -40,7 +41,7 @@ def check_fields(
     Nothing is said of streams of which neither a format nor a source tells the fields.
     """
     streams = _Streams(pipeline, publishers, formats)
-    for choice in _choices(pipeline):
+    for choice in _choices(pipeline, inputs):
         found = streams.fields(choice.stream)
         if found is None or found.has(choice.field) or streams.beside(choice):
             continue
@@ -59,7 +60,7 @@ def check_fields(
         )
     for name, computation in pipeline.computations.items():
         if isinstance(computation, _BY_KEY):
-            for stream, extractor in computation.inputs.items():
+            for stream, extractor in inputs[name].items():
                 plain = extractor.plain if isinstance(extractor, Spread) else extractor
                 if isinstance(plain, ByKey) and streams.keyless(stream):
                     problems.append(
@@ -79,9 +80,11 @@ class _Choice:
     of_record: bool = False
 
 
-def _choices(pipeline: Declarations) -> Iterator[_Choice]:
+def _choices(
+    pipeline: Declarations, inputs: Mapping[str, Mapping[str, KeyExtractor]]
+) -> Iterator[_Choice]:
     for name, computation in pipeline.computations.items():
-        for stream, extractor in computation.inputs.items():
+        for stream, extractor in inputs[name].items():
             plain = extractor.plain if isinstance(extractor, Spread) else extractor
             if isinstance(plain, ByFields):
                 who = f"computation {name!r} takes its key from"

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from millrace.dataflow.beside import Beside
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 from millrace.model.guarantees import Guarantees
@@ -54,6 +55,7 @@ class Edge:
         lift: How senders combine records for the subscriber before the shuffle, a
             :class:`~millrace.dataflow.lifting.Lift`; None if they do not.
         unlifted: Why they do not.
+        everywhere: Whether each record goes to every interval of the subscriber.
     """
 
     number: int
@@ -64,6 +66,7 @@ class Edge:
     identified: bool = False
     lift: Any = None
     unlifted: str = ""
+    everywhere: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,11 @@ class ComputationSpec:
     Attributes:
         number: Part of the ids of its productions.
         level: 1 for computations fed by injectors only.
-        senders: Names of computations, and of injected streams, that feed it, steps included.
+        inputs: Every stream that it reads, with its key extractor; those beside included.
+        beside: Those beside its own inputs, and how it takes them.
+        senders: Names of computations, and of injected streams, whose low watermarks hold that of
+            its input: all that feed it, steps included, but those beside for which it does not
+            wait.
         cell_numbers: State cell -> its number, which its rows carry.
         guarantees: Of its productions and deliveries. They are no part of what a checkpoint depends
             on: every commit says whether it holds productions.
@@ -143,6 +150,7 @@ class ComputationSpec:
     paned: bool = False
     columnar: Any = None
     counted: bool = False
+    beside: Mapping[str, Beside] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,8 @@ class JoinByKeyAndWindow(GroupByKeyAndWindow):
 
     def process_record(self, record: Record) -> None:
         """Add an element to its side."""
-        record.value = self._sides[record.stream], record.value
+        if record.stream in self._sides:
+            record.value = self._sides[record.stream], record.value
         super().process_record(record)
 
 

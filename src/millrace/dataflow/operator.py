@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from millrace.dataflow.beside import Beside
 from millrace.dataflow.columnar import Columnar
 from millrace.dataflow.lifting import Lift
 from millrace.dataflow.strategy import Windowing
@@ -40,6 +41,10 @@ class Operator:
     def described(self) -> Sequence[str]:
         """Return lines that ``p.explain()`` says of it; none of what is no grouping."""
         return ()
+
+    def beside(self) -> Mapping[str, Beside]:
+        """Return the streams that it takes beside its inputs, and how: none."""
+        return {}
 
     def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> Computation:
         """Return the computation as it runs, now that its inputs are known.

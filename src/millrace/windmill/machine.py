@@ -81,6 +81,7 @@ class Machine:
         self._dead_letters = topology.dead_letters
         self._late_records = topology.late_records
         self._percentiles = topology.percentiles
+        self._unawaited = {name for name, taken in spec.beside.items() if not taken.waits}
         self._failures = Failures(spec.name, letters=topology.dead_letters is not None)
         self._rows = KeyRows()
         self._timers = KeyTimers(self._rows)
@@ -300,6 +301,8 @@ class Machine:
         """Count the n-th record of the work, which is late, and tell of it where that is wanted."""
         records, before_us = work.records, work.low_watermark_before_us
         timestamp_us, counters = records.timestamps[n], self._counters
+        if self._unawaited and records.stream_of(n) in self._unawaited:
+            return  # that low watermark says nothing of its stream
         self._calls.earliest_late_us = min(self._calls.earliest_late_us, timestamp_us)
         counters.late += 1
         counters.worst_lateness_us = max(counters.worst_lateness_us, before_us - timestamp_us)

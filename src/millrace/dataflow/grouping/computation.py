@@ -58,6 +58,9 @@ class GroupByKeyAndWindow(WindowTimers):
 
     def process_record(self, record: Record) -> None:
         """Add an element, or a partial, to its windows."""
+        if record.stream in self._tree.signals:
+            self._take_signal(record.stream)
+            return
         if type(record.value) is Partial:
             self._add_partial(record, record.value)
             return
@@ -223,6 +226,20 @@ class GroupByKeyAndWindow(WindowTimers):
             del self.windows[address]
         self.windows[addresses[0]] = row
         return addresses[0], row, rows
+
+    # -- signals -----------------------------------------------------------------------------------
+
+    def _take_signal(self, stream: str) -> None:
+        """Fire what waits for a signal, in all windows of the key."""
+        for address in list(self.windows):
+            row = self.windows[address]
+            try:
+                for fire in self._tree.on_signal(self, row, stream):
+                    self._fire(row, fire)
+                self._arm(address, row)
+            except Exception as error:
+                blame(error, row.window)
+                raise
 
     # -- timers ------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace.dataflow.aggregations import Recomputed
+from millrace.dataflow.beside import Beside
 from millrace.dataflow.columnar import Columnar
 from millrace.dataflow.columns import columns_of
 from millrace.dataflow.formats import Picks
@@ -56,6 +57,11 @@ class GroupingOperator(Operator):
             f"when   {how.trigger!r}{lateness}{at}",
             f"how    {how.mode!r}",
         ]
+
+    def beside(self) -> dict[str, Beside]:
+        """Return the streams of signals that its trigger fires by."""
+        signals = self._grouping.windowing.trigger.signals
+        return {stream: Beside(key) for stream, key in signals.items()}
 
     def _what(self) -> str:
         """Return which part of an element is aggregated, as text; empty for all of it."""

@@ -6,6 +6,7 @@ from millrace.dataflow.triggers.context import FireMode
 from millrace.dataflow.triggers.data import AfterBytes, AfterCount, Punctuation
 from millrace.dataflow.triggers.repeat import Repeat, RepeatCount, RepeatUntil
 from millrace.dataflow.triggers.sequence import SequenceOf
+from millrace.dataflow.triggers.signal import OnSignal
 from millrace.dataflow.triggers.trigger import CompositeTrigger, Trigger
 from millrace.dataflow.triggers.watermark import AtWatermark
 
@@ -19,6 +20,7 @@ __all__ = [
     "CompositeTrigger",
     "FireMode",
     "FirstOf",
+    "OnSignal",
     "Punctuation",
     "Repeat",
     "RepeatCount",

@@ -6,7 +6,7 @@ and timers. Two equal triggers in two places have two numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from millrace.dataflow.triggers.context import (
@@ -16,6 +16,7 @@ from millrace.dataflow.triggers.context import (
     TimerContext,
     TriggerContext,
 )
+from millrace.dataflow.triggers.signal import OnSignal
 from millrace.dataflow.triggers.trigger import CompositeTrigger, Trigger
 from millrace.dataflow.window_row import RowTimer, WindowRow
 from millrace.model.errors import PipelineError
@@ -58,6 +59,7 @@ class TriggerTree:
 
     Attributes:
         triggers: By number; 0 is the outermost.
+        signals: Stream of signals -> numbers of the triggers that fire by it.
     """
 
     def __init__(self, trigger: Trigger) -> None:
@@ -66,6 +68,10 @@ class TriggerTree:
         self._parents: list[int] = []
         self._number(trigger, -1)
         self.names = [repr(each) for each in self.triggers]
+        self.signals: dict[str, list[int]] = {}
+        for node, each in enumerate(self.triggers):
+            if isinstance(each, OnSignal):
+                self.signals.setdefault(each.stream, []).append(node)
         self.per_element = trigger.per_element
         self.needs_bytes = trigger.needs_bytes
 
@@ -155,6 +161,19 @@ class TriggerTree:
         call = Callback(self, clocks, row, "merge")
         call.sources = sources
         return call.run()
+
+    def on_signal(self, clocks: Clocks, row: WindowRow, stream: str) -> Iterator[Fire]:
+        """Tell the triggers that wait for a signal of a stream that one is here.
+
+        Yields:
+            What is to be emitted before the next is told.
+        """
+        for node in self.signals[stream]:
+            if row.state.get(node, {}).get("waits"):
+                now_us = clocks.now(LOW_WATERMARK)
+                fire = self.on_timer(clocks, row, RowTimer(now_us, node, "signal", 0))
+                if fire is not None:
+                    yield fire
 
     def on_timer(self, clocks: Clocks, row: WindowRow, timer: RowTimer) -> Fire | None:
         """Tell the trigger that set it, through those above it, of a timer."""

@@ -5,10 +5,13 @@ Source: Dataflow patent, "Triggers API 400", "Implementation of the triggers API
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from millrace.dataflow.values import Value
 from millrace.model.errors import PipelineError
+from millrace.model.stream import KeyExtractor
 
 if TYPE_CHECKING:
     from millrace.dataflow.triggers.context import (
@@ -53,6 +56,8 @@ class Trigger(Value):
     needs_bytes = False
     #: Percentile low watermarks that its timers wait for, from 1 to 99.
     percentiles: frozenset[int] = frozenset()
+    #: Streams of signals that it fires by, with their keys.
+    signals: Mapping[str, KeyExtractor] = MappingProxyType({})
 
     @property
     def children(self) -> tuple[Trigger, ...]:
@@ -171,6 +176,19 @@ class CompositeTrigger(Trigger):
     def percentiles(self) -> frozenset[int]:  # type: ignore[override]
         """Those of the children."""
         return frozenset().union(*(child.percentiles for child in self.children))
+
+    @property
+    def signals(self) -> Mapping[str, KeyExtractor]:  # type: ignore[override]
+        """Those of the children."""
+        found: dict[str, KeyExtractor] = {}
+        for child in self.children:
+            for stream, key in child.signals.items():
+                if found.setdefault(stream, key) != key:
+                    raise PipelineError(
+                        f"{self!r} takes signals of stream {stream!r} by two keys, "
+                        f"{found[stream]!r} and {key!r}. Give it a second name, stream.to(...)."
+                    )
+        return found
 
     @property
     def fires_before_end_of_input(self) -> bool:

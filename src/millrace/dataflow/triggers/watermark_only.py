@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from millrace.dataflow.triggers.context import FireMode
@@ -25,6 +26,7 @@ class WatermarkOnly:
 
     per_element = False
     needs_bytes = False
+    signals: Mapping[str, Sequence[int]] = MappingProxyType({})
 
     def __init__(self, *, repeats: bool) -> None:
         self._repeats = repeats
@@ -52,6 +54,10 @@ class WatermarkOnly:
         if not row.finished:
             row.timers = [RowTimer(end_us(row.window), self._node, "end", 0)]
         return None
+
+    def on_signal(self, clocks: Clocks, row: WindowRow, stream: str) -> Iterator[Fire]:
+        """Do nothing: there are no signals."""
+        return iter(())
 
     def on_timer(self, clocks: Clocks, row: WindowRow, timer: RowTimer) -> Fire | None:
         """Fire; be done, or begin again."""

@@ -1,0 +1,84 @@
+"""OnSignal: the trigger that goes by a stream of signals from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from millrace.dataflow.triggers.trigger import Trigger
+from millrace.model.errors import PipelineError
+from millrace.model.stream import ByRecord, KeyExtractor, by, by_key
+
+
+class OnSignal(Trigger):
+    """Fires when a record of a stream says so, "now", and is done.
+
+    A signal fires every window of its key that has elements since its last pane, and is then
+    forgotten: what comes after it waits for the next. What it carries does not matter, nor does its
+    timestamp: the stream's low watermark holds nothing, and a signal is never late. Elements that
+    come in one bundle with a signal may be in the pane or not; in a batch those are that are not
+    later by their timestamps.
+
+    Args:
+        stream: The stream of signals, by name; it is no other input of the grouping.
+        key: Whose windows a signal fires: a field of its value, or a function of it, as
+            :func:`millrace.by` takes them. By default the key that the stream has.
+
+    Source: Dataflow patent, "any other relevant external signals (data injection requests, external
+    progress metrics, RPC completion callbacks, etc.)".
+
+    >>> import millrace as mr
+    >>> p = mr.Pipeline("game")
+    >>> scores, asked = p.inject("scores", format=dict), p.inject("asked", format=str)
+    >>> now = mr.Repeat(mr.OnSignal("asked", key=lambda team: team))
+    >>> scores.key_by("team").window(trigger=now).sum("points").to("totals")
+    WindowedStream('totals')
+    >>> with mr.testing.Harness(p) as h:
+    ...     h.inject("scores", [({"team": "red", "points": n}, n) for n in (2, 3)])
+    ...     h.inject("asked", [("red", 0), ("blue", 0)])
+    ...     [(output.key, output.value) for output in h.outputs("totals")]
+    [('red', 5)]
+    """
+
+    per_element = False
+    finishes = True
+
+    def __init__(
+        self, stream: str, key: str | Callable[[Any], Any] | KeyExtractor | None = None
+    ) -> None:
+        if not isinstance(stream, str) or not stream:
+            raise PipelineError(
+                f'OnSignal({stream!r}): expected the name of a stream, such as "asked". Give a '
+                'stream that has none a name: stream.to("asked").'
+            )
+        chosen = by_key() if key is None else key if isinstance(key, KeyExtractor) else by(key)
+        if isinstance(chosen, ByRecord):
+            raise PipelineError(
+                f"OnSignal({stream!r}, {key!r}): a signal's key goes by its value. Choose it "
+                f"before, {stream}.key_by(...), and leave it out here."
+            )
+        self.stream = stream
+        self.key = chosen
+
+    @property
+    def signals(self) -> Mapping[str, KeyExtractor]:  # type: ignore[override]
+        """Its stream, and the keys of that."""
+        return {self.stream: self.key}
+
+    def on_element(self, ctx: Any) -> None:
+        """Wait from now on."""
+        ctx.set("waits", True)
+
+    def on_merge(self, ctx: Any) -> None:
+        """Wait if one of the windows did."""
+        if any(source.get("waits") for source in ctx.sources):
+            ctx.set("waits", True)
+
+    def on_timer(self, ctx: Any) -> None:
+        """Fire: a signal has come, which is to a window what a timer is."""
+        ctx.trigger()
+        ctx.done()
+
+    def __repr__(self) -> str:
+        key = "" if self.key == by_key() else f", {self.key!r}"
+        return f"OnSignal({self.stream!r}{key})"
