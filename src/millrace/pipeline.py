@@ -8,14 +8,17 @@ Source: docs/guide.md; MillWheel, "Core concepts" (4).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 from millrace import spark as on_spark
 from millrace.compile.build import build
+from millrace.compile.change import ChangePlan
 from millrace.compile.explanation import Explanation
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
+from millrace.inspect.location import plan_of
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Declarations, Injection, SinkDeclaration, check_name
 from millrace.model.record import DeadLetter, LateRecord
@@ -206,6 +209,27 @@ class Pipeline(Declarations):
             PipelineError: Unknown stream, cycle, formats that disagree, missing key extractor.
         """
         return build(self)
+
+    def plan(self, checkpoint: str | os.PathLike[str]) -> ChangePlan:
+        """Return what a start would do with a checkpoint that this pipeline, changed, goes on with.
+
+        Starts nothing, writes nothing, needs no Spark, and may be asked while a run goes on.
+
+        Args:
+            checkpoint: As for :meth:`start`: a path or a URL.
+
+        Returns:
+            Part by part what is refused, dropped, migrated, added, changed or kept, and why. Print
+            it; ``plan.refused`` is empty if a start would go on. A start that is refused says the
+            same. What only Spark knows, such as whether a source can be read, is not in it.
+
+        Raises:
+            CheckpointMismatch: There is no checkpoint, or one of a newer format.
+            PipelineError: The pipeline cannot run.
+
+        Source: docs/changing.md.
+        """
+        return plan_of(self.build(), checkpoint)
 
     def explain(self) -> Explanation:
         """Return how it runs: stages, what is fused into them, edges and keys, windows. Print it.

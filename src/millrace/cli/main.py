@@ -15,6 +15,7 @@ from millrace.cli.checkpoint import checkpoint
 from millrace.cli.demo import demo
 from millrace.cli.explain import explain_watermark
 from millrace.cli.explain_pipeline import explain
+from millrace.cli.plan import plan
 from millrace.cli.plot import plot
 from millrace.cli.plot_panes import panes
 from millrace.cli.state import state
@@ -51,5 +52,6 @@ main.add_command(demo)
 main.add_command(explain)
 main.add_command(explain_watermark)
 main.add_command(panes)
+main.add_command(plan)
 main.add_command(plot)
 main.add_command(state)

@@ -40,6 +40,11 @@ def build(pipeline: Declarations) -> Topology:
     if problems:
         # Nothing else can be asked of computations whose members are not what they seem.
         raise PipelineError(together(pipeline, problems))
+    if there := sorted(pipeline.dropped & pipeline.computations.keys()):
+        raise PipelineError(
+            f"{pipeline!r} both has and removes {there}. Leave p.remove(...) out to keep what "
+            "they keep; a computation that begins empty needs another name."
+        )
     inputs = inputs_of(pipeline, problems)
     pipeline = _without_idle_steps(pipeline, inputs)
     publishers = publishers_of(pipeline)
@@ -168,6 +173,7 @@ def build(pipeline: Declarations) -> Topology:
         sinks=tuple(declaration.sink for declaration in pipeline.sinks),
         dead_letters=pipeline.dead_letters,
         late_records=pipeline.late,
+        dropped=frozenset(pipeline.dropped),
     )
 
 

@@ -28,7 +28,8 @@ FORMAT: Final = 1
 #: a cell's is a byte of its rows; an edge's stands below the bit of partials.
 _MOST: Final = {"computation": 1 << 14, "stream": 1 << 14, "cell": 1 << 8, "edge": 1 << 24}
 
-_SINK: Final = " -> sink "
+#: Between a stream and a sink, in the name of an edge.
+SINK: Final = " -> sink "
 
 
 class Registry(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +41,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
         cells: Computation -> its state cells, by name.
         streams: By route (``compile/routes.py``); an injector has its stream's.
         edges: Subscriptions, as :func:`edge_names` says them.
+        dropped: Computations whose state was dropped; their names are used up, too.
 
     >>> import millrace as mr
     >>> p = mr.Pipeline("game")
@@ -57,6 +59,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
     cells: dict[str, dict[str, int]] = {}
     streams: dict[str, int] = {}
     edges: dict[str, int] = {}
+    dropped: list[str] = []
 
     def checked(self) -> Registry:
         """Return it if this version can read it.
@@ -88,6 +91,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
             cells={**self.cells, **cells},
             streams=_grown("stream", self.streams, _stream_names(topology).values()),
             edges=_grown("edge", self.edges, edge_names(topology)),
+            dropped=sorted({*self.dropped, *(topology.dropped & self.computations.keys())}),
         )
 
     def succeeded(self, open_edges: Collection[int], topology: Topology) -> Registry:
@@ -104,11 +108,11 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
         names = edge_names(topology)
         gone, fresh = dict[str, list[str]](), dict[str, list[str]]()
         for name, number in self.edges.items():
-            if number in open_edges and name not in names and _SINK in name:
-                gone.setdefault(name.partition(_SINK)[0], []).append(name)
+            if number in open_edges and name not in names and SINK in name:
+                gone.setdefault(name.partition(SINK)[0], []).append(name)
         for name in names:
-            if name not in self.edges and _SINK in name:
-                fresh.setdefault(name.partition(_SINK)[0], []).append(name)
+            if name not in self.edges and SINK in name:
+                fresh.setdefault(name.partition(SINK)[0], []).append(name)
         heirs = {
             old: new
             for stream, left in gone.items()
@@ -186,7 +190,7 @@ def edge_names(topology: Topology) -> list[str]:
     routes = Routes(topology)
     inputs = {spec.name: routes.texts(sorted(spec.inputs)) for spec in topology.computations}
     return told_apart(
-        f"{routes.text(edge.stream)}{_SINK}{named(topology.sinks[edge.sink])}"
+        f"{routes.text(edge.stream)}{SINK}{named(topology.sinks[edge.sink])}"
         if edge.sink is not None
         else f"{inputs[str(edge.computation)][edge.stream]} -> {edge.computation}"
         for edge in topology.edges

@@ -155,7 +155,10 @@ class ComputationSpec:
 
 @dataclass(frozen=True)
 class Topology:
-    """A checked pipeline. ``computations`` are ordered by level, then by name."""
+    """A checked pipeline. ``computations`` are ordered by level, then by name.
+
+    ``dropped`` are computations that a checkpoint may have, and is to forget.
+    """
 
     name: str
     streams: Mapping[str, StreamSpec]
@@ -164,6 +167,7 @@ class Topology:
     sinks: tuple[Any, ...]
     dead_letters: str | None
     late_records: str | None = None
+    dropped: frozenset[str] = frozenset()
     depth: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from millrace.compile.change import REFUSED, Change, ChangePlan, planned
+from millrace.compile.topology import Topology
 from millrace.inspect.checkpoint import Checkpoint
 from millrace.model.errors import CheckpointMismatch, StoreError
 from millrace.store import (
@@ -14,6 +16,8 @@ from millrace.store import (
     local_path,
     open_location,
 )
+from millrace.windmill import claims
+from millrace.windmill.epoch_log import end_of
 
 
 def open_checkpoint(location: str | os.PathLike[str], *, epoch: int | None = None) -> Checkpoint:
@@ -63,6 +67,28 @@ def state_at(location: str | os.PathLike[str]) -> LocalHardState | ObjectHardSta
             'p.start(spark, checkpoint="...").'
         )
     return open_location(location)
+
+
+def plan_of(topology: Topology, location: str | os.PathLike[str]) -> ChangePlan:
+    """Return what a start of a pipeline would do with the checkpoint at a path or URL.
+
+    Raises:
+        CheckpointMismatch: There is no checkpoint, or one of a newer format.
+        StoreError: The directory or the bucket cannot be read.
+    """
+    state = state_at(location)
+    found = claims.plan_of(end_of(state.epochs), topology)
+    owner = state.form.pipeline
+    if owner == topology.name:
+        return found
+    whose = Change(
+        REFUSED,
+        f"pipeline {topology.name!r}",
+        f"this checkpoint belongs to pipeline {owner!r}",
+        f"give the checkpoint of {topology.name!r}; or, if it was renamed, keep the old name: "
+        f"mr.Pipeline({owner!r})",
+    )
+    return planned(topology.name, found.epoch, [whose, *found.changes])
 
 
 def sizes(state: LocalHardState | ObjectHardState) -> dict[str, int]:

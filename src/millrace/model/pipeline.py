@@ -75,6 +75,7 @@ class Declarations:
         sinks: In the order in which they were declared.
         dead_letters: The stream of dead letters; None without.
         late: The stream of late records; None without.
+        dropped: Computations whose state a checkpoint is to forget.
     """
 
     def __init__(self, name: str) -> None:
@@ -89,6 +90,7 @@ class Declarations:
         self.sinks: list[SinkDeclaration] = []
         self.dead_letters: str | None = None
         self.late: str | None = None
+        self.dropped: set[str] = set()
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r})"
@@ -140,6 +142,29 @@ class Declarations:
         )
         self.computations[name] = instance
         self.guarantees[name] = guarantees
+
+    def remove(self, name: str) -> None:
+        """Drop a computation that earlier versions had: its state and timers go at the next start.
+
+        Nothing is dropped from a checkpoint that is not named so; a start is refused instead. The
+        name is used up in that checkpoint: what is added under it again would find what may be
+        left. The line may stay in the program; a checkpoint that does not know the name passes it
+        over.
+
+        Args:
+            name: Of the computation, or of a grouping or join: what ``to("...")`` named.
+
+        Raises:
+            PipelineError: It cannot name a computation.
+
+        >>> import millrace as mr
+        >>> p = mr.Pipeline("shop")
+        >>> p.remove("Totals")
+
+        Source: MillWheel, "Streams" (4.3).
+        """
+        check_name(name, "computation")
+        self.dropped.add(name)
 
     def rename(self, old: str, new: str, computation: Computation) -> None:
         """Put a computation in the place of one whose name was made up."""

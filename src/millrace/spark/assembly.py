@@ -183,7 +183,7 @@ def start(
 def _check_progress(checkpoint: str, epochs: Epochs, progress: str, *, has_offsets: bool) -> None:
     """Refuse a checkpoint that has ended, or whose half was lost."""
     check_not_drained(checkpoint, epochs)
-    if epochs.completed >= 0 and epochs.live is None and not has_offsets:
+    if epochs.completed >= epochs.base and not has_offsets:
         raise CheckpointMismatch(
             f"checkpoint {checkpoint!r} has {epochs.completed + 1} completed epochs, but Spark's "
             f"offsets, {progress!r}, are gone: the sources would be read again from their "
@@ -193,8 +193,11 @@ def _check_progress(checkpoint: str, epochs: Epochs, progress: str, *, has_offse
 
 
 def _begin_at(epochs: Epochs, stream: str) -> dict[str, list[Any]]:
-    """Return process -> [offset, promise] at which a new log of offsets begins."""
-    if epochs.live is None:
+    """Return process -> [offset, promise] at which a new log of offsets begins.
+
+    It begins anew after live tasks, and with other streams than before.
+    """
+    if epochs.base <= epochs.completed:
         return {}
     places = epochs.places.get(stream, {})
     return {name: [place.offset, place.promised_us] for name, place in places.items()}

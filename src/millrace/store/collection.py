@@ -77,6 +77,7 @@ class Collectable(msgspec.Struct, frozen=True):
         parts: Finished parts of journals of that session, by name, whose mark is complete -> the
             last number of each interval with a commit there.
         forget: Told the names of those, and of others, that have been removed.
+        dropped: Computations of which nothing is needed.
     """
 
     numbers: Mapping[str, Mapping[int, int]]
@@ -84,6 +85,7 @@ class Collectable(msgspec.Struct, frozen=True):
     session: int = 0
     parts: Mapping[str, Covered] = {}
     forget: Callable[[Iterable[str]], object] = list
+    dropped: frozenset[str] = frozenset()
 
 
 def removable(
@@ -137,6 +139,7 @@ class Collector:
         self._state = state
         self._mover = Mover(state, kept_parts)
         self._floors: dict[tuple[str, int], int] = {}
+        self._dropped: set[str] = set()
 
     def collect(self, collectable: Collectable) -> Collected:
         """Remove what is not needed, and return how much that was.
@@ -147,6 +150,8 @@ class Collector:
         collected = Collected()
         for computation, numbers in collectable.numbers.items():
             self._collect(computation, numbers, collected)
+        for computation in sorted(collectable.dropped - self._dropped):
+            self._collect_all(computation, collected)
         self._collect_journals(collectable, collected)
         first = collectable.first_entry
         if first > 1:
@@ -173,6 +178,16 @@ class Collector:
             old = [number for number in commits.get(interval, ()) if number <= floor]
             collected.commits += self._state.commits.remove(computation, interval, old)
             self._floors[computation, interval] = floor
+
+    def _collect_all(self, computation: str, collected: Collected) -> None:
+        """Remove all of a computation that was dropped: commits last, so that a listing has it."""
+        for interval, there in self._state.snapshots.numbers(computation).items():
+            self._state.snapshots.remove(computation, interval, there)
+            collected.snapshots += len(there)
+        for interval, there in self._state.commits.numbers(computation).items():
+            collected.commits += self._state.commits.remove(computation, interval, there)
+            self._floors[computation, interval] = max(there, default=0)
+        self._dropped.add(computation)
 
     def _collect_journals(self, collectable: Collectable, collected: Collected) -> None:
         if not collectable.session or not (self._floors or collectable.parts):

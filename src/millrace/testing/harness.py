@@ -230,6 +230,25 @@ class Harness:
         """
         self._process.state.writes = after_writes
 
+    def update(self, pipeline: Declarations) -> None:
+        """Go on with a changed pipeline, from the same checkpoint, as a start of it on Spark would.
+
+        What was put out before stays in :meth:`outputs`; streams that are gone have nothing more.
+
+        Raises:
+            CheckpointMismatch: It cannot go on there. The Harness goes on with the pipeline it had.
+        """
+        before = self._topology
+        self._topology = with_taps(pipeline)
+        bind_sinks(self._topology, "harness")
+        try:
+            self._recover()
+        except Exception:
+            self._topology = before
+            self._recover()
+            raise
+        self._outputs = {name: [] for name in self._topology.streams} | self._outputs
+
     # -- looking -----------------------------------------------------------------------------------
 
     def outputs(self, stream: str) -> list[Output]:

@@ -56,14 +56,16 @@ class Authority:
         reports: Mapping[str, Mapping[int, Report]],
         sequencer: Sequencer,
     ) -> None:
-        """Take up what an earlier run journaled, and when; what it did not know starts afresh."""
-        known = self.low_watermarks.copy(())
-        known.inputs.update(low_watermarks.inputs)
-        known.outputs.update(low_watermarks.outputs)
-        known.percentiles = low_watermarks.percentiles
+        """Take up what an earlier run journaled, and when.
+
+        What it did not know starts afresh, and what is no part of the pipeline any more is left.
+        """
+        fresh = self.low_watermarks.copy(())
+        known = fresh.taken(low_watermarks)
+        known.percentiles = {p: fresh.taken(of) for p, of in low_watermarks.percentiles.items()}
         self.low_watermarks = known.copy(self._topology.percentiles)
-        for computation, reported in reports.items():
-            self.bulletins[computation].restore(reported, sequencer)
+        for computation in reports.keys() & self.bulletins.keys():
+            self.bulletins[computation].restore(reports[computation], sequencer)
 
     def advance(
         self,

@@ -32,6 +32,13 @@ class LowWatermarks(msgspec.Struct, omit_defaults=True):
     outputs: dict[str, int]
     percentiles: dict[int, LowWatermarks] = {}
 
+    def taken(self, other: LowWatermarks) -> LowWatermarks:
+        """Return those of another for all that these have, and it has, too; without percentiles."""
+        return LowWatermarks(
+            {name: other.inputs.get(name, us) for name, us in self.inputs.items()},
+            {name: other.outputs.get(name, us) for name, us in self.outputs.items()},
+        )
+
     def copy(self, percentiles: Iterable[int]) -> LowWatermarks:
         """Return a copy with these percentiles; one that is new starts with the whole."""
         return LowWatermarks(

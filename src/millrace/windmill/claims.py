@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator
 
 from msgspec.structs import replace
 
-from millrace.compile.evolution import Difference
-from millrace.compile.identity import changes, identity, sink_changes, sunk
-from millrace.compile.registry import Registry
+from millrace.compile.change import ADDED, CHANGED, KEPT, REFUSED, Change, ChangePlan, planned
+from millrace.compile.comparison import changes, sink_changes
+from millrace.compile.identity import identity, sunk
+from millrace.compile.registry import SINK, Registry
 from millrace.compile.topology import Topology
 from millrace.model.errors import CheckpointMismatch
+from millrace.windmill.epoch_log import End
 from millrace.windmill.manifest import Claim, InjectorEntry, Manifest
 
 _log = logging.getLogger("millrace")
 
 
-def claim_of(topology: Topology, registry: Registry, generation: int) -> Claim:
-    """Return the claim of a run."""
+def claim_of(topology: Topology, registry: Registry, generation: int, base: int = 0) -> Claim:
+    """Return the claim of a run.
+
+    Args:
+        topology: Of the run.
+        registry: The numbers by which the checkpoint knows it.
+        generation: Of the run.
+        base: The epoch that is the first batch of Spark's own offsets.
+    """
     return Claim(
         generation=generation,
+        base=base,
         topology=identity(topology),
         registry=registry,
         sinks=sunk(topology),
@@ -45,7 +55,7 @@ def registry_after(
 
     Args:
         claim: The last one; None of a new checkpoint.
-        topology: Of a pipeline that may go on, see :func:`check`.
+        topology: Of a pipeline.
         unfinished: The manifest of the unfinished epoch, if there is one.
     """
     if claim is None:
@@ -58,100 +68,127 @@ def registry_after(
     return known.assign(topology)
 
 
-def taken_up(
-    claim: Claim, topology: Topology, unfinished: Manifest | None, completed: int
-) -> tuple[Topology, Registry, Manifest | None]:
-    """Return what a pipeline goes on with where a claim's left off.
+def taken_up(end: End, topology: Topology) -> tuple[Topology, Registry, Manifest | None]:
+    """Return what a pipeline goes on with where a run left off; say what has changed.
 
     Args:
-        claim: The last one.
+        end: Of the epoch log; it has a claim.
         topology: The pipeline.
-        unfinished: The manifest of the unfinished epoch, if there is one.
-        completed: Number of the last completion's entry in the epoch log.
 
     Returns:
-        The topology under the checkpoint's numbers, the registry, the manifest as this version
-        writes it.
+        The topology under the checkpoint's numbers, the registry, the manifest of the unfinished
+        epoch as this version writes it.
 
     Raises:
         CheckpointMismatch: The pipeline cannot go on there.
     """
-    check(claim, topology)
-    if unfinished is not None and unfinished.edges is None:
-        edges = list(range(len(claim.edges)))
-        unfinished = replace(unfinished, edges=edges, follows=completed)
-    registry = registry_after(claim, topology, unfinished)
-    bound = registry.bind(topology)
-    check_sinks(claim, registry, bound, unfinished)
-    return bound, registry, unfinished
+    plan = plan_of(end, topology)
+    if plan.refused:
+        raise CheckpointMismatch(
+            f"{plan}\nMend what is refused as it says there, run the pipeline as it was, or start "
+            "the changed one with a new checkpoint."
+        )
+    for change in plan.changes:
+        if change.kind != KEPT:
+            _log.info("pipeline %r has changed, %s: %s", topology.name, change.kind, change)
+    unfinished = _unfinished(end)
+    registry = registry_after(end.claim, topology, unfinished)
+    return registry.bind(topology), registry, unfinished
 
 
-def check(claim: Claim, topology: Topology) -> None:
-    """Refuse a pipeline that cannot go on where a claim's left off; say what else has changed.
-
-    Raises:
-        CheckpointMismatch: It cannot, or a later version wrote the registry.
-    """
-    if claim.registry is not None:
-        claim.registry.checked()
-    _refuse(topology.name, changes(claim.topology, topology))
-
-
-def check_sinks(
-    claim: Claim, registry: Registry, topology: Topology, unfinished: Manifest | None
-) -> None:
-    """Refuse to leave out sinks of an epoch that is unfinished; between epochs they may change.
-
-    A sink that is gone, while one is new on its stream, is not left out: it was mended.
-
-    A sink that is new has its first records from the next epoch: who has committed in this one did
-    not make any for it.
+def plan_of(end: End, topology: Topology) -> ChangePlan:
+    """Return what a start of a pipeline would do with a checkpoint; nothing is written.
 
     Args:
-        claim: The last one.
-        registry: Of the checkpoint, with a number for all of the topology.
-        topology: Under the registry's numbers.
-        unfinished: The manifest of the epoch, if there is one.
+        end: Of the checkpoint's epoch log.
+        topology: The pipeline.
 
     Raises:
-        CheckpointMismatch: A sink is gone, or cannot be told from another, or the format of its
-            stream has changed.
+        CheckpointMismatch: A later version wrote the registry.
     """
-    if unfinished is None or unfinished.edges is None:
+    claim, unfinished, completion = end.claim, _unfinished(end), end.completion
+    epoch = -1 if completion is None else completion.epoch
+    if claim is None:
+        names = [f"computation {spec.name!r}" for spec in topology.computations]
+        fresh = [Change(ADDED, name, "the checkpoint is new") for name in names]
+        return planned(topology.name, epoch, fresh)
+    used_up = () if claim.registry is None else claim.registry.checked().dropped
+    found = changes(claim.topology, topology, used_up)
+    if completion is not None and sources_changed(claim, topology):
+        read = {stream for stream, count in completion.injected.items() if count}
+        found += _not_kept(topology, read - completion.places.keys())
+    if unfinished is not None:
+        found = [change.while_unfinished(unfinished.epoch) for change in found]
+    found += _sinks(claim, topology, unfinished)
+    return planned(topology.name, epoch, found)
+
+
+def _unfinished(end: End) -> Manifest | None:
+    """Return the manifest of the unfinished epoch as this version writes it."""
+    manifest = end.manifest
+    if manifest is None or manifest.edges is not None or end.claim is None:
+        return manifest
+    edges = list(range(len(end.claim.edges)))
+    return replace(manifest, edges=edges, follows=end.completed)
+
+
+def sources_changed(claim: Claim, topology: Topology) -> bool:
+    """Return whether other streams are injected than by the run of a claim."""
+    return sorted(spec.name for spec in topology.injected()) != sorted(claim.topology["injected"])
+
+
+def _not_kept(topology: Topology, unknown: Collection[str]) -> Iterator[Change]:
+    """Yield that Spark's own sources cannot be told where to go on beside others than before."""
+    for spec in topology.injected():
+        injection = spec.injection
+        if spec.name in unknown and injection is not None and injection.source is not None:
+            yield Change(
+                REFUSED,
+                f"injected stream {spec.name!r}",
+                "other streams are injected than before, and then Spark's offsets begin anew; how "
+                "far a source of Spark's own was read is known only there",
+                "inject an mr.Injector, such as mr.Files or mr.Kafka, in its place, with a new "
+                "checkpoint; or leave the injected streams as they were",
+            )
+
+
+def _sinks(claim: Claim, topology: Topology, unfinished: Manifest | None) -> Iterator[Change]:
+    """Yield what becomes of sinks. Between epochs they may change; an unfinished one needs them.
+
+    A sink that is gone, while one is new on its stream, is not left out: it was mended. A sink that
+    is new has its first records from the next epoch: who has committed in this one did not make any
+    for it.
+    """
+    if unfinished is None:
         for difference in sink_changes(claim.sinks, topology):
-            _log.info("pipeline %r: %s", topology.name, difference)
+            yield Change(CHANGED, difference.where, difference.what)
         return
+    known = unfinished.edges or []
+    registry = registry_after(claim, topology, unfinished)
+    there = {edge.number: edge.stream for edge in registry.bind(topology).edges}
     names = {number: name for name, number in registry.edges.items()}
-    there = {edge.number for edge in topology.edges}
-    gone = [names[number] for number in unfinished.edges if number not in there]
+    # Subscriptions of computations are told with those.
+    gone = [names[number] for number in known if number not in there and SINK in names[number]]
     # Two of a kind on one stream are told by their order; with a third, nobody knows which is new.
     unclear = [
-        names[edge.number]
-        for edge in topology.edges
-        if edge.number not in unfinished.edges and names[edge.number].endswith(")")
-        and names[edge.number].rpartition(" (")[0] in registry.edges
+        names[number]
+        for number in there
+        if number not in known and names[number].endswith(")")
+        and names[number].rpartition(" (")[0] in registry.edges
     ]  # fmt: skip
     if gone or unclear:
         what = f"the pipeline lacks {gone}" if gone else f"{unclear} may be one that was there"
-        raise CheckpointMismatch(
+        yield Change(
+            REFUSED,
+            "sinks",
             f"epoch {unfinished.epoch} of this checkpoint is unfinished, and its records went to "
-            f"{[names[number] for number in unfinished.edges]}; {what}. Nothing was written. "
-            "Finish the epoch with as many sinks on each stream; between epochs they may change."
+            f"{[names[number] for number in known]}; {what}",
+            "finish the epoch with as many sinks on each stream; between epochs they may change",
         )
-    read = {edge.stream for edge in topology.edges if edge.number in unfinished.edges}
-    _refuse(topology.name, sink_changes(claim.sinks, topology, only=read))
-
-
-def _refuse(name: str, found: Iterable[Difference]) -> None:
-    """Refuse a pipeline whose checkpoint cannot be followed, naming what differs; say the rest."""
-    differences = list(found)
-    refused = [difference for difference in differences if difference.refused]
-    if refused:
-        listed = "\n".join(f"  {difference}" for difference in refused)
-        raise CheckpointMismatch(
-            f"pipeline {name!r} is not the one that wrote this checkpoint:\n{listed}\n"
-            "Nothing was written. Start the changed pipeline with a new checkpoint, or run the "
-            "pipeline as it was."
-        )
-    for difference in differences:
-        _log.info("pipeline %r has changed, and nothing is lost: %s", name, difference)
+    streams = {there[n] for n in known if n in there and SINK in names[n]}
+    for difference in sink_changes(claim.sinks, topology, only=streams):
+        way = "finish the epoch with the format as it was; between epochs it may change"
+        if difference.refused:
+            yield Change(REFUSED, difference.where, difference.what, way)
+        else:
+            yield Change(CHANGED, difference.where, difference.what)

@@ -19,7 +19,7 @@ from millrace.store import Collectable, HardState
 from millrace.watermark.authority import Authority
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.percentiles import Percentiles
-from millrace.windmill.claims import claim_of, registry_after, taken_up
+from millrace.windmill.claims import claim_of, registry_after, sources_changed, taken_up
 from millrace.windmill.counters import Counters, tell_first_late
 from millrace.windmill.epoch_log import end_of
 from millrace.windmill.fence import superseded_run
@@ -72,7 +72,7 @@ class Epochs:
         history: The epochs that this process completed.
         places: Injected stream -> process of its injector -> how far it was read.
         base: The epoch that is the first batch of Spark's own offsets: they begin anew after live
-            tasks have run.
+            tasks have run, and where other streams are injected than before.
         session: The last session of live tasks that is over and sealed; 0 if there was none.
         live: What live tasks left behind with the last completed epoch; None if it was not theirs.
     """
@@ -123,7 +123,8 @@ class Epochs:
         say then is of a completed epoch, too.
         """
         first = min(self._claim_entry, self._whole_entry)
-        return Collectable(self.positions.numbers, first, self.session)
+        dropped = frozenset(self._registry.dropped)
+        return Collectable(self.positions.numbers, first, self.session, dropped=dropped)
 
     def superseded(self) -> ZombieWriter | None:
         """Return the error to end with if a newer run has claimed the checkpoint, else None."""
@@ -332,7 +333,8 @@ class Epochs:
 
     def _claim(self) -> None:
         """Claim the checkpoint, or say again that it is claimed, so that older claims can go."""
-        self._append(claim_of(self.topology, self._registry, self.generation), self._claimed)
+        claim = claim_of(self.topology, self._registry, self.generation, self.base)
+        self._append(claim, self._claimed)
 
     def _claimed(self) -> None:
         self._claim_entry = self._last
@@ -348,18 +350,20 @@ class Epochs:
         self._last = end.last
         manifest, completion = end.manifest, end.completion
         if end.claim is not None:
-            self.topology, self._registry, manifest = taken_up(
-                end.claim, self.topology, manifest, end.completed
-            )
+            self.topology, self._registry, manifest = taken_up(end, self.topology)
         maps = dict.fromkeys(self.authority.bulletins, uniform)
-        if completion is not None:
-            maps |= {name: interval_map(said) for name, said in completion.intervals.items()}
-        if manifest is not None:
-            maps |= {name: manifest.interval_map(name) for name in manifest.intervals}
+        # What else they say is of computations that were dropped since.
+        for said in (completion, manifest):
+            known = {} if said is None else said.intervals
+            maps |= {name: interval_map(known[name]) for name in maps.keys() & known.keys()}
         self.positions.cover(maps)
         self._partitions = {name: partition_of(intervals) for name, intervals in maps.items()}
         if completion is not None:
             self._take_up(completion)
+            if end.claim is not None:
+                self.base = max(self.base, end.claim.base)
+                if manifest is None and sources_changed(end.claim, self.topology):
+                    self.base = self.completed + 1
             self.positions.add(completion, end.completed)
             self._whole_entry = end.whole
         self.positions.settle()
@@ -373,15 +377,17 @@ class Epochs:
         self.authority.restore(
             completion.after, completion.reports, (completion.generation, completion.epoch)
         )
-        self.counters.update(completion.counters)
+        known = self.counters.keys() & completion.counters.keys()
+        self.counters |= {name: completion.counters[name] for name in known}
         self.observed = Observed(
             completion.newest,
             completion.injected,
             completion.refused,
             completion.processes,
             completion.ahead,
-        )
-        self._moved = dict(completion.moved)
+        ).of({spec.name for spec in self.topology.injected()})
+        shown = self.authority.low_watermarks.outputs
+        self._moved = {name: at for name, at in completion.moved.items() if name in shown}
         self.places = {stream: dict(of) for stream, of in completion.places.items()}
         self.live = completion.live
         self.base = completion.base if self.live is None else completion.epoch + 1

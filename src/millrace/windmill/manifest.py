@@ -115,6 +115,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
         sinks: Stream that sinks read -> schema of its format; an unfinished epoch depends on it.
         senders: Computation -> who feeds it.
         injectors: Injected stream -> how it publishes.
+        base: The epoch that is the first batch of Spark's own offsets, as far as it was known.
     """
 
     generation: int
@@ -124,6 +125,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
     sinks: dict[str, Any] = {}
     senders: dict[str, list[str]] = {}
     injectors: dict[str, InjectorEntry] = {}
+    base: int = 0
 
 
 class Manifest(msgspec.Struct, tag="manifest", kw_only=True):

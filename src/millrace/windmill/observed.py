@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from millrace.model.time import MIN_TIMESTAMP
@@ -32,6 +33,16 @@ class Observed:
         """Return what was seen of each process; an injector that names none has one."""
         only = {stream: {ONLY: Process(us)} for stream, us in self.newest.items()}
         return only | self.processes
+
+    def of(self, streams: Container[str]) -> Observed:
+        """Return what was seen of some of the streams."""
+        return Observed(
+            {stream: us for stream, us in self.newest.items() if stream in streams},
+            {stream: n for stream, n in self.injected.items() if stream in streams},
+            {stream: n for stream, n in self.refused.items() if stream in streams},
+            {stream: seen for stream, seen in self.processes.items() if stream in streams},
+            {stream: ahead for stream, ahead in self.ahead.items() if stream in streams},
+        )
 
     def add(self, other: Observed) -> None:
         """Add what another task saw."""

@@ -92,8 +92,8 @@ class Positions:
     def add(self, changed: Changed, entry: int) -> None:
         """Take numbers and chains of a completion; its reports are taken by the bulletins."""
         for known, said in ((self.numbers, changed.numbers), (self._chains, changed.chains)):
-            for name, values in said.items():
-                known.setdefault(name, {}).update(values)
+            for name in known.keys() & said.keys():  # without those that were dropped since
+                known[name].update(said[name])
         self.entry = entry
 
     def move(
@@ -166,5 +166,5 @@ class Followed:
 def _take(positions: Positions, changes: Iterable[Changed], entry: int) -> None:
     for changed in changes:
         positions.add(changed, entry)
-        for name, reports in changed.reports.items():
-            positions.bulletin(name).restore(reports)
+        for name in changed.reports.keys() & positions.numbers.keys():
+            positions.bulletin(name).restore(changed.reports[name])

@@ -41,11 +41,13 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "explained_jobs"
 
 
-@pytest.mark.parametrize(("name", "title"), [("build", "words"), ("made", "made")])
+@pytest.mark.parametrize(
+    ("name", "title"), [(":build", "words"), (":made", "made"), (".py:made", "made")]
+)
 def test_a_pipeline_or_a_function_that_makes_one(
     millrace: Any, module: str, name: str, title: str
 ) -> None:
-    shown = millrace("explain", f"{module}:{name}")
+    shown = millrace("explain", f"{module}{name}")
 
     assert shown.exit_code == 0, shown.output
     assert shown.output.startswith(f"pipeline '{title}': 1 level, 1 shuffle an epoch\n\nsources, ")
@@ -57,8 +59,7 @@ def test_a_pipeline_or_a_function_that_makes_one(
     [
         ("explained_jobs", "Expected MODULE:NAME"),
         ("explained_nothing:p", "there is no module 'explained_nothing'"),
-        ("explained_jobs.py:made", "MODULE is not a file: write explained_jobs:made"),
-        ("./sub/explained_jobs.py:made", "MODULE is not a file: write sub.explained_jobs:made"),
+        ("sub/explained_jobs.py:made", "there is no file 'sub/explained_jobs.py'"),
         ("..explained:made", "there is no module '..explained'"),
         ("explained_jobs:nothing", "module 'explained_jobs' has no 'nothing'. It has made, broken"),
         ("explained_jobs:number", "is int; expected an mr.Pipeline"),

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.compile.identity import changes, identity
+from millrace.compile.change import KEPT, REFUSED
+from millrace.compile.comparison import changes
+from millrace.compile.identity import identity
 
 
 def base(more: Callable[[mr.Pipeline, Any], None] | None = None) -> mr.Pipeline:
@@ -24,7 +26,12 @@ def base(more: Callable[[mr.Pipeline, Any], None] | None = None) -> mr.Pipeline:
 
 def said(old: mr.Pipeline, new: mr.Pipeline) -> list[str]:
     stored = json.loads(json.dumps(identity(old.build())))
-    return [str(found) for found in changes(stored, new.build())]
+    return [str(found) for found in changes(stored, new.build()) if found.kind != KEPT]
+
+
+def refused(old: mr.Pipeline, new: mr.Pipeline) -> list[str]:
+    stored = json.loads(json.dumps(identity(old.build())))
+    return [str(found) for found in changes(stored, new.build()) if found.kind == REFUSED]
 
 
 def a_step_and_a_sink(p: mr.Pipeline, bids: Any) -> None:
@@ -58,9 +65,28 @@ def totals(make: Callable[[Any], Any], name: str = "bids") -> mr.Pipeline:
 
 def test_a_step_on_the_way_to_a_computation_is_part_of_it() -> None:
     assert said(totals(lambda s: s), totals(lambda s: s.filter(bool))) == [
-        "computation 'sums', input 'bids': in the checkpoint, gone from the pipeline",
-        "computation 'sums', input 'bids > filter': new in the pipeline, unknown to the checkpoint",
+        "computation 'sums', input 'bids': in the checkpoint, gone from the pipeline; what it "
+        "left in state stays",
+        "computation 'sums', input 'bids > filter': new in the pipeline, unknown to the "
+        "checkpoint; its records come from the next epoch on, each to the state of its key",
     ]
+
+
+def test_other_steps_bring_a_grouping_the_same_keys_and_values_or_are_refused() -> None:
+    def keyed(make: Any, key: Any) -> mr.Pipeline:
+        p = mr.Pipeline("p")
+        stream = make(p.inject("bids", format=dict[str, int])).key_by(key)
+        stream.window(mr.FixedWindows(10)).sum("price").to("sums")
+        return p
+
+    old = keyed(lambda s: s, "item")
+    assert refused(old, keyed(lambda s: s.filter(bool), "item")) == []
+    assert refused(old, keyed(lambda s: s.filter(bool), "who")) == [
+        "computation 'sums', input 'bids > filter' for 'bids', key: was by('item'), is by('who') "
+        "now"
+    ]
+    (line,) = refused(old, keyed(lambda s: s.map(dict).to("other", dict[str, float]), "item"))
+    assert line.startswith("computation 'sums', input 'other' for 'bids', values: was int, is")
 
 
 def test_behind_a_name_the_steps_are_still_told() -> None:

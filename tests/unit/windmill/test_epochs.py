@@ -288,19 +288,13 @@ class OtherKey(Count):
     inputs = {"events": mr.by("user")}
 
 
-class OtherFormat(Count):
-    outputs = {"counts": str}
-
-
 @pytest.mark.parametrize(
     ("computations", "named"),
     [
         ((Renamed,), "Renamed"),
-        ((Count, Renamed), "computation 'Renamed': new in the pipeline"),
         ((MoreState,), "computation 'Count', state 'extra': new in the pipeline"),
         ((OtherState,), "state 'n': was int, is str now"),
         ((OtherKey,), "input 'events', key: was .*key.*user"),
-        ((OtherFormat,), "output 'counts': was int, is str now"),
     ],
     ids=lambda given: "" if isinstance(given, str) else given[-1].__name__,
 )

@@ -1,0 +1,135 @@
+"""Applications: the pipeline that an argument of the command line names, from the user's code."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from pathlib import Path, PurePath
+from types import ModuleType
+from typing import Any
+
+from millrace.model.errors import MillraceError, PipelineError
+from millrace.pipeline import Pipeline
+
+
+def pipeline_at(path: str, command: str) -> Pipeline:
+    """Return the pipeline that an argument of the command line names.
+
+    Args:
+        path: ``package.module:NAME``, or ``path/to/module.py:NAME``. NAME is a pipeline, or is
+            called without arguments and returns one.
+        command: The command, for messages.
+
+    Raises:
+        PipelineError: It names none, or the code that makes it fails.
+    """
+    name, _, attribute = path.rpartition(":")
+    if not name or not attribute:
+        raise PipelineError(
+            f"{path!r} names no pipeline. Expected MODULE:NAME, such as my_package.jobs:pipeline, "
+            "or jobs.py:pipeline."
+        )
+    module = _module(name, command)
+    try:
+        found: Any = getattr(module, attribute)
+    except AttributeError:
+        there = [n for n, value in vars(module).items() if isinstance(value, Pipeline)]
+        raise PipelineError(
+            f"module {name!r} has no {attribute!r}."
+            + (f" It has {', '.join(there)}." if there else "")
+        ) from None
+    made = _made(path, found, command) if callable(found) else found
+    if not isinstance(made, Pipeline):
+        raise PipelineError(
+            f"{path} is {type(made).__name__}; expected an mr.Pipeline, or a function that returns "
+            "one."
+        )
+    return made
+
+
+def _module(name: str, command: str) -> ModuleType:
+    if name.endswith(".py"):
+        return _file(Path(name), command)
+    nowhere = PipelineError(
+        f"there is no module {name!r} in {Path.cwd()} or among what is installed."
+    )
+    if name.startswith("."):  # to Python, relative to a package, and there is none
+        raise nowhere
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            raise nowhere from None
+        raise _failed(f"module {name!r} cannot be imported", error, command) from error
+    finally:
+        sys.path.remove(str(Path.cwd()))
+
+
+def _file(path: Path, command: str) -> ModuleType:
+    """Return a file as a module; what is beside it can be imported by it, as in a script."""
+    if not path.is_file():
+        raise PipelineError(f"there is no file {str(path)!r} in {Path.cwd()}.")
+    # Under a name that hides no module, and is no __main__: what stands there only starts it.
+    spec = importlib.util.spec_from_file_location(f"millrace_app_{path.stem}", path)
+    assert spec is not None, "a file of Python can be loaded"
+    assert spec.loader is not None, "by the loader of its kind"
+    module = importlib.util.module_from_spec(spec)
+    # Where a class says it is from, it must be found.
+    sys.modules[module.__name__] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise _failed(f"file {str(path)!r} cannot be imported", error, command) from error
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+    return module
+
+
+def _made(path: str, maker: Any, command: str) -> Any:
+    """Return what a function without arguments makes."""
+    needed = _needed(maker)
+    if needed:
+        kind = "class" if inspect.isclass(maker) else "function"
+        raise PipelineError(
+            f"{path} is a {kind} that needs {' and '.join(needed)}, and {command} calls it without "
+            "arguments. Give them defaults, or name a function without parameters that calls it, "
+            'or a pipeline. No source is read: p.inject("name") without one will do.'
+        )
+    try:
+        return maker()
+    except MillraceError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _failed(f"{path}() failed", error, command) from error
+
+
+def _needed(maker: Any) -> list[str]:
+    """Return the parameters that a call must give."""
+    try:
+        parameters = inspect.signature(maker).parameters.values()
+    except (TypeError, ValueError):  # of some that are written in C nothing is known
+        return []
+    return [
+        one.name
+        for one in parameters
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+
+
+def _failed(what: str, error: BaseException, command: str) -> PipelineError:
+    """Return an error that says where a user's code failed."""
+    if isinstance(error, SyntaxError):
+        said, file, line = error.msg, error.filename, error.lineno
+    else:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        said, file, line = str(error), last.filename, last.lineno
+    where = f"{PurePath(file).name}, line {line}" if file else "its place is unknown"
+    return PipelineError(
+        f"{what}: {type(error).__name__}: {said} ({where}). `millrace --debug {command} ...` "
+        "shows the traceback."
+    )

@@ -1,0 +1,259 @@
+"""Comparison: what becomes of a checkpoint's identity with another pipeline, part by part.
+
+It is the rule of what may change, and the only one: the plan, and the refusal of a start, come of
+it. Between two epochs no record is on its way, so what lasts is the state of computations, under
+their keys; computations, inputs and outputs may come and go. State is never dropped unnamed, and
+never read as what it is not.
+
+Source: docs/changing.md; MillWheel, "Streams" (4.3): computations are added to and removed from a
+topology that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
+
+from millrace.compile.change import ADDED, CHANGED, DROPPED, KEPT, REFUSED, Change
+from millrace.compile.evolution import Difference, differences
+from millrace.compile.identity import identity, sunk
+from millrace.compile.schemas import Schema, plain
+from millrace.compile.topology import Topology
+
+_FORMAT = "make it a change that loses nothing (docs/changing.md has the table), or leave it"
+
+
+def changes(stored: Schema, topology: Topology, used_up: Container[str] = ()) -> list[Change]:
+    """Return what becomes of each part of a checkpoint with a pipeline.
+
+    Args:
+        stored: The identity in the checkpoint.
+        topology: Of the pipeline.
+        used_up: Names of computations that were dropped from the checkpoint before.
+    """
+    given = identity(topology)
+    return [
+        *_computations(stored["computations"], given["computations"], topology, used_up),
+        *_streams(stored["streams"], given["streams"]),
+        *_injected(stored["injected"], given["injected"]),
+    ]
+
+
+def sink_changes(
+    stored: Schema, topology: Topology, only: Container[str] | None = None
+) -> list[Difference]:
+    """Return what differs between the sinks' streams in a checkpoint and a pipeline's.
+
+    Args:
+        stored: In the checkpoint.
+        topology: The pipeline.
+        only: Streams to look at; None: all.
+    """
+    given = sunk(topology)
+    if only is not None:
+        stored = {name: stored[name] for name in stored if name in only}
+        given = {name: given[name] for name in given if name in only}
+    found: list[Difference] = []
+    for name, old, new in _both(stored, given):
+        where = f"sink of stream {name!r}"
+        if old is None or new is None:
+            found.append(Difference(where, _GONE if new is None else _NEW))
+        else:
+            found += differences(old, new, where)
+    return found
+
+
+_GONE = "in the checkpoint, gone from the pipeline"
+_NEW = "new in the pipeline, unknown to the checkpoint"
+
+
+def _computations(
+    stored: Schema, given: Schema, topology: Topology, used_up: Container[str]
+) -> Iterator[Change]:
+    for name, old, new in _both(stored, given):
+        where = f"computation {name!r}"
+        if new is None:
+            yield _removed(name, where, topology)
+        elif name in used_up:
+            yield Change(
+                REFUSED,
+                where,
+                "it was dropped from this checkpoint before, and its name is used up",
+                'add it under another name: p.add(..., name="...")',
+            )
+        elif old is None:
+            yield Change(
+                ADDED,
+                where,
+                f"{_NEW}; it begins empty with the next epoch, at the low watermark that its "
+                "senders show by then",
+                between=True,
+            )
+        else:
+            found = list(_computation(name, old, new, where))
+            yield from found
+            if not any(change.kind == REFUSED for change in found):
+                yield Change(KEPT, where, _kept(old))
+
+
+def _removed(name: str, where: str, topology: Topology) -> Change:
+    if name in topology.dropped:
+        return Change(
+            DROPPED, where, "its state and timers go, and its name is used up", between=True
+        )
+    return Change(
+        REFUSED,
+        where,
+        _GONE,
+        f"to drop what it keeps, say so: p.remove({name!r}). If it has another name now, keep the "
+        f"old one: p.add(..., name={name!r})",
+    )
+
+
+def _kept(old: Schema) -> str:
+    cells = len(old["state"])
+    if cells:
+        return f"{cells} state cell{'s' * (cells > 1)}, timers, low watermark"
+    return "what it keeps, timers, low watermark"
+
+
+def _computation(name: str, old: Schema, new: Schema, where: str) -> Iterator[Change]:
+    built_in = bool(old["settings"] or new["settings"])
+    yield from _inputs(name, old["inputs"], new["inputs"], where, built_in=built_in)
+    yield from _outputs(old["outputs"], new["outputs"], where)
+    yield from _cells(name, old["state"], new["state"], where)
+    way = _under_a_name(name)
+    for setting, one, other in _both(old["settings"], new["settings"]):
+        yield from _text(one, other, f"{where}, {setting!r}", way)
+    if old["kept as"] != new["kept as"]:
+        yield Change(
+            REFUSED,
+            where,
+            f"its windows are kept as {old['kept as']}, and would be as {new['kept as']} now, "
+            "by its windows, trigger, lateness, output time and values",
+            way,
+        )
+
+
+def _inputs(
+    name: str, stored: Schema, given: Schema, where: str, *, built_in: bool
+) -> Iterator[Change]:
+    gone, new = sorted(stored.keys() - given.keys()), sorted(given.keys() - stored.keys())
+    for route in sorted(stored.keys() & given.keys()):
+        yield from _input(name, stored[route], given[route], f"{where}, input {route!r}", built_in)
+    for old, other in zip(gone, new, strict=False):
+        # Other steps on the way, or another stream in its place: state is under the same keys.
+        yield from _input(
+            name, stored[old], given[other], f"{where}, input {other!r} for {old!r}", built_in
+        )
+    if built_in and len(gone) != len(new):
+        yield Change(
+            REFUSED, where, f"had {len(stored)} inputs, has {len(given)} now", _under_a_name(name)
+        )
+    for route in gone:
+        why = f"{_GONE}; what it left in state stays"
+        yield Change(DROPPED, f"{where}, input {route!r}", why, between=True)
+    for route in new:
+        why = f"{_NEW}; its records come from the next epoch on, each to the state of its key"
+        yield Change(ADDED, f"{where}, input {route!r}", why, between=True)
+
+
+def _input(name: str, old: Schema, new: Schema, where: str, built_in: bool) -> Iterator[Change]:
+    yield from _text(
+        old["key"],
+        new["key"],
+        f"{where}, key",
+        "state lies under the old keys: let the function keep its name if the keys are the same; "
+        f"if not, {_under_a_name(name)}",
+    )
+    # What a built-in computation keeps follows from its inputs; what a user's keeps, its cells say.
+    yield from _formats(old["format"], new["format"], where, lasting=built_in)
+
+
+def _outputs(stored: Schema, given: Schema, where: str) -> Iterator[Change]:
+    for stream, old, new in _both(stored, given):
+        at = f"{where}, output {stream!r}"
+        if old is None or new is None:
+            kind, why = (ADDED, _NEW) if old is None else (DROPPED, _GONE)
+            yield Change(kind, at, why, between=True)
+        else:
+            yield from _formats(old, new, at, lasting=False)
+
+
+def _formats(old: Schema, new: Schema, where: str, *, lasting: bool) -> Iterator[Change]:
+    """Yield what differs in a format; of records, which no epoch leaves behind, anything may."""
+    for found in differences(old, new, where):
+        if not found.refused:
+            yield Change(CHANGED, found.where, found.what)
+        elif lasting:
+            yield Change(REFUSED, found.where, found.what, _FORMAT)
+        else:
+            yield Change(
+                CHANGED,
+                found.where,
+                f"{found.what}; no record of the old format is left between epochs",
+                between=True,
+            )
+
+
+def _cells(name: str, stored: Schema, given: Schema, where: str) -> Iterator[Change]:
+    for cell, old, new in _both(stored, given):
+        at = f"{where}, state {cell!r}"
+        way = _under_a_name(name)
+        if old is None or new is None:
+            yield Change(REFUSED, at, _NEW if old is None else _GONE, way)
+        elif old["cell"] != new["cell"]:
+            yield from _text(old["cell"], new["cell"], at, way)
+        else:
+            yield from _formats(old["format"], new["format"], at, lasting=True)
+            for part in ("add", "initial"):
+                yield from _text(old.get(part), new.get(part), f"{at}, {part}", way)
+
+
+def _streams(stored: Schema, given: Schema) -> Iterator[Change]:
+    """Yield by what named streams are fed otherwise; nothing is kept of them."""
+    for name, old, new in _both(stored, given):
+        where = f"stream {name!r}"
+        if old is None or new is None:
+            kind, why = (ADDED, _NEW) if old is None else (DROPPED, _GONE)
+            yield Change(kind, where, why)
+            continue
+        for feeder in sorted({*old["fed by"]} ^ {*new["fed by"]}):
+            gone = feeder in old["fed by"]
+            yield Change(
+                DROPPED if gone else ADDED,
+                f"{where}, fed by {feeder!r}",
+                _GONE if gone else _NEW,
+                between=True,
+            )
+
+
+def _injected(stored: list[str], given: list[str]) -> Iterator[Change]:
+    for name in sorted({*stored} ^ {*given}):
+        where = f"injected stream {name!r}"
+        if name in given:
+            yield Change(ADDED, where, f"{_NEW}; it is read from its beginning", between=True)
+        else:
+            why = f"{_GONE}; how far it was read is kept where its source is an injector"
+            yield Change(DROPPED, where, why, between=True)
+
+
+def _under_a_name(name: str) -> str:
+    return (
+        f"drop what it keeps, p.remove({name!r}), and add it under another name; or leave it as it "
+        "was"
+    )
+
+
+def _both(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for name in sorted({*stored, *given}):
+        yield name, stored.get(name), given.get(name)
+
+
+def _text(old: Any, new: Any, where: str, way: str) -> Iterator[Change]:
+    if plain(old) != plain(new):
+        yield Change(REFUSED, where, f"was {_said(old)}, is {_said(new)} now", way)
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
