@@ -22,6 +22,25 @@ from millrace.model.stream import by
 Chosen = str | Callable[[Any], Any] | None
 
 
+class SideBySide(Sequence[tuple[Any, ...]]):
+    """Tuples of which the items lie side by side, in columns.
+
+    >>> tuples = SideBySide([[1, 2, 3], [True, False, True]], 3)
+    >>> tuples[1], len(tuples)
+    ((2, False), 3)
+    """
+
+    def __init__(self, columns: list[Sequence[Any]], count: int) -> None:
+        self.columns = columns
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, position: Any) -> Any:
+        return tuple([column[position] for column in self.columns])
+
+
 class Picks:
     """Chooses all that several aggregates need of an element, as one tuple.
 
@@ -73,15 +92,20 @@ class Picks:
 
     def columns(self, elements: Sequence[Any]) -> list[Sequence[Any]]:
         """Return the items of the tuples of many elements, side by side."""
-        passed = [[bool(where(each)) for each in elements] for where in self._wheres]
+        passed = [list(map(bool, map(where, elements))) for where in self._wheres]
         made: list[Sequence[Any]] = []
         for pick, needed in zip(self._sources, self.needed, strict=True):
             if needed is None:
-                made.append(elements if pick is itself else [pick(each) for each in elements])
+                made.append(elements if pick is itself else list(map(pick, elements)))
                 continue
-            those = zip(elements, *[passed[n] for n in needed], strict=True)
-            made.append([pick(each) if any(some) else None for each, *some in those])
+            wanted = map(any, zip(*[passed[n] for n in needed], strict=True))
+            pairs = zip(elements, wanted, strict=True)
+            made.append([pick(each) if some else None for each, some in pairs])
         return [*made, *passed]
+
+    def of_all(self, elements: Sequence[Any]) -> SideBySide:
+        """Return the tuples of many elements."""
+        return SideBySide(self.columns(elements), len(elements))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Picks) and self._made_with == other._made_with

@@ -53,12 +53,12 @@ class MsgpackCoder:
     millrace.model.errors.CoderError: 'seven' (str) is not of format int: Expected `int`, got `str`.
     """
 
-    __slots__ = ("_decode", "_encode", "scalar", "type")
+    __slots__ = ("_check", "_decode", "_encode", "scalar", "type")
 
     def __init__(self, type: Any = Any) -> None:
         self.type = type
         try:
-            self._decode = msgspec.msgpack.Decoder(type).decode
+            self._decode = self._check = msgspec.msgpack.Decoder(type).decode
         except TypeError as refused:
             raise CoderError(
                 f"{type_name(type)} cannot be a record format or state type: {refused}. Use a "
@@ -74,7 +74,7 @@ class MsgpackCoder:
             # A value that could not be read back would poison the state or stream that holds it,
             # far from the line at fault. Scalars are checked by their type, the rest by reading.
             if type(value) is not self.scalar:
-                self._decode(data)
+                self._check(data)
         except (msgspec.ValidationError, TypeError, OverflowError, UnicodeError) as refused:
             raise CoderError(
                 f"{_brief(value)} is not of format {type_name(self.type)}: {refused}."

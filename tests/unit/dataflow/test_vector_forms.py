@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 import millrace as mr
-from millrace.dataflow.aggregations import StdDev, Sum, Variance, combine
+from millrace.dataflow.aggregations import (
+    Count,
+    Max,
+    Mean,
+    Min,
+    StdDev,
+    Sum,
+    Variance,
+    combine,
+)
 from millrace.dataflow.aggregations.vector import vector_of
 from millrace.dataflow.windows.window_fn import has_columns
 from millrace.model.errors import PipelineError
@@ -102,6 +111,30 @@ def test_columns_of_windows_that_are_none_are_refused(
         mr.testing.Harness(built(window_fn, Sum())) as h,
     ):
         h.inject("elements", [(1, 1), (3, 2)])
+
+
+@pytest.mark.parametrize(
+    "fold",
+    [Sum(), Count(), Min(), Max(), Mean(), Variance(), Variance(sample=False), StdDev()],
+    ids=repr,
+)
+def test_results_of_columns_are_those_of_single_accumulators(fold: Any) -> None:
+    integers, floats = [3, 9, 4, 2**53 + 1, 2**60 + 1], [0.1, -1e300, 2.5e300, 7.0, 1e-9]
+    for values in (integers, floats):
+        columns = fold.reduce(fold.of(np.array(values)), np.array([0, 2, 3, 4]))
+
+        expected = [fold.extract(accumulator) for accumulator in fold.joined(columns)]
+        assert list(map(repr, fold.results(columns))) == list(map(repr, expected))
+
+
+def test_results_of_nothing_and_of_both_kinds_are_those_of_single_accumulators() -> None:
+    nothing = tuple(np.array(each) for each in ([0, 1], [0.0, 5.0], [0.0, 0.0]))
+    assert Variance().results(nothing) == StdDev().results(nothing) == [None, None]
+    assert Variance(sample=False).results(nothing) == [None, 0.0]
+
+    mixed = np.array([3, 0.5, 2**70], object), np.array([2, 1, 3], object)
+    assert Mean().results(mixed) == [1.5, 0.5, 2**70 / 3]
+    assert Mean().results((np.array([-(2**63), 0]), np.array([3, 0]))) == [-(2**63) / 3, None]
 
 
 def test_a_variance_keeps_its_digits_where_squares_would_lose_them() -> None:

@@ -12,6 +12,7 @@ from millrace.dataflow.aggregations.combine_fn import CombineFn
 from millrace.dataflow.aggregations.ordered import Ordered
 from millrace.dataflow.aggregations.vector import (
     Column,
+    Columns,
     Vector,
     VectorFold,
     for_numbers,
@@ -50,6 +51,10 @@ class _Extreme(VectorFold):
     def extract(self, accumulator: Any) -> Any:
         """Return the value; None if there was none."""
         return accumulator
+
+    def extracted(self, columns: Columns) -> list[Any]:
+        """Return the values."""
+        return self.joined(columns)
 
     def of(self, values: Column) -> tuple[Column]:
         """Return the values."""

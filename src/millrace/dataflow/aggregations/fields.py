@@ -27,6 +27,8 @@ class FieldsCoder(MsgpackCoder):
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
         super().__init__(_typed_dict(fields))
+        # A record with the same fields takes half as long to read.
+        self._check = msgspec.msgpack.Decoder(record_of(fields)).decode
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, FieldsCoder):
@@ -48,6 +50,12 @@ class FieldsCoder(MsgpackCoder):
 def _typed_dict(fields: Fields) -> Any:
     """Return the type of a dict with these fields: the same for the same."""
     return typing.TypedDict("Results", dict(fields))  # type: ignore[operator]  # made at run time
+
+
+@functools.cache
+def record_of(fields: Fields | tuple[str, ...]) -> type[msgspec.Struct]:
+    """Return the type of a record with these fields; without types they may be of any."""
+    return msgspec.defstruct("Results", fields, gc=False)
 
 
 class PartsCoder:

@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from millrace.dataflow.aggregations.vector import Column, VectorFold
+from millrace.dataflow.aggregations.vector import (
+    Column,
+    Columns,
+    VectorFold,
+    none_where,
+    quotients,
+)
 from millrace.model.errors import PipelineError
 
 
@@ -43,6 +49,10 @@ class Sum(VectorFold):
     def extract(self, accumulator: Any) -> Any:
         """Return the sum."""
         return accumulator
+
+    def extracted(self, columns: Columns) -> list[Any]:
+        """Return the sums."""
+        return self.joined(columns)
 
     def of(self, values: Column) -> tuple[Column]:
         """Return the values."""
@@ -84,6 +94,10 @@ class Count(VectorFold):
     def extract(self, accumulator: int) -> int:
         """Return the count."""
         return accumulator
+
+    def extracted(self, columns: Columns) -> list[Any]:
+        """Return the counts."""
+        return self.joined(columns)
 
     def of(self, values: Column) -> tuple[Column]:
         """Return 1 for each."""
@@ -128,6 +142,12 @@ class Mean(VectorFold):
         """Return the quotient."""
         total, count = accumulator
         return total / count if count else None
+
+    def extracted(self, columns: Columns) -> list[Any] | None:
+        """Return the quotients."""
+        total, count = columns
+        found = quotients(total, count)
+        return None if found is None else none_where(count == 0, found)
 
     def of(self, values: Column) -> tuple[Column, Column]:
         """Return the values, and 1 for each."""

@@ -12,13 +12,14 @@ Source: Dataflow patent, "Aggregation API 200"; SQL's ``count(*) FILTER (WHERE .
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
-from millrace.dataflow.aggregations.fields import FieldsCoder, PartsCoder
+from millrace.dataflow.aggregations.fields import FieldsCoder, PartsCoder, record_of
 from millrace.dataflow.aggregations.part import Part
 from millrace.dataflow.aggregations.vector import (
     Column,
@@ -32,6 +33,7 @@ from millrace.dataflow.aggregations.vector import (
     plain_column,
     vector_of,
 )
+from millrace.dataflow.formats import SideBySide
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
 
@@ -52,7 +54,10 @@ class Several(VectorFold):
     def __init__(self, parts: tuple[Part, ...], make: type | None = None) -> None:
         self.parts = parts
         self.make = make
-        self._names = [part.name for part in parts]
+        self._record = record_of(tuple(part.name for part in parts))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Several, (self.parts, self.make)
 
     def __repr__(self) -> str:
         shown = (f"{part.name}={part.combine!r}{part.about}" for part in self.parts)
@@ -97,13 +102,15 @@ class Several(VectorFold):
 
     def extract(self, accumulator: Any) -> Any:
         """Return the results by name."""
-        return self._made(
+        results = (
             part.combine.extract(part.combine.create() if kept is None else kept)
             for part, kept in zip(self.parts, accumulator, strict=True)
         )
+        return self._made(*results)
 
-    def _made(self, results: Iterable[Any]) -> Any:
-        found = dict(zip(self._names, results, strict=True))
+    def _made(self, *results: Any) -> Any:
+        # Twice as fast as dict(zip(...)).
+        found = msgspec.structs.asdict(self._record(*results))
         return found if self.make is None else self.make(**found)
 
     # -- what is asked of it -----------------------------------------------------------------------
@@ -241,12 +248,14 @@ class Several(VectorFold):
 
         One with a filter has a column more: how many of the values counted, 1 or 0.
         """
-        positions = of_type(values, tuple)
-        rows = values if len(positions) == len(values) else [values[n] for n in positions.tolist()]
-        if not len(rows):
+        if isinstance(values, SideBySide):
+            positions, fields = np.arange(len(values)), values.columns
+        else:
+            positions = of_type(values, tuple)
+            fields = list(zip(*[values[n] for n in positions.tolist()], strict=True))
+        if not len(positions):
             return
-        fields = list(zip(*rows, strict=True))
-        usable = np.ones(len(rows), dtype=bool)
+        usable = np.ones(len(positions), dtype=bool)
         sources: dict[int, tuple[Column, Mask]] = {}
         presents: dict[int, Mask] = {}
         for part in self.parts:
@@ -326,7 +335,7 @@ class Several(VectorFold):
             for n, result in zip(chosen.tolist(), some, strict=True):
                 sparse[n] = result
             found.append(sparse)
-        return list(map(self._made, zip(*found, strict=True)))
+        return list(map(self._made, *found))
 
     def joined(self, columns: Columns) -> list[Any]:
         """Return the accumulators that columns hold the numbers of."""

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from millrace.dataflow.aggregations.numeric import number
-from millrace.dataflow.aggregations.vector import Column, Columns, Mask, Starts, VectorFold
+from millrace.dataflow.aggregations.vector import (
+    Column,
+    Columns,
+    Mask,
+    Starts,
+    VectorFold,
+    none_where,
+    quotients,
+)
 from millrace.model.errors import PipelineError
 
 
@@ -63,6 +71,16 @@ class Variance(VectorFold):
         count, _, squares = accumulator
         divisor = count - 1 if self.sample else count
         return float(squares / divisor) if divisor > 0 else None
+
+    def extracted(self, columns: Columns) -> list[Any] | None:
+        """Return the variances."""
+        count, _, squares = columns
+        divisor = count - 1 if self.sample else count
+        found = quotients(squares, divisor)
+        return None if found is None else none_where(divisor <= 0, self._of_variances(found))
+
+    def _of_variances(self, variances: Column) -> Column:
+        return variances
 
     def result_type(self, value: Any) -> Any:
         """Return float, or None for too few values."""
@@ -120,3 +138,11 @@ class StdDev(Variance):
         """Return the square root of the variance."""
         variance = super().extract(accumulator)
         return None if variance is None else math.sqrt(variance)
+
+    def extracted(self, columns: Columns) -> list[Any] | None:
+        """Return the square roots of the variances."""
+        return super().extracted(columns)
+
+    def _of_variances(self, variances: Column) -> Column:
+        with np.errstate(invalid="ignore"):
+            return np.sqrt(variances)

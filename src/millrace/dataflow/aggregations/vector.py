@@ -194,7 +194,14 @@ class VectorFold(CombineFn):
 
     def results(self, columns: Columns) -> list[Any]:
         """Return the results of the accumulators that columns hold the parts of."""
-        return list(map(self.extract, self.joined(columns)))
+        found = None
+        if last_word(type(self), ("extracted",), ("extract", "joined")):
+            found = self.extracted(columns)
+        return list(map(self.extract, self.joined(columns))) if found is None else found
+
+    def extracted(self, columns: Columns) -> list[Any] | None:
+        """Return what :meth:`extract` does, of whole columns; None: ask it one by one."""
+        return None
 
     def joined(self, columns: Columns) -> list[Any]:
         """Return the accumulators that columns hold the parts of."""
@@ -248,13 +255,46 @@ def folded(fold: np.ufunc, column: Column, starts: Starts) -> Column:
     >>> folded(np.add, np.array([2**62, 2**62, 5]), np.array([0, 2])).tolist()
     [9223372036854775808, 5]
     """
-    if fold is np.add and column.dtype.kind == "i" and len(column):
-        largest = max(int(column.max()), -int(column.min()))
-        if largest * len(column) > LARGEST:
-            column = column.astype(object)
+    integers = column.dtype.kind == "i"
+    if fold is np.add and integers and _largest(column) * len(column) > LARGEST:
+        column = column.astype(object)
     with np.errstate(invalid="ignore", over="ignore"):
         totals: Column = fold.reduceat(column, starts)
     return totals
+
+
+def _largest(column: Column) -> int:
+    """Return how far from zero integers go."""
+    return max(int(column.max()), -int(column.min())) if len(column) else 0
+
+
+def quotients(dividends: Column, divisors: Column) -> Column | None:
+    """Return what Python makes of divisions, NaN where one is by nothing; None if it makes another.
+
+    Integers beyond 53 bits are rounded by Python after they are divided, and by NumPy before.
+
+    >>> import numpy as np
+    >>> quotients(np.array([3, 4]), np.array([2, 0])).tolist()
+    [1.5, nan]
+    >>> quotients(np.array([2**60]), np.array([3]))
+    """
+    for column in (dividends, divisors):
+        if column.dtype == object:
+            return None
+        if column.dtype.kind == "i" and _largest(column) > 2**53:
+            return None
+    found = np.full(len(dividends), np.nan)
+    with np.errstate(invalid="ignore", over="ignore"):
+        np.divide(dividends, divisors, out=found, where=divisors != 0)
+    return found
+
+
+def none_where(missing: Mask, column: Column) -> list[Any]:
+    """Return a column as Python has it, with None in some places."""
+    found: list[Any] = column.tolist()
+    for n in np.flatnonzero(missing).tolist():
+        found[n] = None
+    return found
 
 
 def within(column: Column) -> Mask:

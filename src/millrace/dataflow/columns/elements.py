@@ -11,7 +11,7 @@ import numpy.typing as npt
 from millrace.dataflow.aggregations import VectorFold
 from millrace.dataflow.aggregations.vector import Mask, Positions, fits
 from millrace.dataflow.columns.accumulators import Accumulators, too_large
-from millrace.dataflow.formats import itself
+from millrace.dataflow.formats import Picks, SideBySide, itself
 from millrace.dataflow.partial import Partial
 
 
@@ -75,6 +75,8 @@ def _picked(
     if pick is itself:
         return values, refused
     try:
+        if isinstance(pick, Picks) and Partial not in set(map(type, values)):
+            return pick.of_all(values), refused
         return [v if type(v) is Partial else pick(v) for v in values], refused
     except Exception:  # noqa: BLE001  found again below, at its record
         picked = list(values)
@@ -88,7 +90,7 @@ def _picked(
 
 def _no_partials(values: Sequence[Any]) -> Positions:
     """Return where the values lie that are no partials, which most often are all or none."""
-    if Partial not in set(map(type, values)):
+    if isinstance(values, SideBySide) or Partial not in set(map(type, values)):
         return np.arange(len(values))
     own = (type(value) is not Partial for value in values)
     return np.flatnonzero(np.fromiter(own, bool, len(values)))
