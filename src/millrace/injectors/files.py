@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -24,7 +25,16 @@ from millrace.injectors.file_formats import Format, Lines, Parquet
 from millrace.injectors.injector import Injector
 from millrace.injectors.lines import Parse, RowMaker, json_object
 from millrace.model.errors import InputLost, PipelineError
-from millrace.model.time import DAY, MIN_TIMESTAMP, Duration, TimeUnit, duration_us
+from millrace.model.time import (
+    DAY,
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    Duration,
+    Instant,
+    TimeUnit,
+    duration_us,
+    timestamp_us,
+)
 
 
 class Files(Injector):
@@ -122,13 +132,20 @@ class Files(Injector):
 
     def advance(self, process: str, offset: Any) -> Advance:
         """Look at the directory, and choose what to read next."""
+        return self._advance(offset, self._bytes)
+
+    def until_now(self, process: str, before: Instant | None = None) -> Iterable[Advance]:
+        """Return one advance: over all files that are there, or that were created before then."""
+        before_us = MAX_TIMESTAMP if before is None else timestamp_us(before)
+        return [self._advance(None, sys.maxsize, before_us)]
+
+    def _advance(self, offset: Any, room: int, before_us: int = MAX_TIMESTAMP) -> Advance:
         known: dict[str, list[Any]] = dict(offset["files"]) if offset else {}
         promised_us: int = offset["promised"] if offset else MIN_TIMESTAMP
         horizon_us = promised_us - self._forget_us
         files = self._directory.look(known, promised_us, horizon_us)
-        room = self._bytes
         for name in sorted(files, key=lambda name: (files[name][CREATED], name)):
-            if room <= 0:
+            if room <= 0 or files[name][CREATED] >= before_us:
                 break
             state = self._advance_file(name, files[name], room)
             room -= state[READ] - files[name][READ]
@@ -136,10 +153,13 @@ class Files(Injector):
         open_us = [state[CREATED] for state in files.values() if not state[FINISHED]]
         times = open_us or [max((state[CREATED] for state in files.values()), default=promised_us)]
         promised_us = max(promised_us, min(times))
+        # What is read in this advance must stand in it, though it be forgotten with the next.
         kept = {
             name: state
             for name, state in files.items()
-            if not state[FINISHED] or state[CREATED] >= promised_us - self._forget_us
+            if not state[FINISHED]
+            or state[CREATED] >= promised_us - self._forget_us
+            or state[READ] != known.get(name, [0])[READ]
         }
         if offset and (kept, promised_us) == (offset["files"], offset["promised"]):
             return Advance(offset, None)

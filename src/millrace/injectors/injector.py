@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
@@ -15,6 +15,11 @@ from millrace.injectors.advance import Advance
 from millrace.injectors.follower import Follower
 from millrace.injectors.polling import Polling
 from millrace.injectors.schema import batches_of
+from millrace.model.errors import PipelineError
+from millrace.model.time import Instant
+
+#: After so many a process is taken for one without an end: as many epochs would have read it.
+_MOST_ADVANCES: Final = 1_000_000
 
 
 class Injector(ABC):
@@ -160,6 +165,41 @@ class Injector(ABC):
         Called in the driver. The same pieces must come out for the same offsets.
         """
         return [(start, end)]
+
+    def until_now(self, process: str, before: Instant | None = None) -> Iterable[Advance]:
+        """Return the advances that lead from the beginning to where a process ends now.
+
+        It is what ``run_batch`` reads: between each two, as an epoch does. By default it asks
+        :meth:`advance` until the process stays where it is. Define it where the end is known
+        sooner, or where a process that is written to meanwhile would never stay.
+
+        Called in the driver, once for each process, after :meth:`processes`.
+
+        Args:
+            process: One of :meth:`processes`.
+            before: To go only as far as what was written before this instant; None: to the end.
+
+        Raises:
+            PipelineError: There is no end, or the instant cannot be told.
+        """
+        if before is not None:
+            raise PipelineError(
+                f"run_batch(until={before!r}): {self!r} does not know what was written before "
+                "then. Leave until= out, or define until_now(process, before) in "
+                f"{type(self).__name__}."
+            )
+        offset, found = None, list[Advance]()
+        while len(found) < _MOST_ADVANCES:
+            advance = self.advance(process, offset)
+            if advance.offset == offset:
+                return found if found else [advance]
+            found.append(advance)
+            offset = advance.offset
+        raise PipelineError(
+            f"process {process!r} of {self!r} goes on after {_MOST_ADVANCES:,} advances, and "
+            "run_batch() needs an end. Have advance() stay where there is nothing more, define "
+            f"until_now(process) in {type(self).__name__}, or run the pipeline with p.start()."
+        )
 
     def follow(self, places: Mapping[str, Any], *, most: int = 100_000) -> Follower:
         """Return what reads some processes on and on, in a task of the real-time plane.

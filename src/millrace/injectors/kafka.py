@@ -140,9 +140,7 @@ class Kafka(Injector):
             # Where it begins is written down before anything is read: retention moves the start.
             if self._since_us is None:
                 return Advance(first)
-            topic, _, number = process.rpartition("-")
-            since = self._client(), topic, int(number), self._since_us
-            return Advance(offset_at(*since, end=last))
+            return Advance(self._offset_at(process, self._since_us, last))
         if last < offset:
             raise InputLost(
                 f"Kafka partition {process!r} was read up to offset {offset}, and ends at {last}: "
@@ -157,6 +155,21 @@ class Kafka(Injector):
                 "to go on without them."
             )
         return Advance(min(last, offset + self._records))
+
+    def until_now(self, process: str, before: Instant | None = None) -> Iterable[Advance]:
+        """Yield advances to where the partition ended when :meth:`processes` was called."""
+        advance = self.advance(process, None)
+        yield advance
+        last, offset = self._bounds[process][1], advance.offset
+        if before is not None:
+            last = self._offset_at(process, timestamp_us(before), last)
+        while offset < last:
+            offset = min(last, offset + self._records)
+            yield Advance(offset)
+
+    def _offset_at(self, process: str, us: int, last: int) -> int:
+        topic, _, number = process.rpartition("-")
+        return offset_at(self._client(), topic, int(number), us, end=last)
 
     def split(self, process: str, start: Any, end: Any) -> Iterable[tuple[Any, Any]]:
         """Return one piece; none where a partition was only found."""

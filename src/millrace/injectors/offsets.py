@@ -13,6 +13,7 @@ from millrace.injectors.advance import promise
 from millrace.injectors.injector import Injector
 from millrace.injectors.schema import column_names
 from millrace.model.errors import PipelineError
+from millrace.model.time import Instant
 
 #: Process -> [offset, the low watermark that it promises there or None].
 Offsets = dict[str, list[Any]]
@@ -85,6 +86,34 @@ def pieces(injector: Injector, start: Offsets, end: Offsets) -> list[Piece]:
         found.append(Piece(process, last, claim_us, last=True, number=number, reached=offset))
         number += last is not None
     return found
+
+
+def pieces_until_now(
+    name: str, injector: Injector, before: Instant | None = None
+) -> Iterator[Piece]:
+    """Yield what has to be read of an injector from its beginning to where it ends now.
+
+    Args:
+        name: Of the injected stream, for messages.
+        injector: The injector.
+        before: To go only as far as what was written before this instant.
+
+    Raises:
+        WatermarkRegression: A process promises less than before.
+        PipelineError: A process has no end, or the instant cannot be told.
+    """
+    number = 0
+    for process in injector.processes():
+        start, claim_us = None, None
+        for advance in injector.until_now(process, before):
+            who = f"injector of {name!r}"
+            claim_us = promise(who, process, advance.low_watermark, claim_us)
+            if advance.offset != start:
+                for between in injector.split(process, start, advance.offset):
+                    yield Piece(process, between, None, last=False, number=number)
+                    number += 1
+            start = advance.offset
+        yield Piece(process, None, claim_us, last=True, number=number, reached=start)
 
 
 def rows(injector: Injector, piece: Piece) -> Iterator[tuple[Any, ...]]:

@@ -1,13 +1,15 @@
 """Instants and durations: int64 microseconds since the Unix epoch, UTC, and how to write them.
 
 Microseconds are Spark's own unit. Public arguments also take :class:`~datetime.datetime`,
-:class:`~datetime.timedelta` and text such as ``"5 min"``; inside, everything is a plain ``int``.
+:class:`~datetime.timedelta` and text such as ``"2026-11-22T10:00:00Z"`` and ``"5 min"``; inside,
+everything is a plain ``int``.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
+from contextlib import suppress
 from typing import Any, Final, Literal, cast
 
 from millrace.model.errors import PipelineError
@@ -34,7 +36,7 @@ UNBOUNDED_PAST: Final = MAX_TIMESTAMP
 EARLIEST_RECORD: Final = 0
 LATEST_RECORD: Final = 9_223_372_036_854_775
 
-Instant = int | dt.datetime
+Instant = int | dt.datetime | str
 #: What an integer in a column of times counts, since 1970 (UTC).
 TimeUnit = Literal["s", "ms", "us", "ns"]
 Duration = int | dt.timedelta | str
@@ -103,26 +105,37 @@ def _parse(text: str) -> int | None:
 def timestamp_us(instant: Instant) -> int:
     """Return an instant in microseconds since the Unix epoch, UTC.
 
+    Args:
+        instant: Microseconds as an int, a datetime, or text as of ISO 8601; the last two with a
+            time zone.
+
     Raises:
-        PipelineError: A datetime without a time zone (whose instant is anybody's guess), or
-            something that is neither an int nor a datetime.
+        PipelineError: There is no time zone (whose instant is anybody's guess), or it is none of
+            these.
 
     >>> import datetime as dt
     >>> timestamp_us(dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.timezone.utc))
     1000000
+    >>> timestamp_us("1970-01-01T00:00:01Z"), timestamp_us("1970-01-01 02:00+02:00")
+    (1000000, 0)
     """
     if isinstance(instant, int) and not isinstance(instant, bool):
         return instant
-    if isinstance(instant, dt.datetime):
-        if instant.tzinfo is None:
+    at = instant
+    if isinstance(at, str):
+        with suppress(ValueError):
+            at = dt.datetime.fromisoformat(at)
+    if isinstance(at, dt.datetime):
+        if at.tzinfo is None:
             raise PipelineError(
-                f"{instant!r} has no time zone, so it names no instant. "
-                "Write datetime(..., tzinfo=timezone.utc), or give microseconds as an int."
+                f"{instant!r} has no time zone, so it names no instant. Write "
+                'datetime(..., tzinfo=timezone.utc), or a time and its zone, '
+                '"2026-11-22T10:00:00Z"; or give microseconds as an int.'
             )
-        return (instant - _UNIX_EPOCH) // dt.timedelta(microseconds=1)
+        return (at - _UNIX_EPOCH) // dt.timedelta(microseconds=1)
     raise PipelineError(
         f"{instant!r} is not an instant. Expected microseconds since 1970 (UTC) as an int, "
-        "or a datetime with a time zone."
+        'a datetime with a time zone, or text such as "2026-11-22T10:00:00Z".'
     )
 
 

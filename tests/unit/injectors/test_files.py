@@ -6,7 +6,7 @@ import os
 import pytest
 
 import millrace as mr
-from millrace.injectors.offsets import advanced, pieces, rows
+from millrace.injectors.offsets import advanced, pieces, pieces_until_now, rows
 from millrace.model.errors import InputLost, PipelineError, RecordRejected
 
 
@@ -100,6 +100,28 @@ def test_a_file_that_appears_after_it_would_be_forgotten_is_not_read_and_logged(
     directory.write("200.log", lines(3))
     assert directory.read() == []
     assert "200.log appeared too late and is not read" in caplog.text
+
+
+def test_old_files_that_are_read_with_new_ones_are_not_forgotten_unread(tmp_path):
+    directory = Directory(tmp_path, forget=5)
+    directory.write("10", lines(1))
+    directory.write("90", lines(2))
+
+    assert directory.read() == [1, 2]
+    assert directory.read() == []
+
+
+def test_until_now_is_what_there_is_or_was_created_before_an_instant(tmp_path):
+    directory = Directory(tmp_path, forget=5, bytes_per_epoch=1)
+    for created in (10, 90, 95):
+        directory.write(str(created), lines(created))
+
+    def read(before=None):
+        return directory.read(list(pieces_until_now("s", directory.injector, before)))
+
+    assert read() == [10, 90, 95]
+    assert read(95) == [10, 90]
+    assert read("1970-01-01T00:00:00Z") == []
 
 
 def test_a_file_that_grows_is_unfinished_until_it_has_been_quiet(tmp_path):

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.injectors.offsets import advanced, pieces, rows
+import millrace.injectors.injector as injector_module
+from millrace.injectors.offsets import advanced, pieces, pieces_until_now, rows
 from millrace.injectors.skew import Gate, together, too_far
 from millrace.model.errors import PipelineError, WatermarkRegression
 
@@ -222,3 +223,48 @@ def test_an_injectors_rows_have_their_ids_in_a_column(format, value):
         assert h.poll("s") == 2
         assert [out.value for out in h.outputs("out")] == [value]
         assert h.counters("Echo").duplicates_filtered == 1
+
+
+class Steps(Feed):
+    """Goes a step at a time, as far as it is long; for ever if nobody knows how long."""
+
+    def __init__(self, length):
+        super().__init__()
+        self.length = length
+
+    def processes(self):
+        return ["a", "b"]
+
+    def advance(self, process, offset):
+        at = (offset or 0) + 2
+        return mr.Advance(at if self.length is None else min(at, self.length), at)
+
+    def read(self, process, start, end):
+        return [(n, n) for n in range(start or 0, end)]
+
+    def __repr__(self):
+        return "Steps()"
+
+
+def test_what_there_is_until_now_are_all_advances_of_all_processes():
+    steps = Steps(3)
+    found = list(pieces_until_now("s", steps))
+
+    assert [(one.process, one.between, one.claim_us, one.number) for one in found] == [
+        ("a", (None, 2), None, 0),
+        ("a", (2, 3), None, 1),
+        ("a", None, 4, 2),
+        ("b", (None, 2), None, 2),
+        ("b", (2, 3), None, 3),
+        ("b", None, 4, 4),
+    ]
+    assert [row[0] for one in found for row in rows(steps, one)] == [0, 1, 2, None, 0, 1, 2, None]
+
+
+def test_what_has_no_end_is_refused(monkeypatch):
+    monkeypatch.setattr(injector_module, "_MOST_ADVANCES", 10)
+
+    with pytest.raises(PipelineError, match=r"process 'a' of Steps\(\) goes on after 10 advances"):
+        list(pieces_until_now("s", Steps(None)))
+    with pytest.raises(PipelineError, match=r"until=5\): Steps\(\) does not know"):
+        list(pieces_until_now("s", Steps(3), 5))
