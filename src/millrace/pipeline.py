@@ -22,7 +22,7 @@ from millrace.inspect.location import plan_of
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Declarations, Injection, SinkDeclaration, check_name
 from millrace.model.record import DeadLetter, LateRecord
-from millrace.model.time import DAY, HOUR, Duration, TimeUnit, duration_us, time_unit
+from millrace.model.time import DAY, HOUR, Duration, Instant, TimeUnit, duration_us, time_unit
 
 #: Slack where none is given: "typically on the order of a few hours" (MillWheel, 6.1.1).
 _SLACK_US = 2 * HOUR
@@ -253,14 +253,20 @@ class Pipeline(Declarations):
         """
         return on_spark.start(self, spark, checkpoint=checkpoint, **options)
 
-    def run_batch(self, spark: Any, *, tasks: int | None = None) -> Any:
+    def run_batch(
+        self, spark: Any, *, tasks: int | None = None, until: Instant | None = None
+    ) -> Any:
         """Run over bounded sources, to their end, as one Spark job without a checkpoint.
 
         A key's records come in order of timestamp, then both clocks go to the end of time and its
-        timers fire. A sink gets everything as epoch 0.
+        timers fire. A sink gets everything as epoch 0. Of an :class:`~millrace.Injector` it reads
+        what is there when it begins, so one pipeline runs live and over what was.
 
         Args:
             spark: A session.
+            until: Read of injectors only what was written before this instant, as
+                ``"2026-11-22T10:00:00Z"``: of ``mr.Kafka``, by its messages' timestamps; of
+                ``mr.Files``, files that were created before.
             tasks: Tasks a level; by default as many as the session can run at once, as for
                 :meth:`start`. A key's records are in one task, and a task's go through it sorted,
                 so its input may be larger than memory.
@@ -269,11 +275,12 @@ class Pipeline(Declarations):
             What was done, as ``run.status()`` says it: records, refusals, counters.
 
         Raises:
-            PipelineError: The pipeline, or a source, cannot run: an unbounded source, say. Nothing
+            PipelineError: The pipeline, or a source, cannot run: one without an end, say. Nothing
                 was written.
+            InputLost: Some of what an injector should read is gone.
             RunFailed: User code or Spark failed; the cause is attached.
 
         Source: VLDB 2015 Dataflow paper: batch is the case in which the low watermark goes from the
         beginning to the end of time once.
         """
-        return on_spark.run_batch(self, spark, tasks=tasks)
+        return on_spark.run_batch(self, spark, tasks=tasks, until=until)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.errors import RunFailed
@@ -33,12 +34,12 @@ def _write(folder: Path, hour: int, *zones: str, mode: str = "w") -> None:
             file.write(json.dumps({"zone": zone, "at": hour * mr.HOUR + 5}) + "\n")
 
 
-def test_files(tools: Any, tmp_path: Path) -> None:
-    """Hours end when their files do, over a restart; a file that shrinks ends the run."""
-    folder, kept = tmp_path / "logs", tools.Kept()
+def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
+    """Hours end when their files do, over a restart, and in a batch; one that shrinks is lost."""
+    folder, kept, batch = tmp_path / "logs", tools.Kept(), tools.Kept()
     folder.mkdir()
 
-    def start() -> Any:
+    def pipeline(kept: Any) -> mr.Pipeline:
         p = mr.Pipeline("files")
         files = mr.Files(
             folder,
@@ -48,7 +49,10 @@ def test_files(tools: Any, tmp_path: Path) -> None:
         p.inject("trips", files, timestamp="at")
         p.add(Hours)
         p.sink("counts", kept)
-        return tools.start(p)
+        return p
+
+    def start() -> Any:
+        return tools.start(pipeline(kept))
 
     _write(folder, 8, "Soho", "Bow", "Soho")
     _write(folder, 9, "Soho")
@@ -67,6 +71,11 @@ def test_files(tools: Any, tmp_path: Path) -> None:
     tools.step(run)
     assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 2", "Soho 9: 2"]
     assert run.status().injected == {"trips": 6}
+    # The same as a batch, of the files that were created before 10 o'clock.
+    status = pipeline(batch).run_batch(spark, until="1970-01-01T10:00:00Z")
+    assert sorted(batch.values) == sorted(kept.values)
+    assert status.injected == {"trips": 5}
+    assert status.late == 0
     _write(folder, 10)
     with pytest.raises(RunFailed, match=r"InputLost: .*10\.log was truncated: 35 bytes"):
         tools.step(run)

@@ -129,7 +129,7 @@ def timestamp_us(instant: Instant) -> int:
         if at.tzinfo is None:
             raise PipelineError(
                 f"{instant!r} has no time zone, so it names no instant. Write "
-                'datetime(..., tzinfo=timezone.utc), or a time and its zone, '
+                "datetime(..., tzinfo=timezone.utc), or a time and its zone, "
                 '"2026-11-22T10:00:00Z"; or give microseconds as an int.'
             )
         return (at - _UNIX_EPOCH) // dt.timedelta(microseconds=1)

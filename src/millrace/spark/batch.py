@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from millrace.compile.build import build
-from millrace.injectors.injector import Injector
 from millrace.injectors.publisher import Publisher
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.model.pipeline import Declarations
+from millrace.model.time import Instant
 from millrace.plane.binding import bind_sinks, claim_sinks
 from millrace.spark.console import Quiet
+from millrace.spark.external import external_until_now
 from millrace.spark.failure import failed
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import tasks_for
@@ -33,7 +34,12 @@ from millrace.windmill.epochs import Epochs
 
 
 def run_batch(
-    pipeline: Declarations, spark: SparkSession, *, tasks: int | None = None, progress: bool = True
+    pipeline: Declarations,
+    spark: SparkSession,
+    *,
+    tasks: int | None = None,
+    until: Instant | None = None,
+    progress: bool = True,
 ) -> Status:
     """Run a pipeline over bounded input, to its end.
 
@@ -42,10 +48,13 @@ def run_batch(
     late. A sink gets everything as epoch 0; a Parquet directory that has output is refused.
 
     Args:
-        pipeline: With a bounded DataFrame for each injected stream.
+        pipeline: With a bounded DataFrame, or an :class:`~millrace.Injector`, for each injected
+            stream. Of an injector it reads what is there when it begins.
         spark: A session.
         tasks: Tasks a level; by default the session's parallelism, as for :func:`start`. More are
             smaller, and less is lost with one that fails.
+        until: Read of injectors only what was written before this instant: of ``mr.Kafka``, by its
+            messages' timestamps; of ``mr.Files``, files that were created before.
         progress: Whether to say on standard error that it is under way: on a terminal in a line,
             else in one of the logger ``millrace.progress`` every 30 seconds and at the end.
 
@@ -53,11 +62,24 @@ def run_batch(
         What was done: records, refusals, and counters for each computation.
 
     Raises:
-        PipelineError: The pipeline, or a source, cannot run. Nothing was written.
+        PipelineError: The pipeline, or a source, cannot run: an injector without an end, say.
+            Nothing was written.
+        InputLost: Some of what an injector should read is gone.
         RunFailed: User code or Spark failed; the cause is attached, and a log named.
     """
     topology = build(pipeline)
-    sources = sources_of(topology, _no_injector)
+    at_once = tasks_for(spark)
+    sources = sources_of(
+        topology,
+        lambda stream, injector: external_until_now(
+            spark, stream, injector, tasks=at_once, before=until
+        ),
+    )
+    if until is not None and all(source.pieces is None for source in sources):
+        raise PipelineError(
+            f"run_batch(until={until!r}) is about injectors, and no stream of {pipeline!r} has "
+            "one. Leave it out, and filter the DataFrames by their own columns."
+        )
     streaming = [source.stream.name for source in sources if source.is_streaming]
     if streaming:
         raise PipelineError(
@@ -66,7 +88,7 @@ def run_batch(
         )
     if not sources:
         raise PipelineError(f"{pipeline!r} injects no stream, so it has nothing to run over.")
-    tasks = tasks_for(spark) if tasks is None else tasks
+    tasks = at_once if tasks is None else tasks
     plan = BatchPlan(topology, sources, tasks=tasks)
     # Only so that the plan, the manifest and the counters are those of a streaming epoch.
     state = MemoryHardState()
@@ -104,13 +126,6 @@ def run_batch(
     status = seen.status(epochs, Publisher({}), state="drained")
     display.finish(as_line(status))
     return status
-
-
-def _no_injector(stream: str, injector: Injector) -> DataFrame:
-    raise PipelineError(
-        f"stream {stream!r}: {injector!r} has no end, and run_batch() needs bounded sources. Run "
-        "the pipeline with p.start(spark, checkpoint=...), and run.drain() when you have enough."
-    )
 
 
 @contextmanager

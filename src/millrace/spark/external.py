@@ -1,8 +1,9 @@
-"""External: what an epoch reads of an injector, as a streaming source of Spark.
+"""External: what an epoch, or a batch, reads of an injector, as a source of Spark.
 
-``latestOffset`` is where an injector decides how far an epoch reads, in a process beside the
-driver; the end is in Spark's offset log before any worker reads. Its rows stand for pieces of that,
-which the first stage reads (:mod:`millrace.plane.reading`): no record is a row of Spark's here.
+In a stream ``latestOffset`` is where an injector decides how far an epoch reads, in a process
+beside the driver; the end is in Spark's offset log before any worker reads. Its rows stand for
+pieces of that, which the first stage reads (:mod:`millrace.plane.reading`): no record is a row of
+Spark's here. A batch reads what there is when it begins, decided in the driver.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from millrace.injectors.injector import Injector
-from millrace.injectors.offsets import advanced, pieces
+from millrace.injectors.offsets import Piece, advanced, pieces, pieces_until_now
 from millrace.injectors.schema import arrow_schema
 from millrace.injectors.skew import Gate
 from millrace.model.errors import PipelineError
+from millrace.model.time import Instant
 from millrace.plane import reading
 from millrace.plane.by_value import pickle_by_value
 
@@ -54,19 +56,23 @@ class _Reader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         found = pieces(self._injector, start, end)
-        # What is only a promise needs no task of its own.
-        to_read = [piece for piece in found if piece.between is not None]
-        count = min(len(to_read), _PARTITIONS_A_TASK * self._tasks)
-        lots = [to_read[first::count] for first in range(count)]
-        lots.append([piece for piece in found if piece.between is None])
         return [
             InputPartition([reading.packed_piece(self._stream, piece) for piece in lot])
-            for lot in lots
-            if lot
+            for lot in _lots(found, self._tasks)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[bytes]]:
         return ((piece,) for piece in partition.value)
+
+
+def _lots(found: Sequence[Piece], tasks: int) -> list[list[Piece]]:
+    """Return pieces by the partition that they are in."""
+    # What is only a promise needs no task of its own.
+    to_read = [piece for piece in found if piece.between is not None]
+    count = min(len(to_read), _PARTITIONS_A_TASK * tasks)
+    lots = [to_read[first::count] for first in range(count)]
+    lots.append([piece for piece in found if piece.between is None])
+    return [lot for lot in lots if lot]
 
 
 class InjectorSource(DataSource):
@@ -107,14 +113,7 @@ def external(
     Raises:
         PipelineError: The injector cannot be sent to workers, or its schema is none.
     """
-    arrow_schema(injector.schema)
-    try:
-        pickled = pickle_by_value(injector)
-    except (TypeError, AttributeError, pickle.PicklingError) as refused:
-        raise PipelineError(
-            f"stream {stream!r}: its injector {injector!r} cannot be sent to Spark's workers: "
-            f"{refused}. Open connections where they are used, and leave them out of __getstate__."
-        ) from refused
+    pickled = _pickled(stream, injector)
     spark.dataSource.register(InjectorSource)
     options = {
         _INJECTOR: base64.b64encode(pickled).decode(),
@@ -124,3 +123,43 @@ def external(
         "begin": str(begin),
     }
     return spark.readStream.format(NAME).options(**options).load()
+
+
+def external_until_now(
+    spark: SparkSession, stream: str, injector: Injector, *, tasks: int, before: Instant | None
+) -> DataFrame:
+    """Return what there is to read of an injector as a bounded DataFrame: a row a piece.
+
+    Args:
+        spark: The session.
+        stream: Name of the injected stream.
+        injector: Its injector.
+        tasks: How many tasks can read at once.
+        before: To read only what was written before this instant.
+
+    Raises:
+        PipelineError: The injector cannot be sent to workers, has no end, or cannot tell the
+            instant, or its schema is none.
+        InputLost: Some of it is gone.
+    """
+    # A copy is asked, as by the other planes: the user's own opens no connection.
+    asked: Injector = pickle.loads(_pickled(stream, injector))
+    lots = _lots(list(pieces_until_now(stream, asked, before)), tasks)
+    rows = [
+        (number, reading.packed_piece(stream, piece))
+        for number, lot in enumerate(lots)
+        for piece in lot
+    ]
+    there = spark.createDataFrame(rows, f"lot int, {reading.DDL}")
+    return there.repartitionById(max(1, len(lots)), "lot").drop("lot")
+
+
+def _pickled(stream: str, injector: Injector) -> bytes:
+    arrow_schema(injector.schema)
+    try:
+        return pickle_by_value(injector)
+    except (TypeError, AttributeError, pickle.PicklingError) as refused:
+        raise PipelineError(
+            f"stream {stream!r}: its injector {injector!r} cannot be sent to Spark's workers: "
+            f"{refused}. Open connections where they are used, and leave them out of __getstate__."
+        ) from refused

@@ -94,7 +94,7 @@ class Source:
     @property
     def is_streaming(self) -> bool:
         """Return whether it has no end."""
-        return self.pieces is not None or self.frame.isStreaming
+        return (self.frame if self.pieces is None else self.pieces).isStreaming
 
     @property
     def injection(self) -> Injection:
@@ -126,7 +126,10 @@ def sources_of(topology: Topology, read: Callable[[str, Injector], DataFrame]) -
             frame = pieces.sparkSession.createDataFrame([], frame.schema)
         found.append(dataclasses.replace(_source(topology, spec, frame), pieces=pieces))
     # One pass over the input serves all sources, so one that needs Python takes the others along.
-    native = all(source.native for source in found)
+    # So does an injector in a batch, whose rows on edges leave the first stage in no packets.
+    native = all(
+        source.native and (source.pieces is None or source.is_streaming) for source in found
+    )
     return [dataclasses.replace(source, native=native) for source in found]
 
 

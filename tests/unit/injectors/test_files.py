@@ -95,7 +95,8 @@ def test_a_file_that_appears_after_it_would_be_forgotten_is_not_read_and_logged(
     directory = Directory(tmp_path, forget=50)
     directory.write("100.log", lines(1))
     directory.write("500.log", lines(2))
-    directory.read()
+    assert directory.read() == [1, 2]
+    assert directory.read() == []
     assert list(directory.offsets[str(tmp_path)][0]["files"]) == ["500.log"]
     directory.write("200.log", lines(3))
     assert directory.read() == []

@@ -67,7 +67,7 @@ def test_until_now_it_goes_as_far_as_it_was_when_it_was_asked():
     kafka = mr.Kafka("localhost:1", "t", records_per_epoch=4)
     kafka._bounds = {"t-0": (3, 12)}
     kafka._consumer = SimpleNamespace(
-        offsets_for_times=lambda at, timeout: [SimpleNamespace(offset=6)]
+        offsets_for_times=lambda *_, **__: [SimpleNamespace(offset=6)]
     )
 
     assert [advance.offset for advance in kafka.until_now("t-0")] == [3, 7, 11, 12]

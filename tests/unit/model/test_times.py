@@ -73,9 +73,11 @@ def test_a_datetime_keeps_its_last_microsecond():
 def test_a_datetime_without_a_zone_names_no_instant():
     with pytest.raises(PipelineError, match="no time zone"):
         timestamp_us(dt.datetime(2024, 5, 1))
+    with pytest.raises(PipelineError, match="no time zone"):
+        timestamp_us("2024-05-01")
 
 
-@pytest.mark.parametrize("written", ["2024-05-01", 1.5, True, None, dt.date(2024, 5, 1)], ids=repr)
+@pytest.mark.parametrize("written", ["yesterday", 1.5, True, None, dt.date(2024, 5, 1)], ids=repr)
 def test_what_is_no_instant_is_refused(written):
     with pytest.raises(PipelineError, match="is not an instant"):
         timestamp_us(written)
