@@ -191,8 +191,11 @@ class Live:
         )
 
     def feed(self, limit: int) -> None:
-        for injector in self.injectors.values():
+        for injector in self.fed():
             injector.limit = limit
+
+    def fed(self) -> list[Feeds]:
+        return [one for one in self.injectors.values() if isinstance(one, Feeds)]
 
     def boot(self) -> None:
         self.plane.boot(self.clock_us)
@@ -216,7 +219,7 @@ class Live:
                 self.coordinator.mark_soon()
                 self.plane.tick(self.clock_us)
             elif luck < crash + mark + 0.1:
-                for injector in self.injectors.values():
+                for injector in self.fed():
                     injector.limit += rng.randrange(1, 6)
             else:
                 self.plane.turn(rng.choice(places), self.clock_us, rng.randrange(0, 4))
@@ -224,7 +227,7 @@ class Live:
 
     def finish(self) -> None:
         """Have everything read and done, and the input ended."""
-        self.feed(max((i.longest for i in self.injectors.values()), default=0))
+        self.feed(max((i.longest for i in self.fed()), default=0))
         self.plane.settle(self.clock_us)
         self.plane.end(self.clock_us, draining=True)
 

@@ -18,8 +18,11 @@ from millrace.compile.change import ChangePlan
 from millrace.compile.explanation import Explanation
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
+from millrace.injectors.keys import Keys
 from millrace.inspect.location import plan_of
+from millrace.model.computation import Computation
 from millrace.model.errors import PipelineError
+from millrace.model.guarantees import DeliveryMode, ProductionMode
 from millrace.model.pipeline import Declarations, Injection, SinkDeclaration, check_name
 from millrace.model.record import DeadLetter, LateRecord
 from millrace.model.time import DAY, HOUR, Duration, Instant, TimeUnit, duration_us, time_unit
@@ -150,6 +153,60 @@ class Pipeline(Declarations):
             time_unit(unit, f"inject({stream!r}, unit)"),
         )
         return Stream(self, stream)
+
+    def add(
+        self,
+        computation: type[Computation] | Computation,
+        *,
+        name: str | None = None,
+        keys: Iterable[Any] | None = None,
+        productions: ProductionMode | None = None,
+        delivery: DeliveryMode | None = None,
+    ) -> None:
+        """Add a computation: a class, or an instance with parameters of its own.
+
+        Args:
+            computation: A subclass of Computation, or an instance of one.
+            name: Its name in this pipeline and its checkpoint; by default the class's name.
+            keys: Keys that begin by themselves, 1,000 at the most: ``process_start`` is called once
+                for each, and sets its first timers. A computation that has them needs no inputs.
+                Keys that are added later begin then; those that are left out go on.
+            productions: ``mr.STRONG`` or ``mr.WEAK``; by default what the class says.
+            delivery: ``mr.EXACTLY_ONCE`` or ``mr.AT_LEAST_ONCE``; by default what the class says.
+
+        Raises:
+            PipelineError: It is no computation, its name is taken, or an option is not one.
+
+        Source: MillWheel, "Streams" (4.3), of computations without inputs: fed by timers alone.
+
+        >>> import millrace as mr
+        >>> class Heartbeat(mr.Computation):
+        ...     outputs = {"beats": str}
+        ...
+        ...     def process_start(self):
+        ...         self.set_timer("beat", at=self.wall_time + mr.SECOND, domain=mr.WALL_TIME)
+        ...
+        ...     def process_timer(self, timer):
+        ...         self.produce("beats", f"{self.key} is alive")
+        ...         self.set_timer("beat", at=timer.at + mr.SECOND, domain=mr.WALL_TIME)
+        >>> p = mr.Pipeline("alive")
+        >>> p.add(Heartbeat, keys=["here", "there"])
+        >>> h = mr.testing.Harness(p)
+        >>> h.advance_clock(2 * mr.SECOND)
+        >>> sorted((out.value, out.timestamp) for out in h.outputs("beats"))[:2]
+        [('here is alive', 1000000), ('here is alive', 2000000)]
+        """
+        super().add(computation, name=name, productions=productions, delivery=delivery)
+        if keys is None:
+            return
+        added = list(self.computations)[-1]
+        stream = f"{added}.keys"
+        try:
+            self.inject(stream, Keys(added, keys), timestamp="at", unit="us", format=bytes)
+        except PipelineError:
+            del self.computations[added], self.guarantees[added]
+            raise
+        self.starts[added] = stream
 
     def stream(self, name: str) -> Stream:
         """Return a stream by name, to add stateless steps to it. It may be declared later."""

@@ -60,6 +60,22 @@ class Second(mr.Computation):
         self.produce("second", [str(self.key), timer.at, self.low_watermark, ""])
 
 
+class Beat(mr.Computation):
+    """Nothing feeds it."""
+
+    outputs = {"second": list}
+    n = mr.ValueState(int)
+
+    def process_start(self):
+        self.n.set(self.n.get(0) + 1)
+        self.set_timer("beat", at=self.wall_time + 2, domain=mr.WALL_TIME)
+
+    def process_timer(self, timer):
+        self.produce("second", [self.key, self.n.get(), False, str(timer.at)])
+        if timer.at < 50:
+            self.set_timer("beat", at=timer.at + 2, domain=mr.WALL_TIME)
+
+
 event = st.tuples(st.sampled_from(KEYS), st.integers(0, 10), st.integers(0, 30))
 step = st.one_of(
     st.tuples(st.just("inject"), st.lists(event, max_size=4)),
@@ -76,6 +92,7 @@ def run(script, *, crashing):
     p.inject("events")
     p.add(First)
     p.add(Second)
+    p.add(Beat, keys=["x", "y"])
     watermark = clock = 0
     told = []
     with mr.testing.Harness(p, intervals=2) as h:

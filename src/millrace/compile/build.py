@@ -15,7 +15,7 @@ from millrace.compile.checks import (
 )
 from millrace.compile.fields import check_fields
 from millrace.compile.formats import formats_of
-from millrace.compile.inputs import inputs_of
+from millrace.compile.inputs import beside_of, inputs_of
 from millrace.compile.levels import levels_of, upstream
 from millrace.compile.publishers import backwards_of, publishers_of, roots, slacks_of
 from millrace.compile.reserved import reserved_problems
@@ -45,7 +45,8 @@ def build(pipeline: Declarations) -> Topology:
             f"{pipeline!r} both has and removes {there}. Leave p.remove(...) out to keep what "
             "they keep; a computation that begins empty needs another name."
         )
-    inputs = inputs_of(pipeline, problems)
+    beside = beside_of(pipeline)
+    inputs = inputs_of(pipeline, beside, problems)
     pipeline = _without_idle_steps(pipeline, inputs)
     publishers = publishers_of(pipeline)
     check_subscriptions(pipeline, inputs, publishers, problems)
@@ -61,7 +62,6 @@ def build(pipeline: Declarations) -> Topology:
     def sending(streams: Iterable[str]) -> frozenset[str]:
         return frozenset(sender for stream in streams for sender in roots(stream, publishers))
 
-    beside = {name: operator_of(one).beside() for name, one in pipeline.computations.items()}
     waited = {
         name: [s for s in streams if s not in beside[name] or beside[name][s].waits]
         for name, streams in inputs.items()
@@ -162,6 +162,7 @@ def build(pipeline: Declarations) -> Topology:
             columnar=columnar[name],
             counted=name in counted,
             beside=beside[name],
+            starts=pipeline.starts.get(name),
         )
         for number, name in enumerate(order)
     )

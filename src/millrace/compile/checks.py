@@ -51,12 +51,13 @@ def check_subscriptions(
                 f"computation {name!r} declares outputs = {computation.outputs!r}. Each output "
                 'needs a record format: outputs = {"counts": Count}.'
             )
-        if not computation.inputs:
+        if not computation.inputs and name not in pipeline.starts:
             problems.append(
                 f"computation {name!r} has no inputs, so it would never run. "
-                'Declare inputs = {"stream": mr.by("field")}.'
+                'Declare inputs = {"stream": mr.by("field")}; or give it keys, which begin by '
+                "themselves and set timers: p.add(..., keys=[...])."
             )
-        problems += hook_problems(name, computation)
+        problems += hook_problems(name, computation, keys=name in pipeline.starts)
         for stream, extractor in inputs[name].items():
             known(stream, f"computation {name!r}")
             if not isinstance(extractor, KeyExtractor):

@@ -10,12 +10,13 @@ from types import CodeType, FunctionType
 from millrace.model.computation import Computation, lacks_hook
 
 
-def hook_problems(name: str, computation: Computation) -> list[str]:
+def hook_problems(name: str, computation: Computation, *, keys: bool = False) -> list[str]:
     """Return what is said of the hooks that a computation would call in vain.
 
     Args:
         name: Its name in the pipeline.
         computation: As it was added.
+        keys: Whether it was given keys.
 
     >>> class Flush(Computation):
     ...     def process_record(self, record):
@@ -29,6 +30,16 @@ process_timer, so they could not fire. Define process_timer(self, timer).
         problems.append(
             f"computation {name!r} has inputs but no process_record, so it could not react to "
             "them. Define process_record(self, record)."
+        )
+    if keys and lacks_hook(computation, "process_start"):
+        problems.append(
+            f"computation {name!r} was given keys but has no process_start, so they could not "
+            "begin. Define process_start(self), which sets their first timers."
+        )
+    if not keys and not lacks_hook(computation, "process_start"):
+        problems.append(
+            f"computation {name!r} has process_start and was given no keys, so it would never be "
+            f"called. Give it some: p.add({type(computation).__name__}, keys=[...])."
         )
     if lacks_hook(computation, "process_timer") and (setter := _sets_timers(type(computation))):
         problems.append(

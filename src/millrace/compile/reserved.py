@@ -27,6 +27,7 @@ _DECLARED: Final[Mapping[str, str]] = {
 #: What Millrace calls.
 _HOOKS: Final[Mapping[str, str]] = {
     "process_record": "a method that is called with each record",
+    "process_start": "a method that is called with each key that it is given",
     "process_timer": "a method that is called with each due timer",
 }
 

@@ -114,6 +114,7 @@ class ComputationSpec:
         columnar: How it works on whole bundles, a
             :class:`~millrace.dataflow.columnar.Columnar`; None if it works key by key.
         counted: Whether a computation behind it waits for percentiles of what it has to do.
+        starts: The stream of the keys that it was given, which begin by themselves; None without.
     """
 
     name: str
@@ -151,6 +152,12 @@ class ComputationSpec:
     columnar: Any = None
     counted: bool = False
     beside: Mapping[str, Beside] = field(default_factory=dict)
+    starts: str | None = None
+
+    @property
+    def fed_by_timers(self) -> bool:
+        """Whether nothing comes to it by a stream, but the keys that it was given."""
+        return self.inputs.keys() == {self.starts}
 
 
 @dataclass(frozen=True)

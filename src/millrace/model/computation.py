@@ -76,6 +76,17 @@ class Computation:
         """
         raise NotImplementedError(f"{type(self).__name__} has inputs but no process_record")
 
+    def process_start(self) -> None:
+        """Begin a key of those that the computation was given: ``p.add(Heartbeat, keys=[...])``.
+
+        Called exactly once for each key, before anything else is for keys of a computation without
+        inputs; usually it sets the first timers. What it produces has, by default, the wall clock's
+        time as its timestamp.
+
+        Source: MillWheel, "Streams" (4.3): computations without inputs are fed by timers alone.
+        """
+        raise NotImplementedError(f"{type(self).__name__} was given keys but has no process_start")
+
     def process_timer(self, timer: Timer) -> None:
         """React to one due timer of the current key.
 
@@ -146,7 +157,9 @@ class Computation:
             domain: ``mr.LOW_WATERMARK`` or ``mr.WALL_TIME``.
             hold: As long as the timer is pending, the low watermark that consumers see is held
                 here, so that ``process_timer`` may produce with this timestamp. A
-                pending low-watermark timer holds it at its own ``at`` anyway.
+                pending low-watermark timer holds it at its own ``at`` anyway; and so does one of
+                the wall clock in a computation without inputs, whose low watermark nothing else
+                holds.
             percentile: Fire when the low watermark of this share of the work is at ``at``, without
                 waiting for the stragglers; one of ``percentiles``, or 100.
         """
@@ -180,7 +193,7 @@ def _outside(computation: Computation, call: str) -> NoReturn:
 
 
 def lacks_hook(computation: Computation, hook: str) -> bool:
-    """Return whether a computation leaves ``process_record`` or ``process_timer`` undefined.
+    """Return whether a computation leaves a hook, such as ``process_record``, undefined.
 
     >>> lacks_hook(Computation(), "process_timer")
     True

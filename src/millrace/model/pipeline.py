@@ -76,6 +76,7 @@ class Declarations:
         dead_letters: The stream of dead letters; None without.
         late: The stream of late records; None without.
         dropped: Computations whose state a checkpoint is to forget.
+        starts: Computation that was given keys -> the stream that brings them.
     """
 
     def __init__(self, name: str) -> None:
@@ -91,6 +92,7 @@ class Declarations:
         self.dead_letters: str | None = None
         self.late: str | None = None
         self.dropped: set[str] = set()
+        self.starts: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r})"

@@ -14,6 +14,7 @@ from typing import Any, Self
 from millrace.compile.topology import injector_name
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.strategy import Windowing
+from millrace.injectors.keys import Keys
 from millrace.injectors.offsets import Offsets
 from millrace.inspect import Checkpoint, Explanation, explain_watermark
 from millrace.model.errors import PipelineError, WatermarkRegression
@@ -59,9 +60,10 @@ class Harness:
     Attributes:
         history: Where the low watermarks stood after each epoch, for ``mr.plot_watermarks(h)``.
 
-    Every stream's records can be read with :meth:`outputs`, whether it has a sink or not. Use it as
-    a context manager, or call :meth:`close`, to have the invariants checked at the end; ``crash``
-    checks them too.
+    Keys that computations were given (``p.add(..., keys=)``) begin when it is made, at 0 of the
+    wall clock. Every stream's records can be read with :meth:`outputs`, whether it has a sink or
+    not. Use it as a context manager, or call :meth:`close`, to have the invariants checked at the
+    end; ``crash`` checks them too.
 
     >>> import millrace as mr
     >>> class Late(mr.Computation):
@@ -103,6 +105,11 @@ class Harness:
         self._outputs: dict[str, list[Output]] = {name: [] for name in self._topology.streams}
         self._last_manifest: Manifest | None = None
         self._recover()
+        for spec in self._topology.injected():
+            if spec.injection is not None and isinstance(spec.injection.source, Keys):
+                said = {**self._said.get(100, {}), spec.name: MAX_TIMESTAMP}
+                self._say({**self._said, 100: said})
+                self.poll(spec.name)
 
     # -- driving -----------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from millrace.model.computation import Computation, lacks_hook
 from millrace.model.errors import LateProduction, PipelineError
 from millrace.model.keys import encode_key
 from millrace.model.pane import Pane, Paned, PanedCoder, Window
-from millrace.model.record import LOW_WATERMARK, TimeDomain
+from millrace.model.record import LOW_WATERMARK, WALL_TIME, TimeDomain
 from millrace.model.time import (
     EARLIEST_RECORD,
     LATEST_RECORD,
@@ -68,6 +68,7 @@ class Calls:
         self._hold = hold
         self._outputs = {stream: _panes(topology, stream) for stream in spec.outputs}
         self._waits_for = spec.percentiles
+        self._alone = spec.fed_by_timers
         self._has_process_timer = not lacks_hook(user, "process_timer")
         self._shown_us = MIN_TIMESTAMP
         self._floor_us = MIN_TIMESTAMP
@@ -171,6 +172,8 @@ class Calls:
     ) -> None:
         at_us = _instant(at, "set_timer")
         hold_us = None if hold is None else _instant(hold, "set_timer, hold")
+        if self._alone and hold_us is None and domain == WALL_TIME:
+            hold_us = at_us
         if not self._has_process_timer:
             raise PipelineError(
                 f"set_timer({tag!r}): {self._spec.name} has no process_timer, so the timer could "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from millrace.model.computation import Computation
 from millrace.model.pane import Paned
 from millrace.model.record import Record
 from millrace.windmill.calls import Calls
@@ -21,6 +22,19 @@ def taking_panes(calls: Calls, process_record: Hook) -> Hook:
         process_record(record)
 
     return process_plain
+
+
+def starting(calls: Calls, user: Computation, stream: str, process_record: Hook) -> Hook:
+    """Return the hook of a computation that was given keys: a record of theirs begins one."""
+
+    def process_or_start(record: Record) -> None:
+        if record.stream != stream:
+            process_record(record)
+            return
+        calls.at_hand_us = user.wall_time
+        user.process_start()
+
+    return process_or_start
 
 
 def saying_causes(calls: Calls, process_record: Hook) -> Hook:

@@ -41,7 +41,7 @@ from millrace.windmill.counters import Counters
 from millrace.windmill.effects import Effects
 from millrace.windmill.failure import Failures, timer_loop
 from millrace.windmill.holds import KeyHold
-from millrace.windmill.hooks import saying_causes, taking_panes
+from millrace.windmill.hooks import saying_causes, starting, taking_panes
 from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.lateness import first_late, late_record
 from millrace.windmill.pending import pending_by, report_of
@@ -81,7 +81,10 @@ class Machine:
         self._dead_letters = topology.dead_letters
         self._late_records = topology.late_records
         self._percentiles = topology.percentiles
-        self._unawaited = {name for name, taken in spec.beside.items() if not taken.waits}
+        # Their timestamps mean nothing to this computation, or nothing at all.
+        self._timeless = {
+            name for name, taken in spec.beside.items() if not taken.waits or name == spec.starts
+        }
         self._failures = Failures(spec.name, letters=topology.dead_letters is not None)
         self._rows = KeyRows()
         self._timers = KeyTimers(self._rows)
@@ -94,6 +97,8 @@ class Machine:
         self._process_record: Callable[[Record], None] = (
             taking_panes(self._calls, user.process_record) if spec.paned else user.process_record
         )
+        if spec.starts is not None:
+            self._process_record = starting(calls, user, spec.starts, self._process_record)
         if causes:
             self._process_record = saying_causes(self._calls, self._process_record)
         self._process_timer: Callable[[Timer], None] = user.process_timer
@@ -301,8 +306,8 @@ class Machine:
         """Count the n-th record of the work, which is late, and tell of it where that is wanted."""
         records, before_us = work.records, work.low_watermark_before_us
         timestamp_us, counters = records.timestamps[n], self._counters
-        if self._unawaited and records.stream_of(n) in self._unawaited:
-            return  # that low watermark says nothing of its stream
+        if self._timeless and records.stream_of(n) in self._timeless:
+            return
         self._calls.earliest_late_us = min(self._calls.earliest_late_us, timestamp_us)
         counters.late += 1
         counters.worst_lateness_us = max(counters.worst_lateness_us, before_us - timestamp_us)

@@ -20,7 +20,7 @@ DOCUMENTED = [name for name in dir(mr.Computation) if not name.startswith("__")]
 
 #: Which of them declare something, and what is called. The rest is Millrace's to set.
 DECLARED = ("inputs", "outputs", "may_produce_late", "percentiles", "productions", "delivery")
-HOOKS = ("process_record", "process_timer")
+HOOKS = ("process_record", "process_start", "process_timer")
 
 #: What is looked at, and refused, as soon as a computation is added: p.add has them as options.
 OPTIONS = ("productions", "delivery")
