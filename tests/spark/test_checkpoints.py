@@ -26,7 +26,7 @@ class Echo(mr.Computation):
 
 
 class Changed(Echo):
-    count = mr.ValueState(int)
+    inputs = {"words": mr.by("at")}
 
 
 def _pipeline(
@@ -57,7 +57,7 @@ def test_a_checkpoint_that_is_not_this_pipelines(tools: Any) -> None:
         tools.start(_pipeline(tools))
     with pytest.raises(CheckpointMismatch, match=r"belongs to pipeline 'echo'.*is 'other'"):
         tools.start(_pipeline(tools, name="other"))
-    with pytest.raises(CheckpointMismatch, match=r"'Echo', state 'count': new in the pipe"):
+    with pytest.raises(CheckpointMismatch, match=r"'Echo', input 'words', key: was by\('word'\)"):
         tools.start(_pipeline(tools, computation=Changed))
 
     after = _files(tools.checkpoint)
@@ -103,17 +103,34 @@ class MoreTotals(Totals):
     kind = TotalMore
 
 
+class Doubled(Totals):
+    words = mr.ValueState(int, was="total")
+    seen = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.words.set(self.words.get() + 2)
+        self.produce("echoes", f"{self.words.get()}")
+
+
+def doubled(total: dict[str, int]) -> int:
+    return 2 * total["words"]
+
+
 def test_a_changed_pipeline_goes_on_if_nothing_is_lost_and_is_refused_if_something_is(
     tools: Any, sunk: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     feed, echoes, texts = tools.feed("word string, at long"), sunk(), sunk()
 
-    def pipeline(computation: Any, *, name: str = "echo", more: bool = False) -> mr.Pipeline:
+    def pipeline(
+        computation: Any, *, name: str = "echo", more: bool = False, **how: Any
+    ) -> mr.Pipeline:
         p = mr.Pipeline(name)
         words = p.inject("words", feed.stream, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
         if more:
             p.sink(words.map(lambda value: value["word"].upper()).name, texts)
-        p.add(computation, name="Echo")
+        p.add(computation, name="Echo", **how)
+        if how:
+            p.add(Echo, name="Again")
         p.sink("echoes", echoes)
         return p
 
@@ -142,6 +159,12 @@ def test_a_changed_pipeline_goes_on_if_nothing_is_lost_and_is_refused_if_somethi
     said = "\n".join(record.getMessage() for record in caplog.records)
     assert "state 'total': field 'letters' is new, with default 0" in said
     assert "sink of stream 'words.map-1': new in the pipeline" in said
+
+    run = tools.start(pipeline(Doubled, migrate={"words": doubled}))
+    feed.add(("tea", tools.T0))
+    tools.step(run)
+    run.stop()
+    assert sorted(echoes.values[2:]) == ["6", "tea"]
 
 
 def test_a_path_under_a_file(tools: Any, tmp_path: Path) -> None:

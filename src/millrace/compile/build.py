@@ -10,6 +10,7 @@ from millrace.compile.checks import (
     check_steps,
     check_subscriptions,
     checked_percentiles,
+    evolution_problems,
     late_bound_us,
     together,
 )
@@ -40,6 +41,11 @@ def build(pipeline: Declarations) -> Topology:
     if problems:
         # Nothing else can be asked of computations whose members are not what they seem.
         raise PipelineError(together(pipeline, problems))
+    problems += [
+        problem
+        for name, computation in pipeline.computations.items()
+        for problem in evolution_problems(name, computation, pipeline.evolutions[name])
+    ]
     if there := sorted(pipeline.dropped & pipeline.computations.keys()):
         raise PipelineError(
             f"{pipeline!r} both has and removes {there}. Leave p.remove(...) out to keep what "
@@ -161,6 +167,7 @@ def build(pipeline: Declarations) -> Topology:
             paned=any(stream in paned for stream in inputs[name]),
             columnar=columnar[name],
             counted=name in counted,
+            evolution=pipeline.evolutions[name],
             beside=beside[name],
             starts=pipeline.starts.get(name),
         )

@@ -8,11 +8,34 @@ from typing import Any
 
 from millrace.compile.hooks import hook_problems
 from millrace.compile.publishers import letters_on
-from millrace.model.computation import Computation
+from millrace.model.computation import Computation, state_cells
 from millrace.model.errors import PipelineError
+from millrace.model.evolution import Evolution
 from millrace.model.pipeline import Declarations
 from millrace.model.stream import ByRecord, KeyExtractor
 from millrace.model.time import duration_us
+
+
+def evolution_problems(name: str, computation: Computation, evolution: Evolution) -> list[str]:
+    """Return what is wrong with what is said of a computation's earlier cells."""
+    cells = state_cells(computation)
+    found = [
+        f"p.add(..., migrate={{{cell!r}: ...}}): computation {name!r} has no cell {cell!r}. Name "
+        f"one of {sorted(cells)}, as it is called now."
+        for cell in sorted(evolution.migrations.keys() - cells.keys())
+    ]
+    found += [
+        f"computation {name!r} both has and drops the cell {cell!r}. Leave dropped=[{cell!r}] out "
+        "to keep it; one that begins empty needs another name, or a start without it between."
+        for cell in sorted(evolution.dropped & cells.keys())
+    ]
+    found += [
+        f"computation {name!r} both has and renames the cell {cell.was!r}: {own!r} was it, too. "
+        "Only one can keep its state."
+        for own, cell in cells.items()
+        if cell.was in cells or sum(one.was == cell.was for one in cells.values() if cell.was) > 1
+    ]
+    return found
 
 
 def check_subscriptions(

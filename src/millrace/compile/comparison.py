@@ -14,26 +14,29 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
+from millrace.compile.cell_changes import GONE, NEW, cell_changes, said
 from millrace.compile.change import ADDED, CHANGED, DROPPED, KEPT, REFUSED, Change
 from millrace.compile.evolution import Difference, differences
 from millrace.compile.identity import identity, sunk
+from millrace.compile.registry import Registry
 from millrace.compile.schemas import Schema, plain
+from millrace.compile.shapes import Shape
 from millrace.compile.topology import Topology
 
 _FORMAT = "make it a change that loses nothing (docs/changing.md has the table), or leave it"
 
 
-def changes(stored: Schema, topology: Topology, used_up: Container[str] = ()) -> list[Change]:
+def changes(stored: Schema, topology: Topology, registry: Registry) -> list[Change]:
     """Return what becomes of each part of a checkpoint with a pipeline.
 
     Args:
         stored: The identity in the checkpoint.
         topology: Of the pipeline.
-        used_up: Names of computations that were dropped from the checkpoint before.
+        registry: Of the checkpoint.
     """
     given = identity(topology)
     return [
-        *_computations(stored["computations"], given["computations"], topology, used_up),
+        *_computations(stored["computations"], given["computations"], topology, registry),
         *_streams(stored["streams"], given["streams"]),
         *_injected(stored["injected"], given["injected"]),
     ]
@@ -57,24 +60,20 @@ def sink_changes(
     for name, old, new in _both(stored, given):
         where = f"sink of stream {name!r}"
         if old is None or new is None:
-            found.append(Difference(where, _GONE if new is None else _NEW))
+            found.append(Difference(where, GONE if new is None else NEW))
         else:
             found += differences(old, new, where)
     return found
 
 
-_GONE = "in the checkpoint, gone from the pipeline"
-_NEW = "new in the pipeline, unknown to the checkpoint"
-
-
 def _computations(
-    stored: Schema, given: Schema, topology: Topology, used_up: Container[str]
+    stored: Schema, given: Schema, topology: Topology, registry: Registry
 ) -> Iterator[Change]:
     for name, old, new in _both(stored, given):
         where = f"computation {name!r}"
         if new is None:
             yield _removed(name, where, topology)
-        elif name in used_up:
+        elif name in registry.dropped:
             yield Change(
                 REFUSED,
                 where,
@@ -85,12 +84,12 @@ def _computations(
             yield Change(
                 ADDED,
                 where,
-                f"{_NEW}; it begins empty with the next epoch, at the low watermark that its "
+                f"{NEW}; it begins empty with the next epoch, at the low watermark that its "
                 "senders show by then",
                 between=True,
             )
         else:
-            found = list(_computation(name, old, new, where))
+            found = list(_computation(name, old, new, where, topology, registry))
             yield from found
             if not any(change.kind == REFUSED for change in found):
                 yield Change(KEPT, where, _kept(old))
@@ -104,7 +103,7 @@ def _removed(name: str, where: str, topology: Topology) -> Change:
     return Change(
         REFUSED,
         where,
-        _GONE,
+        GONE,
         f"to drop what it keeps, say so: p.remove({name!r}). If it has another name now, keep the "
         f"old one: p.add(..., name={name!r})",
     )
@@ -117,11 +116,19 @@ def _kept(old: Schema) -> str:
     return "what it keeps, timers, low watermark"
 
 
-def _computation(name: str, old: Schema, new: Schema, where: str) -> Iterator[Change]:
+def _computation(
+    name: str, old: Schema, new: Schema, where: str, topology: Topology, registry: Registry
+) -> Iterator[Change]:
     built_in = bool(old["settings"] or new["settings"])
     yield from _inputs(name, old["inputs"], new["inputs"], where, built_in=built_in)
     yield from _outputs(old["outputs"], new["outputs"], where)
-    yield from _cells(name, old["state"], new["state"], where)
+    yield from cell_changes(
+        topology.computation(name),
+        registry.shapes.get(name, Shape()),
+        old["state"],
+        new["state"],
+        where,
+    )
     way = _under_a_name(name)
     for setting, one, other in _both(old["settings"], new["settings"]):
         yield from _text(one, other, f"{where}, {setting!r}", way)
@@ -151,10 +158,10 @@ def _inputs(
             REFUSED, where, f"had {len(stored)} inputs, has {len(given)} now", _under_a_name(name)
         )
     for route in gone:
-        why = f"{_GONE}; what it left in state stays"
+        why = f"{GONE}; what it left in state stays"
         yield Change(DROPPED, f"{where}, input {route!r}", why, between=True)
     for route in new:
-        why = f"{_NEW}; its records come from the next epoch on, each to the state of its key"
+        why = f"{NEW}; its records come from the next epoch on, each to the state of its key"
         yield Change(ADDED, f"{where}, input {route!r}", why, between=True)
 
 
@@ -174,7 +181,7 @@ def _outputs(stored: Schema, given: Schema, where: str) -> Iterator[Change]:
     for stream, old, new in _both(stored, given):
         at = f"{where}, output {stream!r}"
         if old is None or new is None:
-            kind, why = (ADDED, _NEW) if old is None else (DROPPED, _GONE)
+            kind, why = (ADDED, NEW) if old is None else (DROPPED, GONE)
             yield Change(kind, at, why, between=True)
         else:
             yield from _formats(old, new, at, lasting=False)
@@ -196,26 +203,12 @@ def _formats(old: Schema, new: Schema, where: str, *, lasting: bool) -> Iterator
             )
 
 
-def _cells(name: str, stored: Schema, given: Schema, where: str) -> Iterator[Change]:
-    for cell, old, new in _both(stored, given):
-        at = f"{where}, state {cell!r}"
-        way = _under_a_name(name)
-        if old is None or new is None:
-            yield Change(REFUSED, at, _NEW if old is None else _GONE, way)
-        elif old["cell"] != new["cell"]:
-            yield from _text(old["cell"], new["cell"], at, way)
-        else:
-            yield from _formats(old["format"], new["format"], at, lasting=True)
-            for part in ("add", "initial"):
-                yield from _text(old.get(part), new.get(part), f"{at}, {part}", way)
-
-
 def _streams(stored: Schema, given: Schema) -> Iterator[Change]:
     """Yield by what named streams are fed otherwise; nothing is kept of them."""
     for name, old, new in _both(stored, given):
         where = f"stream {name!r}"
         if old is None or new is None:
-            kind, why = (ADDED, _NEW) if old is None else (DROPPED, _GONE)
+            kind, why = (ADDED, NEW) if old is None else (DROPPED, GONE)
             yield Change(kind, where, why)
             continue
         for feeder in sorted({*old["fed by"]} ^ {*new["fed by"]}):
@@ -223,7 +216,7 @@ def _streams(stored: Schema, given: Schema) -> Iterator[Change]:
             yield Change(
                 DROPPED if gone else ADDED,
                 f"{where}, fed by {feeder!r}",
-                _GONE if gone else _NEW,
+                GONE if gone else NEW,
                 between=True,
             )
 
@@ -232,9 +225,9 @@ def _injected(stored: list[str], given: list[str]) -> Iterator[Change]:
     for name in sorted({*stored} ^ {*given}):
         where = f"injected stream {name!r}"
         if name in given:
-            yield Change(ADDED, where, f"{_NEW}; it is read from its beginning", between=True)
+            yield Change(ADDED, where, f"{NEW}; it is read from its beginning", between=True)
         else:
-            why = f"{_GONE}; how far it was read is kept where its source is an injector"
+            why = f"{GONE}; how far it was read is kept where its source is an injector"
             yield Change(DROPPED, where, why, between=True)
 
 
@@ -252,8 +245,4 @@ def _both(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[tuple
 
 def _text(old: Any, new: Any, where: str, way: str) -> Iterator[Change]:
     if plain(old) != plain(new):
-        yield Change(REFUSED, where, f"was {_said(old)}, is {_said(new)} now", way)
-
-
-def _said(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value)
+        yield Change(REFUSED, where, f"was {said(old)}, is {said(new)} now", way)

@@ -18,6 +18,7 @@ import msgspec
 
 from millrace.compile.routes import Routes, told_apart
 from millrace.compile.schemas import named
+from millrace.compile.shapes import Shape, reshape_of, shape_after
 from millrace.compile.topology import Topology
 from millrace.model.errors import CheckpointMismatch, PipelineError
 
@@ -42,6 +43,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
         streams: By route (``compile/routes.py``); an injector has its stream's.
         edges: Subscriptions, as :func:`edge_names` says them.
         dropped: Computations whose state was dropped; their names are used up, too.
+        shapes: Computation -> how its state lies, where that has changed or been migrated.
 
     >>> import millrace as mr
     >>> p = mr.Pipeline("game")
@@ -60,6 +62,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
     streams: dict[str, int] = {}
     edges: dict[str, int] = {}
     dropped: list[str] = []
+    shapes: dict[str, Shape] = {}
 
     def checked(self) -> Registry:
         """Return it if this version can read it.
@@ -92,7 +95,25 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
             streams=_grown("stream", self.streams, _stream_names(topology).values()),
             edges=_grown("edge", self.edges, edge_names(topology)),
             dropped=sorted({*self.dropped, *(topology.dropped & self.computations.keys())}),
+            shapes=self.shapes,
         )
+
+    def reshaped(self, stored: Mapping[str, Any], topology: Topology) -> Registry:
+        """Return the registry with cells renamed and dropped, and shapes, as a topology has them.
+
+        Args:
+            stored: The checkpoint's identity of the computations; empty for a new checkpoint.
+            topology: Of the pipeline that goes on with it.
+        """
+        cells, shapes = dict(self.cells), dict(self.shapes)
+        for spec in topology.computations:
+            known = shapes.get(spec.name, Shape())
+            found, cells[spec.name] = shape_after(
+                known, stored.get(spec.name), cells.get(spec.name, {}), spec
+            )
+            if found != known:
+                shapes[spec.name] = found
+        return msgspec.structs.replace(self, cells=cells, shapes=shapes)
 
     def succeeded(self, open_edges: Collection[int], topology: Topology) -> Registry:
         """Return the registry in which sinks that are new follow on sinks that are gone.
@@ -148,6 +169,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
                     spec,
                     number=self.computations[spec.name],
                     cell_numbers=dict(self.cells[spec.name]),
+                    reshape=reshape_of(self.shapes.get(spec.name), self.cells[spec.name], spec),
                     slacks={name: _renumbered(of, now) for name, of in spec.slacks.items()},
                 )
                 for spec in topology.computations

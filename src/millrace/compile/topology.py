@@ -22,6 +22,7 @@ import numpy.typing as npt
 from millrace.dataflow.beside import Beside
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
+from millrace.model.evolution import Evolution
 from millrace.model.guarantees import Guarantees
 from millrace.model.pipeline import Injection
 from millrace.model.state import StateDescriptor
@@ -113,6 +114,9 @@ class ComputationSpec:
         paned: Whether values of its inputs may carry panes.
         columnar: How it works on whole bundles, a
             :class:`~millrace.dataflow.columnar.Columnar`; None if it works key by key.
+        evolution: What becomes of state that earlier versions of it left.
+        reshape: What brings such state to the shape that it has now; None if it has it. A
+            :class:`~millrace.compile.shapes.Reshape`.
         counted: Whether a computation behind it waits for percentiles of what it has to do.
         starts: The stream of the keys that it was given, which begin by themselves; None without.
     """
@@ -151,6 +155,8 @@ class ComputationSpec:
     paned: bool = False
     columnar: Any = None
     counted: bool = False
+    evolution: Evolution = field(default_factory=Evolution)
+    reshape: Any = None
     beside: Mapping[str, Beside] = field(default_factory=dict)
     starts: str | None = None
 

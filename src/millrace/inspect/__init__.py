@@ -3,6 +3,7 @@
 Nothing here needs Spark or the pipeline's code, claims a checkpoint, or writes.
 """
 
+from millrace.compile.values import Encoded
 from millrace.inspect.cells import Cell
 from millrace.inspect.checkpoint import Checkpoint, read_latest
 from millrace.inspect.computation import Change, ComputationInspection, Interval, KeyState
@@ -15,7 +16,6 @@ from millrace.inspect.overview import (
     overview_of_run,
 )
 from millrace.inspect.pending import DeliveredIds, PendingChunk, PendingHold, PendingTimer
-from millrace.inspect.values import Encoded
 from millrace.inspect.watermark import Explanation, Hop, Pin, explain_watermark
 from millrace.inspect.windows import WindowState
 

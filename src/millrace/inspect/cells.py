@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 
 from millrace.compile.schemas import Schema
+from millrace.compile.shapes import SCALARS, Shape
 from millrace.inspect.windows import cell_reader
 from millrace.model.keys import decode_key
-from millrace.model.state import BagState, CombiningState, MapState, ValueState
+from millrace.model.state import BagState, MapState
 from millrace.windmill import rows
-
-_SCALAR = (ValueState.__name__, CombiningState.__name__)
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,21 +35,34 @@ class Cells:
     Args:
         declared: Name -> what the checkpoint says of the cell.
         numbers: Name -> its number, which rows carry.
+        older: The shape of the state, where rows have the one before it.
 
     Attributes:
         by_name: Name -> cell.
     """
 
-    def __init__(self, declared: Mapping[str, Schema], numbers: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        declared: Mapping[str, Schema],
+        numbers: Mapping[str, int],
+        older: Shape | None = None,
+    ) -> None:
+        migrated = {} if older is None else older.migrated
+        formats = {
+            name: migrated[numbers[name]].format if numbers[name] in migrated else said["format"]
+            for name, said in declared.items()
+        }
         self.by_name = {
-            name: Cell(name=name, kind=said["cell"], format=said["format"])
+            name: Cell(name=name, kind=said["cell"], format=formats[name])
             for name, said in sorted(declared.items())
         }
         self._names = {numbers[name]: name for name in declared}
         # Value and combining cells share a row, in this order.
-        self._scalars = [
-            name for _, name in sorted(self._names.items()) if self.by_name[name].kind in _SCALAR
-        ]
+        self._scalars = (
+            [n for n in sorted(self._names) if self.by_name[self._names[n]].kind in SCALARS]
+            if older is None
+            else older.before
+        )
         self._readers = {name: cell_reader(cell.format) for name, cell in self.by_name.items()}
 
     def empty(self) -> dict[str, Any]:
@@ -74,12 +86,13 @@ class Cells:
         for row in (rows.unpack(*one) for one in stored):
             if isinstance(row, rows.ValuesRow):
                 parts = rows.unpack_values(row.data, len(self._scalars))
-                for name, part in zip(self._scalars, parts, strict=True):
-                    found[name] = None if part is None else self._readers[name](part)
+                for number, part in zip(self._scalars, parts, strict=True):
+                    if part is not None and (name := self._names.get(number)) is not None:
+                        found[name] = self._readers[name](part)
+            # Of cells that were dropped, rows are left until their interval has the last shape.
             elif isinstance(row, rows.EntryRow):
-                name = self._names[row.cell]
-                found[name][decode_key(row.entry)] = self._readers[name](row.data)
-            elif isinstance(row, rows.BlockRow):
-                name = self._names[row.cell]
+                if (name := self._names.get(row.cell)) is not None:
+                    found[name][decode_key(row.entry)] = self._readers[name](row.data)
+            elif isinstance(row, rows.BlockRow) and (name := self._names.get(row.cell)) is not None:
                 found[name] += map(self._readers[name], row.items)
         return found

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from millrace.compile.schemas import Schema
+from millrace.compile.shapes import Shape
 from millrace.inspect.computation import ComputationInspection, Interval
 from millrace.inspect.ended import Ended, ended, moments
 from millrace.inspect.overview import Overview, overview_of_log
@@ -130,6 +131,13 @@ class Checkpoint:
             return claim.registry.checked().cells[computation]
         # Before there was a registry, cells were numbered by the order of their names.
         return {name: n for n, name in enumerate(sorted(self.declared(computation)["state"]))}
+
+    def shape(self, computation: str) -> Shape:
+        """Return the last shape of a computation's state."""
+        claim = self.ended.claim
+        assert claim is not None, "computations are known by a claim"
+        shapes = {} if claim.registry is None else claim.registry.checked().shapes
+        return shapes.get(computation, Shape())
 
     def intervals(self, computation: str) -> list[Interval]:
         """Return the key intervals of a computation, by hash."""

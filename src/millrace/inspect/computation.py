@@ -17,6 +17,7 @@ from millrace.inspect.cells import Cell, Cells
 from millrace.inspect.overview import ComputationOverview, some_time
 from millrace.inspect.pending import DeliveredIds, PendingChunk, PendingHold, PendingTimer
 from millrace.inspect.windows import WindowState
+from millrace.model.errors import NotKept
 from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.store import View
 from millrace.watermark.report import NOTHING_PENDING, Report
@@ -98,7 +99,10 @@ class ComputationInspection:
     def __init__(self, checkpoint: Checkpoint, name: str) -> None:
         self._checkpoint = checkpoint
         self.name = name
-        self._cells = Cells(checkpoint.declared(name)["state"], checkpoint.cell_numbers(name))
+        declared, numbers = checkpoint.declared(name)["state"], checkpoint.cell_numbers(name)
+        self._shape = checkpoint.shape(name)
+        self._cells = Cells(declared, numbers)
+        self._older = Cells(declared, numbers, self._shape)
         self.cells: dict[str, Cell] = self._cells.by_name
         self._intervals = checkpoint.intervals(name)
         self._starts = [interval.start for interval in self._intervals]
@@ -275,7 +279,7 @@ class ComputationInspection:
         return KeyState(
             key=None if encoded is None else decode_key(encoded),
             hash=rows.hash_in(key_row),
-            cells=self._cells.read(kept),
+            cells=self._cells_of(key_row).read(kept),
         )
 
     def _each(self, of: Callable[[View], Iterator[T]]) -> Iterator[T]:
@@ -295,7 +299,23 @@ class ComputationInspection:
 
     def _state_of(self, view: View, key_row: bytes) -> dict[str, Any]:
         found = (rows.scan(view, family + key_row) for family in _FAMILIES)
-        return self._cells.read(itertools.chain.from_iterable(found))
+        return self._cells_of(key_row).read(itertools.chain.from_iterable(found))
+
+    def _cells_of(self, key_row: bytes) -> Cells:
+        """Return what reads the rows of a key, by the shape that its interval has."""
+        if not self._shape.version:
+            return self._cells
+        place = bisect.bisect_right(self._starts, rows.hash_in(key_row)) - 1
+        interval = self._intervals[place]
+        if interval.report is None or not interval.commit:
+            return self._cells
+        version = interval.report.version
+        if version < self._shape.version - 1:
+            raise NotKept(
+                f"{self.name!r} at that epoch has state as it was before the last two changes of "
+                "it, and how to read it is not kept. Look at a later epoch."
+            )
+        return self._cells if version == self._shape.version else self._older
 
     def _earliest(self, of: Callable[[Report], int]) -> int | None:
         reports = [i.report for i in self._intervals if i.report is not None]

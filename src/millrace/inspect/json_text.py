@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from millrace.inspect.values import Encoded
+from millrace.compile.values import Encoded
 from millrace.model.errors import CoderError
 from millrace.model.keys import encode_key
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from millrace.compile.schemas import Schema
+from millrace.compile.values import Encoded, plain_reader, reader
 from millrace.dataflow.window_row import WindowRow
-from millrace.inspect.values import Encoded, plain_reader, reader
 
 #: What :class:`~millrace.dataflow.window_row.RowCoder` calls itself.
 _ROWS: Final = "window"

@@ -8,12 +8,13 @@ Source: docs/guide.md; MillWheel, "Core concepts" (4).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from millrace.model.computation import Computation
 from millrace.model.errors import PipelineError
+from millrace.model.evolution import Evolution, Migration
 from millrace.model.guarantees import DeliveryMode, Guarantees, ProductionMode
 from millrace.model.stream import Step
 from millrace.model.time import TimeUnit
@@ -70,6 +71,7 @@ class Declarations:
         injections: Injected stream -> how it is fed.
         computations: Name -> computation, as it was added.
         guarantees: Name of a computation -> its choices.
+        evolutions: Name of a computation -> what becomes of state that earlier versions left.
         steps: Stateless steps.
         formats: Stream -> record format, of streams that are no output of a computation.
         sinks: In the order in which they were declared.
@@ -86,6 +88,7 @@ class Declarations:
         self.injections: dict[str, Injection] = {}
         self.computations: dict[str, Computation] = {}
         self.guarantees: dict[str, Guarantees] = {}
+        self.evolutions: dict[str, Evolution] = {}
         self.steps: list[Step] = []
         self.formats: dict[str, Any] = {}
         self.sinks: list[SinkDeclaration] = []
@@ -104,6 +107,8 @@ class Declarations:
         name: str | None = None,
         productions: ProductionMode | None = None,
         delivery: DeliveryMode | None = None,
+        dropped: Iterable[str] = (),
+        migrate: Mapping[str, Migration] | None = None,
     ) -> None:
         """Add a computation: a class, or an instance with parameters of its own.
 
@@ -112,6 +117,12 @@ class Declarations:
             name: Its name in this pipeline and its checkpoint; by default the class's name.
             productions: ``mr.STRONG`` or ``mr.WEAK``; by default what the class says.
             delivery: ``mr.EXACTLY_ONCE`` or ``mr.AT_LEAST_ONCE``; by default what the class says.
+            dropped: Cells that earlier versions had, and whose state is to go.
+            migrate: Cell -> function that makes a value of what a checkpoint has: of a map each
+                entry's, of a bag each item. It is called once for each, with the value as plain
+                data (a dict of the fields, where it was an object) unless its format is the same,
+                and returns the new one, or None for nothing. It runs once for a checkpoint, which
+                knows it by its name; what it raises goes to the dead letters. See docs/changing.md.
 
         Raises:
             PipelineError: It is no computation, its name is taken, or an option is not one.
@@ -142,6 +153,7 @@ class Declarations:
             instance.productions if productions is None else productions,
             instance.delivery if delivery is None else delivery,
         )
+        self.evolutions[name] = Evolution.of(name, dropped, migrate)
         self.computations[name] = instance
         self.guarantees[name] = guarantees
 
@@ -171,9 +183,9 @@ class Declarations:
     def rename(self, old: str, new: str, computation: Computation) -> None:
         """Put a computation in the place of one whose name was made up."""
         del self.computations[old]
-        guarantees = self.guarantees.pop(old)
+        guarantees, evolution = self.guarantees.pop(old), self.evolutions.pop(old)
         self.add(computation, name=new)
-        self.guarantees[new] = guarantees
+        self.guarantees[new], self.evolutions[new] = guarantees, evolution
 
     def flatten(self, streams: Iterable[str]) -> str:
         """Make one stream of several; return its name."""

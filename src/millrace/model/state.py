@@ -41,7 +41,7 @@ class Expiry(NamedTuple):
 
 
 class StateDescriptor:
-    """A declared cell: its name, its owner and its coder; and when what it keeps expires."""
+    """A declared cell: name, owner, coder; when what it keeps expires, what it was called."""
 
     def __init__(
         self,
@@ -49,8 +49,10 @@ class StateDescriptor:
         *,
         expires: Duration | None = None,
         domain: TimeDomain = LOW_WATERMARK,
+        was: str | None = None,
     ) -> None:
         self.coder = coder_for(format)
+        self.was = was
         self.expires = _expiry(type(self).__name__, expires, domain)
         self.immutable = is_immutable(self.coder)
         self.shape = shape_of(self.coder)
@@ -81,6 +83,7 @@ class ValueState(StateDescriptor, Generic[T]):
             the record or timer at hand, until the low watermark is there. By default for ever. To
             get a value that can be changed in place counts as writing it.
         domain: ``mr.WALL_TIME`` for the wall clock instead.
+        was: The name that the cell had in earlier versions of the program, whose state it keeps.
     """
 
     def get(self, default: Any = None) -> Any:
@@ -141,8 +144,8 @@ class MapState(StateDescriptor, MutableMapping[Any, T], Generic[T]):
 class BagState(StateDescriptor, Generic[T]):
     """A multiset a key. Adding is a blind write: it reads nothing. So its items do not expire."""
 
-    def __init__(self, format: Any) -> None:
-        super().__init__(format)
+    def __init__(self, format: Any, *, was: str | None = None) -> None:
+        super().__init__(format, was=was)
 
     def add(self, item: T) -> None:
         """Add one item."""
@@ -167,6 +170,7 @@ class CombiningState(StateDescriptor, Generic[T]):
         initial: The accumulator before the first item; None if the first item itself is it.
         expires: See :class:`ValueState`.
         domain: Likewise.
+        was: Likewise.
 
     >>> CombiningState(int, max).fold(CombiningState(int, max).fold(None, 3), 5)
     5
@@ -180,8 +184,9 @@ class CombiningState(StateDescriptor, Generic[T]):
         *,
         expires: Duration | None = None,
         domain: TimeDomain = LOW_WATERMARK,
+        was: str | None = None,
     ) -> None:
-        super().__init__(format, expires=expires, domain=domain)
+        super().__init__(format, expires=expires, domain=domain, was=was)
         self.function = add
         self._add = _BUILTIN.get(add, add)
         self.initial = initial

@@ -28,6 +28,7 @@ from millrace.store.log import CommitLog, EpochLog, HardState, Snapshots
 from millrace.store.memory import MemoryHardState
 from millrace.store.memory_cache import MemoryCache, MemoryCaches
 from millrace.store.objects import ObjectHardState
+from millrace.store.over import OverView
 from millrace.store.repair import NOTHING, Repair, bring
 from millrace.store.segment import IndexEntry, encode_segment, read_commit, read_index
 from millrace.store.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
@@ -74,6 +75,7 @@ __all__ = [
     "MemoryCaches",
     "MemoryHardState",
     "ObjectHardState",
+    "OverView",
     "Repair",
     "Sealing",
     "SnapshotHead",

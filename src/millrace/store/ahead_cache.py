@@ -10,7 +10,7 @@ Source: MillWheel 6.1.3; docs/design/2026-11-22-weak-productions-in-real-time.md
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 
 from sortedcontainers import SortedDict
@@ -18,7 +18,8 @@ from sortedcontainers import SortedDict
 from millrace.model.errors import StoreError
 from millrace.store.cache import Cache, Caches, Standing, View, moved
 from millrace.store.commit import Commit, payload_bytes
-from millrace.store.snapshot import Rows, parts_of
+from millrace.store.over import OverView
+from millrace.store.snapshot import Rows
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class AheadCache:
         if at is not None and at != standing.position:
             raise moved(*self._name, standing.position, at)
         with self._below.view(at=first.number - 1) as below:
-            yield _View(below, self._rows, standing)
+            yield OverView(below, self._rows, standing)
 
     def keep(self, commit: Commit) -> None:
         """Take a commit that is not durable; it follows the last one."""
@@ -154,43 +155,3 @@ class AheadCaches:
             below = self._below.open(computation, interval)
             found = self._open[computation, interval] = AheadCache(computation, interval, below)
         return found
-
-
-class _View:
-    """Rows of a view, and others over them; None where one is deleted."""
-
-    def __init__(
-        self, below: View, over: SortedDict[bytes, bytes | None], standing: Standing
-    ) -> None:
-        self._below = below
-        self._over = over
-        self.standing = standing
-        self.position = standing.position
-
-    def get(self, row: bytes) -> bytes | None:
-        return self._over[row] if row in self._over else self._below.get(row)
-
-    def get_many(self, rows: Sequence[bytes]) -> list[bytes | None]:
-        over = self._over
-        others = [row for row in rows if row not in over]
-        found = dict(zip(others, self._below.get_many(others), strict=True)) if others else {}
-        return [over[row] if row in over else found[row] for row in rows]
-
-    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        over = self._over
-        ahead = over.irange(start, stop, inclusive=(True, False))
-        mine = next(ahead, None)
-        for row, below in self._below.scan(start, stop):
-            while mine is not None and mine < row:
-                if (value := over[mine]) is not None:
-                    yield mine, value
-                mine = next(ahead, None)
-            if mine != row:
-                yield row, below
-        while mine is not None:
-            if (value := over[mine]) is not None:
-                yield mine, value
-            mine = next(ahead, None)
-
-    def everything(self) -> Iterator[Rows]:
-        yield from parts_of(self.scan(b"\x01", b"\xff"))

@@ -29,6 +29,8 @@ class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
         percentile_timers: (percentile, earliest pending timer that waits for it), ascending. No
             dict: half a million reports would each have their own empty one.
         outstanding: How the timers and holds are spread; None if nobody has asked yet.
+        version: Which shape of its computation's state the interval's rows have
+            (``compile/shapes.py``). It pins nothing.
     """
 
     low_watermark_timer_us: int = MAX_TIMESTAMP
@@ -37,6 +39,7 @@ class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ids_us: int = MAX_TIMESTAMP
     percentile_timers: tuple[tuple[int, int], ...] = ()
     outstanding: Outstanding | None = None
+    version: int = 0
 
     def oldest_work_us(self) -> int:
         """Return the earliest timestamp that this interval may still produce for."""

@@ -11,10 +11,11 @@ from millrace.compile.change import ADDED, CHANGED, KEPT, REFUSED, Change, Chang
 from millrace.compile.comparison import changes, sink_changes
 from millrace.compile.identity import identity, sunk
 from millrace.compile.registry import SINK, Registry
+from millrace.compile.shapes import Shape, reshape_of
 from millrace.compile.topology import Topology
 from millrace.model.errors import CheckpointMismatch
 from millrace.windmill.epoch_log import End
-from millrace.windmill.manifest import Claim, InjectorEntry, Manifest
+from millrace.windmill.manifest import Claim, Completion, InjectorEntry, Manifest
 
 _log = logging.getLogger("millrace")
 
@@ -59,13 +60,18 @@ def registry_after(
         unfinished: The manifest of the unfinished epoch, if there is one.
     """
     if claim is None:
-        return Registry().assign(topology)
-    known = claim.registry
-    if known is None:
-        known = Registry.of_positions(claim.topology, claim.edges, topology)
+        return Registry().reshaped({}, topology).assign(topology)
+    known = _registry(claim, topology)
     if unfinished is not None and unfinished.edges is not None:
         known = known.succeeded(unfinished.edges, topology)
-    return known.assign(topology)
+    return known.reshaped(claim.topology["computations"], topology).assign(topology)
+
+
+def _registry(claim: Claim, topology: Topology) -> Registry:
+    """Return the registry of a claim, or that of its positions."""
+    if claim.registry is not None:
+        return claim.registry.checked()
+    return Registry.of_positions(claim.topology, claim.edges, topology)
 
 
 def taken_up(end: End, topology: Topology) -> tuple[Topology, Registry, Manifest | None]:
@@ -112,8 +118,10 @@ def plan_of(end: End, topology: Topology) -> ChangePlan:
         names = [f"computation {spec.name!r}" for spec in topology.computations]
         fresh = [Change(ADDED, name, "the checkpoint is new") for name in names]
         return planned(topology.name, epoch, fresh)
-    used_up = () if claim.registry is None else claim.registry.checked().dropped
-    found = changes(claim.topology, topology, used_up)
+    known = _registry(claim, topology)
+    found = changes(claim.topology, topology, known)
+    if completion is not None:
+        found += _behind(known, registry_after(claim, topology, unfinished), topology, completion)
     if completion is not None and sources_changed(claim, topology):
         read = {stream for stream, count in completion.injected.items() if count}
         found += _not_kept(topology, read - completion.places.keys())
@@ -135,6 +143,30 @@ def _unfinished(end: End) -> Manifest | None:
 def sources_changed(claim: Claim, topology: Topology) -> bool:
     """Return whether other streams are injected than by the run of a claim."""
     return sorted(spec.name for spec in topology.injected()) != sorted(claim.topology["injected"])
+
+
+def _behind(
+    known: Registry, after: Registry, topology: Topology, completion: Completion
+) -> Iterator[Change]:
+    """Yield what cannot be while key intervals have state of the shape before the last one."""
+    for spec in topology.computations:
+        shape = known.shapes.get(spec.name, Shape())
+        reports = completion.reports.get(spec.name, {})
+        there = completion.numbers.get(spec.name, {})
+        behind = sum(reports[n].version < shape.version for n in there if n in reports)
+        if not behind:
+            continue
+        where = f"computation {spec.name!r}"
+        left = f"{behind} of {len(there)} key intervals have yet to take the change of state before"
+        if after.shapes[spec.name].version > shape.version:
+            way = "let the pipeline as it was run for some epochs first"
+            yield Change(REFUSED, where, f"{left}, and this is another", way)
+        made = reshape_of(shape, after.cells[spec.name], spec)
+        names = {number: cell for cell, number in after.cells[spec.name].items()}
+        for number in shape.migrated.keys() - made.migrated.keys():
+            cell, function = names[number], shape.migrated[number].function
+            way = f"keep migrate={{{cell!r}: {function}}} until they have"
+            yield Change(REFUSED, f"{where}, state {cell!r}", left, way)
 
 
 def _not_kept(topology: Topology, unknown: Collection[str]) -> Iterator[Change]:

@@ -18,8 +18,8 @@ from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.columnar import ColumnarBundle, Emitted, Keyed, Stored
 from millrace.model.errors import InvariantViolation
 from millrace.model.keys import decode_key, encode_key
-from millrace.model.record import DeadLetter, Timer
-from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP
+from millrace.model.record import Timer
+from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import View
 from millrace.watermark.outstanding import Outstanding
 from millrace.watermark.report import Report
@@ -138,11 +138,6 @@ class ColumnarMachine(Machine):
             except Exception as error:  # noqa: BLE001  steps are the user's
                 timer = Timer(at_us + 1, at_us + 1)
                 self._set_aside(self._failures.of_timer(work, key, error, timer), key)
-
-    def _set_aside(self, letter: DeadLetter, key: object) -> None:
-        at_us = max(EARLIEST_RECORD, min(letter.timestamp or 0, LATEST_RECORD))
-        self._router.send(self._calls.productions, str(self._dead_letters), letter, at_us, key)
-        self._counters.dead_letters += 1
 
 
 def _stored(view: View, until_us: int) -> Iterator[Stored]:

@@ -54,6 +54,7 @@ def run_epoch(
         if len(records.cuts) > 1
     }
     due = positions.bulletin(name).due(owned, clocks, manifest.wall_time_us)
+    due += positions.behind(spec, owned)
     places = sorted(intervals.places[interval] for interval in {*arrived, *due})
     bundles = [
         Bundle(interval, positions.of(name, interval.id), arrived.get(interval.id, NO_RECORDS))

@@ -13,7 +13,13 @@ from typing import Any
 from millrace.model.errors import InvariantViolation, StoreError, TimerLoop, UserCodeError
 from millrace.model.pane import Paned, plain
 from millrace.model.record import DeadLetter, Timer
-from millrace.model.time import MAX_TIMESTAMP, SECOND, format_timestamp
+from millrace.model.time import (
+    EARLIEST_RECORD,
+    LATEST_RECORD,
+    MAX_TIMESTAMP,
+    SECOND,
+    format_timestamp,
+)
 from millrace.windmill.work import Work
 
 _OURS = f"{Path(__file__).parents[1]}/"
@@ -59,6 +65,21 @@ class Failures:
         where = f"key {key!r}, {timer!r} ({format_timestamp(timer.at)}), epoch {work.epoch}"
         letter = self._letter(error, "", key, timer.tag, timer.at, work)
         return self._letter_or_raise("process_timer", where, letter, error)
+
+    def of_migration(
+        self, work: Work, key: Any, error: Exception, cell: str, value: Any
+    ) -> DeadLetter:
+        """Return the dead letter of a value that its cell's migration raised for.
+
+        Its time is the low watermark, as a value has none of its own.
+
+        Raises:
+            UserCodeError: No stream takes dead letters.
+        """
+        at_us = max(EARLIEST_RECORD, min(work.low_watermark_us, LATEST_RECORD))
+        where = f"key {key!r}, state {cell!r}, epoch {work.epoch}\n  value {_brief(value)}"
+        letter = self._letter(error, "", key, value, at_us, work)
+        return self._letter_or_raise(f"migration of {cell!r}", where, letter, error)
 
     def _letter(
         self, error: Exception, stream: str, key: Any, value: Any, timestamp_us: int, work: Work

@@ -45,6 +45,7 @@ from millrace.windmill.hooks import saying_causes, starting, taking_panes
 from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.lateness import first_late, late_record
 from millrace.windmill.pending import pending_by, report_of
+from millrace.windmill.reshaping import Reshaping
 from millrace.windmill.routing import Router
 from millrace.windmill.timers import DueTimers, KeyTimers
 from millrace.windmill.work import Work
@@ -85,7 +86,8 @@ class Machine:
         self._timeless = {
             name for name, taken in spec.beside.items() if not taken.waits or name == spec.starts
         }
-        self._failures = Failures(spec.name, letters=topology.dead_letters is not None)
+        letters = topology.dead_letters is not None
+        self._failures = Failures(spec.name, letters=letters)
         self._rows = KeyRows()
         self._timers = KeyTimers(self._rows)
         self._hold = KeyHold(self._rows)
@@ -102,6 +104,8 @@ class Machine:
         if causes:
             self._process_record = saying_causes(self._calls, self._process_record)
         self._process_timer: Callable[[Timer], None] = user.process_timer
+        # A letter of a migration is made of no record, of which weak productions have their ids.
+        self._reshaping = Reshaping(spec, self._set_aside, letters=letters and not causes)
         self._careful = False
         self._counters = Counters()
 
@@ -112,7 +116,6 @@ class Machine:
             UserCodeError: User code raised, and the pipeline declares no dead-letter stream.
         """
         key_rows, calls = self._rows, self._calls
-        key_rows.view = view
         key_rows.mutations = {}
         key_rows.timed = []
         key_rows.freed = []
@@ -121,6 +124,8 @@ class Machine:
         if self._causes:
             calls.productions.causes = []
         self._counters = Counters()
+        reshaped, view = self._reshaping.run(work, view)
+        key_rows.view = view
         self._user.wall_time = work.wall_time_us
         self._timers.clocks = {
             LOW_WATERMARK: work.low_watermark_us,
@@ -131,9 +136,9 @@ class Machine:
         key_rows.delta = {} if self._percentiles else None
         self._run_bundle(work, view)
         self._counters.records = work.records.count()
-        return Effects(
-            key_rows.mutations, calls.productions, self._report(work, view), self._counters
-        )
+        report = self._reshaping.reported(self._report(work, view))
+        mutations = reshaped | key_rows.mutations if reshaped else key_rows.mutations
+        return Effects(mutations, calls.productions, report, self._counters)
 
     def at_hand(self) -> str:
         """Return what runs, in words, while it runs. Any thread may ask."""
@@ -264,14 +269,18 @@ class Machine:
             self._careful = False
         if not self._flush(encoded):
             raise InvariantViolation(f"state of {self.spec.name} was verified, and refused after")
-        self._counters.dead_letters += len(poisoned)
         for name, letter in poisoned.items():
-            at_us = max(EARLIEST_RECORD, min(letter.timestamp or 0, LATEST_RECORD))
-            self._router.send(self._calls.productions, str(self._dead_letters), letter, at_us, key)
+            self._set_aside(letter, key)
             if self._causes:
                 self._calls.productions.caused_by(
                     work.records.origins[name], work.records.sequences[name]
                 )
+
+    def _set_aside(self, letter: DeadLetter, key: Any) -> None:
+        """Send a dead letter of a key."""
+        at_us = max(EARLIEST_RECORD, min(letter.timestamp or 0, LATEST_RECORD))
+        self._router.send(self._calls.productions, str(self._dead_letters), letter, at_us, key)
+        self._counters.dead_letters += 1
 
     def _attempt(
         self, work: Work, start: int, stop: int, poisoned: dict[Any, DeadLetter]
@@ -314,14 +323,10 @@ class Machine:
         if counters.first_late is None:
             counters.first_late = first_late(work, self._user.key, n)
         if self._late_records is not None:
-            self._tell_late(work, n)
-
-    def _tell_late(self, work: Work, n: int) -> None:
-        """Send the n-th record of the work to the stream of late records."""
-        key, timestamp_us = self._user.key, work.records.timestamps[n]
-        letter, productions = late_record(self.spec.name, work, key, n), self._calls.productions
-        self._router.send(productions, str(self._late_records), letter, timestamp_us, key)
-        productions.caused_by(work.records.origins[n], work.records.sequences[n])
+            key, productions = self._user.key, self._calls.productions
+            letter = late_record(self.spec.name, work, key, n)
+            self._router.send(productions, str(self._late_records), letter, timestamp_us, key)
+            productions.caused_by(records.origins[n], records.sequences[n])
 
     def _fire(self, work: Work, poisoned: dict[Any, DeadLetter]) -> tuple[Any, DeadLetter] | None:
         """Fire a key's due timers in order; return what failed, if dead letters take it."""

@@ -7,9 +7,9 @@ epoch before changed. So what an epoch costs does not depend on how many interva
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
-from millrace.compile.topology import Topology
+from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.errors import DamagedStore
 from millrace.store import EpochLog
 from millrace.watermark.bulletin import Bulletin
@@ -19,6 +19,9 @@ from millrace.windmill.bundle import Position
 from millrace.windmill.epoch_log import completions_to
 from millrace.windmill.fence import left_behind, refuse_superseded
 from millrace.windmill.manifest import Changes, Manifest, Partition
+
+#: Intervals that a task brings to another shape in a turn, besides those that have work.
+_RESHAPED_AT_ONCE: Final = 4
 
 
 class Changed(Protocol):
@@ -58,6 +61,7 @@ class Positions:
         self.numbers: dict[str, dict[int, int]] = {name: {} for name in bulletins}
         self._chains: dict[str, dict[int, int]] = {name: {} for name in bulletins}
         self._bulletins = bulletins
+        self._reshaped: set[tuple[str, range]] = set()
 
     def of(self, computation: str, interval: int) -> Position:
         """Return where an interval stands."""
@@ -68,6 +72,30 @@ class Positions:
     def bulletin(self, computation: str) -> Bulletin:
         """Return the last reports of a computation's intervals."""
         return self._bulletins[computation]
+
+    def behind(self, spec: ComputationSpec, places: range) -> list[int]:
+        """Return some intervals whose rows have not the last shape of their computation's state.
+
+        Few at a time: each is made anew as a whole, and those of a task commit together.
+
+        Args:
+            spec: The computation.
+            places: Where to look in the interval map.
+        """
+        if spec.reshape is None or (spec.name, places) in self._reshaped:
+            return []
+        numbers, reports = self.numbers[spec.name], self._bulletins[spec.name].reports
+        there = self.maps[spec.name].intervals[places.start : places.stop]
+        found = [
+            one.id
+            for one in there
+            if numbers.get(one.id)
+            and one.id in reports
+            and reports[one.id].version < spec.reshape.version
+        ]
+        if not found:
+            self._reshaped.add((spec.name, places))
+        return found[:_RESHAPED_AT_ONCE]
 
     def every(self, changed: Changes) -> Changes:
         """Return where all intervals that ever had a commit stand after some changes.

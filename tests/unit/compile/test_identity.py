@@ -12,6 +12,7 @@ import millrace as mr
 from millrace.compile.change import KEPT, REFUSED
 from millrace.compile.comparison import changes
 from millrace.compile.identity import identity
+from millrace.compile.registry import Registry
 
 
 def base(more: Callable[[mr.Pipeline, Any], None] | None = None) -> mr.Pipeline:
@@ -24,14 +25,15 @@ def base(more: Callable[[mr.Pipeline, Any], None] | None = None) -> mr.Pipeline:
     return p
 
 
-def said(old: mr.Pipeline, new: mr.Pipeline) -> list[str]:
+def said(old: mr.Pipeline, new: mr.Pipeline, *, kind: str = "") -> list[str]:
+    """Return what is said of what is not kept; of a kind, or of all."""
     stored = json.loads(json.dumps(identity(old.build())))
-    return [str(found) for found in changes(stored, new.build()) if found.kind != KEPT]
+    found = changes(stored, new.build(), Registry())
+    return [str(one) for one in found if one.kind == kind or (not kind and one.kind != KEPT)]
 
 
 def refused(old: mr.Pipeline, new: mr.Pipeline) -> list[str]:
-    stored = json.loads(json.dumps(identity(old.build())))
-    return [str(found) for found in changes(stored, new.build()) if found.kind == REFUSED]
+    return said(old, new, kind=REFUSED)
 
 
 def a_step_and_a_sink(p: mr.Pipeline, bids: Any) -> None:

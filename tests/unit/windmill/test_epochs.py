@@ -276,10 +276,6 @@ class Renamed(Count):
     pass
 
 
-class MoreState(Count):
-    extra = mr.MapState(int)
-
-
 class OtherState(Count):
     n = mr.ValueState(str)
 
@@ -292,7 +288,6 @@ class OtherKey(Count):
     ("computations", "named"),
     [
         ((Renamed,), "Renamed"),
-        ((MoreState,), "computation 'Count', state 'extra': new in the pipeline"),
         ((OtherState,), "state 'n': was int, is str now"),
         ((OtherKey,), "input 'events', key: was .*key.*user"),
     ],

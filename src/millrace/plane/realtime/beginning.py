@@ -133,6 +133,11 @@ def known_to(
         said, where = notes.decode(note), (level, task)
         found[where] = notes.merged(found[where], said) if where in found else said
     levels = {spec.name: spec.level for spec in topology.computations}
+    for (level, n), known in list(found.items()):
+        for name, clocks in known.inputs.items():
+            if levels.get(name, level) != level:  # the pipeline has changed since
+                here = found.setdefault((levels[name], n), notes.Note(0, {}, []))
+                notes.raised(here.inputs, name, clocks)
     least: dict[str, dict[int, int]] = {}
     for spec in sorted(topology.computations, key=lambda spec: -spec.level):
         for known in found.values():

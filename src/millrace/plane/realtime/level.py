@@ -251,6 +251,7 @@ class LevelTask:
         name, intervals = spec.name, self._maps[spec.name]
         inputs, delivered = clocks.inputs[name], clocks.delivered
         due = self._positions.bulletin(name).due(self._owned[name], inputs, self._wall_us)
+        due += self._positions.behind(spec, self._owned[name])
         if not records and not due:
             return []
         places = sorted(intervals.places[interval] for interval in {*records, *due})
