@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.unit.windmill.test_changed_pipelines import restarted as changed
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError
@@ -67,14 +68,6 @@ def pipeline(
     for name in removed:
         p.remove(name)
     return p
-
-
-def changed(h: mr.testing.Harness, p: mr.Pipeline) -> mr.testing.Harness:
-    """Return another Harness that goes on with the checkpoint of one."""
-    after = mr.testing.Harness(p)
-    after._durable = h._durable
-    after._recover()
-    return after
 
 
 def test_a_harness_goes_on_with_a_changed_pipeline_or_stays_as_it_was() -> None:
