@@ -24,13 +24,8 @@ from millrace.dataflow.operators import operator_of
 from millrace.model.errors import CoderError, InvariantViolation, TimerLoop
 from millrace.model.keys import decode_key
 from millrace.model.record import (
-    LOW_WATERMARK,
-    WALL_TIME,
-    DeadLetter,
-    Record,
-    TimeDomain,
-    Timer,
-)
+    LOW_WATERMARK, WALL_TIME, DeadLetter, Record, TimeDomain, Timer,
+)  # fmt: skip
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP
 from millrace.store import View
 from millrace.watermark.report import Report
