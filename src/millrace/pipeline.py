@@ -9,7 +9,7 @@ Source: docs/guide.md; MillWheel, "Core concepts" (4).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from millrace import spark as on_spark
@@ -22,6 +22,7 @@ from millrace.injectors.keys import Keys
 from millrace.inspect.location import plan_of
 from millrace.model.computation import Computation
 from millrace.model.errors import PipelineError
+from millrace.model.evolution import Migration
 from millrace.model.guarantees import DeliveryMode, ProductionMode
 from millrace.model.pipeline import Declarations, Injection, SinkDeclaration, check_name
 from millrace.model.record import DeadLetter, LateRecord
@@ -162,6 +163,8 @@ class Pipeline(Declarations):
         keys: Iterable[Any] | None = None,
         productions: ProductionMode | None = None,
         delivery: DeliveryMode | None = None,
+        dropped: Iterable[str] = (),
+        migrate: Mapping[str, Migration] | None = None,
     ) -> None:
         """Add a computation: a class, or an instance with parameters of its own.
 
@@ -173,6 +176,12 @@ class Pipeline(Declarations):
                 Keys that are added later begin then; those that are left out go on.
             productions: ``mr.STRONG`` or ``mr.WEAK``; by default what the class says.
             delivery: ``mr.EXACTLY_ONCE`` or ``mr.AT_LEAST_ONCE``; by default what the class says.
+            dropped: Cells that earlier versions had, and whose state is to go.
+            migrate: Cell -> function that makes a value of what a checkpoint has: of a map each
+                entry's, of a bag each item. It is called once for each, with the value as plain
+                data (a dict of the fields, where it was an object) unless its format is the same,
+                and returns the new one, or None for nothing. It runs once for a checkpoint, which
+                knows it by its name; what it raises goes to the dead letters. See docs/changing.md.
 
         Raises:
             PipelineError: It is no computation, its name is taken, or an option is not one.
@@ -196,7 +205,14 @@ class Pipeline(Declarations):
         >>> sorted((out.value, out.timestamp) for out in h.outputs("beats"))[:2]
         [('here is alive', 1000000), ('here is alive', 2000000)]
         """
-        super().add(computation, name=name, productions=productions, delivery=delivery)
+        super().add(
+            computation,
+            name=name,
+            productions=productions,
+            delivery=delivery,
+            dropped=dropped,
+            migrate=migrate,
+        )
         if keys is None:
             return
         added = list(self.computations)[-1]
@@ -204,7 +220,7 @@ class Pipeline(Declarations):
         try:
             self.inject(stream, Keys(added, keys), timestamp="at", unit="us", format=bytes)
         except PipelineError:
-            del self.computations[added], self.guarantees[added]
+            del self.computations[added], self.guarantees[added], self.evolutions[added]
             raise
         self.starts[added] = stream
 

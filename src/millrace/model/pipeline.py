@@ -118,11 +118,7 @@ class Declarations:
             productions: ``mr.STRONG`` or ``mr.WEAK``; by default what the class says.
             delivery: ``mr.EXACTLY_ONCE`` or ``mr.AT_LEAST_ONCE``; by default what the class says.
             dropped: Cells that earlier versions had, and whose state is to go.
-            migrate: Cell -> function that makes a value of what a checkpoint has: of a map each
-                entry's, of a bag each item. It is called once for each, with the value as plain
-                data (a dict of the fields, where it was an object) unless its format is the same,
-                and returns the new one, or None for nothing. It runs once for a checkpoint, which
-                knows it by its name; what it raises goes to the dead letters. See docs/changing.md.
+            migrate: Cell -> function that makes its values of what they were.
 
         Raises:
             PipelineError: It is no computation, its name is taken, or an option is not one.

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.model.keys import decode_keys
+from millrace.model.record import Record
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.windmill import rows
 from millrace.windmill.source_ids import SourceIds
@@ -289,6 +290,13 @@ class KeyedRecords:
     def stream_of(self, n: int) -> str:
         """Return the stream of the n-th record."""
         return self.streams if isinstance(self.streams, str) else self.streams[n]
+
+    def record(self, n: int, key: Any, *, late: bool) -> Record:
+        """Return the n-th record, of a key."""
+        return Record(
+            key, self.values[n], self.timestamps[n], self.stream_of(n), late, self.origins[n],
+            self.sequences[n],
+        )  # fmt: skip
 
 
 NO_RECORDS = KeyedRecords([], [], [], [], [], "", [], [], [0])

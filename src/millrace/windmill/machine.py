@@ -24,7 +24,12 @@ from millrace.dataflow.operators import operator_of
 from millrace.model.errors import CoderError, InvariantViolation, TimerLoop
 from millrace.model.keys import decode_key
 from millrace.model.record import (
-    LOW_WATERMARK, WALL_TIME, DeadLetter, Record, TimeDomain, Timer,
+    LOW_WATERMARK,
+    WALL_TIME,
+    DeadLetter,
+    Record,
+    TimeDomain,
+    Timer,
 )  # fmt: skip
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP
 from millrace.store import View
@@ -290,17 +295,7 @@ class Machine:
             if n in poisoned:
                 continue
             try:
-                self._process_record(
-                    Record(
-                        key,
-                        records.values[n],
-                        timestamp_us,
-                        records.stream_of(n),
-                        is_late,
-                        records.origins[n],
-                        records.sequences[n],
-                    )
-                )
+                self._process_record(records.record(n, key, late=is_late))
                 self._cells.verify()
             except Exception as error:
                 return n, self._failures.of_record(work, key, error, n)
