@@ -17,6 +17,7 @@ from tests.live import Feeds, InEpochs, Live
 import millrace as mr
 from millrace.plane.binding import sinks_by_edge
 from millrace.plane.realtime.handover import from_live_tasks
+from millrace.sinks import delta_table, parquet_versions
 from millrace.sinks.parquet_files import STAGING
 from millrace.windmill.epochs import Epochs
 
@@ -178,6 +179,29 @@ def test_a_delta_table_has_each_row_once_whoever_dies(
     assert killer.kills
     assert in_table(out) == EXPECTED
     assert list((out / STAGING).iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["Parquet", "Delta"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_table_by_key_has_the_last_row_of_each_whoever_dies(
+    kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deltalake()
+    out, killer = tmp_path / "out", Killer(random.Random(seed), monkeypatch)
+    sink = getattr(mr, kind)
+    killer.around(sink, "publish")
+    killer.around(parquet_versions, "rename_into_place")
+    killer.around(delta_table, "merge")
+    killer.around(Epochs, "complete")
+    killer.play(Live(pipeline(sink(out, key="key"))))
+
+    assert killer.kills
+    if kind == "Delta":
+        found = in_table(out)
+    else:
+        rows = pq.read_table(out / "latest").to_pylist()
+        found = Counter((row["key"], row["count"]) for row in rows)
+    assert found == Counter((key, EACH) for key in range(8))
 
 
 def test_a_delta_table_goes_on_from_plane_to_plane(

@@ -127,8 +127,9 @@ def test_formats_as_columns(spark: SparkSession, tools: Any, tmp_path: Path) -> 
 
 
 def test_sinks_of_every_kind_side_by_side(
-    tools: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tools: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="an extra")
     feed, kept, memory = tools.feed(DDL), tools.Kept(), mr.Memory()
     calls: list[tuple[str, int, int]] = []
 
@@ -140,6 +141,9 @@ def test_sinks_of_every_kind_side_by_side(
 
     p = _pipeline(feed.stream)
     for sink in (kept, memory, mr.Console(), twice, nothing, mr.Parquet(tmp_path / "out")):
+        p.sink("texts", sink)
+    tables = [sink(tmp_path / f"{sink.__name__}", key="_key") for sink in (mr.Parquet, mr.Delta)]
+    for sink in tables:
         p.sink("texts", sink)
     run = tools.start(p)
     tools.step(run)
@@ -165,6 +169,12 @@ def test_sinks_of_every_kind_side_by_side(
     epochs = sorted(path.name for path in (tmp_path / "out").glob("epoch=*"))
     assert epochs == [f"epoch={n}" for n, rows in kept.epochs.items() if rows]
     assert status.epoch + 1 > len(epochs)
+    # By key, the last of each.
+    latest = spark.read.parquet(f"{tables[0].path}/latest").collect()
+    assert {row._key: row.value for row in latest} == {"a": "a2", "b": "b2"}
+    files = deltalake.DeltaTable(tables[1].path).file_uris()
+    merged = spark.read.parquet(*files).collect()
+    assert {row._key: row.value for row in merged} == {"a": "a2", "b": "b2"}
 
 
 @pytest.mark.parametrize("single", [True, False], ids=["alone", "with others"])

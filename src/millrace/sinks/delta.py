@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace.model.errors import PipelineError
 from millrace.sinks.delta_table import DeltaCommits, require_deltalake
+from millrace.sinks.latest import check_key, key_columns
 from millrace.sinks.owner import claim_directory
 from millrace.sinks.parquet_files import STAGING, ParquetWriter, clear, refusing
 from millrace.store import local_path
@@ -31,14 +33,18 @@ class Delta:
     Args:
         path: Of the table, a local or mounted path that driver and workers reach. It is made if it
             is not there. One that is there needs the columns, and none that may not be null.
+        key: Columns by which a row is told, such as ``"_key"`` or ``("_key", "_window_start")``: a
+            record replaces the row with the same key, by Delta's merge, and a retraction deletes
+            it. Of several in one epoch the one that was produced last counts. None: append.
 
     Raises:
         PipelineError: ``deltalake`` is not installed in the driver, or it is no such path.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, key: str | Sequence[str] = ()) -> None:
         require_deltalake()
         self.path = str(path)
+        self.key = key_columns(key)
         if not self.path or ("://" in self.path and not self.path.startswith("file://")):
             raise PipelineError(
                 f"Delta({self.path!r}): expected a local or mounted path, which driver and workers "
@@ -56,7 +62,9 @@ class Delta:
             CheckpointUnwritable: The directory cannot be written.
             PipelineError: There is a table that cannot take the stream's records.
         """
-        table = DeltaCommits(self._root, binding.owner, binding.columns.arrow, repr(self))
+        columns = binding.columns.arrow
+        check_key(self.key, columns, repr(self))
+        table = DeltaCommits(self._root, binding.owner, columns, repr(self), self.key)
         table.check()
         claim_directory(self._root, binding.owner, repr(self))
         self._table = table
@@ -67,10 +75,10 @@ class Delta:
         return ParquetWriter(str(self._root), repr(self))
 
     def publish(self, epoch: int, receipts: list[bytes]) -> None:
-        """Add the files of an epoch to the table, unless it has that epoch: the same rows.
+        """Add the records of an epoch to the table, unless it has that epoch: the same rows.
 
         Raises:
-            SinkError: The disk refuses, or the table has become another one.
+            SinkError: The disk refuses, the table has become another one, or a record has no key.
         """
         table = self._bound()
         with refusing(f"{self!r}, epoch {epoch}"):

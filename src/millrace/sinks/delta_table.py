@@ -6,6 +6,8 @@
     part-7-00000-<random>.parquet              the same file, by the name that the table knows
     _delta_log/00000000000000000012.json       the commit that adds it, and says: epoch 7
 
+With a key the commit is a merge, for which delta-rs writes files of its own.
+
 Source: the Delta transaction protocol, "Transaction Identifiers": ``txn`` with ``appId`` and
 ``version``.
 """
@@ -14,13 +16,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.model.errors import PipelineError, SinkError
+from millrace.sinks.delta_known import note, rewritten
+from millrace.sinks.delta_merge import merge
 from millrace.sinks.parquet_files import STAGING, link
 from millrace.store.durable import sync_directory
 
@@ -57,24 +63,34 @@ class DeltaCommits:
         owner: Id of the checkpoint, or of the batch: Delta's application.
         columns: Of the rows, a struct type.
         sink: The sink, for messages.
+        key: Columns by which an epoch's records replace rows; without any they are added.
     """
 
-    def __init__(self, root: Path, owner: str, columns: pa.StructType, sink: str) -> None:
+    def __init__(
+        self,
+        root: Path,
+        owner: str,
+        columns: pa.StructType,
+        sink: str,
+        key: Sequence[str] = (),
+    ) -> None:
         self._root = root
         self._log = root / "_delta_log"
         self._application = f"millrace-{owner}"
         self._columns = pa.schema(list(columns))
         self._sink = sink
+        self._key = key
         self._opened: Any = None
 
     def check(self) -> None:
         """Refuse a table that cannot take the rows.
 
         Raises:
-            PipelineError: It is partitioned, lacks a column, or asks more of rows than is checked.
+            PipelineError: It is partitioned, lacks a column, asks more of rows than is checked, or
+                was rewritten since an earlier run merged into it.
         """
         table = self._open()
-        if table is not None and (why := refused(table, self._columns)):
+        if table is not None and (why := self._refused(table)):
             raise PipelineError(f"the sink {self._sink} cannot take its stream: {why}")
 
     def has(self, epoch: int) -> bool:
@@ -83,7 +99,7 @@ class DeltaCommits:
         return table is not None and self._has(table, epoch)
 
     def append(self, epoch: int, names: list[str]) -> None:
-        """Add an epoch's files in one durable commit, unless the table has the epoch.
+        """Add an epoch's records in one durable commit, unless the table has the epoch.
 
         A driver that was superseded in this epoch, and woke up, may be doing the same: one of the
         two commits is refused, as both name the epoch.
@@ -104,7 +120,7 @@ class DeltaCommits:
                 if self._has(table, epoch):
                     self._sync(0)
                     return
-                if why := refused(table, self._columns):
+                if why := self._refused(table):
                     raise self._error(epoch, why)
                 self._add(table, epoch, names)
             except DeltaError as conflict:
@@ -114,7 +130,10 @@ class DeltaCommits:
                 if not self.has(epoch):
                     raise
             else:
-                self._sync(table.version() + 1)
+                if self._key:
+                    self._settle(table)
+                else:
+                    self._sync(table.version() + 1)
                 return
         raise self._error(
             epoch,
@@ -148,7 +167,17 @@ class DeltaCommits:
         return last is not None and last >= epoch
 
     def _add(self, table: Any, epoch: int, names: list[str]) -> None:
-        from deltalake import CommitProperties, Schema, Transaction
+        from deltalake import CommitProperties, Transaction
+
+        properties = CommitProperties(app_transactions=[Transaction(self._application, epoch)])
+        if self._key:
+            files = [self._root / STAGING / name for name in names]
+            merge(table, files, self._key, properties, f"{self._sink}, epoch {epoch}")
+        else:
+            self._append(table, names, properties)
+
+    def _append(self, table: Any, names: list[str], properties: Any) -> None:
+        from deltalake import Schema
         from deltalake.transaction import AddAction
 
         added = []
@@ -175,10 +204,21 @@ class DeltaCommits:
             added,
             "append",
             Schema.from_arrow(self._columns),
-            commit_properties=CommitProperties(
-                app_transactions=[Transaction(self._application, epoch)]
-            ),
+            commit_properties=properties,
         )
+
+    def _refused(self, table: Any) -> str:
+        return refused(table, self._columns) or (rewritten(self._root, table) if self._key else "")
+
+    def _settle(self, merged: Any) -> None:
+        """Make what a merge has written durable: files of delta-rs, then the log."""
+        for line in (self._log / f"{merged.version():020}.json").read_text().splitlines():
+            added = json.loads(line).get("add")
+            if added is not None:
+                with (self._root / unquote(added["path"])).open("rb") as written:
+                    os.fsync(written.fileno())
+        self._sync(merged.version())
+        note(self._root, merged)
 
     def _sync(self, first: int) -> None:
         """Make the log durable from a version on; delta-rs leaves that to the operating system."""

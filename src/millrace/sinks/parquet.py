@@ -1,13 +1,23 @@
-"""Parquet: a directory of files an epoch."""
+"""Parquet: a directory of files an epoch, or a table by key that each epoch replaces."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millrace.model.errors import PipelineError
+from millrace.model.time import MINUTE, Duration, duration_us
+from millrace.sinks.latest import check_key, key_columns
 from millrace.sinks.owner import claim_directory
-from millrace.sinks.parquet_files import ParquetWriter, publish, publish_again
+from millrace.sinks.parquet_files import (
+    ParquetWriter,
+    are_staged,
+    publish,
+    publish_again,
+    say_gone,
+)
+from millrace.sinks.parquet_versions import has_version, publish_version
 from millrace.store import local_path
 
 if TYPE_CHECKING:
@@ -15,7 +25,9 @@ if TYPE_CHECKING:
 
 
 class Parquet:
-    """One directory of Parquet files an epoch, which appears whole or not at all.
+    """One directory of Parquet files an epoch, or a table of the latest rows by key.
+
+    Without a key an epoch's directory appears whole or not at all.
 
     ``spark.read.parquet(path)`` reads all epochs, with a column ``epoch``. An epoch without records
     leaves no directory. No field may be called ``epoch``, in whatever case. On a local path (or a
@@ -23,8 +35,19 @@ class Parquet:
     driver renames them into place; elsewhere (``s3a://``, ``hdfs://``, ...) Spark's committer
     writes the directory in place, and replaces it when the epoch is retried.
 
+    With a key the driver makes, in each epoch that has records, the whole table anew, and then
+    points ``<path>/latest`` at it: ``spark.read.parquet(f"{path}/latest")`` reads the row of each
+    key, of one epoch. A record replaces the row of its key; a retraction deletes it. Of several in
+    one epoch the one that was produced last counts. The table has to fit into the driver's memory;
+    for a larger one there are :class:`~millrace.Delta` and :class:`~millrace.PostgreSQL`.
+
     Args:
-        path: A local path or any URL that Spark can write to.
+        path: A local path or, without a key, any URL that Spark can write to.
+        key: Columns by which a row is told, such as ``"_key"`` or ``("_key", "_window_start")``.
+        keep: With a key: how long a table that was replaced stays, for readers that have begun.
+
+    Raises:
+        PipelineError: An argument is wrong.
     """
 
     #: Tells the runner that this sink runs exactly one Spark job on its DataFrame.
@@ -32,11 +55,21 @@ class Parquet:
     #: Columns that it makes beside those it is given; no field of a record may be called so.
     adds = ("epoch",)
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(
+        self, path: str | Path, *, key: str | Sequence[str] = (), keep: Duration = MINUTE
+    ) -> None:
         self.path = str(path)
+        self.key = key_columns(key)
+        self._keep_us = duration_us(keep, "Parquet(keep)")
         if not self.path:
             raise PipelineError("Parquet(''): expected a path to write to.")
         remote = "://" in self.path and not self.path.startswith("file://")
+        if remote and self.key:
+            raise PipelineError(
+                f"Parquet({self.path!r}, key={self.key!r}): a table by key needs a local or "
+                "mounted path. Write to PostgreSQL by key, or with a callable (DataFrame, epoch) "
+                "that merges."
+            )
         self._local = None if remote else local_path(self.path)
 
     def bind(self, binding: Binding) -> str:
@@ -47,7 +80,9 @@ class Parquet:
         Raises:
             CheckpointMismatch: Another checkpoint has written there.
             CheckpointUnwritable: The directory cannot be written.
+            PipelineError: Rows cannot have the key.
         """
+        check_key(self.key, binding.columns.arrow, repr(self))
         if self._local is None:
             return repr(self)
         claim_directory(self._local, binding.owner, repr(self))
@@ -58,16 +93,26 @@ class Parquet:
         return None if self._local is None else ParquetWriter(str(self._local), repr(self))
 
     def publish(self, epoch: int, receipts: list[bytes]) -> None:
-        """Give the files of an epoch their directory, unless it is there: the same rows.
+        """Give the files of an epoch their directory, unless it is there; or make the next table.
 
         Raises:
-            SinkError: The disk refuses.
+            SinkError: The disk refuses, or a record has no key.
         """
-        publish(*self._written(epoch, receipts))
+        root, epoch, names, where = self._written(epoch, receipts)
+        if self.key:
+            publish_version(root, epoch, names, self.key, self._keep_us, where)
+        else:
+            publish(root, epoch, names, where)
 
     def publish_again(self, epoch: int, receipts: list[bytes]) -> None:
         """Publish the mark that completed last, if its driver has not; see :meth:`publish`."""
-        publish_again(*self._written(epoch, receipts))
+        root, epoch, names, where = self._written(epoch, receipts)
+        if not self.key:
+            publish_again(root, epoch, names, where)
+        elif has_version(root, epoch) or are_staged(root, names):
+            self.publish(epoch, receipts)
+        else:
+            say_gone(where)
 
     def _written(self, epoch: int, receipts: list[bytes]) -> tuple[Path, int, list[str], str]:
         assert self._local is not None, "tasks write local paths only"

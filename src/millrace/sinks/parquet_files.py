@@ -161,7 +161,7 @@ def publish(root: Path, epoch: int, names: list[str], where: str) -> None:
                 for name in names:
                     link(staging / name, gathered / name.removeprefix(f"epoch={epoch}-"))
                 sync_directory(gathered)
-                _rename(gathered, final)
+                rename_into_place(gathered, final)
             except FileNotFoundError:
                 # Another driver has published the epoch meanwhile, and removed what it left.
                 if not final.exists():
@@ -185,11 +185,20 @@ def publish_again(root: Path, epoch: int, names: list[str], where: str) -> None:
     Raises:
         SinkError: The disk refuses.
     """
-    final, staging = root / f"epoch={epoch}", root / STAGING
-    if final.exists() or any((staging / name).exists() for name in names):
+    if (root / f"epoch={epoch}").exists() or are_staged(root, names):
         publish(root, epoch, names, where)
     else:
-        _log.warning("%s: its directory is gone. Was it removed? It is not made again.", where)
+        say_gone(where)
+
+
+def are_staged(root: Path, names: list[str]) -> bool:
+    """Return whether files of an epoch are still there that was to be published."""
+    return any((root / STAGING / name).exists() for name in names)
+
+
+def say_gone(where: str) -> None:
+    """Warn that an epoch, which is complete, has neither output nor files for it."""
+    _log.warning("%s: its directory is gone. Was it removed? It is not made again.", where)
 
 
 def link(file: Path, name: Path) -> None:
@@ -204,7 +213,8 @@ def link(file: Path, name: Path) -> None:
             os.fsync(copied.fileno())
 
 
-def _rename(gathered: Path, final: Path) -> None:
+def rename_into_place(gathered: Path, final: Path) -> None:
+    """Give a directory its name, unless there is one of that name: then it stays as it is."""
     try:
         gathered.rename(final)
     except OSError as error:

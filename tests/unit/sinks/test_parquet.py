@@ -75,7 +75,7 @@ def test_a_driver_that_died_while_it_gathered_leaves_nothing(
 
     names = [written(tmp_path, 1)]
     with monkeypatch.context() as patch:
-        patch.setattr(parquet_files, "_rename", dies)
+        patch.setattr(parquet_files, "rename_into_place", dies)
         with pytest.raises(KeyboardInterrupt):
             publish(tmp_path, 3, names, "sink")
     assert seen(tmp_path) == []
@@ -124,7 +124,7 @@ def test_a_driver_that_dies_while_it_gathers_takes_no_file_away(
 
     names = [written(tmp_path, 1), written(tmp_path, 2, task=1)]
     with monkeypatch.context() as patch:
-        patch.setattr(parquet_files, "_rename", dies)
+        patch.setattr(parquet_files, "rename_into_place", dies)
         with pytest.raises(KeyboardInterrupt):
             publish(tmp_path, 3, names, "sink")
 
