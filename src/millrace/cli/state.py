@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 import msgspec
 
 from millrace.inspect import (
+    WHAT,
     Change,
     Checkpoint,
     ComputationInspection,
@@ -17,6 +18,7 @@ from millrace.inspect import (
     key_text,
     keys_of,
     read_latest,
+    rows_of,
     state_at,
 )
 from millrace.model.errors import PipelineError
@@ -28,21 +30,6 @@ _INSTANTS = ("at", "hold", "start", "end", "expires")
 
 #: A cell of a table is cut there: lines that wrap five times show less than ones that are cut.
 _CELL_MAX = 60
-
-_Rows = Iterable[dict[str, Any]]
-
-_WHAT: dict[str, Callable[[ComputationInspection], _Rows]] = {
-    "cells": lambda found: (
-        {"key": one.key, "hash": one.hash, **one.cells} for one in found.scan()
-    ),
-    "timers": lambda found: map(msgspec.structs.asdict, found.timers()),
-    "holds": lambda found: map(msgspec.structs.asdict, found.holds()),
-    "windows": lambda found: (
-        {"key": key, **msgspec.structs.asdict(one)} for key, one in found.windows()
-    ),
-    "chunks": lambda found: map(msgspec.structs.asdict, found.chunks()),
-    "ids": lambda found: map(msgspec.structs.asdict, found.delivered_ids()),
-}
 
 _epoch = click.option(
     "--epoch", type=click.IntRange(0), help="After that epoch; by default the last completed."
@@ -100,7 +87,7 @@ def get(path: str, computation: str, key: str, epoch: int | None, as_json_: bool
 @click.argument("path")
 @click.argument("computation")
 @click.option(
-    "--what", type=click.Choice(list(_WHAT)), default="cells", show_default=True,
+    "--what", type=click.Choice(list(WHAT)), default="cells", show_default=True,
     help="Of which to list: windows of a grouping kept key by key, chunks of one kept as columns.",
 )  # fmt: skip
 @click.option(
@@ -114,14 +101,14 @@ def scan(
     """List what COMPUTATION keeps in the checkpoint at PATH, in the order of the keys' hashes."""
     if as_json_:
         # Line by line, however many there are, and so of one epoch or of none.
-        found = _WHAT[what](Checkpoint(state_at(path), epoch=epoch)[computation])
+        found = rows_of(Checkpoint(state_at(path), epoch=epoch)[computation], what)
         for row in itertools.islice(found, limit or None):
             click.echo(as_json(_json_row(row)))
         return
     most = 100 if limit is None else limit
 
     def read(checkpoint: Checkpoint) -> tuple[int, list[dict[str, Any]]]:
-        rows = _WHAT[what](checkpoint[computation])
+        rows = rows_of(checkpoint[computation], what)
         return checkpoint.epoch, list(itertools.islice(rows, most + 1 if most else None))
 
     at, rows = _read(path, epoch, read)
@@ -236,9 +223,13 @@ def _unkeyed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with its hash in the key's place where rows have but a digest of the key."""
-    shown = {name: each for name, each in row.items() if name != "hash"}
-    return {**shown, "key": f"(hash {row['hash']})"} if shown.get("key", ...) is None else shown
+    """Return a row as columns: of a key that rows have only a digest of, with its hash instead."""
+    if "cells" not in row:
+        return row
+    return {
+        "key": row["key"] if row["key"] is not None else f"(hash {row['hash']})",
+        **row["cells"],
+    }
 
 
 def _text(value: Any) -> str:

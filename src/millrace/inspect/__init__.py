@@ -6,6 +6,7 @@ Nothing here needs Spark or the pipeline's code, claims a checkpoint, or writes.
 from millrace.compile.values import Encoded
 from millrace.inspect.cells import Cell
 from millrace.inspect.checkpoint import Checkpoint, read_latest
+from millrace.inspect.columns import WHAT, batches, columns_of, rows_of
 from millrace.inspect.computation import Change, ComputationInspection, Interval, KeyState
 from millrace.inspect.json_text import as_json, key_text, keys_of
 from millrace.inspect.location import open_checkpoint, sizes, state_at
@@ -20,6 +21,7 @@ from millrace.inspect.watermark import Explanation, Hop, Pin, explain_watermark
 from millrace.inspect.windows import WindowState
 
 __all__ = [
+    "WHAT",
     "Cell",
     "Change",
     "Checkpoint",
@@ -39,12 +41,15 @@ __all__ = [
     "StreamOverview",
     "WindowState",
     "as_json",
+    "batches",
+    "columns_of",
     "explain_watermark",
     "key_text",
     "keys_of",
     "open_checkpoint",
     "overview_of_run",
     "read_latest",
+    "rows_of",
     "sizes",
     "state_at",
 ]

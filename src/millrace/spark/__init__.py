@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millrace.spark.handle import Handle
     from millrace.spark.status import Status
 
-__all__ = ["python_reasons", "realtime_settings", "run_batch", "start"]
+__all__ = ["python_reasons", "realtime_settings", "register_source", "run_batch", "start"]
 
 
 def start(
@@ -66,3 +66,20 @@ def python_reasons(topology: Topology) -> dict[str, str | None]:
     from millrace.spark.source import python_reasons
 
     return python_reasons(topology)
+
+
+def register_source(spark: Any) -> None:
+    """Let a session read checkpoints: ``spark.read.format("millrace")``.
+
+    Options: ``checkpoint``, a path or URL; ``computation``, its name; ``what``: ``cells``,
+    ``timers``, ``holds``, ``windows``, ``chunks`` or ``ids``; ``epoch``, by default the last that
+    has completed when the query is planned. A column a cell, typed by the checkpoint itself;
+    instants in microseconds. It is read beside a run too, which it does not disturb; what that run
+    collects meanwhile is an error, and then the query is to be planned again.
+
+    Args:
+        spark: A session. Its workers import Millrace, as for a run.
+    """
+    from millrace.spark.checkpoint_source import CheckpointSource
+
+    spark.dataSource.register(CheckpointSource)

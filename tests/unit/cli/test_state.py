@@ -69,7 +69,11 @@ def test_scan_lists_every_key_and_what_is_pending(millrace: Any, ran: Any) -> No
     timers = lines(millrace("state", "scan", str(ran.path), NAME, "--json", "--what", "timers"))
     holds = lines(millrace("state", "scan", str(ran.path), NAME, "--json", "--what", "holds"))
 
-    assert {one["key"]: one["count"] for one in found} == {"home": 2, "7": 1, "\x1b[31mred": 1}
+    assert {one["key"]: one["cells"]["count"] for one in found} == {
+        "home": 2,
+        "7": 1,
+        "\x1b[31mred": 1,
+    }
     assert [one["hash"] for one in found] == sorted(one["hash"] for one in found)
     assert len(timers) == 6
     assert {one["key"]: one["at"] for one in holds} == {"home": 31, "7": 30, "\x1b[31mred": 40}

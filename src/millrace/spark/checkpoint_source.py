@@ -1,0 +1,111 @@
+"""``spark.read.format("millrace")``: what a checkpoint keeps, as a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from millrace.inspect import Checkpoint, batches, columns_of, open_checkpoint
+from millrace.model.errors import PipelineError
+
+_OPTIONS: Final = ("checkpoint", "computation", "what", "epoch")
+
+
+class CheckpointSource(DataSource):
+    """What one computation keeps after one epoch; a partition a key interval.
+
+    The epoch is chosen when a query is planned. See :func:`millrace.spark.register_source`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``format`` takes."""
+        return "millrace"
+
+    def schema(self) -> str:
+        """Return the columns, by the checkpoint's own schemas."""
+        checkpoint, computation, what = self._opened()
+        fields = columns_of(checkpoint[computation], what)
+        return ", ".join(f"{_quoted(field.name)} {_ddl(field.type)}" for field in fields)
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """Return what reads it, at the epoch that is the last now."""
+        checkpoint, computation, what = self._opened()
+        location = str(self.options["checkpoint"])
+        intervals = len(checkpoint[computation].intervals)
+        return _Reader(location, computation, what, checkpoint.epoch, intervals)
+
+    def _opened(self) -> tuple[Checkpoint, str, str]:
+        given = {name.lower(): value for name, value in self.options.items()}
+        unknown = sorted(given.keys() - {*_OPTIONS, "path"})
+        missing = [name for name in _OPTIONS[:2] if name not in given]
+        if missing or unknown:
+            wrong = f"option {missing[0]!r} is missing" if missing else f"no option {unknown[0]!r}"
+            raise PipelineError(
+                f'spark.read.format("millrace"): {wrong}. Expected '
+                '.option("checkpoint", path).option("computation", name), and, if need be, '
+                '.option("what", "timers") and .option("epoch", 41).'
+            )
+        epoch = given.get("epoch")
+        if epoch is not None and not epoch.isdecimal():
+            raise PipelineError(
+                f'spark.read.format("millrace"): epoch {epoch!r} is not a number. Expected one '
+                "such as 41, or none for the last."
+            )
+        found = open_checkpoint(given["checkpoint"], epoch=None if epoch is None else int(epoch))
+        return found, given["computation"], given.get("what", "cells")
+
+
+class _Reader(DataSourceReader):
+    def __init__(
+        self, location: str, computation: str, what: str, epoch: int, intervals: int
+    ) -> None:
+        self._location = location
+        self._computation = computation
+        self._what = what
+        self._epoch = epoch
+        self._intervals = intervals
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(n) for n in range(self._intervals)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not self._intervals:
+            return
+        checkpoint = open_checkpoint(self._location, epoch=self._epoch)
+        yield from batches(checkpoint[self._computation].only(partition.value), self._what)
+
+
+def _ddl(type: pa.DataType) -> str:
+    """Return an Arrow type as Spark SQL writes it.
+
+    >>> _ddl(pa.struct({"a b": pa.map_(pa.string(), pa.list_(pa.int64()))}))
+    'struct<`a b`: map<string, array<bigint>>>'
+    """
+    if pa.types.is_struct(type):
+        fields = (type.field(n) for n in range(type.num_fields))
+        inside = ", ".join(f"{_quoted(field.name)}: {_ddl(field.type)}" for field in fields)
+        return f"struct<{inside}>"
+    if pa.types.is_map(type):
+        return f"map<{_ddl(type.key_type)}, {_ddl(type.item_type)}>"
+    if pa.types.is_list(type):
+        return f"array<{_ddl(type.value_type)}>"
+    return _PLAIN[type]
+
+
+_PLAIN: Final = {
+    pa.int64(): "bigint",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.bool_(): "boolean",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,97 @@
+"""What a computation keeps as columns."""
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+import millrace as mr
+from millrace.inspect import batches, columns_of
+from millrace.model.errors import PipelineError
+
+
+class Visit(msgspec.Struct):
+    page: str
+    at: dt.datetime
+    tags: list[str] = []
+    within: "Visit | None" = None
+
+
+class Visitor(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {}
+    last = mr.ValueState(Visit)
+    either = mr.ValueState(int | str)
+    visits = mr.MapState(float)
+    order = mr.BagState(str)
+    raw = mr.ValueState(mr.BytesCoder())
+    secret = mr.ValueState(mr.PickleCoder())
+
+    def process_record(self, record):
+        at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+        self.last.set(Visit("a", at, ["x"], Visit("b", at)))
+        self.either.set("text")
+        self.visits[7] = 0.5
+        self.order.add("a")
+        self.raw.set(b"\xff")
+        self.secret.set({1})
+        self.set_timer(("t", 1), at=mr.MINUTE, hold=5)
+
+    def process_timer(self, timer):
+        pass
+
+
+@pytest.fixture
+def found(harness):
+    h = harness(Visitor)
+    h.inject("events", [({"key": key}, 10) for key in ("ann", 7, b"ab", "k" * 1_000)])
+    return h.checkpoint()["Visitor"]
+
+
+def rows(found: Any, what: str) -> list[dict[str, Any]]:
+    return pa.Table.from_batches(batches(found, what), columns_of(found, what)).to_pylist()
+
+
+def test_cells_are_columns_typed_by_the_schemas_of_the_checkpoint(found):
+    types = {field.name: str(field.type) for field in columns_of(found)}
+
+    assert types == {
+        "key": "string",
+        "hash": "int64",
+        "either": "string",
+        "last": "struct<page: string, at: timestamp[us, tz=UTC], tags: list<item: string>, "
+        "within: string>",
+        "order": "list<item: string>",
+        "raw": "binary",
+        "secret": "string",
+        "visits": "map<string, double>",
+    }
+    by_key = {row["key"]: row for row in rows(found, "cells")}
+    assert by_key.keys() == {"ann", "7", "0x6162", None}
+    ann = by_key["ann"]
+    assert (ann["last"]["page"], ann["last"]["tags"], ann["either"]) == ("a", ["x"], '"text"')
+    assert '"page":"b"' in ann["last"]["within"]
+    assert (ann["order"], ann["visits"], ann["raw"]) == (["a"], [("7", 0.5)], b"\xff")
+    assert '"coder":"pickle"' in ann["secret"]
+
+
+def test_what_is_pending_is_columns(found):
+    timers, holds = rows(found, "timers"), rows(found, "holds")
+
+    assert {row["key"] for row in timers} == {"ann", "7", "0x6162", "k" * 1_000}
+    assert {(row["tag"], row["at"], row["hold"]) for row in timers} == {('["t",1]', mr.MINUTE, 5)}
+    assert {(row["at"], row["timer"] is None) for row in holds} == {(5, False)}
+    assert rows(found, "windows") == rows(found, "chunks") == rows(found, "ids") == []
+
+
+def test_key_intervals_apart_are_all_of_it(found):
+    apart = [row for n in range(len(found.intervals)) for row in rows(found.only(n), "cells")]
+
+    assert apart == rows(found, "cells")
+
+
+def test_what_cannot_be_read_is_refused(found):
+    with pytest.raises(PipelineError, match="'cell' cannot be read of a computation"):
+        columns_of(found, "cell")
