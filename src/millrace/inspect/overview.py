@@ -24,12 +24,14 @@ class ComputationOverview(msgspec.Struct, frozen=True, kw_only=True):
         oldest_work: The oldest of its low-watermark timers and holds; None if it has none, or if a
             key interval has not reported yet.
         next_wall_timer: Its earliest wall-clock timer; None if it has none.
+        moved: When the low watermark that it shows last moved, by the clock; None if it has not.
         counters: What it did since the beginning.
     """
 
     name: str
     low_watermark: int
     output_low_watermark: int
+    moved: int | None
     oldest_work: int | None
     next_wall_timer: int | None
     counters: Counters
@@ -89,7 +91,7 @@ def overview_of_log(found: Ended) -> Overview:
             wall_time=None,
             drained=False,
             unfinished=None if unfinished is None else unfinished.epoch,
-            computations=_computations(names, _BEFORE, {}, {}, {}),
+            computations=_computations(names, _BEFORE, {}, {}, {}, {}),
             streams=_streams(streams, _BEFORE, {}, {}, {}),
         )
     oldest, timers = {}, {}
@@ -108,7 +110,9 @@ def overview_of_log(found: Ended) -> Overview:
         wall_time=completion.wall_time_us,
         drained=completion.drained,
         unfinished=None if unfinished is None else unfinished.epoch,
-        computations=_computations(names, completion.after, oldest, timers, completion.counters),
+        computations=_computations(
+            names, completion.after, completion.moved, oldest, timers, completion.counters
+        ),
         streams=_streams(
             streams, completion.after, completion.newest, completion.injected, completion.refused
         ),
@@ -137,6 +141,7 @@ def overview_of_run(epochs: Epochs) -> Overview:
         computations=_computations(
             list(shown.inputs),  # each after all that feed it
             shown,
+            dict(epochs.moved),
             {name: bulletin.oldest_work_us for name, bulletin in bulletins.items()},
             {name: bulletin.next_wall_timer_us for name, bulletin in bulletins.items()},
             counters,
@@ -161,6 +166,7 @@ _NOTHING = Overview(
 def _computations(
     names: Iterable[str],
     shown: LowWatermarks,
+    moved: Mapping[str, tuple[int, int]],
     oldest: Mapping[str, int],
     timers: Mapping[str, int],
     counters: Mapping[str, Counters],
@@ -170,6 +176,7 @@ def _computations(
             name=name,
             low_watermark=shown.inputs.get(name, MIN_TIMESTAMP),
             output_low_watermark=shown.outputs.get(name, MIN_TIMESTAMP),
+            moved=moved[name][1] if name in moved else None,
             oldest_work=some_time(oldest.get(name, MAX_TIMESTAMP)),
             next_wall_timer=some_time(timers.get(name, MAX_TIMESTAMP)),
             counters=counters.get(name) or Counters(),

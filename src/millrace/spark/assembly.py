@@ -23,6 +23,8 @@ from millrace.plane.realtime.handover import from_live_tasks
 from millrace.spark.console import Quiet
 from millrace.spark.external import external
 from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.metrics.lines import lines_in
+from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.opening import cache_of, check_not_drained, intervals_of, now_us
 from millrace.spark.parallelism import tasks_for
 from millrace.spark.plan import StreamPlan
@@ -59,6 +61,7 @@ def start(
     trigger: str = _TRIGGER,
     clock: Callable[[], int] | None = None,
     progress: bool = True,
+    metrics: int | str | None = None,
 ) -> Run:
     """Run a pipeline on Spark until it is stopped, from where its checkpoint stands.
 
@@ -80,6 +83,8 @@ def start(
         progress: Whether to say on standard error how far it is: on a terminal in a line that is
             there while ``wait``, ``process_available`` or ``drain`` wait, else in a line of the
             logger ``millrace.progress`` every 30 seconds and at the end.
+        metrics: Where Prometheus may ask for them: a port of the driver's loopback interface, such
+            as 9464, or ``"0.0.0.0:9464"``; 0 for any that is free, see ``run.metrics_port``.
 
     Returns:
         The handle.
@@ -119,6 +124,7 @@ def start(
     StreamPlan(topology, sources, tasks=tasks)
     # Whether Spark can get there at all is asked before the checkpoint is touched.
     has_progress(spark, progress_location(checkpoint, spark_checkpoint))
+    scrapes = None if metrics is None else Scrapes(metrics)
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
     try:
@@ -148,6 +154,8 @@ def start(
             clock=clock or now_us,
             console=console,
             shown=where_to_show(progress, spark),
+            scrapes=scrapes,
+            lines=lines_in(state),
             plan=plan,
             progress_files=ProgressFiles(offsets),
             alarm=alarm,
@@ -174,6 +182,8 @@ def start(
         console.begin()
         run.launch(start_query)
     except BaseException:
+        if scrapes is not None:
+            scrapes.close()
         console.end()
         shutil.rmtree(scratch, ignore_errors=True)
         raise

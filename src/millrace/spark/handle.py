@@ -15,9 +15,12 @@ from millrace.injectors.publisher import Publisher
 from millrace.inspect import Explanation, explain_watermark
 from millrace.model.errors import MillraceError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
+from millrace.plane.outcome import Outcome
 from millrace.spark.console import Quiet
 from millrace.spark.failure import failed
 from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.metrics.lines import MetricLines
+from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.progress_display import ProgressDisplay, Where
 from millrace.spark.signals import interrupted
 from millrace.spark.status import Progress, Status
@@ -40,6 +43,8 @@ class Held:
         clock: Returns wall-clock microseconds since 1970.
         console: Spark's share of it.
         shown: Where progress is shown.
+        scrapes: Answers Prometheus; None if nobody asked for that.
+        lines: Where metrics are kept.
     """
 
     topology: Topology
@@ -50,6 +55,8 @@ class Held:
     clock: Callable[[], int]
     console: Quiet
     shown: Where
+    scrapes: Scrapes | None
+    lines: MetricLines
 
 
 class Handle(ABC):
@@ -69,6 +76,8 @@ class Handle(ABC):
         self._console = held.console
         self._progress = Progress(held.topology.name, held.housekeeping)
         self._display = ProgressDisplay(self._line, held.shown, going=self._goes_on)
+        self._scrapes = held.scrapes
+        self._lines = held.lines
         self._news = threading.Condition()
         self._waiting = 0
         self._stopping = False
@@ -118,6 +127,11 @@ class Handle(ABC):
     def status(self) -> Status:
         """Return where the run stands. Print it; a notebook shows it as tables."""
         return self._status(active=self._active())
+
+    @property
+    def metrics_port(self) -> int | None:
+        """The port at which metrics are served, see ``start(metrics=)``; None if none is."""
+        return None if self._scrapes is None else self._scrapes.port
 
     @property
     def history(self) -> History:
@@ -208,8 +222,22 @@ class Handle(ABC):
         self._ended = True
         self._display.finish()
         self._housekeeping.close()
+        self._lines.close()
+        if self._scrapes is not None:
+            self._scrapes.close()
 
     # -- progress ----------------------------------------------------------------------------------
+
+    def _begin_telling(self) -> None:
+        """Show progress, and answer those who ask for metrics, from now on."""
+        self._display.start()
+        if self._scrapes is not None:
+            self._scrapes.serve(lambda: self._status(active=not self._ended))
+
+    def _measured(self, outcome: Outcome, seconds: float) -> None:
+        """Take what came of an epoch, or of a mark, and how long it took."""
+        self._progress.add(outcome, seconds)
+        self._lines.add(self._status(active=True), self._clock())
 
     def _status(self, *, active: bool) -> Status:
         if self._epochs.drained:

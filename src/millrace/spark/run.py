@@ -92,7 +92,7 @@ class Run(Handle):
         except BaseException:
             self._splitting.give_back()
             raise
-        self._display.start()
+        self._begin_telling()
 
     # -- the user's side ---------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class Run(Handle):
             partials=ran.outcome.partials,
         )
         self._housekeeping.offer(epochs.collectable())
-        self._progress.add(ran.outcome, time.perf_counter() - started)
+        self._measured(ran.outcome, time.perf_counter() - started)
         quiet = not any(observed.injected.values()) and not any(observed.refused.values())
         settled = self._driver.settled(ran.manifest, self._hold_back())
         if quiet and settled:

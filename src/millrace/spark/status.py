@@ -30,6 +30,8 @@ class Status:
             holds, in microseconds of event time; without those that have none.
         wall_timers: Computation -> when its next wall-clock timer is due, in microseconds; without
             those that have none.
+        moved: Computation -> when the low watermark that it shows last moved, in microseconds of
+            the clock; without those of which it has not.
         newest: Injected stream -> latest timestamp read.
         injected: Injected stream -> records read since the beginning.
         refused: Injected stream -> records refused since the beginning.
@@ -38,6 +40,7 @@ class Status:
         counters: Computation -> what it did since the beginning.
         records_per_second: Records read, over the last epochs of this process.
         epoch_seconds: How long the last epoch took.
+        task_seconds: Python time of this process's epochs, over all tasks.
         replayed: Commits that this process found made by an earlier attempt.
         repaired: Commits by which caches had to be brought forward.
         rebuilt: Caches that were lost, damaged or of no use, and were built again.
@@ -58,6 +61,7 @@ class Status:
     low_watermarks: dict[str, int]
     oldest_work: dict[str, int]
     wall_timers: dict[str, int]
+    moved: dict[str, int]
     newest: dict[str, int]
     injected: dict[str, int]
     refused: dict[str, int]
@@ -66,6 +70,7 @@ class Status:
     counters: dict[str, Counters]
     records_per_second: float
     epoch_seconds: float
+    task_seconds: float
     replayed: int
     repaired: int
     rebuilt: int
@@ -139,7 +144,7 @@ class Progress:
         self._pipeline = pipeline
         # A rate over the last epochs: long enough to read, short enough to follow.
         self._recent: deque[tuple[int, float]] = deque(maxlen=20)
-        self._seconds = 0.0
+        self._seconds = self._task_seconds = 0.0
         self._replayed = 0
         self._repairs = Repairs()
         self._written = Written()
@@ -148,6 +153,7 @@ class Progress:
     def add(self, outcome: Outcome, seconds: float) -> None:
         """Take one epoch and how long it took."""
         self._seconds = seconds
+        self._task_seconds += outcome.seconds
         records = sum(outcome.observed.injected.values())
         if records:
             self._recent.append((records, seconds))
@@ -172,6 +178,7 @@ class Progress:
             low_watermarks={one.name: one.low_watermark for one in computations},
             oldest_work=_there({one.name: one.oldest_work for one in computations}),
             wall_timers=_there({one.name: one.next_wall_timer for one in computations}),
+            moved=_there({one.name: one.moved for one in computations}),
             newest=_there({one.name: one.newest for one in streams}),
             injected={one.name: one.injected for one in streams if one.injected},
             refused={one.name: one.refused for one in streams if one.refused},
@@ -180,6 +187,7 @@ class Progress:
             counters={one.name: one.counters for one in computations},
             records_per_second=sum(n for n, _ in self._recent) / seconds if seconds else 0.0,
             epoch_seconds=self._seconds,
+            task_seconds=self._task_seconds,
             replayed=self._replayed,
             repaired=self._repairs.deltas_applied,
             rebuilt=self._repairs.rebuilt,

@@ -95,7 +95,7 @@ class Epochs:
         self.counters = {spec.name: Counters() for spec in topology.computations}
         self.observed = Observed()
         self.history = History()
-        self._moved: dict[str, tuple[int, int]] = {}
+        self.moved: dict[str, tuple[int, int]] = {}
         self.places: dict[str, dict[str, Place]] = {}
         self.base = 0
         self.live: LiveMark | None = None
@@ -260,7 +260,7 @@ class Epochs:
             (self.generation, manifest.epoch),
             manifest.percentiles,
         )
-        self._moved |= {
+        self.moved |= {
             name: (manifest.epoch, manifest.wall_time_us)
             for name, us in after.outputs.items()
             if us != shown[name]
@@ -286,7 +286,7 @@ class Epochs:
             refused=self.observed.refused,
             processes=self.observed.processes,
             ahead=self.observed.ahead,
-            moved=self._moved,
+            moved=self.moved,
             places=self.places,
             live=live,
             base=self.base,
@@ -387,7 +387,7 @@ class Epochs:
             completion.ahead,
         ).of({spec.name for spec in self.topology.injected()})
         shown = self.authority.low_watermarks.outputs
-        self._moved = {name: at for name, at in completion.moved.items() if name in shown}
+        self.moved = {name: at for name, at in completion.moved.items() if name in shown}
         self.places = {stream: dict(of) for stream, of in completion.places.items()}
         self.live = completion.live
         self.base = completion.base if self.live is None else completion.epoch + 1

@@ -95,7 +95,7 @@ class LiveRun(Handle):
             self._conductor.close()
             raise
         threading.Thread(target=self._look_after, name="millrace-run", daemon=True).start()
-        self._display.start()
+        self._begin_telling()
 
     # -- the user's side ---------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class LiveRun(Handle):
         now = time.monotonic()
         observed = marked.outcome.observed
         self._housekeeping.offer(self._coordinator.collectable())
-        self._progress.add(marked.outcome, now - self._marked_at)
+        self._measured(marked.outcome, now - self._marked_at)
         self._marked_at = now
         published = dict(marked.manifest.injectors)
         quiet = not any(observed.injected.values()) and not any(observed.refused.values())

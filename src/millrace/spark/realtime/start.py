@@ -29,6 +29,8 @@ from millrace.plane.realtime.task import LiveTask
 from millrace.plane.runtime import Runtime
 from millrace.spark.console import Quiet
 from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.metrics.lines import lines_in
+from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.opening import cache_of, check_not_drained, intervals_of, now_us
 from millrace.spark.parallelism import is_local
 from millrace.spark.plan import StreamPlan
@@ -64,6 +66,7 @@ def start(
     spark_batch: Duration = "12 h",
     clock: Callable[[], int] | None = None,
     progress: bool = True,
+    metrics: int | str | None = None,
 ) -> LiveRun:
     """Run a pipeline in real time until it is stopped, from where its checkpoint stands.
 
@@ -86,6 +89,7 @@ def start(
             which takes about a second; nothing else comes of it.
         clock: Wall-clock microseconds since 1970 for the driver; by default the machine's.
         progress: See :func:`millrace.spark.assembly.start`.
+        metrics: See :func:`millrace.spark.assembly.start`.
 
     Returns:
         The handle.
@@ -115,6 +119,7 @@ def start(
         pacemaker_of(spark, tasks, pacemaker)
     StreamPlan(topology, sources, tasks=tasks)
     scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
+    scrapes = None if metrics is None else Scrapes(metrics)
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
     try:
@@ -165,6 +170,8 @@ def start(
             clock=clock or now_us,
             console=console,
             shown=where_to_show(progress, spark),
+            scrapes=scrapes,
+            lines=lines_in(state),
             coordinate=coordinate,
             board=_board(spark),
             start_query=start_query,
@@ -177,6 +184,8 @@ def start(
         run = LiveRun(parts)
         run.launch()
     except BaseException:
+        if scrapes is not None:
+            scrapes.close()
         console.end()
         shutil.rmtree(scratch, ignore_errors=True)
         raise

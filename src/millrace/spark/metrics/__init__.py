@@ -1,0 +1,1 @@
+"""Metrics of a run: what is measured, and where it goes."""

@@ -1,0 +1,121 @@
+"""What a run's status says, as metrics: by the names of Prometheus, for whoever collects them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
+from millrace.spark.status import Status
+from millrace.windmill.counters import Counters
+
+
+class Family(NamedTuple):
+    """A metric with its samples.
+
+    Attributes:
+        name: By Prometheus's conventions: the unit at its end, a counter without ``_total``.
+        help: What it says.
+        counter: Whether it only grows while a checkpoint lasts.
+        label: What tells samples apart besides the pipeline; "" if nothing does.
+        samples: Value by label; by "" if there is none.
+    """
+
+    name: str
+    help: str
+    counter: bool
+    label: str
+    samples: Mapping[str, float]
+
+
+_COUNTED: Final = (
+    ("records", "Records delivered to user code", "records"),
+    ("late_records", "Records behind the low watermark", "late"),
+    ("duplicates", "Records delivered again by an injector, and filtered", "duplicates_filtered"),
+    ("dead_letters", "Records and timers that user code failed on", "dead_letters"),
+    ("productions", "Rows sent to consumers", "productions"),
+    ("timers_fired", "Timers fired", "timers"),
+)
+
+
+def families(status: Status) -> list[Family]:
+    """Return the metrics of a run.
+
+    Low watermarks before time and at the end of time are left out: they are no instants.
+
+    Args:
+        status: Of the run, as it is.
+    """
+    counters = status.counters
+    known = {
+        name: us for name, us in status.low_watermarks.items() if MIN_TIMESTAMP < us < MAX_TIMESTAMP
+    }
+    behind = {name: status.behind(us) for name, us in status.low_watermarks.items()}
+    return [
+        _one("up", "1 while the run goes on", status.state == "running"),
+        _one("epoch", "The last completed epoch, or mark; -1 before the first", status.epoch),
+        _one("generation", "How many runs have claimed the checkpoint", status.generation),
+        _one("epoch_duration_seconds", "How long the last epoch took", status.epoch_seconds),
+        _one("task_seconds", "Python time of tasks in this process's epochs", status.task_seconds,
+             counter=True),
+        *(
+            Family(name, help, True, "computation", _of(counters, attribute))
+            for name, help, attribute in _COUNTED
+        ),
+        Family("injected_records", "Records read", True, "stream", status.injected),
+        Family("refused_records", "Records refused", True, "stream", status.refused),
+        _seconds("low_watermark_timestamp_seconds", "Low watermark of its input", known),
+        Family("low_watermark_lag_seconds", "How far that is behind the newest record, event time",
+               False, "computation", _there(behind)),
+        _seconds("low_watermark_moved_timestamp_seconds",
+                 "When the low watermark that it shows last moved", status.moved),
+        _seconds("oldest_work_timestamp_seconds", "Its oldest pending timer or hold",
+                 status.oldest_work),
+        _seconds("newest_record_timestamp_seconds", "Latest event time read", status.newest,
+                 "stream"),
+        Family("missing_processes", "Expected processes that were never heard of", False, "stream",
+               {name: len(processes) for name, processes in status.missing.items()}),
+        Family("idle_processes", "Processes left out, for they are silent", False, "stream",
+               {name: len(processes) for name, processes in status.idle.items()}),
+        _one("replayed_commits", "Commits found made by an earlier attempt", status.replayed,
+             counter=True),
+        _one("repaired_commits", "Commits by which caches were brought forward", status.repaired,
+             counter=True),
+        _one("rebuilt_caches", "Caches built again", status.rebuilt, counter=True),
+        _one("damaged", "Damaged snapshots, commits and caches met", status.damaged, counter=True),
+        _one("snapshots", "Snapshots written", status.snapshots, counter=True),
+        _one("snapshot_bytes", "Their size", status.snapshot_bytes, counter=True),
+        _one("housekeeping_failures", "Snapshots and collections that failed",
+             status.housekeeping_failures, counter=True),
+    ]  # fmt: skip
+
+
+def by_name(found: Iterable[Family]) -> dict[str, float | dict[str, float]]:
+    """Return metrics as plain data: a number, or numbers by label.
+
+    >>> by_name([Family("epoch", "", False, "", {"": 7.0})])
+    {'epoch': 7.0}
+    """
+    return {
+        family.name: dict(family.samples) if family.label else family.samples[""]
+        for family in found
+        if family.samples
+    }
+
+
+def _of(counters: Mapping[str, Counters], attribute: str) -> dict[str, float]:
+    return {name: getattr(one, attribute) for name, one in counters.items()}
+
+
+def _one(name: str, help: str, value: float, *, counter: bool = False) -> Family:
+    return Family(name, help, counter, "", {"": float(value)})
+
+
+def _seconds(
+    name: str, help: str, instants: Mapping[str, int], label: str = "computation"
+) -> Family:
+    return Family(name, help, False, label, {of: us / SECOND for of, us in instants.items()})
+
+
+def _there(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}

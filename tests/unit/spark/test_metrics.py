@@ -1,0 +1,122 @@
+"""What a run's status says as metrics, to Prometheus and in a file."""
+
+import json
+import logging
+import socket
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.spark.test_status_text import BEFORE_ANYTHING, IN_THE_MIDDLE, NINE, status
+
+import millrace as mr
+from millrace.model.errors import PipelineError
+from millrace.spark.metrics import lines as lines_module
+from millrace.spark.metrics.families import by_name, families
+from millrace.spark.metrics.lines import MetricLines
+from millrace.spark.metrics.prometheus import Scrapes
+
+pytest.importorskip("prometheus_client")
+
+
+@pytest.fixture
+def scrapes() -> Iterator[Scrapes]:
+    opened = Scrapes(0)
+    yield opened
+    opened.close()
+
+
+def scraped(scrapes: Scrapes) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{scrapes.port}/metrics", timeout=10) as answer:
+        said = answer.read().decode()
+    lines = [line for line in said.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def test_a_scrape_says_what_the_status_says(scrapes: Scrapes) -> None:
+    scrapes.serve(lambda: IN_THE_MIDDLE)
+    found = scraped(scrapes)
+
+    labels = 'computation="Counter",pipeline="zeitgeist"'
+    assert found[f"millrace_records_total{{{labels}}}"] == 1_234_567
+    assert found[f"millrace_low_watermark_timestamp_seconds{{{labels}}}"] == NINE / mr.SECOND
+    assert found[f"millrace_low_watermark_lag_seconds{{{labels}}}"] == 5
+    assert found['millrace_late_records_total{computation="Alarm[bold]",pipeline="zeitgeist"}'] == 3
+    assert (
+        found['millrace_injected_records_total{pipeline="zeitgeist",stream="searches"}'] == 1234567
+    )
+    assert found['millrace_epoch{pipeline="zeitgeist"}'] == 41
+    assert found['millrace_up{pipeline="zeitgeist"}'] == 1
+
+
+def test_what_is_not_known_yet_is_left_out(scrapes: Scrapes) -> None:
+    scrapes.serve(lambda: BEFORE_ANYTHING)
+
+    assert not any("low_watermark" in name or "newest" in name for name in scraped(scrapes))
+
+
+def test_names_that_are_markup_to_prometheus_are_escaped(scrapes: Scrapes) -> None:
+    name = 'a"}\nmillrace_up 7'
+    scrapes.serve(lambda: status(injected={name: 1}))
+    found = scraped(scrapes)
+
+    assert "millrace_up" not in found
+    assert any(r"a\"}\nmillrace_up 7" in shown for shown in found)
+
+
+def test_who_asks_and_never_reads_keeps_nobody_from_asking(scrapes: Scrapes) -> None:
+    scrapes.serve(lambda: IN_THE_MIDDLE)
+    silent = [socket.create_connection(("127.0.0.1", scrapes.port)) for _ in range(3)]
+    for one in silent[1:]:
+        one.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+
+    assert scraped(scrapes)
+    for one in silent:
+        one.close()
+
+
+def test_a_port_in_use_is_refused_with_what_to_do(scrapes: Scrapes) -> None:
+    with pytest.raises(PipelineError, match=r"metrics=.*in use.*Give another one, or 0"):
+        Scrapes(scrapes.port)
+
+
+@pytest.mark.parametrize("where", ["loopback", "a:b", 70_000, "", -1])
+def test_what_is_no_port_is_refused(where: Any) -> None:
+    with pytest.raises(PipelineError, match="expected a port, such as 9464"):
+        Scrapes(where)
+
+
+def test_lines_in_the_checkpoint_are_rotated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = len(json.dumps(by_name(families(IN_THE_MIDDLE))))
+    monkeypatch.setattr(lines_module, "_BYTES_MAX", 3 * one)
+    lines = MetricLines(tmp_path)
+    for epoch in range(40):
+        lines.add(status(epoch=epoch, injected={"100%s": epoch}), epoch * mr.SECOND)
+    lines.close()
+    files = sorted(path.name for path in (tmp_path / "metrics").iterdir())
+    last = json.loads((tmp_path / "metrics" / "epochs.jsonl").read_text().splitlines()[-1])
+
+    assert files == ["epochs.jsonl", *(f"epochs.jsonl.{n}" for n in range(1, 5))]
+    assert (last["epoch"], last["at"], last["injected_records"]) == (
+        39, 39 * mr.SECOND, {"100%s": 39}
+    )  # fmt: skip
+
+
+def test_lines_that_cannot_be_written_are_left_out_and_that_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics" / "epochs.jsonl").mkdir()
+    lines = MetricLines(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            lines.add(IN_THE_MIDDLE, 0)
+    lines.close()
+
+    assert [record.message for record in caplog.records] == [
+        f"metrics cannot be written to {tmp_path / 'metrics' / 'epochs.jsonl'}"
+    ]
