@@ -18,6 +18,7 @@ from millrace.cli.explain_pipeline import explain
 from millrace.cli.plan import plan
 from millrace.cli.plot import plot
 from millrace.cli.plot_panes import panes
+from millrace.cli.requests import drain, status, stop
 from millrace.cli.state import state
 from millrace.model.errors import MillraceError
 
@@ -49,9 +50,12 @@ def main(debug: bool) -> None:
 
 main.add_command(checkpoint)
 main.add_command(demo)
+main.add_command(drain)
 main.add_command(explain)
 main.add_command(explain_watermark)
 main.add_command(panes)
 main.add_command(plan)
 main.add_command(plot)
 main.add_command(state)
+main.add_command(status)
+main.add_command(stop)

@@ -156,6 +156,7 @@ def start(
             shown=where_to_show(progress, spark),
             scrapes=scrapes,
             lines=lines_in(state),
+            mailbox=state.mailbox,
             plan=plan,
             progress_files=ProgressFiles(offsets),
             alarm=alarm,

@@ -22,11 +22,18 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.progress_display import ProgressDisplay, Where
+from millrace.spark.requests import Listener
 from millrace.spark.signals import interrupted
 from millrace.spark.status import Progress, Status
 from millrace.spark.status_text import as_line
+from millrace.store import LocalMailbox, Mailbox
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.history import History
+
+#: How often requests are looked for: in a directory that costs microseconds, in an object store a
+#: request, of which so many are a third of a dollar in a month.
+_LISTENED_S = 0.5
+_LISTED_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,7 @@ class Held:
         shown: Where progress is shown.
         scrapes: Answers Prometheus; None if nobody asked for that.
         lines: Where metrics are kept.
+        mailbox: Where others ask something of the run.
     """
 
     topology: Topology
@@ -57,6 +65,7 @@ class Held:
     shown: Where
     scrapes: Scrapes | None
     lines: MetricLines
+    mailbox: Mailbox
 
 
 class Handle(ABC):
@@ -85,6 +94,18 @@ class Handle(ABC):
         self._error: BaseException | None = None
         self._ended = False
         self._epoch_since: float | None = None
+        self._listener = Listener(
+            held.mailbox,
+            held.epochs.generation,
+            {
+                "stop": lambda _: self._said_of(self.stop),
+                "drain": lambda _: self._said_of(self.drain),
+                "status": lambda _: str(self._status(active=not self._ended)),
+            },
+            ended=lambda: self._status(active=False).state,
+            epoch=lambda: self._epochs.completed,
+            every_s=_LISTENED_S if isinstance(held.mailbox, LocalMailbox) else _LISTED_S,
+        )
 
     def wait(self, timeout: Duration | None = None) -> bool:
         """Wait until the run ends; return whether it has.
@@ -222,15 +243,22 @@ class Handle(ABC):
         self._ended = True
         self._display.finish()
         self._housekeeping.close()
+        self._listener.close()
         self._lines.close()
         if self._scrapes is not None:
             self._scrapes.close()
 
+    def _said_of(self, end: Callable[[], object]) -> str:
+        """End the run for somebody who asked for it elsewhere; return how it ended."""
+        end()
+        return self._status(active=False).state
+
     # -- progress ----------------------------------------------------------------------------------
 
     def _begin_telling(self) -> None:
-        """Show progress, and answer those who ask for metrics, from now on."""
+        """Show progress, and answer those who ask for metrics or something else, from now on."""
         self._display.start()
+        self._listener.start()
         if self._scrapes is not None:
             self._scrapes.serve(lambda: self._status(active=not self._ended))
 

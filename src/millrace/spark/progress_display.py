@@ -101,6 +101,7 @@ class ProgressDisplay:
         self._console = console or stderr_console()
         self._going = going
         self._finishing = threading.Lock()
+        self._drawing = threading.Lock()
         self._over = threading.Event()
         self._pause = pause or self._over.wait
         # Frames of ASCII: not every terminal has others.
@@ -122,15 +123,28 @@ class ProgressDisplay:
         if not self._draws or drawn_on or self._over.is_set():
             yield
             return
-        with Live(
-            console=self._console,
-            get_renderable=self._drawn,
-            refresh_per_second=_REDRAWN_PER_SECOND,
-            transient=True,
-            # What goes into a pipe or a file goes there as it would without this.
-            redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+        if not self._drawing.acquire(blocking=False):  # another thread waits for the run, too
+            yield
+            return
+        with (
+            self._released(),
+            Live(
+                console=self._console,
+                get_renderable=self._drawn,
+                refresh_per_second=_REDRAWN_PER_SECOND,
+                transient=True,
+                # What goes into a pipe or a file goes there as it would without this.
+                redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+            ),
         ):
             yield
+
+    @contextmanager
+    def _released(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self._drawing.release()
 
     def report(self) -> None:
         """Say a line, and again after each pause, until it is over."""

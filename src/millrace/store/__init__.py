@@ -25,6 +25,7 @@ from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
 from millrace.store.local import LocalHardState
 from millrace.store.location import is_object_store, local_path, open_location
 from millrace.store.log import CommitLog, EpochLog, HardState, Snapshots
+from millrace.store.mailbox import LocalMailbox, Mailbox
 from millrace.store.memory import MemoryHardState
 from millrace.store.memory_cache import MemoryCache, MemoryCaches
 from millrace.store.objects import ObjectHardState
@@ -71,6 +72,8 @@ __all__ = [
     "LmdbCache",
     "LmdbCaches",
     "LocalHardState",
+    "LocalMailbox",
+    "Mailbox",
     "MemoryCache",
     "MemoryCaches",
     "MemoryHardState",

@@ -9,6 +9,7 @@
     <path>/journals/<session>-<level>-<task>-<part>   commits of the real-time plane; made by it
     <path>/journals/<session>.begun, <session>.seal   when it began, and where the older ones end
     <path>/snapshots/<computation>/<interval>-<number>  hexadecimal; a snapshot
+    <path>/mailbox/<name>                           requests to the run, and its answers
     <path>/tmp/                                     files being written; leftovers mean nothing
 """
 
@@ -37,6 +38,7 @@ from millrace.store.local_commits import LocalCommitLog
 from millrace.store.local_epochs import LocalEpochLog
 from millrace.store.local_journals import LocalJournals
 from millrace.store.local_snapshots import LocalSnapshots
+from millrace.store.mailbox import LocalMailbox
 
 
 class LocalHardState:
@@ -65,6 +67,7 @@ class LocalHardState:
         self.commits = JournaledCommitLog(LocalCommitLog(path, disk), self.journals)
         self.snapshots = LocalSnapshots(path, disk)
         self.epochs = LocalEpochLog(path, disk)
+        self.mailbox = LocalMailbox(path, disk)
 
     @classmethod
     def create_or_open(

@@ -9,6 +9,7 @@
     <prefix>/journals/<session>-<level>-<task>-<part>/<number>   a group of a journal
     <prefix>/journals/<session>.begun, <session>.seal    as in a directory
     <prefix>/snapshots/<computation>/<interval>-<number> hexadecimal; a snapshot
+    <prefix>/mailbox/<name>                              requests to the run, and its answers
 
 The names and contents are those of :class:`~millrace.store.LocalHardState`, so a checkpoint may be
 copied from one to the other. But here the slot is the commit: objects have no second names, so
@@ -39,6 +40,7 @@ from millrace.store.form import Form, check_pipeline, decode_form, encode_form, 
 from millrace.store.journal_store import JournalStore
 from millrace.store.journaled import JournaledCommitLog
 from millrace.store.log import check_removal
+from millrace.store.mailbox import ObjectMailbox
 from millrace.store.names import file_name, slot_name, slot_numbers
 from millrace.store.object_journals import ObjectJournals
 from millrace.store.segment import encode_segment, read_commit
@@ -207,6 +209,7 @@ class ObjectHardState:
         self.commits = JournaledCommitLog(ObjectCommitLog(bucket), self.journals)
         self.snapshots = ObjectSnapshots(bucket)
         self.epochs = ObjectEpochLog(bucket)
+        self.mailbox = ObjectMailbox(bucket)
         self._bucket = bucket
 
     @property

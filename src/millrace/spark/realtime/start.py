@@ -172,6 +172,7 @@ def start(
             shown=where_to_show(progress, spark),
             scrapes=scrapes,
             lines=lines_in(state),
+            mailbox=state.mailbox,
             coordinate=coordinate,
             board=_board(spark),
             start_query=start_query,

@@ -1,0 +1,72 @@
+"""``millrace status``, ``stop`` and ``drain``, with a run that answers and without."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from millrace.inspect import state_at
+from millrace.spark.requests import Listener
+
+
+@pytest.fixture
+def run(checkpoint: Any) -> Iterator[Callable[..., None]]:
+    """Return what lets a run of the checkpoint listen."""
+    checkpoint.epoch("home", low_watermark=0)
+    over = threading.Event()
+
+    def listen(**acts: Callable[[str], str]) -> None:
+        mailbox = state_at(checkpoint.path).mailbox
+        by = Listener(mailbox, 1, acts, ended=str, epoch=lambda: 7, every_s=0.01)
+        by.start()
+        opened.append(by)
+
+    opened: list[Listener] = []
+    yield listen
+    over.set()
+    for one in opened:
+        one.close()
+
+
+def test_a_live_run_says_itself_where_it_stands(millrace: Any, checkpoint: Any, run: Any) -> None:
+    run(status=lambda _: "records  12")
+    shown = millrace("status", str(checkpoint.path), "--timeout", "60")
+
+    assert (shown.exit_code, shown.output) == (0, "records  12\n")
+
+
+def test_of_a_dead_run_the_checkpoint_tells(millrace: Any, checkpoint: Any, run: Any) -> None:
+    shown = millrace("status", str(checkpoint.path), "--timeout", "0")
+
+    assert shown.exit_code == 3
+    assert shown.output.startswith("No run answers within 0 s; the last epoch, 0, was ")
+    assert "Counter[bold]" in shown.output
+
+
+def test_who_stops_a_run_is_told_when_it_took_effect(
+    millrace: Any, checkpoint: Any, run: Any
+) -> None:
+    run(stop=lambda _: "stopped")
+    shown = millrace("stop", str(checkpoint.path), "--timeout", "60")
+
+    assert (shown.exit_code, shown.output) == (0, "stopped after epoch 7\n")
+
+
+def test_a_run_that_does_not_answer_or_refuses_is_an_error(
+    millrace: Any, checkpoint: Any, run: Any
+) -> None:
+    alone = millrace("stop", str(checkpoint.path), "--timeout", "0")
+    run(stop=lambda _: "stopped")
+    refused = millrace("drain", str(checkpoint.path), "--timeout", "60")
+
+    assert alone.exit_code == refused.exit_code == 1
+    assert "The request to stop it was taken back" in alone.output
+    assert "the run did not drain: this run cannot 'drain'; it can stop." in refused.output
+
+
+def test_a_drained_run_cannot_be_stopped(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch("home", low_watermark=0, drain=True)
+    shown = millrace("stop", str(checkpoint.path))
+
+    assert (shown.exit_code, "was drained: it has ended for good" in shown.output) == (1, True)

@@ -1,0 +1,111 @@
+"""Requests to a run, put into its checkpoint's mailbox, and answered there."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from obstore.store import MemoryStore
+
+from millrace.spark.requests import Answer, Listener, Request, ask
+from millrace.store import Bucket, BucketOptions, BucketUrl, LocalHardState, Mailbox
+from millrace.store.mailbox import ObjectMailbox
+
+
+@pytest.fixture(params=["directory", "object store"])
+def mailbox(request: pytest.FixtureRequest, tmp_path: Path) -> Mailbox:
+    if request.param == "directory":
+        return LocalHardState.create_or_open(tmp_path / "ckpt", pipeline="p").mailbox
+    bucket = Bucket(BucketUrl("s3", "b", "ckpt"), BucketOptions(), store=MemoryStore())
+    return ObjectMailbox(bucket)
+
+
+def listener(mailbox: Mailbox, **acts: Callable[[str], str]) -> Listener:
+    return Listener(
+        mailbox, 3, acts, ended=lambda: "stopped", epoch=lambda: 41, every_s=1.0
+    )  # fmt: skip
+
+
+def asked(
+    mailbox: Mailbox, by: Listener, what: str, generation: int = 3, about: str = ""
+) -> Answer:
+    """Ask, and let the listener look each time that the asker waits."""
+    answer = ask(
+        mailbox, what, generation, about=about, timeout_s=60, pause=lambda _: by.look()
+    )  # fmt: skip
+    assert answer is not None
+    return answer
+
+
+def test_a_request_is_done_once_and_answered(mailbox: Mailbox) -> None:
+    done: list[str] = []
+    by = listener(mailbox, pause=lambda about: f"paused {done.append(about) or about}")
+    answer = asked(mailbox, by, "pause", about="words")
+
+    assert (answer.done, answer.said, answer.epoch) == (True, "paused words", 41)
+    by.look()
+    assert done == ["words"]
+    assert mailbox.names() == []
+
+
+def test_a_request_for_an_earlier_run_is_refused(mailbox: Mailbox) -> None:
+    by = listener(mailbox, stop=lambda _: pytest.fail("it is for another run"))
+    answer = asked(mailbox, by, "stop", generation=2)
+
+    assert (answer.done, answer.said) == (False, "it is for run 2, and run 3 has taken over")
+
+
+def test_what_a_run_cannot_do_is_refused_with_what_it_can(mailbox: Mailbox) -> None:
+    by = listener(mailbox, stop=str, drain=str)
+
+    assert asked(mailbox, by, "jump").said == "this run cannot 'jump'; it can drain, stop"
+
+
+def test_what_fails_is_told_to_who_asked(mailbox: Mailbox) -> None:
+    def fail(about: str) -> str:
+        raise RuntimeError("no such stream")
+
+    answer = asked(mailbox, listener(mailbox, pause=fail), "pause")
+    assert (answer.done, answer.said) == (False, "it failed: no such stream")
+
+
+def test_without_a_run_a_request_is_taken_back(mailbox: Mailbox) -> None:
+    assert ask(mailbox, "stop", 3, timeout_s=0) is None
+    assert mailbox.names() == []
+
+
+def test_who_stops_a_run_is_answered_before_its_program_may_end(mailbox: Mailbox) -> None:
+    """The thread that stops the run dies with the program; so who closes the run answers."""
+    by: Listener
+    closed = threading.Event()
+
+    def stop(_: str) -> str:
+        by.close()
+        closed.set()
+        raise SystemExit  # the program has ended
+
+    by = listener(mailbox, stop=stop)
+    request = Request("stop", 3, "somebody", 0)
+    mailbox.put("1.request", msgspec.json.encode(request))
+    with pytest.raises(SystemExit):
+        by.look()
+    data = mailbox.read("1.answer")
+
+    assert closed.is_set()
+    assert data is not None
+    assert msgspec.json.decode(data, type=Answer).said == "stopped"
+
+
+def test_what_cannot_be_read_is_refused_and_what_nobody_fetches_is_removed(
+    mailbox: Mailbox,
+) -> None:
+    late = f"{2**52:016d}-x"
+    mailbox.put(f"{late}.request", b"stop!")
+    mailbox.put("0000000000000001-x.answer", b"{}")
+    listener(mailbox).look()
+    data = mailbox.read(f"{late}.answer")
+
+    assert data is not None
+    assert "it cannot be read" in msgspec.json.decode(data, type=Answer).said
+    assert mailbox.names() == [f"{late}.answer", f"{late}.request"]
