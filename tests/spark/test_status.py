@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,6 +85,10 @@ def test_status_from_start_to_end(
     assert (counters.timers, counters.productions) == (2, 2)
     assert status.records_per_second > 0
     assert status.epoch_seconds > 0
+    assert status.task_seconds > 0
+    assert status.moved.keys() == {"Remind"}
+    lines = Path(tools.checkpoint, "metrics", "epochs.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["late_records"] == {"Remind": 1}
     assert (status.replayed, status.repaired) == (0, 0)
     assert status.oldest_work == {}
     assert status.wall_timers == {"Remind": tools.T0 + 3600 * SECOND}

@@ -11,17 +11,20 @@ from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any
 
+import cloudpickle
+
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.pipeline import Pipeline
 
 
-def pipeline_at(path: str, command: str) -> Pipeline:
+def pipeline_at(path: str, command: str, **given: Any) -> Pipeline:
     """Return the pipeline that an argument of the command line names.
 
     Args:
         path: ``package.module:NAME``, or ``path/to/module.py:NAME``. NAME is a pipeline, or is
-            called without arguments and returns one.
+            called and returns one.
         command: The command, for messages.
+        given: What is given to a parameter of that name, where there is one.
 
     Raises:
         PipelineError: It names none, or the code that makes it fails.
@@ -41,7 +44,7 @@ def pipeline_at(path: str, command: str) -> Pipeline:
             f"module {name!r} has no {attribute!r}."
             + (f" It has {', '.join(there)}." if there else "")
         ) from None
-    made = _made(path, found, command) if callable(found) else found
+    made = _made(path, found, command, given) if callable(found) else found
     if not isinstance(made, Pipeline):
         raise PipelineError(
             f"{path} is {type(made).__name__}; expected an mr.Pipeline, or a function that returns "
@@ -87,38 +90,43 @@ def _file(path: Path, command: str) -> ModuleType:
         raise _failed(f"file {str(path)!r} cannot be imported", error, command) from error
     finally:
         sys.path.remove(str(path.resolve().parent))
+    # Nobody else can import it under that name, so its classes travel to workers by value.
+    cloudpickle.register_pickle_by_value(module)
     return module
 
 
-def _made(path: str, maker: Any, command: str) -> Any:
-    """Return what a function without arguments makes."""
-    needed = _needed(maker)
+def _made(path: str, maker: Any, command: str, given: dict[str, Any]) -> Any:
+    """Return what a function makes of what is given."""
+    parameters = _parameters(maker)
+    taken = {name: value for name, value in given.items() if name in parameters}
+    needed = [name for name, must in parameters.items() if must and name not in taken]
     if needed:
         kind = "class" if inspect.isclass(maker) else "function"
+        how = f"with nothing but {' and '.join(given)}" if given else "without arguments"
         raise PipelineError(
-            f"{path} is a {kind} that needs {' and '.join(needed)}, and {command} calls it without "
-            "arguments. Give them defaults, or name a function without parameters that calls it, "
+            f"{path} is a {kind} that needs {' and '.join(needed)}, and {command} calls it {how}. "
+            "Give them defaults, or name a function without parameters that calls it, "
             'or a pipeline. No source is read: p.inject("name") without one will do.'
         )
     try:
-        return maker()
+        return maker(**taken)
     except MillraceError:
         raise
     except (Exception, SystemExit) as error:
         raise _failed(f"{path}() failed", error, command) from error
 
 
-def _needed(maker: Any) -> list[str]:
-    """Return the parameters that a call must give."""
+def _parameters(maker: Any) -> dict[str, bool]:
+    """Return the names of a function's parameters, and whether a call must give them."""
     try:
         parameters = inspect.signature(maker).parameters.values()
     except (TypeError, ValueError):  # of some that are written in C nothing is known
-        return []
-    return [
-        one.name
+        return {}
+    return {
+        one.name: one.default is one.empty
         for one in parameters
-        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-    ]
+        if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    }
 
 
 def _failed(what: str, error: BaseException, command: str) -> PipelineError:

@@ -15,10 +15,12 @@ from millrace.cli.checkpoint import checkpoint
 from millrace.cli.demo import demo
 from millrace.cli.explain import explain_watermark
 from millrace.cli.explain_pipeline import explain
+from millrace.cli.new import new
 from millrace.cli.plan import plan
 from millrace.cli.plot import plot
 from millrace.cli.plot_panes import panes
 from millrace.cli.requests import drain, status, stop
+from millrace.cli.run import run
 from millrace.cli.state import state
 from millrace.model.errors import MillraceError
 
@@ -53,9 +55,11 @@ main.add_command(demo)
 main.add_command(drain)
 main.add_command(explain)
 main.add_command(explain_watermark)
+main.add_command(new)
 main.add_command(panes)
 main.add_command(plan)
 main.add_command(plot)
+main.add_command(run)
 main.add_command(state)
 main.add_command(status)
 main.add_command(stop)

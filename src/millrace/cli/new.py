@@ -1,0 +1,136 @@
+"""``millrace new``: a small project that runs, to begin with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from string import Template
+from typing import Final
+
+import click
+
+from millrace.model.errors import PipelineError
+
+_FILES: Final = {
+    "pipeline.py": '''\
+"""Counts words in windows of a minute: JSON lines in, Parquet out."""
+
+import os
+
+import millrace as mr
+
+IN = os.environ.get("WORDS_IN", "in")
+OUT = os.environ.get("WORDS_OUT", "out")
+
+
+def pipeline(source=None, sink=None):
+    """Return the pipeline; a test gives neither source nor sink."""
+    p = mr.Pipeline("$name")
+    # Two seconds late at the most, by the newest word that was seen.
+    words = p.inject(
+        "words", source, timestamp=source and "at", low_watermark=mr.BoundedDelay("2 s")
+    )
+    words.key_by("word").window(mr.FixedWindows("1 min")).count().to("counts")
+    if sink is not None:
+        p.sink("counts", sink)
+    return p
+
+
+def on_spark():
+    """Return the pipeline over the files in IN, oldest first; `millrace run` calls it."""
+    return pipeline(mr.Files(IN, schema="word string, at timestamp"), mr.Parquet(OUT))
+''',
+    "test_pipeline.py": '''\
+"""The whole pipeline in this process: no Spark, and a clock that the test sets."""
+
+import millrace as mr
+from pipeline import pipeline
+
+
+def word(text, second):
+    return {"word": text}, second * mr.SECOND
+
+
+def test_words_are_counted_in_minutes_even_after_a_crash():
+    with mr.testing.Harness(pipeline()) as h:
+        h.inject("words", [word("tea", 5), word("tea", 40), word("mate", 41)])
+        h.crash()  # forget everything but the checkpoint
+        h.inject("words", [word("tea", 70)])
+        h.advance_watermark("words", mr.MINUTE)
+        counts = [(out.key, out.value, out.pane.window.end) for out in h.outputs("counts")]
+
+    assert sorted(counts) == [("mate", 1, mr.MINUTE), ("tea", 2, mr.MINUTE)]
+''',
+    "Makefile": '''\
+.PHONY: setup test words run status clean
+
+setup: ## an environment with Millrace and pytest
+\tpython3 -m venv .venv
+\t.venv/bin/pip install --quiet -e .
+
+test: ## the pipeline in the Harness: no Spark
+\t.venv/bin/pytest -q
+
+words: ## something to read
+\tmkdir -p in
+\tprintf '%s\\n' \\
+\t\t'{"word": "tea", "at": "2026-01-01T09:00:05Z"}' \\
+\t\t'{"word": "mate", "at": "2026-01-01T09:00:41Z"}' \\
+\t\t'{"word": "tea", "at": "2026-01-01T09:01:10Z"}' > in/words.json
+
+run: words ## on a Spark of this machine, until Ctrl-C or `millrace stop checkpoint`
+\t.venv/bin/millrace run pipeline.py:on_spark --checkpoint checkpoint --master 'local[2]'
+
+status: ## where the run stands, from another shell
+\t.venv/bin/millrace status checkpoint
+
+clean: ## forget what was read and written
+\trm -rf checkpoint out
+''',
+    "pyproject.toml": '''\
+[project]
+name = "$name"
+version = "0.1.0"
+requires-python = ">=3.11"
+dependencies = ["millrace", "pytest"]
+
+[tool.setuptools]
+py-modules = ["pipeline"]
+''',
+    "README.md": '''\
+# $name
+
+A pipeline of Millrace: it counts words in windows of a minute.
+
+- `make setup`: an environment with Millrace and pytest
+- `make test`: the pipeline in the Harness, without Spark
+- `make run`: on a Spark of this machine, which needs Java 17 or newer
+- `make status`: from another shell, where it stands
+
+What it does is in `pipeline.py`.
+''',
+    ".gitignore": "/.venv/\n/checkpoint/\n/in/\n/out/\n__pycache__/\n*.egg-info/\n",
+}  # fmt: skip
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+
+@click.command(short_help="Write a small project that runs.")
+@click.argument("name")
+def new(name: str) -> None:
+    """Write a project to the new directory NAME: a pipeline, its test, a Makefile.
+
+    The test runs the whole pipeline in one process; `make run` runs it on a local Spark.
+    """
+    folder = Path(name)
+    if not _NAME.fullmatch(folder.name):
+        raise PipelineError(
+            f"{folder.name!r} cannot be the name of a project. Expected letters, digits, '-' and "
+            "'_', and a letter first."
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise PipelineError(f"{name}: there is something at that path. Choose another name.")
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in _FILES.items():
+        (folder / file).write_text(Template(text).substitute(name=folder.name))
+    click.echo(f"{name} is there: `cd {name}`, `make setup test`, then `make run`.")

@@ -1,0 +1,88 @@
+"""``millrace run``: a pipeline from its file, on a Spark of its own, until it is stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from millrace.cli.application import pipeline_at
+from millrace.model.errors import MillraceError, PipelineError, ZombieWriter
+from millrace.spark import realtime_settings
+from millrace.spark.session import session
+
+#: What :func:`~millrace.spark.realtime_settings` takes by default.
+_REALTIME_TASKS = 2
+
+_GO_ON = (
+    "Nothing is lost, and nothing happens twice: when that is mended, the same command goes on "
+    "with the epoch that failed. If a record cannot be processed, declare p.dead_letter(...)."
+)
+_NEXT = {
+    "stopped": "The same command goes on from there.",
+    "drained": "All results are out; to run it again takes a new checkpoint.",
+}
+
+
+@click.command(short_help="Run a pipeline until it is stopped.")
+@click.argument("pipeline", metavar="APP")
+@click.option("--checkpoint", required=True, help="A directory, or s3://, gs:// or az://.")
+@click.option("--master", help="Spark's; by default spark-submit's, or local[*].")
+@click.option("--realtime", is_flag=True, help="On tasks that do not end.")
+@click.option("--tasks", type=click.IntRange(1), help="Tasks a level.")
+@click.option("--metrics", help="A port, or HOST:PORT, where Prometheus may ask.")
+@click.option(
+    "--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's; may be repeated."
+)
+@click.option("--drain", is_flag=True, help="Process what is there, end the input, and end.")
+@click.pass_context
+def run(
+    context: click.Context,
+    pipeline: str,
+    checkpoint: str,
+    master: str | None,
+    realtime: bool,
+    tasks: int | None,
+    metrics: str | None,
+    conf: tuple[str, ...],
+    drain: bool,
+) -> None:
+    """Run a pipeline until it is stopped: by Ctrl-C, SIGTERM, or `millrace stop`.
+
+    APP is package.module:NAME or path/to/module.py:NAME, where NAME is a pipeline, or a function
+    that returns one; a parameter `spark` of it is given the session. On a terminal one line says
+    how far it is, in a log one every 30 seconds. Exit code 0: it was stopped, or drained; 1: it
+    failed, and the last words say why.
+    """
+    options: dict[str, Any] = {"realtime": True} if realtime else {}
+    if tasks is not None:
+        options["tasks"] = tasks
+    if metrics is not None:
+        options["metrics"] = metrics
+    needed = realtime_settings(tasks or _REALTIME_TASKS) if realtime else {}
+    spark = session(pipeline, master, {**needed, **dict(map(_setting, conf))})
+    found = pipeline_at(pipeline, "run", spark=spark)
+    started = found.start(spark, checkpoint=checkpoint, **options)
+    try:
+        if drain:
+            started.process_available()
+            started.drain()
+        else:
+            started.wait()
+    except ZombieWriter:
+        raise  # another run goes on: there is nothing to do
+    except MillraceError as error:
+        if context.find_root().params.get("debug"):
+            raise
+        raise click.ClickException(f"{error}\n\n{_GO_ON}") from error
+    status = started.status()
+    click.echo(f"{found.name}: {status.state} after epoch {status.epoch}. {_NEXT[status.state]}")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise PipelineError(
+            f"--conf {text!r}: expected NAME=VALUE, such as spark.sql.shuffle.partitions=4."
+        )
+    return name, value

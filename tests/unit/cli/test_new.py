@@ -1,0 +1,51 @@
+"""``millrace new``: the project that it writes runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TEST = "test_words_are_counted_in_minutes_even_after_a_crash"
+
+
+@pytest.fixture
+def project(millrace: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    shown = millrace("new", "tea-house")
+    assert shown.output == (
+        "tea-house is there: `cd tea-house`, `make setup test`, then `make run`.\n"
+    )
+    monkeypatch.chdir(tmp_path / "tea-house")
+    return tmp_path / "tea-house"
+
+
+def test_its_test_passes_and_its_pipeline_can_be_explained(millrace: Any, project: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import test_pipeline as t; t.{TEST}()"],
+        cwd=project, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = millrace("explain", "pipeline.py:on_spark")
+    assert shown.output.startswith("pipeline 'tea-house': 1 level"), shown.output
+
+
+def test_its_make_targets_are_there(project: Path) -> None:
+    planned = subprocess.run(
+        ["make", "-n", "words", "run", "test"], cwd=project, capture_output=True, text=True
+    )
+    assert planned.returncode == 0, planned.stderr
+    assert "millrace run pipeline.py:on_spark --checkpoint checkpoint" in planned.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("../tea-house", "there is something at that path"), ("a b", "cannot be the name of a proj")],
+)
+def test_a_name_that_will_not_do_is_refused(
+    millrace: Any, project: Path, name: str, said: str
+) -> None:
+    shown = millrace("new", name)
+
+    assert (shown.exit_code, said in shown.output) == (1, True)

@@ -1,0 +1,107 @@
+"""``millrace run``: what it starts, and its last words, with a Spark that does nothing."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import millrace as mr
+from millrace.cli import run as command
+from millrace.model.errors import RunFailed, ZombieWriter
+
+PIPELINE = """
+import millrace as mr
+
+def pipeline(spark):
+    p = mr.Pipeline(f"on {spark.master}")
+    p.inject("words")
+    return p
+"""
+
+
+class Handle:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.state, self.called = "stopped", list[str]()
+
+    def wait(self) -> None:
+        self.called.append("wait")
+        if self.error is not None:
+            raise self.error
+
+    def process_available(self) -> None:
+        self.called.append("process_available")
+
+    def drain(self) -> None:
+        self.called.append("drain")
+        self.state = "drained"
+
+    def status(self) -> Any:
+        return SimpleNamespace(state=self.state, epoch=41)
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what is known of the session and the run that the command made."""
+    (tmp_path / "app.py").write_text(PIPELINE)
+    monkeypatch.chdir(tmp_path)
+    known = SimpleNamespace(handle=Handle())
+
+    def session(name: str, master: str | None, settings: dict[str, str]) -> Any:
+        known.settings = settings
+        return SimpleNamespace(master=master)
+
+    def start(p: mr.Pipeline, spark: Any, **options: Any) -> Handle:
+        known.name, known.options = p.name, options
+        return known.handle  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(command, "session", session)
+    monkeypatch.setattr(mr.Pipeline, "start", start)
+    return known
+
+
+def test_a_run_that_is_stopped_says_how_to_go_on(millrace: Any, started: Any) -> None:
+    shown = millrace(
+        "run", "app.py:pipeline", "--checkpoint", "ckpt", "--master", "local[2]", "--tasks", "3",
+        "--metrics", "0.0.0.0:9464", "--conf", "spark.a=b=c",
+    )  # fmt: skip
+
+    assert (shown.exit_code, started.handle.called) == (0, ["wait"])
+    assert shown.output == (
+        "on local[2]: stopped after epoch 41. The same command goes on from there.\n"
+    )
+    assert started.options == {"checkpoint": "ckpt", "tasks": 3, "metrics": "0.0.0.0:9464"}
+    assert started.settings == {"spark.a": "b=c"}
+
+
+def test_one_that_is_drained_has_all_its_results_out(millrace: Any, started: Any) -> None:
+    shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt", "--drain", "--realtime")
+
+    assert started.handle.called == ["process_available", "drain"]
+    assert "drained after epoch 41. All results are out" in shown.output
+    assert started.options["realtime"] is True
+    assert started.settings["spark.python.udf.pipelined.enabled"] == "true"
+
+
+def test_one_that_fails_says_why_and_what_to_do(millrace: Any, started: Any) -> None:
+    started.handle.error = RunFailed("key 'ann' of Visitor failed")
+    shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt")
+
+    assert shown.exit_code == 1
+    assert shown.output.startswith("Error: key 'ann' of Visitor failed\n\nNothing is lost, and ")
+    debugged = millrace("--debug", "run", "app.py:pipeline", "--checkpoint", "ckpt")
+    assert debugged.exception is started.handle.error
+
+
+def test_one_that_was_taken_over_is_not_told_to_go_on(millrace: Any, started: Any) -> None:
+    started.handle.error = ZombieWriter("run 2 has taken over")
+    shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt")
+
+    assert (shown.exit_code, shown.output) == (1, "Error: run 2 has taken over\n")
+
+
+def test_a_setting_without_a_value_is_refused(millrace: Any, started: Any) -> None:
+    shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt", "--conf", "spark.a")
+
+    assert (shown.exit_code, "expected NAME=VALUE" in shown.output) == (1, True)
