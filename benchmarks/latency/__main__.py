@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"some of {','.join(CONTENDERS)} (default: all)",
     )
     parser.add_argument("--seconds", type=int, default=60, help="measured, after the warm-up")
-    parser.add_argument("--warm-up", type=int, default=30)
+    parser.add_argument("--warm-up", type=int, default=120)
     parser.add_argument(
         "--synthetic",
         action="store_true",

@@ -260,14 +260,15 @@ def commits_are_collected_before_their_snapshot_is_durable(patch):
 
 @mutant
 def an_older_commit_is_applied_again(patch):
-    def apply(self, commit, *, grouped=False):
-        puts, deletes = changes(commit)
+    def apply(self, *commits, grouped=False):
+        puts, deletes = changes(*commits)
         self._rows = self._rows.copy()
         for row in deletes:
             self._rows.pop(row, None)
         self._rows.update(puts)
-        if commit.number > self.position:
-            self._standing = self._standing.after(commit)
+        for commit in commits:
+            if commit.number > self.position:
+                self._standing = self._standing.after(commit)
 
     patch.setattr(MemoryCache, "apply", apply)
 

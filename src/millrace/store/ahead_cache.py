@@ -90,14 +90,13 @@ class AheadCache:
         commits, self._commits = self._commits, []
         self._rows = SortedDict()
         try:
-            for commit in commits:
-                self._below.apply(commit, grouped=True)
+            self._below.apply(*commits, grouped=True)
         except StoreError as problem:
             _log.warning("the cache is brought forward later: %s", problem)
 
-    def apply(self, commit: Commit, *, grouped: bool = False) -> None:
+    def apply(self, *commits: Commit, grouped: bool = False) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
-        self._below.apply(commit, grouped=grouped)
+        self._below.apply(*commits, grouped=grouped)
 
     def load(self, position: int, chain: int, parts: Iterable[Rows]) -> None:
         """See :meth:`millrace.store.Cache.load`."""

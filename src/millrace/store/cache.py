@@ -127,17 +127,18 @@ class Cache(Protocol):
         """
         ...
 
-    def apply(self, commit: Commit, *, grouped: bool = False) -> None:
-        """Apply a durable commit; nothing when it (or a later one) has been applied already.
+    def apply(self, *commits: Commit, grouped: bool = False) -> None:
+        """Apply durable commits, all of them or none; those that were applied before are passed by.
 
         Args:
-            commit: The commit.
-            grouped: Whether it lies in a journal, where to read it again costs its bytes alone.
+            commits: In order of their numbers. Many at once cost little more than their last rows.
+            grouped: Whether they lie in a journal, where to read them again costs their bytes.
 
         Raises:
-            StoreError: a commit between ``position`` and this one is missing, or there is no room.
-            DamagedCache: the commit does not follow from what the cache holds.
-            InvariantViolation: the commit is of another interval, or a row is malformed.
+            StoreError: a commit between ``position`` and one of these is missing, or there is no
+                room.
+            DamagedCache: one does not follow from what the cache holds.
+            InvariantViolation: one is of another interval, or a row is malformed.
         """
         ...
 
@@ -165,8 +166,8 @@ class Caches(Protocol):
         ...
 
 
-def changes(commit: Commit) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-    """Return what ``commit`` leaves behind: rows to put and rows to delete, each sorted, distinct.
+def changes(*commits: Commit) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+    """Return what commits leave behind: rows to put and rows to delete, each sorted, distinct.
 
     Raises:
         InvariantViolation: a row is empty, longer than 480 bytes, or begins with a zero byte,
@@ -175,15 +176,14 @@ def changes(commit: Commit) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
     >>> changes(Commit("c", 0, 1, 1, 1, [(b"Sb", b"1"), (b"Sa", b"2"), (b"Sb", None)]))
     ([(b'Sa', b'2')], [b'Sb'])
     """
-    last = dict(commit.mutations)
+    last = {row: value for commit in commits for row, value in commit.mutations}
     if not last:
         return [], []
     rows = sorted(last)
     if rows[0] < b"\x01" or max(map(len, rows)) > ROW_BYTES_MAX:
         bad = next(row for row in rows if row < b"\x01" or len(row) > ROW_BYTES_MAX)
         raise InvariantViolation(
-            f"row {bad[:40]!r} of {len(bad)} bytes in commit {commit.number} of interval "
-            f"{commit.interval} of computation {commit.computation!r}: expected 1 to "
+            f"row {bad[:40]!r} of {len(bad)} bytes in {_said(commits, bad)}: expected 1 to "
             f"{ROW_BYTES_MAX} bytes, the first one not zero"
         )
     puts = [(row, value) for row in rows if (value := last[row]) is not None]
@@ -191,14 +191,39 @@ def changes(commit: Commit) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
     return puts, deletes
 
 
-def check_owner(computation: str, interval: int, commit: Commit) -> None:
-    """Raise InvariantViolation unless ``commit`` is for this computation and interval."""
-    if (commit.computation, commit.interval) != (computation, interval):
-        raise InvariantViolation(
-            f"commit {commit.number} of interval {commit.interval} of computation "
-            f"{commit.computation!r} was given to the cache of interval {interval} of computation "
-            f"{computation!r}"
-        )
+def _said(commits: Sequence[Commit], row: bytes) -> str:
+    """Return which commit has a row, in words."""
+    one = next(one for one in commits if row in dict(one.mutations))
+    return f"commit {one.number} of interval {one.interval} of computation {one.computation!r}"
+
+
+def following(
+    standing: Standing, commits: Sequence[Commit], *, grouped: bool
+) -> tuple[Sequence[Commit], Standing]:
+    """Return those of some commits that a cache does not have, and where it stands after them.
+
+    Raises:
+        StoreError: one is missing before them, or among them.
+        DamagedCache: one does not follow from what the cache holds.
+    """
+    new = [commit for commit in commits if commit.number > standing.position]
+    for commit in new:
+        if commit.number > standing.position + 1:
+            raise gap(standing.position, commit)
+        check_chain(standing, commit)
+        standing = standing.after(commit, grouped=grouped)
+    return new, standing
+
+
+def check_owner(computation: str, interval: int, commits: Iterable[Commit]) -> None:
+    """Raise InvariantViolation unless commits are for this computation and interval."""
+    for commit in commits:
+        if (commit.computation, commit.interval) != (computation, interval):
+            raise InvariantViolation(
+                f"commit {commit.number} of interval {commit.interval} of computation "
+                f"{commit.computation!r} was given to the cache of interval {interval} of "
+                f"computation {computation!r}"
+            )
 
 
 def check_chain(standing: Standing, commit: Commit) -> None:

@@ -28,7 +28,7 @@ import msgspec
 
 from millrace.model.errors import StoreError
 from millrace.store import boots, lmdb_environments
-from millrace.store.cache import Standing, View, changes, check_chain, check_owner, gap, moved
+from millrace.store.cache import Standing, View, changes, check_owner, following, moved
 from millrace.store.checked_rows import CRC_BYTES, RESIDUE, checked
 from millrace.store.commit import Commit
 from millrace.store.lmdb_environments import Damaged, Environment
@@ -149,25 +149,22 @@ class LmdbCache:
         finally:
             lmdb_environments.release(opened)
 
-    def apply(self, commit: Commit, *, grouped: bool = False) -> None:
+    def apply(self, *commits: Commit, grouped: bool = False) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
-        check_owner(self._computation, self._interval, commit)
-        puts, deletes = changes(commit)
+        check_owner(self._computation, self._interval, commits)
         opened = self._acquire()
         try:
             with opened.env.begin(write=True) as txn:
-                standing = self._standing(txn)
-                if commit.number <= standing.position:
+                new, standing = following(self._standing(txn), commits, grouped=grouped)
+                if not new:
                     return
-                if commit.number > standing.position + 1:
-                    raise gap(standing.position, commit)
-                check_chain(standing, commit)
+                puts, deletes = changes(*new)
                 for row in deletes:
                     txn.delete(row)
                 if puts:
                     with txn.cursor() as cursor:
                         cursor.putmulti(checked(puts))
-                self._put_standing(txn, standing.after(commit, grouped=grouped))
+                self._put_standing(txn, standing)
         except (lmdb.Error, Damaged) as error:
             raise self._damaged(error, opened) from error
         finally:

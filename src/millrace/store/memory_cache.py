@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from sortedcontainers import SortedDict
 
-from millrace.store.cache import Standing, View, changes, check_chain, check_owner, gap, moved
+from millrace.store.cache import Standing, View, changes, check_owner, following, moved
 from millrace.store.commit import Commit
 from millrace.store.snapshot import Rows, parts_of
 
@@ -55,21 +55,19 @@ class MemoryCache:
         finally:
             self._views -= 1
 
-    def apply(self, commit: Commit, *, grouped: bool = False) -> None:
+    def apply(self, *commits: Commit, grouped: bool = False) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
-        check_owner(self._computation, self._interval, commit)
-        puts, deletes = changes(commit)
-        if commit.number <= self.position:
+        check_owner(self._computation, self._interval, commits)
+        new, standing = following(self._standing, commits, grouped=grouped)
+        puts, deletes = changes(*new)
+        if not new:
             return
-        if commit.number > self.position + 1:
-            raise gap(self.position, commit)
-        check_chain(self._standing, commit)
         if self._views:  # They keep the rows they have, as LMDB's readers do.
             self._rows = self._rows.copy()
         for row in deletes:
             self._rows.pop(row, None)
         self._rows.update(puts)
-        self._standing = self._standing.after(commit, grouped=grouped)
+        self._standing = standing
 
     def load(self, position: int, chain: int, parts: Iterable[Rows]) -> None:
         """See :meth:`millrace.store.Cache.load`."""

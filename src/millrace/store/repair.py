@@ -13,7 +13,7 @@ import msgspec
 
 from millrace.model.errors import DamagedStore, StoreError
 from millrace.store.cache import Cache, moved
-from millrace.store.commit import payload_bytes
+from millrace.store.commit import Commit, payload_bytes
 from millrace.store.log import HardState
 from millrace.store.snapshot import Rows, decode_snapshot
 
@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 # A snapshot or commit may be collected while it is read, by a run that has gone on: then there are
 # newer ones. Each round takes a rebuild's time, so that one is unlucky once, not three times.
 _ROUNDS = 3
+# Commits are read so far ahead of the cache: many at once cost it little more than their last rows.
+_AT_ONCE_BYTES = 1 << 20
 
 
 class Repair(msgspec.Struct, array_like=True, frozen=True):
@@ -114,12 +116,18 @@ class _Repairing:
 
     def forward(self, position: int, bytes_read: int = 0) -> Repair:
         """Apply the commits after ``position``, which is the cache's."""
+        read: list[Commit] = []
+        size = 0
         for wanted in range(position + 1, self._number + 1):
             commit = self._state.commits.read(*self._name, wanted)
             if commit is None:
                 raise DamagedStore(f"commit {wanted} of {self.where} is not in the log")
-            self._cache.apply(commit)
-            bytes_read += payload_bytes(commit)
+            read.append(commit)
+            size += payload_bytes(commit)
+            if size >= _AT_ONCE_BYTES or wanted == self._number:
+                self._cache.apply(*read)
+                bytes_read, size = bytes_read + size, 0
+                read.clear()
         self._check_chain()
         return Repair(self._number - position, bytes_read=bytes_read)
 

@@ -136,6 +136,21 @@ def test_a_gap_is_refused_and_changes_nothing(cache: Cache, commit: Make, number
     assert rows(cache) == {}
 
 
+def test_many_commits_at_once_are_what_they_are_one_by_one(cache: Cache, commit: Make) -> None:
+    one, two = commit(1, (b"Sa", b"1"), (b"Sb", b"1")), commit(2, (b"Sa", b"2"), (b"Sb", None))
+    cache.apply(one)
+    cache.apply(one, two, commit(3, (b"Sc", b"3")))
+    assert cache.position == 3
+    assert rows(cache) == {b"Sa": b"2", b"Sc": b"3"}
+
+
+def test_a_gap_among_commits_refuses_all_of_them(cache: Cache, commit: Make) -> None:
+    with pytest.raises(StoreError, match="at commit 2, asked to apply commit 4, expected 3"):
+        cache.apply(commit(1, (b"Sa", b"1")), commit(2), commit(4))
+    assert cache.position == 0
+    assert rows(cache) == {}
+
+
 def test_clear_goes_back_to_the_beginning(cache: Cache, commit: Make) -> None:
     cache.apply(commit(1, (b"Sa", b"1")))
     cache.clear()

@@ -229,9 +229,9 @@ def test_a_cache_that_vanishes_meanwhile_is_not_taken_for_a_damaged_log(log: Har
     """Found by the simulator: it told the user to restore the checkpoint from a copy."""
 
     class Vanishing(MemoryCache):
-        def apply(self, commit: Commit, *, grouped: bool = False) -> None:
-            super().apply(commit, grouped=grouped)
-            if commit.number == 9:
+        def apply(self, *commits: Commit, grouped: bool = False) -> None:
+            super().apply(*commits, grouped=grouped)
+            if commits[-1].number == 9:
                 self.clear()
 
     with pytest.raises(StoreError, match="try this task again") as raised:

@@ -84,8 +84,8 @@ class _SharedCache:
         with self._behind("view").view(at) as view:
             yield view
 
-    def apply(self, commit: Commit, *, grouped: bool = False) -> None:
-        self._behind("apply").apply(commit, grouped=grouped)
+    def apply(self, *commits: Commit, grouped: bool = False) -> None:
+        self._behind("apply").apply(*commits, grouped=grouped)
 
     def load(self, position: int, chain: int, parts: Iterable[Rows]) -> None:
         rows = list(parts)  # as LMDB: nothing shows before the last of them has come
