@@ -48,7 +48,13 @@ from millrace.injectors.files import Files
 from millrace.injectors.injector import Injector
 from millrace.injectors.kafka import Kafka
 from millrace.injectors.policy import ArrivalTime, BoundedDelay, WatermarkColumn
-from millrace.inspect import open_checkpoint
+from millrace.inspect import (
+    add_savepoint,
+    copy_checkpoint,
+    open_checkpoint,
+    remove_savepoint,
+    savepoints,
+)
 from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
 from millrace.model.computation import Computation
 from millrace.model.element import Element, of_record
@@ -181,4 +187,8 @@ __all__ = [
     "top",
     "variance",
     "testing",
+    "add_savepoint",
+    "copy_checkpoint",
+    "remove_savepoint",
+    "savepoints",
 ]

@@ -26,7 +26,7 @@ class Echo(mr.Computation):
 
 
 class Changed(Echo):
-    inputs = {"words": mr.by("at")}
+    inputs = {"words": mr.by(len)}
 
 
 def _pipeline(

@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from millrace.cli.copying import copy, savepoint
 from millrace.cli.verify import verify as verify_checkpoint
 from millrace.inspect import Checkpoint, ComputationInspection, StreamOverview, sizes, state_at
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND, format_timestamp
@@ -22,7 +23,11 @@ _RARE = (
 
 @click.group()
 def checkpoint() -> None:
-    """Look into a checkpoint."""
+    """Look into a checkpoint, copy it, keep it."""
+
+
+checkpoint.add_command(copy)
+checkpoint.add_command(savepoint)
 
 
 @checkpoint.command(short_help="Show where it stands.")

@@ -1,6 +1,6 @@
 """One read model of a checkpoint: the typed view that commands, status and pictures share.
 
-Nothing here needs Spark or the pipeline's code, claims a checkpoint, or writes.
+Nothing here needs Spark or the pipeline's code, claims a checkpoint, or writes, but copies of one.
 """
 
 from millrace.compile.values import Encoded
@@ -8,6 +8,12 @@ from millrace.inspect.cells import Cell
 from millrace.inspect.checkpoint import Checkpoint, read_latest
 from millrace.inspect.columns import WHAT, batches, columns_of, rows_of
 from millrace.inspect.computation import Change, ComputationInspection, Interval, KeyState
+from millrace.inspect.copying import (
+    add_savepoint,
+    copy_checkpoint,
+    remove_savepoint,
+    savepoints,
+)
 from millrace.inspect.json_text import as_json, key_text, keys_of
 from millrace.inspect.location import open_checkpoint, sizes, state_at
 from millrace.inspect.overview import (
@@ -40,9 +46,11 @@ __all__ = [
     "Pin",
     "StreamOverview",
     "WindowState",
+    "add_savepoint",
     "as_json",
     "batches",
     "columns_of",
+    "copy_checkpoint",
     "explain_watermark",
     "key_text",
     "keys_of",
@@ -50,6 +58,8 @@ __all__ = [
     "overview_of_run",
     "read_latest",
     "rows_of",
+    "remove_savepoint",
+    "savepoints",
     "sizes",
     "state_at",
 ]

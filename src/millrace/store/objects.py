@@ -217,6 +217,14 @@ class ObjectHardState:
         """Where it is."""
         return str(self._bucket.url)
 
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the objects in a folder and below, sorted."""
+        return self._bucket.names(folder)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove objects, in the order given."""
+        self._bucket.remove(names)
+
     def size(self, folder: str) -> int:
         """Return the bytes of the objects in a folder, such as ``epochs`` or ``commits``."""
         return self._bucket.size(folder)

@@ -88,6 +88,11 @@ def taken_up(end: End, topology: Topology) -> tuple[Topology, Registry, Manifest
     Raises:
         CheckpointMismatch: The pipeline cannot go on there.
     """
+    if end.claim is not None and end.claim.copying:
+        raise CheckpointMismatch(
+            "this is a copy of another checkpoint, and it was cut off before it was whole. Remove "
+            "it, and copy again."
+        )
     plan = plan_of(end, topology)
     if plan.refused:
         raise CheckpointMismatch(

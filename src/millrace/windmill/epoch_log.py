@@ -100,6 +100,21 @@ def completion_of(log: EpochLog, epoch: int) -> Completion | None:
     return None
 
 
+def claim_before(log: EpochLog, epoch: int) -> Claim | None:
+    """Return the claim under which an epoch was completed; None if the log has not both any more.
+
+    Raises:
+        DamagedStore: An entry cannot be read.
+    """
+    met = False
+    for number in range(log.last(), max(1, log.first()) - 1, -1):
+        entry = _read(log, number)
+        met = met or (isinstance(entry, Completion) and entry.epoch == epoch)
+        if met and isinstance(entry, Claim):
+            return entry
+    return None
+
+
 def completions_to(log: EpochLog, number: int) -> list[Completion]:
     """Return what says where intervals stand after a completion: a whole one, and what adds to it.
 

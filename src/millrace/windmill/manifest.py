@@ -116,6 +116,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
         senders: Computation -> who feeds it.
         injectors: Injected stream -> how it publishes.
         base: The epoch that is the first batch of Spark's own offsets, as far as it was known.
+        copying: Whether this is a copy of another checkpoint that is not whole yet.
     """
 
     generation: int
@@ -126,6 +127,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
     senders: dict[str, list[str]] = {}
     injectors: dict[str, InjectorEntry] = {}
     base: int = 0
+    copying: bool = False
 
 
 class Manifest(msgspec.Struct, tag="manifest", kw_only=True):

@@ -1,0 +1,63 @@
+"""``millrace checkpoint copy`` and ``savepoint``: a checkpoint as it was after an epoch, kept."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from millrace import inspect
+
+
+@click.command("copy", short_help="Make an independent checkpoint of one.")
+@click.argument("source")
+@click.argument("target")
+@click.option("--epoch", type=int, help="As it was after this epoch; by default after the last.")
+def copy(source: str, target: str, epoch: int | None) -> None:
+    """Make a checkpoint at TARGET of the one at SOURCE, as it was after an epoch.
+
+    Needs no Spark, leaves SOURCE alone, and may be used while a run goes on by epochs; one in real
+    time is stopped first. A run goes on from TARGET with the epoch after; give it other sinks.
+    """
+    found = inspect.copy_checkpoint(source, target, epoch=epoch)
+    click.echo(f"{target} is {source} after epoch {found}")
+
+
+@click.group("savepoint")
+def savepoint() -> None:
+    """Keep a checkpoint as it was after an epoch, under a name."""
+
+
+@savepoint.command(short_help="Keep what is there now.")
+@click.argument("checkpoint")
+@click.argument("name")
+@click.option("--epoch", type=int, help="As it was after this epoch; by default after the last.")
+def add(checkpoint: str, name: str, epoch: int | None) -> None:
+    """Keep CHECKPOINT as it was after an epoch in CHECKPOINT/savepoints/NAME.
+
+    No collection touches it. `millrace checkpoint copy CHECKPOINT/savepoints/NAME TARGET` goes back
+    to it.
+    """
+    found = inspect.add_savepoint(checkpoint, name, epoch=epoch)
+    click.echo(f"savepoint {name} is {checkpoint} after epoch {found}")
+
+
+@savepoint.command("list", short_help="Show which there are.")
+@click.argument("checkpoint")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(checkpoint: str, as_json: bool) -> None:
+    """Show the savepoints of CHECKPOINT, and the epoch of each."""
+    found = inspect.savepoints(checkpoint)
+    if as_json:
+        click.echo(msgspec.json.encode(found).decode())
+        return
+    for name, epoch in found.items():
+        click.echo(f"{name}  epoch {epoch}")
+
+
+@savepoint.command(short_help="Remove one.")
+@click.argument("checkpoint")
+@click.argument("name")
+def remove(checkpoint: str, name: str) -> None:
+    """Remove the savepoint NAME of CHECKPOINT."""
+    inspect.remove_savepoint(checkpoint, name)
+    click.echo(f"savepoint {name} is gone")

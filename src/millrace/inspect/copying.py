@@ -1,0 +1,234 @@
+"""Copies of a checkpoint after one of its epochs: a fork, a way back, a savepoint.
+
+A copy is a checkpoint of its own: a snapshot of each key interval, and an epoch log of three
+entries. It shares no file with the original, has no commits or journals, and another uuid, so that
+no cache and no sink takes it for the original.
+
+Source: MillWheel 6.1 (hard state outlives its processes); docs/changing.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from millrace.inspect.checkpoint import Checkpoint
+from millrace.inspect.location import open_checkpoint, state_at
+from millrace.model.errors import CheckpointMismatch, NotKept, PipelineError
+from millrace.store import (
+    HardState,
+    LocalHardState,
+    SnapshotHead,
+    encode_snapshot,
+    is_object_store,
+    local_path,
+    open_location,
+)
+from millrace.store.durable import sync_directory
+from millrace.windmill.epoch_log import claim_before
+from millrace.windmill.manifest import Claim, Completion, encode_entry
+
+Location = str | os.PathLike[str]
+
+_FOLDER: Final = "savepoints"
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+def copy_checkpoint(source: Location, target: Location, *, epoch: int | None = None) -> int:
+    """Make an independent checkpoint of one as it was after an epoch; return the epoch.
+
+    It may be done beside a run that goes on by epochs. A run goes on from the copy with the epoch
+    after; give it other sinks than the original's run, where both go on.
+
+    Args:
+        source: The checkpoint: a path or a URL.
+        target: Where there is none yet: a path or a URL.
+        epoch: Which; by default the last that has completed. The epoch log has the last hundred or
+            so, and the state of some of them.
+
+    Raises:
+        CheckpointMismatch: There is no checkpoint, or there is one at the target; or live tasks
+            have not been stopped.
+        NotKept: The epoch, or what its state was, is not kept any more.
+        CheckpointUnwritable: The target cannot be written. What was written there is no checkpoint.
+
+    Source: docs/changing.md.
+    """
+    found = open_checkpoint(source, epoch=epoch)
+    state, completion = state_at(source), found.ended.completion
+    if completion is None:
+        raise NotKept(f"{os.fspath(source)}: no epoch has completed yet: there is nothing to copy.")
+    claim = _claim(state, found, completion)
+    _check_live(found, completion, latest=open_checkpoint(source).epoch)
+    files = _offsets(source, target, completion)
+    made = open_location(target, pipeline=state.form.pipeline)
+    # First of all that it is not whole yet: a start would take it for new.
+    if made.epochs.last() or not made.epochs.append(1, encode_entry(replace(claim, copying=True))):
+        raise CheckpointMismatch(
+            f"{os.fspath(target)}: there is a checkpoint, or a copy that was cut off. Remove it, "
+            "or choose another place."
+        )
+    names = [name for name in completion.intervals if name in claim.topology["computations"]]
+    for name in names:
+        _copy_intervals(found, name, made)
+    base = completion.base if files else completion.epoch + 1
+    for file, to in files:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, to)
+        _sync(to)
+    whole = replace(completion, since=None, live=None, base=base)
+    made.epochs.append(2, encode_entry(whole))
+    made.epochs.append(3, encode_entry(replace(claim, base=base)))
+    return completion.epoch
+
+
+def add_savepoint(checkpoint: Location, name: str, *, epoch: int | None = None) -> int:
+    """Keep a checkpoint as it was after an epoch under a name; return the epoch.
+
+    It is a copy in ``savepoints/`` of the checkpoint, which no collection touches. To go back to
+    it, copy it to a place of its own: ``mr.copy_checkpoint("ckpt/savepoints/before", "ckpt-2")``.
+
+    Args:
+        checkpoint: A path or a URL.
+        name: Letters, digits, ``_``, ``-`` and ``.``.
+        epoch: See :func:`copy_checkpoint`, as for errors.
+
+    Raises:
+        PipelineError: That cannot be a name.
+    """
+    return copy_checkpoint(checkpoint, _place(checkpoint, name), epoch=epoch)
+
+
+def savepoints(checkpoint: Location) -> dict[str, int]:
+    """Return the names of a checkpoint's savepoints, and the epoch of each.
+
+    One whose making was cut off is not among them.
+    """
+    state = state_at(checkpoint)
+    if isinstance(state, LocalHardState):
+        folder = state.path / _FOLDER
+        there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    else:
+        there = sorted({name.split("/")[1] for name in state.names(_FOLDER)})
+    opened = ((name, _place(checkpoint, name)) for name in there)
+    found = ((name, open_checkpoint(at)) for name, at in opened if _is_checkpoint(at))
+    return {name: one.epoch for name, one in found if one.epoch >= 0}
+
+
+def remove_savepoint(checkpoint: Location, name: str) -> None:
+    """Remove a savepoint, or what is left of one whose making was cut off.
+
+    Raises:
+        CheckpointMismatch: There is none of that name.
+    """
+    place, state = _place(checkpoint, name), state_at(checkpoint)
+    if isinstance(state, LocalHardState):
+        path = local_path(place)
+        if path.is_dir():
+            shutil.rmtree(path)
+            return
+    elif names := state.names(f"{_FOLDER}/{name}"):
+        state.remove(names)
+        return
+    known = ", ".join(savepoints(checkpoint)) or "none"
+    raise CheckpointMismatch(
+        f"{os.fspath(checkpoint)}: there is no savepoint {name!r}; there are {known}."
+    )
+
+
+def _place(checkpoint: Location, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise PipelineError(
+            f"{name!r} cannot name a savepoint. Expected letters, digits, '_', '-' and '.'."
+        )
+    at = os.fspath(checkpoint) if is_object_store(checkpoint) else str(local_path(checkpoint))
+    return f"{at.rstrip('/')}/{_FOLDER}/{name}"
+
+
+def _is_checkpoint(location: str) -> bool:
+    return is_object_store(location) or (local_path(location) / "FORMAT").is_file()
+
+
+def _claim(state: HardState, found: Checkpoint, completion: Completion) -> Claim:
+    """Return the claim that a completion stands under: of the last one, that of the last start."""
+    is_last = found.latest().epoch == completion.epoch
+    claim = found.ended.claim if is_last else claim_before(state.epochs, completion.epoch)
+    if claim is None:
+        raise NotKept(
+            f"of epoch {completion.epoch} the claim of its run is not kept any more. Copy a later "
+            "one."
+        )
+    return claim
+
+
+def _check_live(found: Checkpoint, completion: Completion, *, latest: int) -> None:
+    """Refuse what live tasks left at a mark that was not the last: more of the input is done."""
+    unfinished = found.ended.unfinished
+    going_on = unfinished is not None and unfinished.live
+    if completion.live is not None and (going_on or completion.epoch != latest):
+        raise CheckpointMismatch(
+            f"epoch {completion.epoch} is a mark of live tasks, which marks do not stop: what they "
+            "had done beyond it is in their journals. End the run with run.stop(), and copy the "
+            "checkpoint then."
+        )
+
+
+def _copy_intervals(found: Checkpoint, name: str, made: HardState) -> None:
+    """Write a snapshot of each key interval that ever had a commit."""
+    for interval in found.intervals(name):
+        if not interval.commit:
+            continue
+        head = SnapshotHead(name, interval.id, interval.commit, interval.chain)
+        with found.rows(name, interval) as view:
+            made.snapshots.put(
+                name, interval.id, interval.commit, encode_snapshot(head, view.everything())
+            )
+
+
+def _offsets(source: Location, target: Location, completion: Completion) -> list[tuple[Path, Path]]:
+    """Return the files of Spark's offsets that a copy needs, and where they go.
+
+    Only where a source of Spark's own was read: how far injectors were is in the completion.
+    """
+    read = {stream for stream, count in completion.injected.items() if count}
+    unknown = sorted(read - completion.places.keys())
+    if not unknown:
+        return []
+    name = f"spark-from-{completion.base}" if completion.base else "spark"
+    batch = completion.epoch - completion.base
+    what = f"streams {unknown} are read by Spark's own sources, and how far is in Spark's offsets"
+    if is_object_store(source) or is_object_store(target):
+        raise CheckpointMismatch(
+            f"{what}, which are copied between local paths only. Copy to and from those, or inject "
+            "an mr.Injector in their place."
+        )
+    folder, to = local_path(source) / name, local_path(target) / name
+    if not (folder / "offsets" / str(batch)).is_file():
+        raise NotKept(
+            f"{what}, and {folder / 'offsets' / str(batch)} is not there: Spark has removed it, or "
+            "the run was given spark_checkpoint=. Copy a later epoch."
+        )
+    return [
+        (file, to / file.relative_to(folder))
+        for file in (*_until(folder / "offsets", batch), *_until(folder / "commits", batch),
+                     *(folder / "sources").rglob("[!.]*"))
+        if file.is_file()
+    ]  # fmt: skip
+
+
+def _until(log: Path, batch: int) -> Iterator[Path]:
+    for path in sorted(log.glob("[0-9]*")):
+        if path.name.isdigit() and int(path.name) <= batch:
+            yield path
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    sync_directory(path.parent)

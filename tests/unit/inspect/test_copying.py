@@ -1,0 +1,184 @@
+"""Copies of a checkpoint, and savepoints: what goes on from one does what the original would."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from tests.live import Feeds, InEpochs, Kept, Live
+
+import millrace as mr
+from millrace.cli.main import main
+from millrace.model.errors import (
+    CheckpointMismatch,
+    CheckpointUnwritable,
+    NotKept,
+    PipelineError,
+)
+from millrace.store import open_location
+from millrace.store.local_snapshots import LocalSnapshots
+
+ROWS = 24
+
+
+class Event(msgspec.Struct):
+    key: int
+    at: int
+
+
+class Counted(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {"counts": int}
+    count = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.count.set(self.count.get(0) + 1)
+        self.produce("counts", self.count.get())
+
+
+class Shop:
+    """A run by epochs over a checkpoint on disk, in this process."""
+
+    def __init__(self, path: Path, source: Feeds) -> None:
+        self.kept, p = Kept(), mr.Pipeline("shop")
+        policy = mr.BoundedDelay("5 s")
+        p.inject("events", source, timestamp="at", low_watermark=policy, format=Event)
+        p.add(Counted)
+        p.sink("counts", self.kept)
+        state: Any = open_location(path, pipeline="shop")
+        self.live = Live(p, tasks=1, state=state)
+        self.epochs = InEpochs(self.live)
+
+    def epoch(self, limit: int) -> None:
+        self.live.feed(limit)
+        self.epochs.run(self.live.clock_us)
+
+    @property
+    def counts(self) -> Counter[int]:
+        return Counter(row["value"] for row in self.kept.rows)
+
+
+def feeds() -> Feeds:
+    rows = [(n % 5, 1_000_000 * n) for n in range(ROWS)]
+    return Feeds("key long, at long", {"p0": rows})
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    made = Shop(tmp_path / "ckpt", feeds())
+    for limit in (6, 12, 18):
+        made.epoch(limit)
+    return made
+
+
+def rest(*counted: int) -> Counter[int]:
+    """What comes of the rows from the first number to the end."""
+    (first,) = counted
+    found, keys = Counter[int](), Counter[int]()
+    for n in range(ROWS):
+        keys[n % 5] += 1
+        if n >= first:
+            found[keys[n % 5]] += 1
+    return found
+
+
+def run(*arguments: Any) -> Any:
+    return CliRunner().invoke(main, ["checkpoint", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(("epoch", "first"), [(None, 18), (1, 12), (0, 6)])
+def test_a_copy_goes_on_from_its_epoch_and_the_original_from_its_own(
+    shop: Shop, tmp_path: Path, epoch: int | None, first: int
+) -> None:
+    before = {path: path.read_bytes() for path in (tmp_path / "ckpt").rglob("*.json")}
+    how = [] if epoch is None else ["--epoch", epoch]
+    said = run("copy", tmp_path / "ckpt", tmp_path / "copy", *how)
+    assert said.exit_code == 0, said.output
+    assert said.output.endswith(f"after epoch {2 if epoch is None else epoch}\n")
+    assert {path: path.read_bytes() for path in (tmp_path / "ckpt").rglob("*.json")} == before
+
+    assert run("verify", tmp_path / "copy").exit_code == 0
+    copied, there = mr.open_checkpoint(tmp_path / "copy"), mr.open_checkpoint(
+        tmp_path / "ckpt", epoch=epoch
+    )  # fmt: skip
+    assert [*copied["Counted"].scan()] == [*there["Counted"].scan()]
+    fork = Shop(tmp_path / "copy", feeds())
+    fork.epoch(ROWS)
+    assert fork.counts == rest(first)
+    shop.epoch(ROWS)
+    assert shop.counts == rest(0)
+    assert fork.live.state.uuid != shop.live.state.uuid
+
+
+def test_a_savepoint_is_kept_listed_and_removed_by_name(shop: Shop, tmp_path: Path) -> None:
+    ckpt = tmp_path / "ckpt"
+    assert mr.add_savepoint(ckpt, "before", epoch=1) == 1
+    assert run("savepoint", "add", ckpt, "now").output == f"savepoint now is {ckpt} after epoch 2\n"
+    assert run("savepoint", "list", ckpt).output == "before  epoch 1\nnow  epoch 2\n"
+    shop.epoch(ROWS)
+
+    mr.copy_checkpoint(ckpt / "savepoints" / "before", tmp_path / "back")
+    back = Shop(tmp_path / "back", feeds())
+    back.epoch(ROWS)
+    assert back.counts == rest(12)
+    assert run("savepoint", "remove", ckpt, "before").exit_code == 0
+    assert json.loads(run("savepoint", "list", ckpt, "--json").output) == {"now": 2}
+    with pytest.raises(CheckpointMismatch, match="no savepoint 'before'; there are now"):
+        mr.remove_savepoint(ckpt, "before")
+    with pytest.raises(PipelineError, match="cannot name a savepoint"):
+        mr.add_savepoint(ckpt, "../elsewhere")
+
+
+def test_a_copy_that_is_cut_off_is_no_checkpoint(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> bool:
+        raise CheckpointUnwritable("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(LocalSnapshots, "put", full)
+        with pytest.raises(CheckpointUnwritable):
+            mr.add_savepoint(tmp_path / "ckpt", "cut")
+    cut = tmp_path / "ckpt" / "savepoints" / "cut"
+    with pytest.raises(CheckpointMismatch, match="cut off before it was whole"):
+        Shop(cut, feeds())
+    with pytest.raises(CheckpointMismatch, match="there is a checkpoint, or a copy that was cut"):
+        mr.add_savepoint(tmp_path / "ckpt", "cut")
+    assert mr.savepoints(tmp_path / "ckpt") == {}
+    mr.remove_savepoint(tmp_path / "ckpt", "cut")
+    assert mr.add_savepoint(tmp_path / "ckpt", "cut") == 2
+    assert shop.live.state.epochs.last()
+
+
+def test_what_cannot_be_copied_is_said(shop: Shop, tmp_path: Path) -> None:
+    for source, epoch, words in (
+        (tmp_path / "nowhere", None, "no checkpoint"),
+        (tmp_path / "ckpt", 7, "epoch 7 is not in the epoch log"),
+    ):
+        with pytest.raises((CheckpointMismatch, NotKept), match=words):
+            mr.copy_checkpoint(source, tmp_path / "copy", epoch=epoch)
+    with pytest.raises(CheckpointMismatch, match="there is a checkpoint"):
+        mr.copy_checkpoint(tmp_path / "ckpt", tmp_path / "ckpt")
+    assert not (tmp_path / "copy").exists()
+
+    live = shop.live
+    live.open()
+    live.boot()
+    live.feed(20)
+    live.plane.settle(live.clock_us)
+    live.coordinator.mark_soon()
+    live.plane.tick(live.clock_us)
+    live.plane.settle(live.clock_us)
+    with pytest.raises(CheckpointMismatch, match=r"is a mark of live tasks.*run\.stop\(\)"):
+        mr.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy")
+    live.plane.end(live.clock_us)
+    assert live.coordinator.ended
+    mr.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy")
+    fork = Shop(tmp_path / "copy", feeds())
+    fork.epoch(ROWS)
+    assert fork.counts == rest(20)
