@@ -128,8 +128,6 @@ def test_dead_letters_take_what_is_refused_and_nothing_else(tools: Any, native: 
 
 FAILURES = {
     "record": (500, ["RuntimeError: record went wrong", "process_record of Work", "key 'x'"]),
-    "undeclared": (501, ["'nowhere'", "does not declare", "key 'x'"]),
-    "encode": (502, ["3.5 (float) is not of format str", "stream 'out'", "key 'x'"]),
     "timer": (503, ["RuntimeError: timer went wrong", "process_timer of Work", "'boom'"]),
 }
 
@@ -157,12 +155,13 @@ def test_a_failed_run_goes_on_when_the_code_is_mended(tools: Any) -> None:
         run.stop()
         assert len(sinks["out"].rows) == expected
     by_key = tools.by_key(sinks["out"].rows)
-    assert all([int(v) for v, _ in by_key[f"k{m}"]] == [1, 2, 3, 4] for m in range(20))
-    assert [int(value) for value, _ in by_key["x"]] == [500, 1001, 1503, 2006]
+    assert all([int(v) for v, _ in by_key[f"k{m}"]] == [1, 2] for m in range(20))
+    assert [int(value) for value, _ in by_key["x"]] == [500, 1003]
 
 
-@pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
-@pytest.mark.parametrize("case", REFUSALS)
+@pytest.mark.parametrize(
+    ("case", "native"), [("a null key", True), ("refused by its format", False)]
+)
 def test_without_dead_letters_a_refused_record_stops_a_batch(
     spark: SparkSession, tools: Any, case: str, native: bool
 ) -> None:

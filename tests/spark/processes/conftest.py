@@ -32,6 +32,9 @@ CHAOS_MINUTES = float(os.environ.get("CHAOS_MINUTES", 0))
 
 PROGRAM = Path(__file__).with_name("program.py")
 
+#: Of masters and workers, which end before better compiled code would pay.
+DAEMON = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1"}
+
 FORMATS = '''
 import msgspec
 
@@ -207,6 +210,7 @@ class Scene:
             "spark.archives": f"{archive}#environment",
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             # What is lost is noticed at once, and not after minutes of asking for it.
             "spark.shuffle.io.maxRetries": "1",
             "spark.shuffle.io.retryWait": "1s",
@@ -314,7 +318,7 @@ class Worker(Process):
                 SPARK_LOCAL_IP=host,
                 TMPDIR=str(self.temporary),
                 SPARK_LOCAL_DIRS=str(self.home / "local"),
-                SPARK_DAEMON_MEMORY="256m",
+                **DAEMON,
             ),
             self.home,
         )  # fmt: skip
@@ -337,7 +341,7 @@ class Cluster:
                 "--port", str(port), "--webui-port", "0",
             ],
             home / "master.log",
-            environment(SPARK_DAEMON_MEMORY="256m"),
+            environment(**DAEMON),
             home,
         )  # fmt: skip
         self.workers: list[Worker] = []

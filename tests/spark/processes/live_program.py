@@ -234,6 +234,7 @@ def main(root: Path) -> None:
         SparkSession.builder.master("local[7]")
         .config(map=settings)
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
         .config("spark.local.dir", str(root / "local"))
         .config("spark.sql.warehouse.dir", str(root / "warehouse"))
         .getOrCreate()
