@@ -18,7 +18,7 @@ import pytest
 pytestmark = pytest.mark.timeout(900)
 
 PROGRAM = Path(__file__).with_name("program.py")
-SENDERS, EACH = 5, 24
+SENDERS, EACH = 5, 40
 #: Each costs the start of another driver.
 KILLS = 1
 
@@ -83,7 +83,7 @@ def test_exactly_once_through_kill_9(kafka: Any, postgres: Any, tmp_path: Path) 
     def epochs() -> int:
         return len(list((tmp_path / "checkpoint" / "epochs").glob("*.json")))
 
-    send(50)
+    send(70)
     for _ in range(KILLS):
         driver = Driver(settings, tmp_path / "driver.log")
         try:
@@ -92,7 +92,7 @@ def test_exactly_once_through_kill_9(kafka: Any, postgres: Any, tmp_path: Path) 
                 assert driver.process.poll() is None, (tmp_path / "driver.log").read_text()
                 assert time.monotonic() < deadline, (tmp_path / "driver.log").read_text()
                 time.sleep(0.01)
-            send(30)
+            send(40)
             time.sleep(draw.random() * 0.4)  # somewhere within an epoch
         finally:
             driver.kill()
