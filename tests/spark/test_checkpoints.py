@@ -110,7 +110,7 @@ class MoreTotals(Totals):
     kind = TotalMore
 
 
-class Doubled(Totals):
+class Doubled(Echo):
     words = mr.ValueState(int, was="total")
     seen = mr.ValueState(int)
 

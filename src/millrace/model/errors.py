@@ -22,6 +22,7 @@ Every message says what was given, what was expected, where it happened and what
     │   │   └── DamagedCache     so do those of a cache, which can be built again
     │   └── ZombieWriter         a newer run, or another attempt, owns what this one tried to write
     ├── SinkError                what stands behind a sink cannot be reached, or refuses records
+    ├── UpdateFailed             a changed pipeline did not take over from one that ran
     ├── RunFailed                a run on Spark ended with an error (cause and log are attached)
     └── InvariantViolation       the kernel broke one of its own rules: a bug in Millrace
 """
@@ -118,6 +119,18 @@ class RunFailed(MillraceError):
         super().__init__(message)
         self.cause = cause
         self.log = log
+
+
+class UpdateFailed(MillraceError):
+    """A changed pipeline did not take over from one that ran.
+
+    Attributes:
+        run: Of the pipeline that ran, which goes on; None if that could not be started again.
+    """
+
+    def __init__(self, message: str, *, run: object = None) -> None:
+        super().__init__(message)
+        self.run = run
 
 
 class InvariantViolation(MillraceError, AssertionError):

@@ -38,6 +38,22 @@ def start(
             :func:`millrace.spark.realtime.start.start`, for its options and errors.
         options: Of the plane.
     """
+    from millrace.spark.updating import Started
+
+    given = {"checkpoint": checkpoint, "realtime": realtime, **options}
+
+    def again(other: Declarations, **changed: Any) -> Handle:
+        return start(other, spark, **(given | changed))
+
+    run = _started(pipeline, spark, realtime=realtime, checkpoint=checkpoint, **options)
+    run.started = Started(pipeline, again)
+    return run
+
+
+def _started(
+    pipeline: Declarations, spark: Any, *, realtime: bool, checkpoint: str, **options: Any
+) -> Handle:
+    """Return a run of one of the planes."""
     if realtime:
         from millrace.spark.realtime.start import start as start_live
 

@@ -8,12 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from millrace.compile.explanation import Explanation as PipelineExplanation
 from millrace.compile.topology import Topology
 from millrace.injectors.publisher import Publisher
 from millrace.inspect import Explanation, explain_watermark
 from millrace.model.errors import MillraceError, ZombieWriter
+from millrace.model.pipeline import Declarations
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.outcome import Outcome
 from millrace.spark.console import Quiet
@@ -26,6 +28,7 @@ from millrace.spark.requests import Listener
 from millrace.spark.signals import interrupted
 from millrace.spark.status import Progress, Status
 from millrace.spark.status_text import as_line
+from millrace.spark.updating import Started
 from millrace.store import LocalMailbox, Mailbox
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.history import History
@@ -94,6 +97,7 @@ class Handle(ABC):
         self._error: BaseException | None = None
         self._ended = False
         self._epoch_since: float | None = None
+        self.started: Started | None = None
         self._listener = Listener(
             held.mailbox,
             held.epochs.generation,
@@ -144,6 +148,33 @@ class Handle(ABC):
         An epoch that is rolled back runs again when the pipeline is started with the same
         checkpoint; either way nothing is lost and nothing happens twice.
         """
+
+    def update(
+        self, pipeline: Declarations, *, timeout: Duration = 60 * SECOND, **options: Any
+    ) -> Handle:
+        """Let a changed pipeline take over between two epochs; return its run.
+
+        This run finishes the epoch that is under way and ends, and the other begins with the next,
+        on the same session and checkpoint: nothing is lost, and nothing happens twice. Between them
+        is what a query of Spark takes to stop and to start. What may change, and where a
+        computation that is new begins: docs/changing.md.
+
+        Args:
+            pipeline: The changed one; with sources and sinks of its own.
+            timeout: See :meth:`stop`.
+            options: Of :meth:`Pipeline.start`, those that are to be others than before.
+
+        Raises:
+            CheckpointMismatch: The pipeline cannot go on with the checkpoint; this run goes on.
+            PipelineError: It cannot be built, and this run goes on; or the run was updated before.
+            UpdateFailed: It could not be started. The pipeline that ran was started again: ``run``
+                of the error.
+
+        Source: MillWheel, "Streams" (4.3).
+        """
+        assert self.started is not None, "who starts a run says how"
+        run: Handle = self.started.update(self, self._epochs, pipeline, timeout, options)
+        return run
 
     def status(self) -> Status:
         """Return where the run stands. Print it; a notebook shows it as tables."""
