@@ -10,7 +10,7 @@ from typing import TypeVar
 from millrace.compile.schemas import Schema
 from millrace.compile.shapes import Shape
 from millrace.inspect.computation import ComputationInspection, Interval
-from millrace.inspect.ended import Ended, ended, moments
+from millrace.inspect.ended import Ended, ended, fitted, moments
 from millrace.inspect.overview import Overview, overview_of_log
 from millrace.model.errors import DamagedStore, NotKept, PipelineError
 from millrace.store import HardState, MemoryCache, View, bring, looked_at
@@ -73,7 +73,7 @@ class Checkpoint:
 
     def __init__(self, state: HardState, *, epoch: int | None = None) -> None:
         self._state = state
-        self.ended: Ended = ended(state.epochs, epoch)
+        self.ended: Ended = fitted(ended(state.epochs, epoch))
         self.overview: Overview = overview_of_log(self.ended)
         self._found: dict[str, ComputationInspection] = {}
         self._loaded: tuple[tuple[str, int], MemoryCache] | None = None

@@ -19,6 +19,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from millrace.inspect.checkpoint import Checkpoint
+from millrace.inspect.ended import ended
 from millrace.inspect.location import open_checkpoint, state_at
 from millrace.model.errors import CheckpointMismatch, NotKept, PipelineError
 from millrace.store import (
@@ -61,7 +62,8 @@ def copy_checkpoint(source: Location, target: Location, *, epoch: int | None = N
     Source: docs/changing.md.
     """
     found = open_checkpoint(source, epoch=epoch)
-    state, completion = state_at(source), found.ended.completion
+    state = state_at(source)
+    completion = ended(state.epochs, found.epoch if found.epoch >= 0 else None).completion
     if completion is None:
         raise NotKept(f"{os.fspath(source)}: no epoch has completed yet: there is nothing to copy.")
     claim = _claim(state, found, completion)

@@ -9,8 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
+from millrace.compile.topology import injector_name
 from millrace.model.errors import DamagedStore, NotKept
+from millrace.model.time import MIN_TIMESTAMP
 from millrace.store import EpochLog
+from millrace.watermark.shown import LowWatermarks
 from millrace.windmill import epoch_log
 from millrace.windmill.history import Moment
 from millrace.windmill.manifest import Claim, Completion, Manifest
@@ -54,6 +59,28 @@ def ended(log: EpochLog, epoch: int | None = None) -> Ended:
             "without an epoch to have the last."
         )
     return Ended(found.claim, completion, None)
+
+
+def fitted(found: Ended) -> Ended:
+    """Return it with a low watermark for all that the claim has, also what is new since the epoch.
+
+    What is new stands before time until its first epoch.
+    """
+    claim, completion, unfinished = found
+    if claim is None or completion is None:
+        return found
+    computations = claim.topology["computations"]
+    injectors = map(injector_name, claim.topology["injected"])
+    shown = [*computations, *injectors]
+
+    def with_all(known: LowWatermarks) -> LowWatermarks:
+        return LowWatermarks(
+            dict.fromkeys(computations, MIN_TIMESTAMP) | known.inputs,
+            dict.fromkeys(shown, MIN_TIMESTAMP) | known.outputs,
+            {p: with_all(of) for p, of in known.percentiles.items()},
+        )
+
+    return Ended(claim, replace(completion, after=with_all(completion.after)), unfinished)
 
 
 def moments(log: EpochLog) -> list[Moment]:

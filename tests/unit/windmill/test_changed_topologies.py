@@ -191,3 +191,17 @@ def test_what_is_removed_is_not_added() -> None:
     p = pipeline(Totals, removed=["Totals"])
     with pytest.raises(PipelineError, match=r"both has and removes \['Totals'\]"):
         p.build()
+
+
+def test_who_looks_before_the_first_epoch_of_a_change_sees_what_is_new() -> None:
+    h = mr.testing.Harness(pipeline(Totals, Counts))
+    bid(h, 10, "tea")
+    h.update(pipeline(Asked, Sums, streams=("bids", "asks"), removed=["Counts"]))
+
+    assert "Pinned by the injector of stream 'asks'" in str(h.explain_watermark())
+    checkpoint = h.checkpoint()
+    assert checkpoint.computations == ["Sums", "Totals"]
+    assert (checkpoint["Totals"].get("tea"), checkpoint["Sums"].get("tea")) == (
+        {"total": 1},
+        {"sum": None},
+    )
