@@ -62,6 +62,7 @@ from millrace.model.errors import MillraceError
 from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
 from millrace.model.pane import EARLY, LATE, ON_TIME, Pane, PanedCoder, Window
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, DeadLetter, LateRecord, Record, Timer
+from millrace.model.side_input import SideInput
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
 from millrace.model.stream import by, by_key
 from millrace.model.time import (
@@ -161,6 +162,7 @@ __all__ = [
     "RepeatUntil",
     "SequenceOf",
     "Sessions",
+    "SideInput",
     "SlidingWindows",
     "Timer",
     "Trigger",

@@ -182,6 +182,7 @@ class Explanation:
         if edge.sink is not None:
             return _Node(f"sink {edge.sink}: {_named(self.topology.sinks[edge.sink])}")
         text = f"edge {edge.number} {edge.extractor!r} -> {edge.computation!r}"
+        text += ", every key interval of it" if edge.everywhere else ""
         if edge.lift is not None:
             return _Node(
                 text, ("lifted: values of a key and window are combined before the shuffle",)

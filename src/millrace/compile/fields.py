@@ -59,15 +59,22 @@ def check_fields(
             f"{found.of} does not have.{hint} It has: {', '.join(found.names)}."
         )
     for name, computation in pipeline.computations.items():
-        if isinstance(computation, _BY_KEY):
-            for stream, extractor in inputs[name].items():
-                plain = extractor.plain if isinstance(extractor, Spread) else extractor
-                if isinstance(plain, ByKey) and streams.keyless(stream):
-                    problems.append(
-                        f"the grouping {name!r} groups stream {stream!r} by key, and records as "
-                        "they are injected have none. Choose one before the windows: "
-                        f'p.stream({stream!r}).key_by("field").window(...).'
-                    )
+        for stream, extractor in inputs[name].items():
+            plain = extractor.plain if isinstance(extractor, Spread) else extractor
+            if not (isinstance(plain, ByKey) and streams.keyless(stream)):
+                continue
+            if stream not in computation.inputs:
+                problems.append(
+                    f"computation {name!r} takes stream {stream!r} by key, and records as they are "
+                    'injected have none. Choose one there, key="field", or before: '
+                    f'p.stream({stream!r}).key_by("field").to("...").'
+                )
+            elif isinstance(computation, _BY_KEY):
+                problems.append(
+                    f"the grouping {name!r} groups stream {stream!r} by key, and records as "
+                    "they are injected have none. Choose one before the windows: "
+                    f'p.stream({stream!r}).key_by("field").window(...).'
+                )
 
 
 @dataclass(frozen=True)

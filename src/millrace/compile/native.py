@@ -34,6 +34,8 @@ def python_reason(topology: Topology, stream: StreamSpec) -> str | None:
     for edge in stream.edges:
         if edge.computation is None:
             return f"a sink takes {stream.name!r}"
+        if edge.everywhere:
+            return f"{stream.name!r} goes to every key interval of {edge.computation}"
         if one_field(edge) is None:
             return f"{edge.computation} takes its key from {stream.name!r} {edge.extractor!r}"
         if (level := topology.computation(edge.computation).level) > 1:
@@ -43,7 +45,7 @@ def python_reason(topology: Topology, stream: StreamSpec) -> str | None:
 
 def one_field(edge: Edge) -> str | None:
     """Return the field that a consumer's key is; None if it is more or something else."""
-    extractor = edge.extractor
+    extractor = None if edge.everywhere else edge.extractor
     if isinstance(extractor, ByFields) and len(extractor.fields) == 1:
         return extractor.fields[0]
     return None

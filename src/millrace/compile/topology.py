@@ -160,6 +160,13 @@ class ComputationSpec:
     beside: Mapping[str, Beside] = field(default_factory=dict)
     starts: str | None = None
 
+    @cached_property
+    def timeless(self) -> frozenset[str]:
+        """Streams whose timestamps mean nothing to it, so that nothing on them is late."""
+        return frozenset(
+            name for name, taken in self.beside.items() if not taken.waits or name == self.starts
+        )
+
     @property
     def fed_by_timers(self) -> bool:
         """Whether nothing comes to it by a stream, but the keys that it was given."""

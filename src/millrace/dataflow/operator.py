@@ -11,6 +11,7 @@ from typing import Any
 from millrace.dataflow.beside import Beside
 from millrace.dataflow.columnar import Columnar
 from millrace.dataflow.lifting import Lift
+from millrace.dataflow.sides import subscriptions, with_tables
 from millrace.dataflow.strategy import Windowing
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
@@ -43,8 +44,8 @@ class Operator:
         return ()
 
     def beside(self) -> Mapping[str, Beside]:
-        """Return the streams that it takes beside its inputs, and how: none."""
-        return {}
+        """Return the streams that it takes beside its inputs, and how."""
+        return subscriptions(self._computation)
 
     def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> Computation:
         """Return the computation as it runs, now that its inputs are known.
@@ -59,7 +60,7 @@ class Operator:
         Raises:
             PipelineError: It cannot run on such inputs.
         """
-        return self._computation
+        return with_tables(self._computation, formats)
 
     def lifting(self, stream: str, coder: Coder) -> Lift | str:
         """Return how senders combine records of an input on their way here, or why they do not."""

@@ -11,6 +11,7 @@ from millrace.compile.schemas import Schema
 from millrace.compile.shapes import SCALARS, Shape
 from millrace.inspect.windows import cell_reader
 from millrace.model.keys import decode_key
+from millrace.model.side_input import SideInput
 from millrace.model.state import BagState, MapState
 from millrace.windmill import rows
 
@@ -20,7 +21,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Its name.
-        kind: ``ValueState``, ``MapState``, ``BagState`` or ``CombiningState``.
+        kind: ``ValueState``, ``MapState``, ``BagState`` or ``CombiningState``; ``SideInput``: its
+            rows are under the key ``"all keys"``, once in each key interval.
         format: Schema of its values, as :mod:`millrace.compile.schemas` describes them.
     """
 
@@ -67,7 +69,9 @@ class Cells:
 
     def empty(self) -> dict[str, Any]:
         """Return what a key has of which nothing is kept."""
-        made: dict[str, Any] = {MapState.__name__: dict, BagState.__name__: list}
+        made: dict[str, Any] = {
+            MapState.__name__: dict, SideInput.__name__: dict, BagState.__name__: list
+        }  # fmt: skip
         return {
             name: made[cell.kind]() if cell.kind in made else None
             for name, cell in self.by_name.items()

@@ -148,4 +148,6 @@ def delivered_ids(view: View) -> Iterator[DeliveredIds]:
 
 def _tag(tag: bytes) -> Any:
     """Return a timer's tag; of one by which a cell expires, words."""
+    if rows.waiting_in(tag) is not None:
+        return "(a record that waits)"
     return "(expiry)" if rows.expiry_of(tag) is not None else decode_key(tag)

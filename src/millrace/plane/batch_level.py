@@ -21,9 +21,10 @@ from millrace.plane.inbox import Inbox
 from millrace.plane.lifting import Lifter
 from millrace.plane.outbox import Outbox
 from millrace.plane.task import Task
-from millrace.store import NOTHING, MemoryCaches
+from millrace.store import NOTHING, MemoryCache, MemoryCaches
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING
+from millrace.windmill.all_keys import tables_in
 from millrace.windmill.counters import Counters
 from millrace.windmill.deduplication import without_repeats
 from millrace.windmill.record_ids import production_ids
@@ -61,6 +62,8 @@ class _Run:
         }
         self._lifter = Lifter(task, by_time=True)
         self._made = 0
+        # Of side inputs: all that lasts from one key to the next.
+        self._tables: dict[str, MemoryCache] = {}
         # The computation that each edge leads to, by its number; -1 where none of this level is.
         self._computation = np.full(len(runtime.topology.edges), -1, dtype=np.int64)
         for edge in runtime.topology.edges:
@@ -77,7 +80,7 @@ class _Run:
             edges = table.column("edge").to_numpy()
             yield from self._pass(table, edges)
             if self._level == 1 and (edges == wire.REFUSED).any():
-                outbox = Outbox(self._task)
+                outbox = Outbox(self._task, once=True)
                 self._inbox(outbox).refuse_unread(table, edges)
                 yield from outbox.batches()
             mine = wire.where(table, self._of(edges) >= 0)
@@ -123,7 +126,7 @@ class _Run:
         for number in np.unique(of).tolist():
             rows = wire.where(table, of == number)
             spec = self._runtime.topology.computations[number]
-            outbox = Outbox(self._task)
+            outbox = Outbox(self._task, once=True)
             self._run(spec, rows, outbox)
             for batch in outbox.batches():
                 yield from self._lifter.lifted(batch)
@@ -138,8 +141,11 @@ class _Run:
             wall_us = self._task.manifest.wall_time_us
             work = Work(1, 0, records, MIN_TIMESTAMP, MAX_TIMESTAMP, wall_us, MAX_TIMESTAMP)
             work.percentiles = dict.fromkeys(self._runtime.topology.percentiles, MAX_TIMESTAMP)
-            with MemoryCaches().open(spec.name, 0).view() as nothing:
-                outcome = machine.run(work, nothing)
+            tables = self._tables.setdefault(spec.name, MemoryCaches().open(spec.name, 0))
+            with tables.view() as view:
+                outcome = machine.run(work, view)
+            if changed := tables_in(outcome.mutations):
+                tables.load(0, 0, [[*changed.items()]])
             outcome.counters.productions = len(outcome.productions)
             outcome.counters.duplicates_filtered = filtered.duplicates
             self._counters[spec.name].add(outcome.counters)

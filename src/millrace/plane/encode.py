@@ -36,7 +36,7 @@ class EncodeStage:
     def run(self, task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows on edges, then this task's report."""
         started = time.perf_counter()
-        run = _Run(task, Lifter(task, by_time=self.by_time))
+        run = _Run(task, Lifter(task, by_time=self.by_time), once=self.by_time)
         for batch in batches:
             yield from run.encoded(batch)
         run.report.seconds = time.perf_counter() - started
@@ -46,10 +46,10 @@ class EncodeStage:
 class _Run:
     """One run of the stage."""
 
-    def __init__(self, task: Task, lifter: Lifter) -> None:
+    def __init__(self, task: Task, lifter: Lifter, *, once: bool) -> None:
         self._task = task
         self._lifter = lifter
-        self._outbox = Outbox(task)
+        self._outbox = Outbox(task, once=once)
         self._injections: dict[tuple[str, int], Injection] = {}
         self.report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
 

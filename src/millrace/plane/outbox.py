@@ -26,9 +26,11 @@ class Outbox:
         task: Its manifest's interval maps say which task owns a key. Rows for a sink go on with the
             task's own number: whoever has them passes them on. For a sink that the epoch does not
             know, none do: those of other attempts' commits would be missing.
+        once: Of what goes to every key interval, to send one copy to each task: in a batch a task
+            has one table.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, *, once: bool = False) -> None:
         self._topology = task.topology
         self._manifest = task.manifest
         self._tasks = task.runtime.tasks
@@ -36,6 +38,11 @@ class Outbox:
         self._all = Productions()
         self._ids: list[tuple[int | _Ints, range | _Ints]] = []
         self._maps: dict[int, IntervalMap | None] = {}
+        self._everywhere = {
+            edge.number: self._firsts(str(edge.computation), once=once)
+            for edge in task.topology.edges
+            if edge.everywhere
+        }
         begun = task.manifest.edges
         self._later = [
             edge.number
@@ -69,6 +76,8 @@ class Outbox:
     ) -> None:
         if not len(productions):
             return
+        if self._everywhere and not self._everywhere.keys().isdisjoint(productions.edges):
+            productions, origins, sequences = self._copied(productions, origins, sequences)
         mine = self._all
         mine.edges += productions.edges
         mine.hashes += productions.hashes
@@ -76,6 +85,32 @@ class Outbox:
         mine.values += productions.values
         mine.timestamps += productions.timestamps
         self._ids.append((origins, sequences))
+
+    def _firsts(self, computation: str, *, once: bool) -> list[int]:
+        """Return the hashes under which copies go to every interval of a computation."""
+        intervals = self._manifest.interval_map(computation)
+        firsts = [interval.start for interval in intervals.intervals]
+        if not once:
+            return firsts
+        tasks = intervals.task_of(np.array(firsts, np.uint64), self._tasks).tolist()
+        return [first for n, first in enumerate(firsts) if n == 0 or tasks[n] != tasks[n - 1]]
+
+    def _copied(
+        self, productions: Productions, origins: int | _Ints, sequences: range | _Ints
+    ) -> tuple[Productions, _Ints, _Ints]:
+        """Return rows and ids, with a copy for each interval of those that go to all."""
+        made, of = Productions(), list[int]()
+        for n, (edge, hash) in enumerate(zip(productions.edges, productions.hashes, strict=True)):
+            hashes = self._everywhere.get(edge, [hash])
+            made.hashes += hashes
+            of += [n] * len(hashes)
+        made.edges = [productions.edges[n] for n in of]
+        made.keys = [productions.keys[n] for n in of]
+        made.values = [productions.values[n] for n in of]
+        made.timestamps = [productions.timestamps[n] for n in of]
+        if isinstance(origins, int):
+            origins = np.full(len(productions), origins, np.int64)
+        return made, origins[of], _array(sequences)[of]
 
     def handfuls(self) -> dict[int, Handful] | None:
         """Return task -> what was gathered for it since, if that is little.

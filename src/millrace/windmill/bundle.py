@@ -62,7 +62,8 @@ class Attempt:
             the low watermark itself.
         shown_us: Low watermark that the computation had shown its consumers before.
         delivered: Percentile -> its low watermark while the records were on their way.
-        collected_us: Input low watermark up to which source ids have been collected.
+        collected_us: Input low watermark up to which timers have fired, and source ids have been
+            collected.
         intervals: How many intervals share the worker's memory for source ids.
     """
 

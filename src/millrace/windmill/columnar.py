@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Final
 
 import msgspec
 import numpy as np
@@ -24,14 +23,11 @@ from millrace.store import View
 from millrace.watermark.outstanding import Outstanding
 from millrace.watermark.report import Report
 from millrace.windmill import rows
+from millrace.windmill.all_keys import ALL_KEYS, ALL_KEYS_ROW
 from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router, panes_of
 from millrace.windmill.work import Work
-
-#: Stands for all keys of an interval.
-ALL_KEYS: Final = encode_key("all keys")
-_ALL_KEYS_ROW: Final = rows.key_row(bytes(8), ALL_KEYS)
 
 
 class ColumnarMachine(Machine):
@@ -107,7 +103,7 @@ class ColumnarMachine(Machine):
         if min(instants, default=MAX_TIMESTAMP + 1) <= work.low_watermark_us:
             raise InvariantViolation(f"{self.spec.name}: a chunk that is due was not used")
         timers = self._timers
-        self._rows.key_row = _ALL_KEYS_ROW
+        self._rows.key_row = ALL_KEYS_ROW
         timers.begin(due)
         for at_us in instants:
             timers.set(encode_key(at_us), 0, (at_us, None, 100))

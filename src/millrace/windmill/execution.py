@@ -170,6 +170,7 @@ class Execution:
             _percentiles(spec, clocks, report),
             attempt.delivered,
             report,
+            attempt.collected_us,
         )
         self._running = machine = self._machines[spec.name]
         effects = machine.run(work, view)

@@ -20,6 +20,7 @@ from millrace.model.time import (
     SECOND,
     format_timestamp,
 )
+from millrace.windmill.cells import sides
 from millrace.windmill.work import Work
 
 _OURS = f"{Path(__file__).parents[1]}/"
@@ -44,10 +45,27 @@ class Failures:
             UserCodeError: No stream takes dead letters.
         """
         records = work.records
-        value, timestamp_us = records.values[n], records.timestamps[n]
+        return self.of_waiting(
+            work, key, error, records.stream_of(n), records.values[n], records.timestamps[n]
+        )
+
+    def of_waiting(
+        self,
+        work: Work,
+        key: Any,
+        error: Exception,
+        stream: str,
+        value: Any,
+        timestamp_us: int,
+        *_: int,
+    ) -> DeadLetter:
+        """Return the dead letter of a record that may be of an earlier work, and has waited.
+
+        Raises:
+            UserCodeError: No stream takes dead letters.
+        """
         retraction = type(value) is Paned and value.pane.retraction
         value = plain(value)
-        stream = records.streams if isinstance(records.streams, str) else records.streams[n]
         where = (
             f"key {key!r}, stream {stream!r}, timestamp {format_timestamp(timestamp_us)}, "
             f"epoch {work.epoch}\n  value {_brief(value)}{', a retraction' * retraction}"
@@ -152,6 +170,8 @@ def _place(error: Exception) -> str:
     if told.stack:
         return textwrap.indent("".join(told.format()).rstrip(), "  ")
     frames = traceback.extract_tb(error.__traceback__)
+    if any(frame.filename == sides.__file__ for frame in frames):
+        return "  in the side input, which is Millrace's own, because of what it was given"
     if any("dataflow" in Path(frame.filename).parts for frame in frames):
         return "  in the grouping, which is Millrace's own, because of what it was given"
     return "  when what it had changed in place was to be stored"

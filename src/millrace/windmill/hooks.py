@@ -2,14 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from millrace.compile.topology import ComputationSpec, Topology
+from millrace.dataflow.sides import WAITING
 from millrace.model.computation import Computation
 from millrace.model.pane import Paned
 from millrace.model.record import Record
 from millrace.windmill.calls import Calls
+from millrace.windmill.timers import KeyTimers
+from millrace.windmill.waiting import Waiting
 
 Hook = Callable[[Record], None]
+
+
+def hooked(
+    topology: Topology,
+    spec: ComputationSpec,
+    user: Computation,
+    calls: Calls,
+    timers: KeyTimers,
+    cells: Mapping[str, Any],
+    *,
+    causes: bool,
+) -> tuple[Hook, Waiting | None]:
+    """Return what is called with each record of a computation, and where records wait.
+
+    Args:
+        topology: The pipeline.
+        spec: The computation.
+        user: Its instance.
+        calls: Of the key at hand.
+        timers: Likewise.
+        cells: Its cells by name; one of them may be of records that wait.
+        causes: Whether of each production is said which record it was made of.
+    """
+    hook: Hook = user.process_record
+    if spec.paned:
+        hook = taking_panes(calls, hook)
+    waiting = None
+    if (kept := cells.get(WAITING)) is not None:
+        waiting = Waiting(topology.streams, user, kept, timers, calls, hook)
+        hook = waiting.process_or_keep
+    if spec.starts is not None:
+        hook = starting(calls, user, spec.starts, hook)
+    return saying_causes(calls, hook) if causes else hook, waiting
 
 
 def taking_panes(calls: Calls, process_record: Hook) -> Hook:

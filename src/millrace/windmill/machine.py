@@ -41,12 +41,13 @@ from millrace.windmill.counters import Counters
 from millrace.windmill.effects import Effects
 from millrace.windmill.failure import Failures, timer_loop
 from millrace.windmill.holds import KeyHold
-from millrace.windmill.hooks import saying_causes, starting, taking_panes
+from millrace.windmill.hooks import hooked
 from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.lateness import first_late, late_record
 from millrace.windmill.pending import pending_by, report_of
 from millrace.windmill.reshaping import Reshaping
 from millrace.windmill.routing import Router
+from millrace.windmill.side_tables import SideTables
 from millrace.windmill.timers import DueTimers, KeyTimers
 from millrace.windmill.work import Work
 
@@ -82,10 +83,6 @@ class Machine:
         self._dead_letters = topology.dead_letters
         self._late_records = topology.late_records
         self._percentiles = topology.percentiles
-        # Their timestamps mean nothing to this computation, or nothing at all.
-        self._timeless = {
-            name for name, taken in spec.beside.items() if not taken.waits or name == spec.starts
-        }
         letters = topology.dead_letters is not None
         self._failures = Failures(spec.name, letters=letters)
         self._rows = KeyRows()
@@ -96,16 +93,13 @@ class Machine:
         declared, numbers = spec.cells, spec.cell_numbers
         self._cells = Cells(declared, numbers, self._rows, self._timers, calls.written_us)
         vars(user).update(self._cells.by_name)
-        self._process_record: Callable[[Record], None] = (
-            taking_panes(self._calls, user.process_record) if spec.paned else user.process_record
+        self._process_record, self._waiting = hooked(
+            topology, spec, user, calls, self._timers, self._cells.by_name, causes=causes
         )
-        if spec.starts is not None:
-            self._process_record = starting(calls, user, spec.starts, self._process_record)
-        if causes:
-            self._process_record = saying_causes(self._calls, self._process_record)
         self._process_timer: Callable[[Timer], None] = user.process_timer
         # A letter of a migration is made of no record, of which weak productions have their ids.
         self._reshaping = Reshaping(spec, self._set_aside, letters=letters and not causes)
+        self._sides = SideTables(self._cells.sides, user, calls, self._failures, self._set_aside)
         self._careful = False
         self._counters = Counters()
 
@@ -151,11 +145,12 @@ class Machine:
     def _run_bundle(self, work: Work, view: View) -> None:
         """Run what every key has to do."""
         parts = self._parts(work, view)
+        self._counters.keys = len(parts)
+        parts = self._sides.take(work, parts, self._note_late)
         stored: Iterable[bytes | None] = repeat(None, len(parts))
         if self._cells.scalars is not None:
             stored = view.get_many([rows.VALUES + part[0] for part in parts])
         self._run_keys(work, parts, stored)
-        self._counters.keys = len(parts)
 
     def _parts(self, work: Work, view: View) -> list[_Part]:
         """Return what each key has to do, sorted by row."""
@@ -305,7 +300,7 @@ class Machine:
         """Count the n-th record of the work, which is late, and tell of it where that is wanted."""
         records, before_us = work.records, work.low_watermark_before_us
         timestamp_us, counters = records.timestamps[n], self._counters
-        if self._timeless and records.stream_of(n) in self._timeless:
+        if self.spec.timeless and records.stream_of(n) in self.spec.timeless:
             return
         self._calls.earliest_late_us = min(self._calls.earliest_late_us, timestamp_us)
         counters.late += 1
@@ -336,9 +331,19 @@ class Machine:
         self._calls.pane_at_hand = None
         while (popped := timers.pop_due()) is not None:
             due, (_, hold_us, percentile) = popped
+            at_us, domain, tag = due
+            if (entry := rows.waiting_in(tag)) is not None and self._waiting is not None:
+                record = self._waiting.taken(entry)
+                try:
+                    if due not in poisoned:
+                        self._waiting.process(record)
+                    if self._careful:
+                        self._cells.verify()
+                except Exception as error:
+                    return due, self._failures.of_waiting(work, self._user.key, error, *record)
+                continue
             if poisoned and due in poisoned:
                 continue
-            at_us, domain, tag = due
             if (expired := rows.expiry_of(tag)) is not None:
                 self._cells.expire(*expired)
                 continue

@@ -32,6 +32,7 @@ class Work:
         percentiles: Percentile -> low watermark of that share of the input, now.
         percentiles_before: The same, while the records were on their way.
         report: What was pending in the interval before.
+        passed_us: Input low watermark up to which timers have fired before.
     """
 
     number: int
@@ -45,3 +46,4 @@ class Work:
     percentiles: Mapping[int, int] = field(default_factory=dict)
     percentiles_before: Mapping[int, int] = field(default_factory=dict)
     report: Report = NOTHING_PENDING
+    passed_us: int = MIN_TIMESTAMP

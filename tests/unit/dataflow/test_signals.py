@@ -85,7 +85,7 @@ def test_a_join_fires_by_a_signal() -> None:
         (lambda: ON_NOW, "would be lost. Repeat it"),
         (lambda: mr.Repeat(mr.OnSignal("nwo")), "'nwo', which nobody injects.*Did you mean 'now'"),
         (lambda: mr.Repeat(mr.OnSignal("scores")), "as an input, and beside its inputs"),
-        (lambda: mr.Repeat(mr.OnSignal("now")), "groups stream 'now' by key, and.*have none"),
+        (lambda: mr.Repeat(mr.OnSignal("now")), "takes stream 'now' by key, and.*have none"),
         (
             lambda: mr.Repeat(mr.FirstOf(ON_NOW, mr.OnSignal("now"))),
             "takes signals of stream 'now' by two keys",

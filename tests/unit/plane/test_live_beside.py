@@ -5,8 +5,9 @@ import random
 from collections import defaultdict
 from itertools import pairwise
 
+import msgspec
 import pytest
-from tests.live import Kept, Live
+from tests.live import Feeds, Kept, Live
 
 import millrace as mr
 
@@ -44,3 +45,65 @@ def test_keys_begin_once_and_miss_no_beat(seed):
         assert [n for n, _ in found] == list(range(1001, 1001 + len(found)))
         apart = {later[1] - one[1] for one, later in pairwise(found)}
         assert apart == {dt.timedelta(seconds=0.1)}
+
+
+class Converted(msgspec.Struct):
+    n: int
+    percent: int | None
+
+
+class Rates(mr.Computation):
+    inputs = {"raw": mr.by("currency")}
+    outputs = {"rates": dict}
+
+    def process_record(self, record):
+        self.produce("rates", record.value)
+
+
+class Convert(mr.Computation):
+    inputs = {"sales": mr.by("shop")}
+    outputs = {"converted": Converted}
+    rates = mr.SideInput("rates", "currency")
+
+    def process_record(self, record):
+        rate = self.rates.get(record.value["currency"])
+        self.produce("converted", Converted(record.value["n"], rate and rate["percent"]))
+
+
+def converting(seed, *, direct):
+    """Return a pipeline of records that wait for rates, its sink, and what must come of it."""
+    rng = random.Random(seed)
+    at = [1_000_000 * n + rng.randrange(900_000) for n in range(30)]
+    changes = [(rng.randrange(3), n, when) for n, when in enumerate(at) if rng.random() < 0.4]
+    sold = [(n % 7, rng.randrange(3), n, rng.choice(at)) for n in range(30)]
+    expected = {}
+    for _, currency, n, when in sold:
+        rows = [(time, percent) for of, percent, time in changes if of == currency and time <= when]
+        expected[n] = max(rows)[1] if rows else None
+    p, kept = mr.Pipeline("convert"), Kept()
+    ahead = {"timestamp": "at", "low_watermark": mr.BoundedDelay("1 min")}
+    feeds = Feeds("shop long, currency long, n long, at long", {"a": sold[::2], "b": sold[1::2]})
+    p.inject("sales", feeds, **ahead)
+    schema = "currency long, percent long, at long"
+    feeds = Feeds(schema, {"a": changes[::2], "b": changes[1::2]})
+    p.inject("rates" if direct else "raw", feeds, **ahead)
+    if not direct:
+        p.add(Rates)
+    p.add(Convert)
+    p.sink("converted", kept)
+    return p, kept, expected
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_each_record_sees_the_rows_of_its_time_whatever_crashes(seed, direct):
+    pipeline, kept, expected = converting(seed, direct=direct)
+    live = Live(pipeline)
+    live.boot()
+    live.play(random.Random(seed), turns=300, crash=0.02, mark=0.1)
+    live.boot()
+    live.finish()
+
+    found = [(row["n"], row["percent"]) for row in kept.rows]
+    assert len(found) == len(expected)
+    assert dict(found) == expected

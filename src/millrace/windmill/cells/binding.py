@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from millrace.dataflow.sides import SIZES
 from millrace.model.errors import InvariantViolation
+from millrace.model.side_input import SideInput
 from millrace.model.state import BagState, CombiningState, MapState, StateDescriptor, ValueState
 from millrace.windmill.cells.bags import BoundBag
 from millrace.windmill.cells.expiring import (
@@ -16,6 +18,7 @@ from millrace.windmill.cells.expiring import (
 )
 from millrace.windmill.cells.maps import BoundMap
 from millrace.windmill.cells.scalars import BoundCombining, BoundValue, Scalar, Scalars
+from millrace.windmill.cells.sides import BoundSide
 from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.timers import KeyTimers
 
@@ -33,7 +36,8 @@ class Cells:
     Attributes:
         by_name: Name -> bound cell, for the instance.
         scalars: The value and combining cells; None if there are none.
-        collections: The others.
+        collections: The others of a key.
+        sides: The side inputs.
     """
 
     def __init__(
@@ -47,12 +51,18 @@ class Cells:
         self.by_name: dict[str, Any] = {}
         self.scalars: Scalar | Scalars | None = None
         self.collections: list[BoundMap | BoundBag] = []
+        self.sides: list[BoundSide] = []
         self._expiring: dict[int, ExpiringValue | ExpiringCombining | ExpiringMap] = {}
         self._verified: list[BoundValue | BoundCombining | BoundMap] = []
         scalars: list[BoundValue | BoundCombining] = []
         # By number, not by where the class declares them, so that moving a line does not move a
         # cell's state.
         for name, cell in sorted(declared.items(), key=lambda one: numbers[one[0]]):
+            if isinstance(cell, SideInput):
+                side = BoundSide(cell, numbers[name], numbers[SIZES], key_rows)
+                self.sides.append(side)
+                self.by_name[name] = side
+                continue
             bound: BoundValue | BoundCombining | BoundMap | BoundBag
             expires = cell.expires is not None
             if isinstance(cell, CombiningState):

@@ -106,6 +106,8 @@ from millrace.windmill.rows.timers import (
     timer_rows,
     timers,
     unpack_setting,
+    waiting_in,
+    waiting_tag,
     work_us,
 )
 
@@ -243,4 +245,6 @@ __all__ = [
     "unpack_setting",
     "unpack_values",
     "work_us",
+    "waiting_in",
+    "waiting_tag",
 ]

@@ -46,8 +46,10 @@ class _Timer(msgspec.Struct, array_like=True, frozen=True):
     hold_us: int | None = None
 
 
-#: Encoded keys, and so users' tags, begin with s, i, b or m.
+#: Encoded keys, and so users' tags, begin with s, i, b or m. A record that waits comes before all
+#: timers of its instant.
 _EXPIRY: Final = b"x"
+_WAITING: Final = b"A"
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Timer).decode
 _CLOCKS: Final = [TIMERS + clock for clock in BYTE]
@@ -314,3 +316,17 @@ def expiry_tag(cell: bytes, entry: bytes) -> bytes:
 def expiry_of(tag: bytes) -> tuple[int, bytes] | None:
     """Return the cell's number, and the entry, that expires by a timer; None if nothing does."""
     return (tag[1], tag[2:]) if tag[:1] == _EXPIRY else None
+
+
+def waiting_tag(entry: bytes) -> bytes:
+    """Return the tag of the timer that a record waits for, by its entry; no user's is so.
+
+    >>> waiting_tag(b"sJFK"), waiting_in(waiting_tag(b"sJFK")), waiting_in(b"sJFK")
+    (b'AsJFK', b'sJFK', None)
+    """
+    return _WAITING + entry
+
+
+def waiting_in(tag: bytes) -> bytes | None:
+    """Return the entry of the record that waits for a timer; None if none does."""
+    return tag[1:] if tag[:1] == _WAITING else None

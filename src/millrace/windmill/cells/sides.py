@@ -1,0 +1,180 @@
+"""Tables of side inputs: rows of an interval, written as they come and read from any key.
+
+They lie under the key that stands for all keys, an entry for each key of the table: its rows, by
+time, of which those that nothing can ask for any more are left out.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from millrace.model.errors import PipelineError
+from millrace.model.keys import decode_key, encode_key
+from millrace.model.side_input import SideInput
+from millrace.windmill import rows
+from millrace.windmill.all_keys import ALL_KEYS_ROW
+from millrace.windmill.cells.bound import Bound
+from millrace.windmill.key_rows import KeyRows
+from millrace.windmill.rows import map_prefix, pack_entry, unpack_entry
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(int).decode
+
+#: Rows of one key of the table, each with its time, by that.
+_History = list[tuple[Any, int]]
+
+
+class BoundSide(Bound, SideInput[Any]):
+    """A SideInput with an interval under it.
+
+    Args:
+        cell: Its declaration.
+        index: Its number.
+        sizes: Number of the cell that keeps the sizes of tables.
+        key_rows: Where the interval is read and written.
+
+    Attributes:
+        as_of: Returns the time whose rows are seen, of the record or timer at hand.
+        passed_us: Of the times before, only what stood there at the end is asked for.
+    """
+
+    def __init__(self, cell: SideInput[Any], index: int, sizes: int, key_rows: KeyRows) -> None:
+        self.__dict__.update(cell.__dict__)
+        self._key_rows = key_rows
+        self._prefix = map_prefix(ALL_KEYS_ROW, rows.BYTE[index])
+        self._size_row = map_prefix(ALL_KEYS_ROW, rows.BYTE[sizes]) + encode_key(cell.name)
+        self._known: dict[bytes, _History] = {}
+        self._changed: dict[bytes, bytes] = {}
+        self._lengths: dict[bytes, int] = {}
+        self._size: int | None = None
+        self.as_of: Callable[[], int] = lambda: 0
+        self.passed_us = 0
+
+    def begin(self, passed_us: int) -> None:
+        """Start a bundle, which may be another interval's."""
+        self.passed_us = passed_us
+        self._known, self._changed, self._lengths, self._size = {}, {}, {}, None
+
+    # -- what user code calls ----------------------------------------------------------------------
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        found = self._standing(encode_key(key))
+        return default if found is None else found
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self._standing(encode_key(key))
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def __contains__(self, key: Any) -> bool:
+        return self._standing(encode_key(key)) is not None
+
+    def __iter__(self) -> Iterator[Any]:
+        changed = ((entry, b"") for entry in sorted(self._changed))
+        merged = heapq.merge(changed, self._stored(), key=lambda one: one[0])
+        for entry, _ in itertools.groupby(merged, key=lambda one: one[0]):
+            if self._standing(entry) is not None:
+                yield decode_key(entry)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _standing(self, entry: bytes) -> Any:
+        """Return the row of a key that is seen now; None if there is none."""
+        history = self._history(entry)
+        if not history:
+            return None
+        if not self.waits:
+            return self.forms[1](history[-1][0])
+        n = bisect.bisect_right(history, self.as_of(), key=_time)
+        return self.forms[1](history[n - 1][0]) if n else None
+
+    # -- rows of the stream ------------------------------------------------------------------------
+
+    def take(self, key: bytes, row: Any, at_us: int, *, back: bool) -> None:
+        """Take a row of the stream, or take it back.
+
+        Raises:
+            PipelineError: The table would be larger than its limit.
+        """
+        history = list(self._history(key))
+        if back:
+            self._take_back(history, row, at_us)
+        else:
+            packed = None if row is None else self.forms[0](row)
+            bisect.insort_right(history, (packed, at_us), key=_time)
+        history = self._wanted(history)
+        data = self.coder.encode(history) if history else b""
+        size = self._now() + len(data) - self._lengths[key]
+        if size > self.limit and len(data) > self._lengths[key]:
+            raise PipelineError(
+                f"{self.owner}.{self.name}: with the row of key {decode_key(key)!r} the table of "
+                f"stream {self.stream!r} has {size:,} bytes in a key interval, and its limit is "
+                f"{self.limit:,}. Raise it, mr.SideInput({self.stream!r}, ..., limit=...); have "
+                "rows that are not needed any more replaced by None; or, if the table grows with "
+                "the data, join the stream by key: enrich(...)."
+            )
+        self._known[key], self._changed[key] = history, data
+        self._lengths[key], self._size = len(data), size
+
+    def flush(self) -> None:
+        """Write what has changed."""
+        mutations = self._key_rows.mutations
+        for entry, data in self._changed.items():
+            part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
+            mutations[self._prefix + part] = pack_entry(entry, data) if data else None
+        if self._size is not None:
+            mutations[self._size_row] = _encode(self._size)
+
+    def _take_back(self, history: _History, row: Any, at_us: int) -> None:
+        """Take a row out; if it does not stand any more, that is done already."""
+        unpack = self.forms[1]
+        here = [n for n, (kept, at) in enumerate(history) if kept is not None and at == at_us]
+        for n in (*here, *reversed(range(len(history)))):
+            if history[n][0] is not None and unpack(history[n][0]) == row:
+                del history[n]
+                return
+
+    def _wanted(self, history: _History) -> _History:
+        """Return the rows that may still be asked for: from the one that stands on."""
+        if not self.waits:
+            history = history[-1:]
+        elif (n := bisect.bisect_left(history, self.passed_us, key=_time)) > 1:
+            history = history[n - 1 :]
+        gone = history and history[0][0] is None
+        return history[1:] if gone else history
+
+    # -- the interval ------------------------------------------------------------------------------
+
+    def _history(self, entry: bytes) -> _History:
+        found = self._known.get(entry)
+        if found is None:
+            part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
+            stored = self._key_rows.view.get(self._prefix + part)
+            data = b"" if stored is None else unpack_entry(part, stored)[1]
+            self._lengths[entry] = len(data)
+            found = self._known[entry] = self.coder.decode(data) if data else []
+        return found
+
+    def _now(self) -> int:
+        """Return how many bytes the table has."""
+        if self._size is None:
+            stored = self._key_rows.view.get(self._size_row)
+            self._size = 0 if stored is None else _decode(stored)
+        return self._size
+
+    def _stored(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the keys of the table as of the last commit, in order but for very long ones."""
+        for row, data in rows.scan(self._key_rows.view, self._prefix):
+            yield unpack_entry(row[len(self._prefix) :], data)[0], b""
+
+
+def _time(kept: tuple[Any, int]) -> int:
+    return kept[1]
