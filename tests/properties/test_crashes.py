@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 import millrace as mr
 
 KEYS = "abcd"
+STREAMS = ("events", "first", "second", "looked")
 
 
 class First(mr.Computation):
@@ -76,6 +77,19 @@ class Beat(mr.Computation):
             self.set_timer("beat", at=timer.at + 2, domain=mr.WALL_TIME)
 
 
+class Looking(mr.Computation):
+    """Looks into tables of rows, one that it waits for and one that it does not."""
+
+    inputs = {"events": mr.by("key")}
+    outputs = {"looked": list}
+    counts = mr.SideInput("second", lambda value: value[0])
+    newest = mr.SideInput("first", lambda value: value[0], waits=False)
+
+    def process_record(self, record):
+        seen = [repr(dict(self.counts.items())), repr(dict(self.newest.items()))]
+        self.produce("looked", [*seen, record.late, record.id.hex()])
+
+
 event = st.tuples(st.sampled_from(KEYS), st.integers(0, 10), st.integers(0, 30))
 step = st.one_of(
     st.tuples(st.just("inject"), st.lists(event, max_size=4)),
@@ -93,6 +107,11 @@ def run(script, *, crashing):
     p.add(First)
     p.add(Second)
     p.add(Beat, keys=["x", "y"])
+    p.add(Looking)
+    on_signal = mr.Repeat(mr.OnSignal("first", key=lambda value: str(value[2] % 3)))
+    p.stream("events").key_by(lambda event: str(event["n"] % 3)).window(
+        mr.FixedWindows(5), trigger=on_signal
+    ).sum("n").to("sums")
     watermark = clock = 0
     told = []
     with mr.testing.Harness(p, intervals=2) as h:
@@ -111,12 +130,12 @@ def run(script, *, crashing):
                 h.advance_clock(clock)
             told += [
                 (h.low_watermark(name), h.output_low_watermark(name), repr(h.counters(name)))
-                for name in ("First", "Second")
+                for name in ("First", "Second", "Looking")
             ]
         h.inject("events", [({"key": key, "n": -1}, 0) for key in KEYS])
         h.advance_clock(clock + 100)
         h.advance_watermark("events", mr.MAX_TIMESTAMP)
-        return told, [h.outputs(stream) for stream in ("events", "first", "second")]
+        return told, [h.outputs(stream) for stream in (*STREAMS, "sums")]
 
 
 @settings(max_examples=150)

@@ -57,8 +57,23 @@ class Tops(mr.Computation):
         self.produce("tops", self.columnar.get(), timestamp=3)
 
 
+class Shares(mr.Computation):
+    """What each row is of the last sum of its name; and how many sums there were of all names."""
+
+    inputs = {"rows": mr.by("name")}
+    outputs = {"shares": str}
+    sums = mr.SideInput("sums")
+
+    def process_start(self) -> None:
+        self.produce("shares", "begun", timestamp=0)
+
+    def process_record(self, record: mr.Record) -> None:
+        last, names = self.sums.get(self.key), len(self.sums)
+        self.produce("shares", f"{record.value.size} of {last}, {names} names")
+
+
 DDL = "name string, size long, at long"
-STREAMS = ("sums", "tops", "order", "rejects")
+STREAMS = ("sums", "tops", "order", "shares", "rejects")
 
 
 def _pipeline(source: Any, sinks: dict[str, Any]) -> mr.Pipeline:
@@ -66,6 +81,8 @@ def _pipeline(source: Any, sinks: dict[str, Any]) -> mr.Pipeline:
     p.inject("rows", source, timestamp="at", low_watermark=mr.BoundedDelay("1 h"), format=Row)
     p.add(Windows)
     p.add(Tops)
+    if "shares" in sinks:
+        p.add(Shares, keys=["k1", "nobody"])
     p.dead_letter("rejects")
     for stream, sink in sinks.items():
         p.sink(stream, sink)
@@ -113,12 +130,15 @@ def test_a_batch_gives_what_a_stream_gives(spark: SparkSession, tools: Any) -> N
     status = _pipeline(feed.bounded, batched).run_batch(spark, tasks=3)
 
     assert {name: spark.conf.get(name) for name in before} == before
-    for name in ("sums", "tops"):
+    for name in ("sums", "tops", "shares"):
         found, expected = tools.by_key(batched[name].rows), tools.by_key(streamed[name].rows)
         assert {k: sorted(v) for k, v in found.items()} == {
             k: sorted(v) for k, v in expected.items()
         }
         assert found
+    shares = batched["shares"].values
+    assert len(shares) == 301 + 2
+    assert {share.split(", ")[-1] for share in shares} >= {"begun", "0 names", "23 names"}
     # Timers fire in order of time, and records come in it; nothing is late.
     for rows in tools.by_key(batched["sums"].rows).values():
         assert [at for _, at in rows] == sorted(at for _, at in rows)
@@ -129,11 +149,12 @@ def test_a_batch_gives_what_a_stream_gives(spark: SparkSession, tools: Any) -> N
     assert reasons == sorted(letter["reason"] for letter in streamed["rejects"].values)
     assert len(reasons) == 3
     assert status.state == "drained"
-    assert status.injected == streaming.injected == {"rows": 301}
+    assert status.injected == streaming.injected == {"rows": 301, "Shares.keys": 2}
     assert status.refused == streaming.refused == {"rows": 2}
     for counters in (status.counters, streaming.counters):
         assert (counters["Windows"].records, counters["Windows"].dead_letters) == (301, 1)
-    assert status.low_watermarks == {"Windows": mr.MAX_TIMESTAMP, "Tops": mr.MAX_TIMESTAMP}
+    names = ("Windows", "Tops", "Shares")
+    assert status.low_watermarks == dict.fromkeys(names, mr.MAX_TIMESTAMP)
     assert status.late == 0
 
 
@@ -141,7 +162,7 @@ SETTINGS = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.shuffle.p
 
 
 def test_empty_input(spark: SparkSession, tools: Any, caplog: pytest.LogCaptureFixture) -> None:
-    sinks = {name: tools.Kept() for name in STREAMS}
+    sinks = {name: tools.Kept() for name in STREAMS if name != "shares"}
 
     with caplog.at_level(logging.INFO, logger="millrace.progress"):
         status = _pipeline(tools.feed(DDL).bounded, sinks).run_batch(spark)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.transcripts.asking import NAMES
 
 import millrace as mr
 from millrace.testing import Transcript, TranscriptMismatch, play, read_transcripts, run_on_spark
@@ -15,7 +16,7 @@ from millrace.testing.player import OnHarness
 from millrace.testing.timetable import Played
 
 TRANSCRIPTS = Path(__file__).parents[1] / "transcripts"
-RIGHT = read_transcripts(TRANSCRIPTS) + read_transcripts(TRANSCRIPTS / "figures")
+RIGHT = read_transcripts(TRANSCRIPTS, names=NAMES) + read_transcripts(TRANSCRIPTS / "figures")
 WRONG = read_transcripts(TRANSCRIPTS / "wrong")
 
 #: What Spark made of transcripts, by name: the variant, the transcript, and what plays it back.

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.transcripts.asking import NAMES
 
 from millrace.testing import Transcript, TranscriptMismatch, play, read_transcripts
 from millrace.testing.player import OnHarness
@@ -21,7 +22,7 @@ def written(folder: Path) -> list[Any]:
     return [
         pytest.param(transcript, id=f"{path.stem}: {transcript.name}")
         for path in sorted(folder.glob("*.yaml"))
-        for transcript in read_transcripts(path)
+        for transcript in read_transcripts(path, names=NAMES)
     ]
 
 
@@ -64,7 +65,7 @@ def test_a_crash_after_every_step_changes_nothing(transcript: Transcript) -> Non
     steps: list[Any] = []
     for step in transcript.steps:
         steps += [step] if step[0] == "panes" else [step, ("crash", None)]
-    crashing = Transcript(transcript.name, transcript.settings, tuple(steps))
+    crashing = replace(transcript, steps=tuple(steps))
 
     play(crashing, OnHarness(crashing))
     play(crashing, OnRealTime(crashing, lift=True))

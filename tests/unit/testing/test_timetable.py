@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.transcripts.asking import NAMES
 
 import millrace as mr
 from millrace.testing import Transcript, TranscriptMismatch, play, read_transcripts
@@ -15,7 +16,7 @@ TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 
 
 def read(folder: str) -> list[Transcript]:
-    return read_transcripts(TRANSCRIPTS / folder)
+    return read_transcripts(TRANSCRIPTS / folder, names=NAMES)
 
 
 def transcript(*steps: dict[str, Any], **settings: Any) -> Transcript:
