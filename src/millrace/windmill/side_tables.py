@@ -80,7 +80,7 @@ class SideTables:
                 try:
                     side = self._by_stream[records.stream_of(n)]
                     side.take(encoded, row, records.timestamps[n], back=back)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001  it says which row it is
                     self._set_aside(self._failures.of_record(work, key, error, n), key)
         for side in self._by_stream.values():
             side.flush()
