@@ -1,5 +1,6 @@
-"""What transcripts name that is not Millrace's: a computation with a side input."""
+"""What transcripts name that is not Millrace's: streams beside others."""
 
+from collections.abc import Callable
 from typing import Any
 
 import millrace as mr
@@ -21,11 +22,23 @@ class Ask(mr.Computation):
 
 def beside(said: Any, *, waits: bool) -> Any:
     """Return what comes of ``[ask, n]`` beside ``[row, n]``."""
-    name = "waiting" if waits else "at-once"
+    name = f"{said.name}-beside"
     said.filter(lambda one: one[0] == "row").to(f"{name}-rows")
     said.filter(lambda one: one[0] == "ask").to(f"{name}-asks")
     said.pipeline.add(Ask(f"{name}-asks", f"{name}-rows", name, waits=waits), name=name)
     return said.pipeline.stream(name)
 
 
-NAMES = {"beside": beside}
+def signalled(said: Any, windowed: Callable[..., Any]) -> Any:
+    """Return what comes of values among which ``now`` is a signal.
+
+    Args:
+        said: The values.
+        windowed: Called with the others and the trigger that waits for a signal.
+    """
+    name = f"{said.name}-signals"
+    said.filter(lambda one: one == "now").to(name)
+    return windowed(said.filter(lambda one: one != "now"), mr.OnSignal(name))
+
+
+NAMES = {"beside": beside, "signalled": signalled}
