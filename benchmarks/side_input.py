@@ -121,7 +121,7 @@ class Case:
 def main() -> None:
     """Measure all cases in turns, print the table, write the results."""
     arguments = _parser().parse_args()
-    global len_of_table  # noqa: PLW0603  user code of this process reads it
+    global len_of_table
     len_of_table = arguments.bytes // arguments.row
     machine = describe()
     with tempfile.TemporaryDirectory(prefix="millrace-side-input-") as scratch:

@@ -1,9 +1,10 @@
 """Simulation: whole pipelines, unchanged, on machines that fail as a seed says.
 
-One number makes a schedule: the pipeline (:mod:`.computations`, :mod:`.groupings`) and its input,
-on how many machines, which process runs when, and what goes wrong. :class:`Simulation` runs one,
-and compares its outcome with that of a run in which nothing goes wrong (:mod:`.oracle`), and with
-what windows, triggers and modes are by definition (:mod:`.definitions`)::
+One number makes a schedule: the pipeline (:mod:`.computations`, :mod:`.groupings`, :mod:`.tables`)
+and its input, on how many machines, which process runs when, and what goes wrong.
+:class:`Simulation` runs one, and compares its outcome with that of a run in which nothing goes
+wrong (:mod:`.oracle`), and with what windows, triggers and modes are by definition
+(:mod:`.definitions`)::
 
     python -m millrace.testing.simulation --seed 17 --trace
     python -m millrace.testing.simulation --schedules 10000

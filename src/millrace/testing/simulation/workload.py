@@ -9,6 +9,7 @@ from millrace.model.time import SECOND
 from millrace.testing.simulation.computations import Computations
 from millrace.testing.simulation.groupings import Groupings
 from millrace.testing.simulation.program import Arrival, Ends, Program
+from millrace.testing.simulation.tables import Tables
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,9 @@ class Workload:
 def generate(random: Random) -> Workload:
     """Return a workload."""
     ends = Ends()
-    program: Program = (
-        Computations(random, ends) if random.random() < 0.35 else Groupings(random, ends)
-    )
+    drawn = random.random()
+    of = Computations if drawn < 0.35 else Groupings if drawn < 0.94 else Tables
+    program: Program = of(random, ends)
     records: list[Arrival] = []
     now, late_share = 1_000, random.choice((0.05, 0.1, 0.3))
     for number in range(random.randint(10, 30)):
