@@ -61,6 +61,7 @@ from millrace.model.element import Element, of_record
 from millrace.model.errors import MillraceError
 from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
 from millrace.model.pane import EARLY, LATE, ON_TIME, Pane, PanedCoder, Window
+from millrace.model.pipeline import INGRESS
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, DeadLetter, LateRecord, Record, Timer
 from millrace.model.side_input import SideInput
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
@@ -98,6 +99,7 @@ __all__ = [
     "END_OF_WINDOW",
     "EXACTLY_ONCE",
     "HOUR",
+    "INGRESS",
     "LATE",
     "LATEST",
     "LOW_WATERMARK",

@@ -24,7 +24,14 @@ from millrace.model.computation import Computation
 from millrace.model.errors import PipelineError
 from millrace.model.evolution import Migration
 from millrace.model.guarantees import DeliveryMode, ProductionMode
-from millrace.model.pipeline import Declarations, Injection, SinkDeclaration, check_name
+from millrace.model.pipeline import (
+    INGRESS,
+    Declarations,
+    Ingress,
+    Injection,
+    SinkDeclaration,
+    check_name,
+)
 from millrace.model.record import DeadLetter, LateRecord
 from millrace.model.time import DAY, HOUR, Duration, Instant, TimeUnit, duration_us, time_unit
 
@@ -57,7 +64,7 @@ class Pipeline(Declarations):
         stream: str,
         source: Any = None,
         *,
-        timestamp: str | None = None,
+        timestamp: str | Ingress | None = None,
         unit: TimeUnit | None = None,
         low_watermark: Any = None,
         id: str | None = None,
@@ -75,12 +82,15 @@ class Pipeline(Declarations):
             stream: Name of the stream.
             source: A Spark DataFrame, streaming or bounded, or an :class:`~millrace.Injector`;
                 None lets a Harness feed the stream.
-            timestamp: The column with the event time: a Spark timestamp, or an integer.
+            timestamp: The column with the event time: a Spark timestamp, or an integer. Or
+                ``mr.INGRESS``: the clock's time when it is read, the same for all records of an
+                epoch, fixed with the epoch and so right through failures. Not in real time.
             unit: What an integer there counts since 1970 (UTC): ``"s"``, ``"ms"``, ``"us"`` or
                 ``"ns"``. By default microseconds; then a number that would be a time between 2001
                 and now in seconds or milliseconds is refused, as it is hardly one of January 1970.
             low_watermark: What each process publishes, such as ``mr.BoundedDelay("5 s")``; an
-                Injector may leave it out if it promises something itself.
+                Injector may leave it out if it promises something itself, and so may any with
+                ``mr.INGRESS``: then it follows the clock, ``mr.ArrivalTime(0)``.
             id: Column that names a record: text, bytes, or an integer. Where the source delivers a
                 record again, under the same id and for the same key, it is dropped and counted
                 (``duplicates_filtered``) instead of being processed again.
@@ -125,9 +135,16 @@ class Pipeline(Declarations):
         if source is not None and timestamp is None:
             raise PipelineError(
                 f"inject({stream!r}) has a source but no event time. "
-                'Name the column that holds it: timestamp="time".'
+                'Name the column that holds it: timestamp="time". Or take the time at which a '
+                "record is read: timestamp=mr.INGRESS."
             )
-        if unit is not None and timestamp is None:
+        column = timestamp if isinstance(timestamp, str) else None
+        if timestamp not in (column, INGRESS):
+            raise PipelineError(
+                f"inject({stream!r}, timestamp={timestamp!r}): expected the name of a column, or "
+                "mr.INGRESS."
+            )
+        if unit is not None and column is None:
             raise PipelineError(
                 f"inject({stream!r}, unit={unit!r}) has no column of which that is the unit. Name "
                 'it: timestamp="time".'
@@ -141,7 +158,7 @@ class Pipeline(Declarations):
         self.injections[stream] = Injection(
             stream,
             source,
-            timestamp,
+            column,
             low_watermark,
             format,
             duration_us(ahead, "inject(ahead)"),
@@ -152,6 +169,7 @@ class Pipeline(Declarations):
             id,
             _SLACK_US if slack is None else duration_us(slack, "inject(slack)"),
             time_unit(unit, f"inject({stream!r}, unit)"),
+            timestamp is INGRESS,
         )
         return Stream(self, stream)
 

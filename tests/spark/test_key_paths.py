@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
-from millrace.spark.source import Numbering, native_rows, sources_of
+from millrace.spark.numbering import Numbering
+from millrace.spark.source import native_rows, sources_of
 from millrace.watermark.intervals import IntervalMap
 
 

@@ -57,9 +57,9 @@ class Make(mr.Computation):
 DDL = "word string, at long"
 
 
-def _pipeline(source: Any, **sinks: Any) -> mr.Pipeline:
+def _pipeline(source: Any, timestamp: Any = "at", **sinks: Any) -> mr.Pipeline:
     p = mr.Pipeline("sinks")
-    p.inject("words", source, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+    p.inject("words", source, timestamp=timestamp, low_watermark=mr.BoundedDelay("1 s"))
     p.add(Make)
     for stream, sink in sinks.items():
         p.sink(stream, sink)
@@ -186,12 +186,15 @@ def test_a_retried_epoch_is_written_once(
         deltalake = pytest.importorskip("deltalake", reason="an extra")
     feed, out = tools.feed(DDL), tmp_path / "out"
     first, second = tools.Kept(), tools.Kept()
+    words = tools.Kept(), tools.Kept()
 
     def pipeline(kept: Any) -> mr.Pipeline:
-        p = _pipeline(feed.stream, texts=mr.Parquet(out))
-        if not single:
-            p.sink("texts", kept)
-            p.sink("texts", mr.Delta(tmp_path / "table"))
+        if single:
+            return _pipeline(feed.stream, texts=mr.Parquet(out))
+        p = _pipeline(feed.stream, timestamp=mr.INGRESS, texts=mr.Parquet(out))
+        p.sink("words", words[kept is second])
+        p.sink("texts", kept)
+        p.sink("texts", mr.Delta(tmp_path / "table"))
         return p
 
     complete, dying = Epochs.complete, [True]
@@ -210,6 +213,7 @@ def test_a_retried_epoch_is_written_once(
     (attempt,) = out.glob("epoch=*")
     before = {path: path.stat().st_mtime_ns for path in attempt.iterdir()}
 
+    tools.clock.now += mr.MINUTE
     status = tools.run(pipeline(second))
 
     assert {path: path.stat().st_mtime_ns for path in attempt.iterdir()} == before
@@ -223,6 +227,8 @@ def test_a_retried_epoch_is_written_once(
         assert sorted(zip(first.epochs[epoch], first.ids[epoch], strict=True)) == sorted(
             zip(second.epochs[epoch], second.ids[epoch], strict=True)
         )
+        # Event time by ingress is that of the first attempt.
+        assert {at for kept in words for _, _, at in kept.epochs[epoch]} == {tools.T0}
         table = deltalake.DeltaTable(str(tmp_path / "table"))
         rows = spark.read.parquet(*table.file_uris()).collect()
         assert sorted(row.value for row in rows) == ["a1", "a2", "b1"]

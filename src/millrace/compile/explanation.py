@@ -151,7 +151,8 @@ class Explanation:
         injection = spec.injection
         text = f"stream {spec.name!r} ({_format(spec)})"
         if injection is not None and injection.source is not None:
-            text += f", event time {injection.timestamp!r}"
+            time = "by ingress" if injection.ingress else repr(injection.timestamp)
+            text += f", event time {time}"
             if hasattr(injection.source, "processes"):  # an injector; its text may say too much
                 text += f", {type(injection.source).__name__}"
             if injection.low_watermark is not None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import PROMISE, PUNCTUATION
-from millrace.injectors.policy import LowWatermarkPolicy, WatermarkColumn
+from millrace.injectors.policy import ArrivalTime, LowWatermarkPolicy, WatermarkColumn
 from millrace.injectors.skew import together, too_far
 from millrace.model.errors import PipelineError
 from millrace.model.time import (
@@ -141,7 +141,9 @@ class Publisher:
             injection = spec.injection
             policy = injection.low_watermark if injection is not None else None
             injector = injection.source if injection is not None else None
-            if isinstance(injector, Injector) and policy is None:
+            if injection is not None and injection.ingress and policy is None:
+                policy = ArrivalTime(0)
+            elif isinstance(injector, Injector) and policy is None:
                 policy = WatermarkColumn(PROMISE, punctuation=PUNCTUATION)
             if injection is None or not isinstance(policy, LowWatermarkPolicy):
                 raise PipelineError(

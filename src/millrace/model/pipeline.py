@@ -10,7 +10,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import Any, Final
 
 from millrace.model.computation import Computation
 from millrace.model.errors import PipelineError
@@ -20,6 +21,23 @@ from millrace.model.stream import Step
 from millrace.model.time import TimeUnit
 
 
+class Ingress(Enum):
+    """In place of a column: a record's event time is the clock's when it is read.
+
+    Source: Dataflow patent and VLDB 2015 paper, "Processing-time windows": arrival time as event
+    time at ingress, and windows by event time.
+    """
+
+    INGRESS = "ingress"
+
+    def __repr__(self) -> str:
+        return "mr.INGRESS"
+
+
+#: As ``inject(timestamp=)``: event time by ingress.
+INGRESS: Final = Ingress.INGRESS
+
+
 @dataclass(frozen=True)
 class Injection:
     """How one stream is fed from outside.
@@ -27,7 +45,7 @@ class Injection:
     Attributes:
         stream: Name of the stream.
         source: A Spark DataFrame, streaming or bounded, an Injector, or None: fed by a Harness.
-        timestamp: Column that holds the event time.
+        timestamp: Column that holds the event time; None if nothing does, or by ingress.
         low_watermark: Policy that publishes the injector's low watermark.
         format: Record format of the values: a type or a Coder.
         ahead_us: How far past the wall clock a timestamp may lie, in microseconds.
@@ -38,6 +56,7 @@ class Injection:
         id: Column with ids that tell a record from one that is delivered again; None without.
         slack_us: For how long past a record's timestamp its id is kept, in microseconds.
         unit: What an integer in the column with the event time counts; None if nobody said.
+        ingress: Whether a record's event time is the clock's when it is read.
     """
 
     stream: str
@@ -53,6 +72,7 @@ class Injection:
     id: str | None = None
     slack_us: int = 0
     unit: TimeUnit | None = None
+    ingress: bool = False
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,11 @@ class _Run:
                 rows = self._punctuation(rows, source)
                 if not rows.num_rows:
                     continue
+            injection = self._task.topology.streams[source.stream].injection
+            if injection is not None and injection.ingress:
+                # The manifest is durable before anything is read, so a retry has the same time.
+                at_us = np.full(rows.num_rows, self._task.manifest.wall_time_us, dtype=np.int64)
+                rows = rows.set_column(rows.schema.get_field_index("ts"), "ts", pa.array(at_us))
             self._encode(source, rows)
             for made in self._outbox.batches():
                 yield from self._lifter.lifted(made)

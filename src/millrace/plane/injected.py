@@ -22,7 +22,7 @@ class Injected(NamedTuple):
     """Rows of an injector.
 
     Attributes:
-        at_us: Event times, null where there is none.
+        at_us: Event times, null where there is none, or where it is that of the epoch.
         values: The columns that make a value, as one struct.
         fingerprints: Of the source's ids; None if it has none.
     """
@@ -53,7 +53,9 @@ def injected(
     rows = conformed(rows, injector.schema, where)
     columns = [rows.schema.get_field_index(name) for name in source.columns]
     return Injected(
-        microseconds(rows.column(str(injection.timestamp)), injection.unit),
+        pa.nulls(rows.num_rows, pa.int64())
+        if injection.ingress
+        else microseconds(rows.column(str(injection.timestamp)), injection.unit),
         pa.StructArray.from_arrays(
             [rows.column(n) for n in columns], fields=[rows.schema.field(n) for n in columns]
         ),

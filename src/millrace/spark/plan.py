@@ -30,9 +30,10 @@ from millrace.plane.reading import ReadStage
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Stage
 from millrace.spark.captured import captured
+from millrace.spark.numbering import Numbering
 from millrace.spark.pickling import pickle_topology
 from millrace.spark.process import Blueprint
-from millrace.spark.source import Numbering, Source, native_rows, python_rows
+from millrace.spark.source import Source, native_rows, python_rows
 from millrace.spark.stage import OnSpark
 from millrace.store import HardState
 from millrace.windmill.manifest import Manifest, encode_entry

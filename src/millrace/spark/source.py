@@ -26,6 +26,7 @@ from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, TimeUnit, in_mic
 from millrace.plane import wire
 from millrace.plane.formats import fields_of
 from millrace.plane.values import check_format, value_columns
+from millrace.spark.numbering import partition
 from millrace.spark.source_checks import (
     INTEGERS,
     KEY_TYPES,
@@ -35,11 +36,8 @@ from millrace.spark.source_checks import (
     check_timestamp,
     is_timestamp,
 )
-from millrace.windmill.record_ids import LAST_ROW, ROW_BITS
 from millrace.windmill.source_ids import FINGERPRINT_BYTES
 
-#: Column with the first part of a row's place in its source.
-_PARTITION = "partition"
 #: Types of a format's field -> types of a column from which Spark makes the same key.
 _KEY_TYPES_OF: dict[Any, tuple[type, ...]] = {
     str: (T.StringType,),
@@ -172,7 +170,8 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
             f"stream {spec.name!r}: its source is {type(frame).__name__}; expected a Spark "
             "DataFrame, streaming or bounded, or an mr.Injector."
         )
-    check_timestamp(spec.name, str(injection.timestamp), frame, injection.unit)
+    if not injection.ingress:
+        check_timestamp(spec.name, str(injection.timestamp), frame, injection.unit)
     check_format(spec.name, spec.coder, spec.format)
     process, policy = injection.process, injection.low_watermark
     promises, punctuation, promises_unit = None, None, None
@@ -193,7 +192,11 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
     )
     reason = _python_reason(topology, spec, frame, columns)
     native = reason is None
-    bare = injection.unit is None and not is_timestamp(frame, str(injection.timestamp))
+    bare = (
+        injection.unit is None
+        and not injection.ingress
+        and not is_timestamp(frame, str(injection.timestamp))
+    )
     return Source(spec, frame, columns, native, promises, punctuation, process, bare, reason)
 
 
@@ -202,7 +205,7 @@ def python_rows(source: Source) -> DataFrame:
     return source.frame.select(
         F.lit(source.number).alias("stream"),
         _time(source).alias("ts"),
-        _partition(),
+        partition(),
         _value(source),
         *_fingerprint(source),
         *_process(source),
@@ -241,7 +244,7 @@ def native_rows(
         first = F.when(_is_punctuation(source), F.lit(wire.PUNCTUATION)).otherwise(first)
         accepted = accepted & ~_is_punctuation(source)
     refusable = _target(keys[0], first, tasks, intervals[str(edges[0].computation)])
-    others = [_partition(), _value(source), *_fingerprint(source), *_process(source)]
+    others = [partition(), _value(source), *_fingerprint(source), *_process(source)]
     if not several:
         return source.frame.select(*refusable, time.alias("ts"), *others)
     every = F.array(*(F.struct(*target) for target in targets))
@@ -249,42 +252,9 @@ def native_rows(
     return source.frame.select(to.alias("to"), time.alias("ts"), *others)
 
 
-class Numbering:
-    """Gives a batch's rows a column ``sequence``, the second half of the record ids.
-
-    It is the partition of the row's own source, not of all sources together, which one that is cut
-    otherwise would shift; and the row in it. Every consumer of a record sees the same id, so rows
-    are numbered before they are multiplied. The columns are made at the first batch, as making one
-    takes several calls to the JVM.
-    """
-
-    def __init__(self) -> None:
-        row = F.monotonically_increasing_id().bitwiseAND(F.lit(LAST_ROW))
-        partition = F.col(_PARTITION).cast("long")
-        self._sequence = F.shiftleft(partition, ROW_BITS).bitwiseOR(row)
-        self._single: list[Column] | None = None
-
-    def apply(self, rows: DataFrame) -> DataFrame:
-        """Return a batch's rows, numbered, one for each edge."""
-        if _PARTITION not in rows.columns:
-            return rows  # only pieces, whose rows are numbered by who reads them
-        rows = rows.withColumn("sequence", self._sequence).drop(_PARTITION)
-        if self._single is None:
-            self._single = []
-            if "to" in rows.columns:
-                others = [name for name in rows.columns if name != "to"]
-                # A row that stands for a piece is for no edge, and stays.
-                inline = F.inline_outer if "piece" in others else F.inline
-                self._single = [inline("to"), *map(F.col, others)]
-        return rows.select(*self._single) if self._single else rows
-
-
-def _partition() -> Column:
-    """Return the number of the partition of a row's own source."""
-    return F.spark_partition_id().alias(_PARTITION)
-
-
 def _time(source: Source) -> Column:
+    if source.injection.ingress:
+        return F.lit(None).cast("long")  # the encode stage knows the epoch, and so the time
     at = _micros(source.frame, str(source.injection.timestamp), source.injection.unit)
     return at if source.punctuation is None else F.when(~_is_punctuation(source), at)
 
@@ -381,6 +351,8 @@ def _python_reason(
     """Return why a source's keys cannot be encoded by Spark; None if they can."""
     if not spec.steps:
         check_key_columns(spec, frame)
+    if spec.injection is not None and spec.injection.ingress:
+        return f"the event time of {spec.name!r} is that of its epoch"
     if (reason := python_reason(topology, spec)) is not None:
         return reason
     fields = fields_of(spec.format)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,13 +58,17 @@ class Feed:
         report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
         outbox = Outbox(task)
         times, refused = list[int | None](), dict[int, str]()
+        injection = task.topology.streams[self.stream].injection
+        ingress = injection is not None and injection.ingress
         for n, record in enumerate(self.records):
+            if ingress:
+                times.append(task.manifest.wall_time_us)
+                continue
             try:
                 times.append(timestamp_us(record.instant))
             except (PipelineError, TypeError, ValueError, OverflowError) as error:
                 times.append(None)
                 refused[n] = str(error)
-        injection = task.topology.streams[self.stream].injection
         ids = None
         if injection is not None and injection.id is not None:
             ids = [None if one.id is None else fingerprint(one.id) for one in self.records]
@@ -79,6 +83,24 @@ class Feed:
         for batch in outbox.batches():
             yield from Lifter(task).lifted(batch)
         yield wire.report_row(report, task.number)
+
+
+def reads(injection: Injecting, records: Iterable[tuple[Any, ...]]) -> list[Read]:
+    """Return records as they were given: (value, timestamp, process), and an id if it was.
+
+    Raises:
+        PipelineError: One has a timestamp, or an id, where there are none, or lacks its id.
+    """
+    found = []
+    for value, instant, process, *given in records:
+        if injection.ingress and instant is not None:
+            raise PipelineError(
+                f"stream {injection.stream!r} has event time by ingress, so a record of it has "
+                f"none of its own; {instant!r} was given. Give (value, None), and set the clock: "
+                "h.advance_clock(...)."
+            )
+        found.append(Read(value, instant, process, given_id(injection, value, given)))
+    return found
 
 
 def given_id(injection: Injecting, value: Any, given: Sequence[Any]) -> Any:

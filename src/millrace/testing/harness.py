@@ -30,7 +30,7 @@ from millrace.store import (
     MemoryHardState,
 )
 from millrace.testing.crash import Crash
-from millrace.testing.feed import Feed, Read, given_id
+from millrace.testing.feed import Feed, reads
 from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.testing.output import Output
 from millrace.testing.polling import poll
@@ -116,7 +116,7 @@ class Harness:
     def inject(
         self,
         stream: str,
-        records: Iterable[tuple[Any, Instant] | tuple[Any, Instant, Any]],
+        records: Iterable[tuple[Any, Instant | None] | tuple[Any, Instant | None, Any]],
         *,
         process: str = ONLY,
         low_watermark: Instant | None = None,
@@ -127,7 +127,8 @@ class Harness:
             stream: An injected stream.
             records: (value, timestamp) pairs; the timestamp in microseconds or as a datetime. Where
                 the stream was injected with ``id=``, the field of the value that it names is the
-                id, or a third item: (value, timestamp, id).
+                id, or a third item: (value, timestamp, id). Where it was injected with
+                ``timestamp=mr.INGRESS``, None in place of the timestamp: the time is the clock's.
             process: The process of the injector that they came by.
             low_watermark: What the process says of itself; see :class:`~millrace.WatermarkColumn`.
 
@@ -163,11 +164,7 @@ class Harness:
     ) -> None:
         """Run an epoch: records (value, timestamp, process, and an id if given), and promises."""
         injection = self._injected(stream)
-        read = [
-            Read(value, instant, process, given_id(injection, value, given))
-            for value, instant, process, *given in records
-        ]
-        self._epoch(Feed(stream, read, told))
+        self._epoch(Feed(stream, reads(injection, records), told))
 
     def advance_watermark(self, stream: str, to: Instant, *, percentile: int = 100) -> None:
         """Publish an injected stream's low watermark, and fire the timers that it makes due.

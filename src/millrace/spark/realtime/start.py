@@ -246,6 +246,13 @@ def _check_sources(topology: Topology) -> None:
                 "reads for itself, without Spark. Inject mr.Kafka(...), mr.Files(...) or an "
                 "mr.Injector of your own in its place, or leave realtime out."
             )
+        if injection.ingress:
+            raise PipelineError(
+                f"stream {spec.name!r}: timestamp=mr.INGRESS is the time of an epoch, which is "
+                "durable before anything is read, and with realtime=True there are none: what is "
+                "read again after a failure would have another time. Take a time that the source "
+                'keeps, such as timestamp="kafka_timestamp"; or leave realtime out.'
+            )
         if isinstance(injection.low_watermark, WatermarkColumn):
             raise PipelineError(
                 f"stream {spec.name!r}: low_watermark={injection.low_watermark!r} is a column of "
