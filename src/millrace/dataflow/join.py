@@ -14,6 +14,7 @@ from typing import Any
 from millrace.dataflow.aggregations.combine_fn import CombineFn, without
 from millrace.dataflow.formats import plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow, GroupingOperator
+from millrace.dataflow.keyed import check_keys
 from millrace.dataflow.strategy import Windowing
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
@@ -131,7 +132,8 @@ class JoinOperator(GroupingOperator):
         return "a join pairs every value"
 
     def columnar(self, formats: Mapping[str, Coder]) -> None:
-        """Return that pairs are kept key by key."""
+        """Return that pairs are kept key by key, if keys of both sides can be equal at all."""
+        check_keys(self._grouping.output, self._grouping.inputs, formats)
 
 
 def pair_format(format: Any) -> Any:

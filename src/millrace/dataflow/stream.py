@@ -122,6 +122,12 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
     def to(self, name: str, format: Any = Any) -> Self:
         """Name the stream; directly after an aggregation, name the grouping too."""
         computations = self.pipeline.computations
+        if isinstance(computations.get(name), JoinByKeyAndWindow):
+            raise PipelineError(
+                f"{self!r}.to({name!r}): {name!r} is the name of a join in windows, and of the "
+                "stream of lists of pairs that it makes itself. Give the join, with name=, or the "
+                "stream another name."
+            )
         if self._grouping is None or name in computations:
             return super().to(name, format)
         # The aggregation has a name that nobody chose, and nobody can have used it yet.

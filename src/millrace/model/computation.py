@@ -140,9 +140,10 @@ class Computation:
     def set_timer(
         self,
         tag: Any,
-        at: Instant,
+        at: Instant | None = None,
         domain: TimeDomain = LOW_WATERMARK,
         *,
+        after: Duration | None = None,
         hold: Instant | None = None,
         percentile: int = 100,
     ) -> None:
@@ -153,8 +154,11 @@ class Computation:
 
         Args:
             tag: Anything that can be a key: text, a number, bytes, a tuple of them.
-            at: When, in microseconds since 1970 or as a datetime. The clock may have passed it.
+            at: When, in microseconds since 1970, as a datetime or as text,
+                ``"2026-11-22T10:00:00Z"``. The clock may have passed it.
             domain: ``mr.LOW_WATERMARK`` or ``mr.WALL_TIME``.
+            after: Instead of ``at``: so long after the timestamp of the record or timer at hand,
+                ``"10 s"``; with ``mr.WALL_TIME``, so long after ``self.wall_time``.
             hold: As long as the timer is pending, the low watermark that consumers see is held
                 here, so that ``process_timer`` may produce with this timestamp. A
                 pending low-watermark timer holds it at its own ``at`` anyway; and so does one of

@@ -94,7 +94,17 @@ class PlainStream:
         return self._next(self.pipeline.flatten([self.name, *(other.name for other in others)]))
 
     def to(self, name: str, format: Any = Any) -> Self:
-        """Name the stream, and declare its record format, so that consumers can subscribe."""
+        """Name the stream, and declare its record format, so that consumers can subscribe.
+
+        Raises:
+            PipelineError: It has that name, as of a join or aggregation with ``name=``.
+        """
+        if name == self.name:
+            raise PipelineError(
+                f"{self!r}.to({name!r}): that is its name already; what join, enrich or an "
+                f"aggregation makes with name= is called so. Leave to({name!r}) out, or give one "
+                "of the two another name."
+            )
         self.pipeline.name_stream(self.name, name, format)
         return self._next(name)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, Literal, cast
 
 from millrace.model.errors import PipelineError
@@ -87,6 +88,7 @@ def duration_us(duration: Duration, where: str = "") -> int:
     return us
 
 
+@lru_cache(maxsize=256)  # a timer may be set so for every record
 def _parse(text: str) -> int | None:
     total, at = 0.0, 0
     while at < len(text):

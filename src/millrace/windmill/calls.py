@@ -21,7 +21,9 @@ from millrace.model.time import (
     LATEST_RECORD,
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
+    Duration,
     Instant,
+    duration_us,
     timestamp_us,
 )
 from millrace.windmill.failure import late_production
@@ -164,12 +166,15 @@ class Calls:
     def _set_timer(
         self,
         tag: Any,
-        at: Instant,
+        at: Instant | None = None,
         domain: TimeDomain = LOW_WATERMARK,
         *,
+        after: Duration | None = None,
         hold: Instant | None = None,
         percentile: int = 100,
     ) -> None:
+        if at is None or after is not None:
+            at = self._from_now(tag, at, after, domain)
         at_us = _instant(at, "set_timer")
         hold_us = None if hold is None else _instant(hold, "set_timer, hold")
         if self._alone and hold_us is None and domain == WALL_TIME:
@@ -191,6 +196,17 @@ class Calls:
             )
         self._timers.set(encode_key(tag), int(domain), (at_us, hold_us, percentile))
 
+    def _from_now(
+        self, tag: Any, at: Instant | None, after: Duration | None, domain: TimeDomain
+    ) -> int:
+        if after is None or at is not None:
+            raise PipelineError(
+                f"set_timer({tag!r}, at={at!r}, after={after!r}): expected one of the two: at, the "
+                'time at which to fire, or after="10 s", how long from now.'
+            )
+        now_us = self._user.wall_time if domain == WALL_TIME else self.at_hand_us
+        return min(now_us + duration_us(after, "set_timer(after)"), MAX_TIMESTAMP)
+
     def _delete_timer(self, tag: Any, domain: TimeDomain = LOW_WATERMARK) -> None:
         self._timers.delete(encode_key(tag), int(domain))
 
@@ -210,16 +226,21 @@ def _panes(topology: Topology, stream: str) -> PanedCoder | None:
 def _instant(at: Any, call: str) -> int:
     if type(at) is int and -MAX_TIMESTAMP <= at <= MAX_TIMESTAMP:
         return at
-    if isinstance(at, dt.datetime):
-        return timestamp_us(at)
+    if isinstance(at, dt.datetime | str):
+        try:
+            return timestamp_us(at)
+        except PipelineError as wrong:
+            more = ' For so long from now on say after="10 s".' if call == "set_timer" else ""
+            raise PipelineError(f"{call}: {wrong}{more}") from None
     try:
         at_us = at.__index__() if not isinstance(at, bool) else None
     except AttributeError:
         at_us = None
     if at_us is None or not -MAX_TIMESTAMP <= at_us <= MAX_TIMESTAMP:
         raise PipelineError(
-            f"{call}: {at!r} is not a time. Expected microseconds since 1970 (UTC) as an int, or "
-            "a datetime with a time zone; for seconds multiply by mr.SECOND."
+            f"{call}: {at!r} is not a time. Expected microseconds since 1970 (UTC) as an int, "
+            "for seconds multiply by mr.SECOND; a datetime with a time zone; or text such as "
+            '"2026-11-22T10:00:00Z".'
         )
     return int(at_us)
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.model.errors import PipelineError
 
 
 class View(msgspec.Struct, frozen=True):
@@ -137,3 +138,36 @@ def test_discarding_over_retractions_is_refused_where_a_difference_cannot_be() -
     for aggregate in (lambda s: s.max(), lambda s: s.group(), lambda s: s.quantiles([0.5])):
         with pytest.raises(mr.MillraceError, match="gets retractions"):
             second(aggregate).build()
+
+
+class Order(msgspec.Struct):
+    id: str
+
+
+class Payment(msgspec.Struct):
+    order: int
+
+
+def test_keys_of_different_types_are_refused_in_windows_too() -> None:
+    p = mr.Pipeline("p")
+    orders, paid = p.inject("orders", format=Order), p.inject("paid", format=Payment)
+    windows = mr.FixedWindows("1 min")
+    orders.key_by("id").window(windows).join(paid.key_by("order")).to("pairs")
+
+    with pytest.raises(PipelineError, match=r"keys of different types.*str of 'orders'.*int of"):
+        p.build()
+
+
+def test_a_name_is_given_once() -> None:
+    """``name=`` names the computation and what it makes; ``to`` would name that again."""
+    p = mr.Pipeline("p")
+    one, two = p.inject("one", format=dict).key_by("k"), p.inject("two", format=dict).key_by("k")
+
+    with pytest.raises(PipelineError, match=r"to\('x'\): that is its name already"):
+        one.join(two, name="x").to("x")
+    with pytest.raises(PipelineError, match=r"to\('y'\): that is its name already"):
+        one.enrich(two, name="y").to("y")
+    with pytest.raises(PipelineError, match=r"to\('z'\): that is its name already"):
+        one.window(mr.GlobalWindow()).aggregate(n=mr.count(), name="z").to("z")
+    with pytest.raises(PipelineError, match=r"'w' is the name of a join in windows"):
+        one.window(mr.GlobalWindow()).join(two, name="w").to("w")

@@ -1,5 +1,7 @@
 """Clocks that jump: the machine's, and what timers and low watermarks make of it."""
 
+from typing import Any
+
 import pytest
 
 import millrace as mr
@@ -94,5 +96,59 @@ def test_a_production_at_either_end_is_allowed(at):
 
 @pytest.mark.parametrize("at", ["now", 1.5, True, mr.MAX_TIMESTAMP + 1])
 def test_a_production_at_no_time_is_refused(at):
-    with pytest.raises(UserCodeError, match="is not a time"):
+    with pytest.raises(UserCodeError, match=r"is not a(n instant| time)"):
         Driver().epoch(0, {"key": "k", "produce": at})
+
+
+class Alarms(mr.Computation):
+    """Sets a timer by what a record says of it."""
+
+    inputs = {"orders": mr.by(lambda _: "all")}
+    outputs = {"fired": int}
+
+    def process_record(self, record: mr.Record) -> None:
+        self.set_timer("alarm", **record.value)
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        self.produce("fired", timer.at, timestamp=max(timer.at, 0))
+        if timer.tag == "alarm":
+            self.set_timer("again", after="5 s", domain=timer.domain)
+
+
+def alarms() -> mr.testing.Harness:
+    p = mr.Pipeline("alarms")
+    p.inject("orders", format=dict)
+    p.add(Alarms)
+    return mr.testing.Harness(p)
+
+
+def test_a_timer_is_set_at_an_instant_in_text_or_after_a_while() -> None:
+    """By event time counted from the record or timer at hand, else from the wall clock."""
+    with alarms() as h:
+        h.advance_clock(100 * mr.SECOND)
+        h.inject("orders", [({"at": "1970-01-01T00:00:03Z"}, "1970-01-01T00:00:01Z")])
+        h.advance_watermark("orders", "1970-01-01T00:00:10Z")
+        h.inject("orders", [({"after": "10 s"}, 20 * mr.SECOND)])
+        h.advance_watermark("orders", 40 * mr.SECOND)
+        h.inject("orders", [({"after": "10 s", "domain": mr.WALL_TIME}, 50 * mr.SECOND)])
+        h.advance_clock(200 * mr.SECOND)
+        h.advance_clock(205 * mr.SECOND)
+        fired = [out.value // mr.SECOND for out in h.outputs("fired")]
+
+    assert fired == [3, 8, 30, 35, 110, 205]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, r"set_timer\('alarm', at=None, after=None\): expected one of the two"),
+        ({"at": 5, "after": "1 s"}, "expected one of the two"),
+        ({"at": "10 s"}, r"'10 s' is not an instant.*For so long from now on say after="),
+        ({"at": "1970-01-01T00:00:10"}, "has no time zone"),
+        ({"after": "soon"}, r"set_timer\(after\): 'soon' is not a duration"),
+        ({"at": 1.5}, "set_timer: 1.5 is not a time"),
+    ],
+)
+def test_what_is_no_time_for_a_timer_is_said(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(mr.MillraceError, match=says):
+        alarms().inject("orders", [(given, 1)])
