@@ -16,6 +16,7 @@ from millrace.plane.realtime.messages import Ask, At, FromTask, Halt, Hello, Ove
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.spark.realtime.intake import Intake
 from millrace.spark.realtime.line import LineBroken, packed_error
+from millrace.spark.realtime.pausing import Pausing, pausing
 
 #: How long a level task sleeps at the most when nothing arrives.
 _SLEEP_S = 0.5
@@ -25,10 +26,6 @@ _INPUT_S = 0.02
 #: Spark costs more than one packet more in it.
 _TOGETHER_S = 0.0005
 _TOGETHER_BYTES = 1 << 18
-#: After a turn a task waits as many times its CPU time, and so long at most: what comes meanwhile
-#: shares the next turn, and its packets. So a busy machine is kept from turns that are ever smaller
-#: and cost the more a record; a task that had nothing to do begins at once.
-_PAUSES, _PAUSE_S = 1.0, 0.002
 #: How long a task whose input has ended waits for word that the session is over.
 _PARTING_S = 0.1
 #: How long a task waits, when its session is over, for Spark to end it.
@@ -71,8 +68,9 @@ def hosted(
     intake = Intake(packets, lambda: _hear(task, line))
     try:
         line.say(Hello(task.level, task.number, socket.gethostname(), os.getpid()))
-        loop = _Loop(task, line, intake)
-        yield from loop.run()
+        with pausing() as pauses:
+            loop = _Loop(task, line, intake, pauses)
+            yield from loop.run()
         line.say(Over(task.level, task.number))
         return loop.halted
     except LineBroken:
@@ -93,14 +91,14 @@ def _hear(task: LiveTask, line: Speaking) -> ToTask:
 
 
 class _Loop:
-    def __init__(self, task: LiveTask, line: Speaking, intake: Intake) -> None:
+    def __init__(self, task: LiveTask, line: Speaking, intake: Intake, pausing: Pausing) -> None:
         self._task = task
         self._line = line
         self._intake = intake
         self._packets: list[bytes] = []
         self._early: list[ToTask] = []
         self._ended = False
-        self._not_before = 0.0
+        self._pausing = pausing
         self.halted = False
 
     def run(self) -> Iterator[list[Sent]]:
@@ -117,14 +115,13 @@ class _Loop:
             if self.halted:
                 break
             last = self._ended
-            began_s = time.thread_time()
+            self._pausing.begin()
             if self._packets:
                 packets, self._packets = self._packets, []
                 self._task.receive(packets)
             yield from _together(self._task.turn(_now_us(), _INPUT_S))
             self._speak()
-            spent_s = time.thread_time() - began_s
-            self._not_before = time.monotonic() + min(_PAUSES * spent_s, _PAUSE_S)
+            self._pausing.end()
             if last:
                 break
         self._part()
@@ -149,7 +146,7 @@ class _Loop:
         """Wait for something to do, and take what comes before it may be done."""
         if self._task.level:
             self._take(self._may_sleep_s())
-        pause_s = self._not_before - time.monotonic()
+        pause_s = self._pausing.left_s()
         if pause_s > 0 and not (self._ended or self.halted):
             time.sleep(pause_s)
         self._take(0.0)
