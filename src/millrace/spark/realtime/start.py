@@ -37,6 +37,7 @@ from millrace.spark.plan import StreamPlan
 from millrace.spark.process import Blueprint
 from millrace.spark.progress_display import where_to_show
 from millrace.spark.realtime.line import Address, Switchboard
+from millrace.spark.realtime.lookout import Lookout
 from millrace.spark.realtime.pacemaker import check_spark, pacemaker_of
 from millrace.spark.realtime.run import LiveParts, LiveRun
 from millrace.spark.realtime.settings import check_settings, has_slots, session_for, tasks_within
@@ -138,7 +139,7 @@ def start(
             return Coordinator(
                 epochs,
                 tasks=tasks,
-                sources=_Processes(topology),
+                sources=Lookout(lambda: _processes(topology)),
                 sinks={
                     edge.number: topology.sinks[edge.sink]
                     for edge in topology.edges
@@ -193,19 +194,13 @@ def start(
     return run
 
 
-class _Processes:
-    """The processes of a pipeline's injectors, as they are now."""
-
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-
-    def processes(self) -> Mapping[str, Sequence[str]]:
-        """Return injected stream -> names."""
-        return {
-            spec.name: list(spec.injection.source.processes())
-            for spec in self._topology.injected()
-            if spec.injection is not None
-        }
+def _processes(topology: Topology) -> Mapping[str, Sequence[str]]:
+    """Return injected stream -> names of the processes that its injector has now."""
+    return {
+        spec.name: list(spec.injection.source.processes())
+        for spec in topology.injected()
+        if spec.injection is not None
+    }
 
 
 def make_task(runtime: Runtime, level: int, number: int) -> LiveTask:
