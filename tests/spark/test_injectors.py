@@ -28,6 +28,14 @@ class Hours(mr.Computation):
         self.produce("counts", f"{self.key} {timer.tag // mr.HOUR}: {count}")
 
 
+class Bikes(Hours):
+    inputs = {"bikes": mr.by("zone")}
+    outputs = {"bike counts": str}
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        self.produce("bike counts", f"{self.key}")
+
+
 def _write(folder: Path, hour: int, *zones: str, mode: str = "w") -> None:
     with (folder / f"{hour:02}.log").open(mode) as file:
         for zone in zones:
@@ -35,42 +43,50 @@ def _write(folder: Path, hour: int, *zones: str, mode: str = "w") -> None:
 
 
 def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
-    """Hours end when their files do, over a restart, and in a batch; one that shrinks is lost."""
-    folder, kept, batch = tmp_path / "logs", tools.Kept(), tools.Kept()
-    folder.mkdir()
+    """Hours end when their files do, beside files that come later, and in a batch.
 
-    def pipeline(kept: Any) -> mr.Pipeline:
-        p = mr.Pipeline("files")
-        files = mr.Files(
+    One that shrinks is lost.
+    """
+    folder, others, kept, batch = tmp_path / "logs", tmp_path / "a", tools.Kept(), tools.Kept()
+    folder.mkdir()
+    others.mkdir()
+
+    def files(folder: Path) -> mr.Files:
+        return mr.Files(
             folder,
             schema="zone string, at timestamp",
             created=lambda path: int(path.stem) * mr.HOUR,
         )
-        p.inject("trips", files, timestamp="at")
+
+    def pipeline(kept: Any, *, more: bool = False) -> mr.Pipeline:
+        p = mr.Pipeline("files")
+        p.inject("trips", files(folder), timestamp="at")
         p.add(Hours)
+        if more:  # before the other, by name: Spark's offsets go by that
+            p.inject("bikes", files(others), timestamp="at")
+            p.add(Bikes)
         p.sink("counts", kept)
         return p
 
-    def start() -> Any:
-        return tools.start(pipeline(kept))
-
     _write(folder, 8, "Soho", "Bow", "Soho")
     _write(folder, 9, "Soho")
-    run = start()
+    before = run = tools.start(pipeline(kept))
     tools.step(run)
     assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 2"]
     assert run.status().low_watermark == 9 * mr.HOUR
-    run.stop()
+    run = run.update(pipeline(kept, more=True))
     # What Spark saw are two files that a task had to read, and no record.
-    assert run.status().injected == {"trips": 4}
-    seen = [s.numInputRows for p in run.query.recentProgress for s in p.sources]
+    assert before.status().injected == {"trips": 4}
+    seen = [s.numInputRows for p in before.query.recentProgress for s in p.sources]
     assert max(seen) == 2
     _write(folder, 9, "Soho", mode="a")
     _write(folder, 10, "Ely")
-    run = start()
+    _write(others, 9, "Soho", "Bow")
+    _write(others, 10)
     tools.step(run)
     assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 2", "Soho 9: 2"]
-    assert run.status().injected == {"trips": 6}
+    assert run.status().injected == {"bikes": 2, "trips": 6}
+    assert run.status().counters["Bikes"].records == 2
     # The same as a batch, of the files that were created before 10 o'clock.
     status = pipeline(batch).run_batch(spark, until="1970-01-01T10:00:00Z")
     assert sorted(batch.values) == sorted(kept.values)

@@ -88,11 +88,6 @@ def taken_up(end: End, topology: Topology) -> tuple[Topology, Registry, Manifest
     Raises:
         CheckpointMismatch: The pipeline cannot go on there.
     """
-    if end.claim is not None and end.claim.copying:
-        raise CheckpointMismatch(
-            "this is a copy of another checkpoint, and it was cut off before it was whole. Remove "
-            "it, and copy again."
-        )
     plan = plan_of(end, topology)
     if plan.refused:
         raise CheckpointMismatch(
@@ -115,8 +110,13 @@ def plan_of(end: End, topology: Topology) -> ChangePlan:
         topology: The pipeline.
 
     Raises:
-        CheckpointMismatch: A later version wrote the registry.
+        CheckpointMismatch: A later version wrote the registry, or it is a copy that was cut off.
     """
+    if end.claim is not None and end.claim.copying:
+        raise CheckpointMismatch(
+            "this is a copy of another checkpoint, and it was cut off before it was whole. Remove "
+            "it, and copy again."
+        )
     claim, unfinished, completion = end.claim, _unfinished(end), end.completion
     epoch = -1 if completion is None else completion.epoch
     if claim is None:

@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 import millrace as mr
-from millrace.model.errors import PipelineError, RunFailed
+from millrace.model.errors import CheckpointMismatch, PipelineError, RunFailed
 from millrace.spark.realtime import holdup
 
 START = 1_700_000_000 * mr.SECOND
@@ -82,6 +82,31 @@ class Counting(mr.Computation):
         self.produce("counts", Count(self.key, count))
 
 
+class Hundreds(Counting):
+    """Counts by hundreds."""
+
+    def process_record(self, record: mr.Record) -> None:
+        count = self.count.get(0) + 100
+        self.count.set(count)
+        self.produce("counts", Count(self.key, count // 100))
+
+
+def hundreds(count: int) -> int:
+    return 100 * count
+
+
+class Parities(mr.Computation):
+    """Beside the second level; it comes and goes."""
+
+    inputs = {"counts": mr.by(lambda count: count.count % 2)}
+    outputs = {"parities": int}
+    count = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.count.set(self.count.get(0) + 1)
+        self.produce("parities", self.count.get())
+
+
 class Passing(mr.Computation):
     """A second level, under another key."""
 
@@ -120,15 +145,22 @@ class Case:
         self._bad = bad
 
     def start(self, **options: Any) -> Any:
+        return self.pipeline(Counting(self.folder, self._bad)).start(
+            self._spark, checkpoint=str(self.folder / "checkpoint"), **options
+        )
+
+    def pipeline(self, counting: Any, *more: Any, **how: Any) -> mr.Pipeline:
         p = mr.Pipeline("numbers")
         policy = mr.BoundedDelay("1 s")
         p.inject(
             "numbers", self.input, timestamp="at", low_watermark=policy, format=Row, skew="1 min"
         )
-        p.add(Counting(self.folder, self._bad))
+        p.add(counting, name="Counting", **how)
         p.add(Passing())
+        for computation in more:
+            p.add(computation)
         p.sink("passed", mr.Parquet(self.folder / "out"))
-        return p.start(self._spark, checkpoint=str(self.folder / "checkpoint"), **options)
+        return p
 
     def counts(self) -> str:
         """Return "right", or what is wrong with the rows that are seen."""
@@ -183,14 +215,34 @@ def batches(case: Case) -> dict[str, Any]:
 
 
 def switched(case: Case) -> list[Any]:
-    """Go from one plane to the other and back, each in mid-stream."""
+    """Go from one plane to the other and back, each in mid-stream, with a changed pipeline."""
     found = []
-    for rows, realtime in ((500, True), (900, False), (1400, True), (2000, False)):
-        run = case.start(realtime=True) if realtime else case.start()
+    run = case.start(realtime=True)
+    for rows, realtime, pipeline in (
+        (500, False, case.pipeline(Counting(case.folder), Parities)),
+        (900, True, case.pipeline(Hundreds(case.folder), Parities, migrate={"count": hundreds})),
+        (1400, False, case.pipeline(Hundreds(case.folder))),
+    ):
         case.input.allow(rows)
+        if not realtime:
+            assert run.process_available("120 s")
+        case.input.allow(rows + 100)  # under load
+        if "Parities" not in pipeline.computations:
+            found.append(way_out(run, pipeline))
+            pipeline.remove("Parities")
+        run = run.update(pipeline, realtime=realtime)
         found += [run.process_available("120 s"), case.counts()]
-        run.stop()
+    run.stop()
     return found
+
+
+def way_out(run: Any, pipeline: mr.Pipeline) -> str:
+    """Return the way out that a run says of a change, and goes on."""
+    try:
+        run.update(pipeline)
+    except CheckpointMismatch as mismatch:
+        return str(mismatch).split("-> ")[1].split(". ")[0]
+    return "not refused"
 
 
 def failing(case: Case) -> dict[str, Any]:
@@ -234,7 +286,6 @@ def main(root: Path) -> None:
         SparkSession.builder.master("local[7]")
         .config(map=settings)
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
         .config("spark.local.dir", str(root / "local"))
         .config("spark.sql.warehouse.dir", str(root / "warehouse"))
         .getOrCreate()

@@ -46,8 +46,11 @@ def test_the_end_of_sparks_batch_changes_nothing(found: dict[str, Any]) -> None:
     assert found["batches"] == {"sessions": 3, "counts": "right"}
 
 
-def test_a_checkpoint_goes_from_plane_to_plane_and_back(found: dict[str, Any]) -> None:
-    assert found["switched"] == [True, "right"] * 4
+def test_changed_pipelines_take_over_from_plane_to_plane(found: dict[str, Any]) -> None:
+    *first, way = found["switched"][:5]
+    assert first == [True, "right"] * 2
+    assert way == "to drop what it keeps, say so: p.remove('Parities')"
+    assert found["switched"][5:] == [True, "right"]
 
 
 def test_user_code_that_fails_for_good_ends_the_run_with_its_error(found: dict[str, Any]) -> None:

@@ -147,6 +147,8 @@ def test_a_copy_that_is_cut_off_is_no_checkpoint(
     cut = tmp_path / "ckpt" / "savepoints" / "cut"
     with pytest.raises(CheckpointMismatch, match="cut off before it was whole"):
         Shop(cut, feeds())
+    with pytest.raises(CheckpointMismatch, match="cut off before it was whole"):
+        shop.live.pipeline.plan(cut)
     with pytest.raises(CheckpointMismatch, match="there is a checkpoint, or a copy that was cut"):
         mr.add_savepoint(tmp_path / "ckpt", "cut")
     assert mr.savepoints(tmp_path / "ckpt") == {}
