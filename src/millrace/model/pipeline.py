@@ -130,19 +130,7 @@ class Declarations:
         dropped: Iterable[str] = (),
         migrate: Mapping[str, Migration] | None = None,
     ) -> None:
-        """Add a computation: a class, or an instance with parameters of its own.
-
-        Args:
-            computation: A subclass of Computation, or an instance of one.
-            name: Its name in this pipeline and its checkpoint; by default the class's name.
-            productions: ``mr.STRONG`` or ``mr.WEAK``; by default what the class says.
-            delivery: ``mr.EXACTLY_ONCE`` or ``mr.AT_LEAST_ONCE``; by default what the class says.
-            dropped: Cells that earlier versions had, and whose state is to go.
-            migrate: Cell -> function that makes its values of what they were.
-
-        Raises:
-            PipelineError: It is no computation, its name is taken, or an option is not one.
-        """
+        """Add a computation; see :meth:`millrace.Pipeline.add`."""
         instance = computation
         if inspect.isclass(computation) and issubclass(computation, Computation):
             try:
