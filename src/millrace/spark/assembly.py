@@ -18,6 +18,7 @@ from millrace.injectors.publisher import Publisher
 from millrace.injectors.skew import Gate
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.model.pipeline import Declarations
+from millrace.model.time import Duration
 from millrace.plane.binding import bind_sinks, claim_sinks, sinks_by_edge
 from millrace.plane.realtime.handover import from_live_tasks
 from millrace.spark.console import Quiet
@@ -25,7 +26,14 @@ from millrace.spark.external import external
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import lines_in
 from millrace.spark.metrics.prometheus import Scrapes
-from millrace.spark.opening import cache_of, check_not_drained, intervals_of, now_us
+from millrace.spark.opening import (
+    STUCK_AFTER,
+    cache_of,
+    check_not_drained,
+    intervals_of,
+    now_us,
+    stuck_after_s,
+)
 from millrace.spark.parallelism import tasks_for
 from millrace.spark.plan import StreamPlan
 from millrace.spark.progress_display import where_to_show
@@ -62,6 +70,7 @@ def start(
     clock: Callable[[], int] | None = None,
     progress: bool = True,
     metrics: int | str | None = None,
+    stuck_after: Duration | None = STUCK_AFTER,
 ) -> Run:
     """Run a pipeline on Spark until it is stopped, from where its checkpoint stands.
 
@@ -85,6 +94,8 @@ def start(
             logger ``millrace.progress`` every 30 seconds and at the end.
         metrics: Where Prometheus may ask for them: a port of the driver's loopback interface, such
             as 9464, or ``"0.0.0.0:9464"``; 0 for any that is free, see ``run.metrics_port``.
+        stuck_after: How long one call of user code may take before it is reported, with its stack:
+            in the log, the status and the metrics. None: it never is.
 
     Returns:
         The handle.
@@ -124,6 +135,7 @@ def start(
     StreamPlan(topology, sources, tasks=tasks)
     # Whether Spark can get there at all is asked before the checkpoint is touched.
     has_progress(spark, progress_location(checkpoint, spark_checkpoint))
+    stuck_s = stuck_after_s(stuck_after)
     scrapes = None if metrics is None else Scrapes(metrics)
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
@@ -144,7 +156,7 @@ def start(
             file.write_text(json.dumps(_begin_at(epochs, stream)))
         sources = [source.of(topology) for source in sources]
         plan = StreamPlan(topology, sources, tasks=tasks)
-        plan.attach(state, cache_of(cache, checkpoint, spark))
+        plan.attach(state, cache_of(cache, checkpoint, spark), stuck_s)
         parts = Parts(
             topology=topology,
             epochs=epochs,

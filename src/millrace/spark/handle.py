@@ -28,6 +28,7 @@ from millrace.spark.requests import Listener
 from millrace.spark.signals import interrupted
 from millrace.spark.status import Progress, Status
 from millrace.spark.status_text import as_line
+from millrace.spark.stuck_board import Board
 from millrace.spark.updating import Started
 from millrace.store import LocalMailbox, Mailbox
 from millrace.windmill.epochs import Epochs
@@ -98,6 +99,7 @@ class Handle(ABC):
         self._ended = False
         self._epoch_since: float | None = None
         self.started: Started | None = None
+        self._board = Board(held.mailbox)
         self._listener = Listener(
             held.mailbox,
             held.epochs.generation,
@@ -109,6 +111,7 @@ class Handle(ABC):
             ended=lambda: self._status(active=False).state,
             epoch=lambda: self._epochs.completed,
             every_s=_LISTENED_S if isinstance(held.mailbox, LocalMailbox) else _LISTED_S,
+            seen=self._board.look,
         )
 
     def wait(self, timeout: Duration | None = None) -> bool:
@@ -305,7 +308,8 @@ class Handle(ABC):
             state = "running"
         else:
             state = "stopped" if self._stopping or self._error is None else "failed"
-        return self._progress.status(self._epochs, self._publisher, state=state)
+        stuck = self._board.now() if active else []
+        return self._progress.status(self._epochs, self._publisher, state=state, stuck=stuck)
 
     def _line(self) -> str:
         """Return where the run stands in a line. Other threads draw it, so it asks nobody."""

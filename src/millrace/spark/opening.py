@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from pyspark.sql import SparkSession
 
 from millrace.model.errors import CheckpointMismatch, PipelineError
+from millrace.model.time import SECOND, Duration, duration_us
 from millrace.spark.parallelism import intervals_for, is_local
 from millrace.store import is_object_store, local_path
 from millrace.windmill.epochs import Epochs
+
+#: How long one call of user code may take before it is reported, unless told otherwise.
+STUCK_AFTER: Final = "10 s"
 
 
 def intervals_of(wanted: int | None, tasks: int, *, each: int) -> int:
@@ -48,6 +53,23 @@ def check_not_drained(checkpoint: str, epochs: Epochs) -> None:
             "watermark is at the end of time. Its outputs are complete. Start with a new "
             "checkpoint."
         )
+
+
+def stuck_after_s(wanted: Duration | None) -> float:
+    """Return how long a call of user code may take before it is reported; 0: for ever.
+
+    Raises:
+        PipelineError: It is no time, or none at all.
+    """
+    if wanted is None:
+        return 0.0
+    after_us = duration_us(wanted, "start(stuck_after)")
+    if after_us <= 0:
+        raise PipelineError(
+            f"start(stuck_after={wanted!r}): expected a time after which user code is reported, "
+            'such as "10 s", or None.'
+        )
+    return after_us / SECOND
 
 
 def now_us() -> int:

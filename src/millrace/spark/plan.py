@@ -79,12 +79,13 @@ class Plan:
             raise PipelineError(captured(topology, refused)) from None
         self._blueprint: Blueprint
 
-    def attach(self, state: HardState | None, cache: str) -> None:
+    def attach(self, state: HardState | None, cache: str, stuck_after_s: float = 0.0) -> None:
         """Say where the run keeps its state; when it owns its sinks, before a frame is asked for.
 
         Args:
             state: The checkpoint; None for a batch.
             cache: Directory for caches on each worker's host.
+            stuck_after_s: How long a call of user code may take before it is reported; 0: for ever.
         """
         columns = tuple(
             SourceColumns(
@@ -108,6 +109,7 @@ class Plan:
             self._tasks,
             columns,
             task_writers(self._topology),
+            stuck_after_s=stuck_after_s,
         )
 
     @property

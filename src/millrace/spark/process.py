@@ -20,13 +20,16 @@ from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
 from millrace.plane.live_sinks import LiveWriter
 from millrace.plane.runtime import Runtime, SourceColumns
+from millrace.plane.stuck import Watch
 from millrace.plane.task_sinks import TaskWriter
+from millrace.spark.stuck_board import Reporter
 from millrace.store import (
     HardState,
     LmdbCaches,
     LocalHardState,
     SnapshotWriter,
     cache_directories,
+    mailbox_of,
 )
 from millrace.windmill.worker import Worker
 
@@ -45,6 +48,7 @@ class Blueprint:
         writers: Edge to a sink -> what tasks write its rows with, by epoch.
         live_writers: The same for sinks that live tasks write in every turn.
         live: Whether tasks do not end.
+        stuck_after_s: How long a call of user code may take before it is reported; 0: for ever.
     """
 
     digest: str
@@ -56,6 +60,7 @@ class Blueprint:
     writers: Mapping[int, TaskWriter]
     live_writers: Mapping[int, LiveWriter] = field(default_factory=dict)
     live: bool = False
+    stuck_after_s: float = 0.0
 
     def built(self) -> Runtime:
         """Return the runtime of a process."""
@@ -64,10 +69,15 @@ class Blueprint:
         if self.state is None:
             return Runtime(topology, tasks=self.tasks, sources=self.sources, writers=self.writers)
         caches = self._caches(self.state)
+        worker = Worker(topology, self.state, caches)
+        if self.stuck_after_s:
+            reporter = Reporter(mailbox_of(self.state))
+            running = worker.execution.running
+            Watch(running, self.stuck_after_s, reporter.tell, reporter.over).start()
         return Runtime(
             topology,
             tasks=self.tasks,
-            worker=Worker(topology, self.state, caches),
+            worker=worker,
             snapshots=SnapshotWriter(caches, self.state.snapshots),
             sources=self.sources,
             writers=self.writers,

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -107,6 +107,7 @@ class Listener:
         ended: Returns in words how the run has ended, for who asked for that.
         epoch: Returns the last completed epoch.
         every_s: How often it looks.
+        seen: Given the names of all messages each time.
     """
 
     def __init__(
@@ -118,7 +119,9 @@ class Listener:
         ended: Callable[[], str],
         epoch: Callable[[], int],
         every_s: float,
+        seen: Callable[[Sequence[str]], None] = lambda _names: None,
     ) -> None:
+        self._seen = seen
         self._mailbox = mailbox
         self._generation = generation
         self._acts = acts
@@ -136,6 +139,7 @@ class Listener:
     def look(self) -> None:
         """Take the requests that are there, and remove answers that nobody came for."""
         names = self._mailbox.names()
+        self._seen(names)
         answered = {name.removesuffix(_ANSWER) for name in names if name.endswith(_ANSWER)}
         for name in names:
             if name.endswith(_REQUEST) and (bare := name.removesuffix(_REQUEST)) not in answered:

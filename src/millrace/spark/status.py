@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millrace.injectors.publisher import Publisher
 from millrace.inspect import overview_of_run
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.plane.outcome import Outcome
+from millrace.plane.stuck import Stuck
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.status_text import as_html, as_line, as_text
 from millrace.store import Collected, Repair, Written
@@ -50,6 +52,7 @@ class Status:
         snapshot_bytes: Their size.
         collected: Commits, snapshots, parts of journals and entries of the epoch log that were not
             needed any more.
+        stuck: Calls of user code that have not returned for long, the longest first.
         housekeeping_failures: Snapshots and collections that failed; each is logged and tried
             again.
     """
@@ -80,6 +83,7 @@ class Status:
     snapshot_bytes: int
     collected: int
     housekeeping_failures: int
+    stuck: list[Stuck]
 
     @property
     def low_watermark(self) -> int:
@@ -162,7 +166,9 @@ class Progress:
         for result in outcome.results:
             self._repairs.add(result.repair)
 
-    def status(self, epochs: Epochs, publisher: Publisher, *, state: str) -> Status:
+    def status(
+        self, epochs: Epochs, publisher: Publisher, *, state: str, stuck: Sequence[Stuck] = ()
+    ) -> Status:
         """Return the status of a run."""
         seconds = sum(spent for _, spent in self._recent)
         overview = overview_of_run(epochs)
@@ -198,6 +204,7 @@ class Progress:
             collected=collected.files,
             housekeeping_failures=self._written.failed
             + (beside.failed if beside is not None else 0),
+            stuck=list(stuck),
         )
 
 

@@ -23,7 +23,7 @@ from millrace.store.journal import (
 from millrace.store.journaled import looked_at
 from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
 from millrace.store.local import LocalHardState
-from millrace.store.location import is_object_store, local_path, open_location
+from millrace.store.location import is_object_store, local_path, mailbox_of, open_location
 from millrace.store.log import CommitLog, EpochLog, HardState, Snapshots
 from millrace.store.mailbox import LocalMailbox, Mailbox
 from millrace.store.memory import MemoryHardState
@@ -100,6 +100,7 @@ __all__ = [
     "is_object_store",
     "local_path",
     "looked_at",
+    "mailbox_of",
     "new_form",
     "open_location",
     "payload_bytes",

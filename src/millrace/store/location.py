@@ -11,6 +11,8 @@ from millrace.model.errors import PipelineError
 from millrace.store.bucket import Bucket
 from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.local import LocalHardState
+from millrace.store.log import HardState
+from millrace.store.mailbox import Mailbox
 from millrace.store.objects import ObjectHardState
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
@@ -51,6 +53,11 @@ def open_location(
     if pipeline is None:
         return LocalHardState.open(path, uuid=uuid)
     return LocalHardState.create_or_open(path, pipeline=pipeline)
+
+
+def mailbox_of(state: HardState) -> Mailbox | None:
+    """Return the mailbox of a checkpoint; one in memory has none."""
+    return state.mailbox if isinstance(state, LocalHardState | ObjectHardState) else None
 
 
 def is_object_store(location: str | os.PathLike[str]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import threading
 from collections.abc import Container, Iterable, Mapping
 
 from msgspec.structs import replace
@@ -30,6 +31,19 @@ from millrace.windmill.work import Work
 _log = logging.getLogger(__name__)
 
 
+class Running:
+    """Which user code runs. Any thread may look.
+
+    Attributes:
+        machine: That runs it; None if none does.
+        thread: Identifies the thread that it ran in last.
+    """
+
+    def __init__(self) -> None:
+        self.machine: Machine | None = None
+        self.thread = 0
+
+
 class Execution:
     """Runs bundles of one topology against the caches of one process.
 
@@ -42,6 +56,7 @@ class Execution:
         state: Hard state.
         caches: Of this process.
         deduplicators: Computation -> what is done about records that were delivered before.
+        running: What runs; shared by those that go on from one another, see :meth:`ahead`.
     """
 
     def __init__(self, topology: Topology, state: HardState, caches: Caches) -> None:
@@ -56,7 +71,7 @@ class Execution:
         # Commits that caches have yet to take, see defer. To read one back costs a request, where
         # the log is an object store.
         self._deferred: dict[tuple[str, int], Commit] = {}
-        self._running: Machine | None = None
+        self.running = Running()
 
     def ahead(self, caches: Caches, names: Iterable[str], causes: Container[str]) -> Execution:
         """Return one that goes on from what is not durable, for some computations.
@@ -133,7 +148,7 @@ class Execution:
 
     def at_hand(self) -> str:
         """Return which user code runs now, in words; "" if none does. Any thread may ask."""
-        machine = self._running
+        machine = self.running.machine
         return "" if machine is None else machine.at_hand()
 
     def apply(self, commit: Commit, *, grouped: bool = False) -> None:
@@ -172,9 +187,10 @@ class Execution:
             report,
             attempt.collected_us,
         )
-        self._running = machine = self._machines[spec.name]
+        self.running.thread = threading.get_ident()
+        self.running.machine = machine = self._machines[spec.name]
         effects = machine.run(work, view)
-        self._running = None
+        self.running.machine = None
         filtered.complete(effects)
         return effects
 

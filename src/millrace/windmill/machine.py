@@ -134,9 +134,14 @@ class Machine:
         mutations = reshaped | key_rows.mutations if reshaped else key_rows.mutations
         return Effects(mutations, calls.productions, report, self._counters)
 
+    @property
+    def key_at_hand(self) -> Any:
+        """The key whose part runs, or ran last. Any thread may ask."""
+        return getattr(self._user, "key", None)
+
     def at_hand(self) -> str:
         """Return what runs, in words, while it runs. Any thread may ask."""
-        return f"computation {self.spec.name!r}, key {getattr(self._user, 'key', None)!r}"
+        return f"computation {self.spec.name!r}, key {self.key_at_hand!r}"
 
     def _report(self, work: Work, view: View) -> Report:
         """Return what pins the low watermark now."""

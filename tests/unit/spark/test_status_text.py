@@ -41,6 +41,7 @@ BEFORE_ANYTHING = Status(
     snapshot_bytes=0,
     collected=0,
     housekeeping_failures=0,
+    stuck=[],
 )
 
 

@@ -73,6 +73,8 @@ def families(status: Status) -> list[Family]:
                  status.oldest_work),
         _seconds("newest_record_timestamp_seconds", "Latest event time read", status.newest,
                  "stream"),
+        Family("stuck_calls", "Calls of user code that have not returned for long", False,
+               "computation", _stuck(status)),
         Family("missing_processes", "Expected processes that were never heard of", False, "stream",
                {name: len(processes) for name, processes in status.missing.items()}),
         Family("idle_processes", "Processes left out, for they are silent", False, "stream",
@@ -105,6 +107,13 @@ def by_name(found: Iterable[Family]) -> dict[str, float | dict[str, float]]:
 
 def _of(counters: Mapping[str, Counters], attribute: str) -> dict[str, float]:
     return {name: getattr(one, attribute) for name, one in counters.items()}
+
+
+def _stuck(status: Status) -> dict[str, float]:
+    found = dict.fromkeys(status.counters, 0.0)
+    for stuck in status.stuck:
+        found[stuck.computation] = found.get(stuck.computation, 0.0) + 1
+    return found
 
 
 def _one(name: str, help: str, value: float, *, counter: bool = False) -> Family:

@@ -31,7 +31,14 @@ from millrace.spark.console import Quiet
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import lines_in
 from millrace.spark.metrics.prometheus import Scrapes
-from millrace.spark.opening import cache_of, check_not_drained, intervals_of, now_us
+from millrace.spark.opening import (
+    STUCK_AFTER,
+    cache_of,
+    check_not_drained,
+    intervals_of,
+    now_us,
+    stuck_after_s,
+)
 from millrace.spark.parallelism import is_local
 from millrace.spark.plan import StreamPlan
 from millrace.spark.process import Blueprint
@@ -68,6 +75,7 @@ def start(
     clock: Callable[[], int] | None = None,
     progress: bool = True,
     metrics: int | str | None = None,
+    stuck_after: Duration | None = STUCK_AFTER,
 ) -> LiveRun:
     """Run a pipeline in real time until it is stopped, from where its checkpoint stands.
 
@@ -91,6 +99,7 @@ def start(
         clock: Wall-clock microseconds since 1970 for the driver; by default the machine's.
         progress: See :func:`millrace.spark.assembly.start`.
         metrics: See :func:`millrace.spark.assembly.start`.
+        stuck_after: See :func:`millrace.spark.assembly.start`.
 
     Returns:
         The handle.
@@ -120,6 +129,7 @@ def start(
         pacemaker_of(spark, tasks, pacemaker)
     StreamPlan(topology, sources, tasks=tasks)
     scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
+    stuck_s = stuck_after_s(stuck_after)
     scrapes = None if metrics is None else Scrapes(metrics)
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
@@ -131,7 +141,7 @@ def start(
         topology = epochs.topology
         claim_sinks(topology, epochs)
         plan = StreamPlan(topology, [source.of(topology) for source in sources], tasks=tasks)
-        plan.attach(state, cache_of(cache, checkpoint, spark))
+        plan.attach(state, cache_of(cache, checkpoint, spark), stuck_s)
         live, by_mark = live_writers(topology)
         blueprint = replace(plan.blueprint, writers=by_mark, live_writers=live, live=True)
 
