@@ -77,6 +77,7 @@ class Board:
         self._mailbox = mailbox
         self._clock = clock
         self._found: dict[str, tuple[Stuck, float]] = {}
+        self._begun = False
 
     def look(self, names: Sequence[str]) -> None:
         """Take what the mailbox has.
@@ -84,10 +85,14 @@ class Board:
         Args:
             names: Of all its messages.
         """
+        said = [name for name in names if name.endswith(_STUCK)]
+        if not self._begun:
+            # Said to an earlier run. Should its workers live, they say it again.
+            self._begun = True
+            self._mailbox.remove(said)
+            return
         found = dict[str, tuple[Stuck, float]]()
-        for name in names:
-            if not name.endswith(_STUCK):
-                continue
+        for name in said:
             known = self._found.get(name)
             if known is None and (data := self._mailbox.read(name)) is not None:
                 known = msgspec.json.decode(data, type=Stuck), self._clock()

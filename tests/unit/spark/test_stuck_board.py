@@ -24,6 +24,8 @@ def mailbox(tmp_path: Path) -> Mailbox:
 def test_what_a_worker_says_is_known_to_the_driver_until_it_is_over(mailbox: Mailbox) -> None:
     now = [100.0]
     board, one, other = Board(mailbox, lambda: now[0]), Reporter(mailbox), Reporter(mailbox)
+    Reporter(mailbox).tell(stuck(10, "'said to an earlier run'"))
+    board.look(mailbox.names())
     one.tell(stuck(10))
     other.tell(stuck(20, "'bob'"))
     board.look(mailbox.names())
@@ -42,6 +44,7 @@ def test_what_a_worker_says_is_known_to_the_driver_until_it_is_over(mailbox: Mai
 def test_what_a_dead_process_said_does_not_hold_for_ever(mailbox: Mailbox) -> None:
     now = [0.0]
     board = Board(mailbox, lambda: now[0])
+    board.look([])
     Reporter(mailbox).tell(stuck(10))
     board.look(mailbox.names())
     now[0] = 44
