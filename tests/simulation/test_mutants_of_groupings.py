@@ -243,7 +243,7 @@ def a_pane_is_taken_back_twice(patch):
     patch.setattr(GroupByKeyAndWindow, "_retract", twice)
 
 
-@wrong_by_definition(20)
+@wrong_by_definition(35)
 def panes_are_numbered_from_the_beginning_again(patch):
     emit = GroupByKeyAndWindow._emit
 
@@ -264,7 +264,7 @@ def every_pane_after_the_end_says_that_it_is_the_last(patch):
     patch.setattr(panes, "Pane", last)
 
 
-@wrong_by_definition(20)
+@wrong_by_definition(24)
 def a_window_takes_no_late_elements_though_it_may(patch):
     found = GroupByKeyAndWindow._found
 
@@ -315,7 +315,7 @@ def chunks_stay_when_their_window_has_fired(patch):
     patch.setattr(WindowColumns, "run", stay)
 
 
-@wrong_by_definition(1)
+@wrong_by_definition(24)
 def an_element_misses_the_oldest_of_its_windows(patch):
     assign = SlidingWindows.assign
     patch.setattr(SlidingWindows, "assign", lambda self, record: list(assign(self, record))[1:])

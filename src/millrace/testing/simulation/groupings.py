@@ -1,7 +1,8 @@
 """Groupings: pipelines of windows, triggers, modes and aggregations, composed as a seed says.
 
-One grouping, or one over the panes of another with a step or a computation between them, or a join.
-What each comes to is checked against :mod:`.definitions`.
+One grouping, or one over the panes of another with a step or a computation between them, or a join,
+within windows or without. What each comes to is checked against :mod:`.definitions` and
+:mod:`.nearness`.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from millrace.testing.simulation.definitions import (
     Wrong,
     at_the_end,
 )
+from millrace.testing.simulation.nearness import Pair, near
 from millrace.testing.simulation.program import NEVER_US, STREAM, Arrival, Ends, Evidence, Sunk
 
 
@@ -121,7 +123,7 @@ class Groupings:
         events = ends.inject(p, ids=self.ids, slack=FAR_US)
         self._users = "abc"[: random.randint(1, 3)]
         self._checks: list[Callable[[Evidence], None]] = []
-        shape = random.choice((_single, _single, _columns, _relayed, _two, _two, _join))
+        shape = random.choice((_single, _single, _columns, _relayed, _two, _two, _joined))
         said = shape(self, random, p, events)
         self.name = f"{shape.__name__.strip('_')}: {said}"
         self.topology = build(p)
@@ -281,14 +283,41 @@ def _two(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
     return f"{said} then {'through a computation ' if between else ''}{name} {how}"
 
 
-def _join(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
-    """The pairs of two sides."""
+def _joined(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
+    """The pairs of two sides, within windows or without."""
+    left = events.filter(_is_left).key_by("user").map(_number).to("left", format=int)
+    right = events.filter(_is_right).key_by("user").map(_number).to("right", format=int)
+    return random.choice((_join, _near))(self, random, p, left, right)
+
+
+def _near(self: Groupings, random: Random, p: Pipeline, left: Stream, right: Stream) -> str:
+    """The pairs of values that are near in time, or kept for a while, or for ever."""
+    drops = self.ends.ordered or not self.ends.late
+    kind, how, definition = near(random, drops=drops, far_us=FAR_US)
+    left.join(right, kind, name="one", **how).to("pairs")
+    self.sink(p, "pairs")
+
+    def check(evidence: Evidence) -> None:
+        said = [(arrival.value["side"], one) for arrival, one in self.elements(evidence)]
+        pairs = [_pair(*sunk) for sunk in evidence.outputs("pairs")]
+        definition.check(said, pairs, evidence.counted("one", "dropped_late"))
+
+    self._checks.append(check)
+    return f"{kind} {how}"
+
+
+def _pair(key: Any, value: Any, at_us: int, _: int) -> Pair:
+    paned = value if isinstance(value, Paned) else None
+    left, right = value if paned is None else paned.value
+    return Pair(key, left, right, at_us, paned is not None and paned.pane.retraction)
+
+
+def _join(self: Groupings, random: Random, p: Pipeline, left: Stream, right: Stream) -> str:
+    """The pairs of each window."""
     window_fn, spans = where(random)
     trigger, _ = when(random)
     mode = random.choice(MODES[1:])
     kind = random.choice(("inner", "left", "outer"))
-    left = events.filter(_is_left).key_by("user").map(_number).to("left", format=int)
-    right = events.filter(_is_right).key_by("user").map(_number).to("right", format=int)
     how: dict[str, Any] = {
         "window_fn": window_fn,
         "trigger": trigger,

@@ -1,0 +1,92 @@
+"""Bugs planted into joins without windows: their definition finds each of them, on both planes."""
+
+import pytest
+
+from millrace.dataflow.nearness import Nearness
+from millrace.dataflow.time_join import JoinByKeyAndTime
+from millrace.model.time import SECOND
+from millrace.testing.simulation import Simulation
+from millrace.testing.simulation.realtime import RealtimeSimulation
+
+#: Mutant -> the schedules that find it: by epoch, and in real time.
+SEEDS = {}
+
+
+def found_by(epochs, realtime):
+    def note(plant):
+        SEEDS[plant] = epochs, realtime
+        return plant
+
+    return note
+
+
+@found_by(1, 35)
+def a_pair_at_the_far_end_is_missed(patch):
+    offsets = Nearness.offsets
+
+    def less(self, side):
+        first, end = offsets(self, side)
+        return first, None if end is None else end - SECOND
+
+    patch.setattr(Nearness, "offsets", less)
+
+
+@found_by(20, 208)
+def a_value_that_meets_one_after_all_is_not_taken_back(patch):
+    send = JoinByKeyAndTime._send_alone
+
+    def forget(self, side, value, at_us, *, retraction=False):
+        if not retraction:
+            send(self, side, value, at_us)
+
+    patch.setattr(JoinByKeyAndTime, "_send_alone", forget)
+
+
+@found_by(1, 53)
+def values_are_forgotten_too_soon(patch):
+    wait_us = JoinByKeyAndTime._wait_us
+
+    def soon(self, side):
+        found = wait_us(self, side)
+        return None if found is None else found // 2 - self.nearness.lateness_us
+
+    patch.setattr(JoinByKeyAndTime, "_wait_us", soon)
+
+
+@found_by(20, 20)
+def values_of_one_time_replace_one_another(patch):
+    add = JoinByKeyAndTime._add
+
+    def alone(self, side, value, at_us):
+        self._cell(side).pop(at_us, None)
+        add(self, side, value, at_us)
+
+    patch.setattr(JoinByKeyAndTime, "_add", alone)
+
+
+@found_by(1, 35)
+def a_partner_that_was_met_is_said_to_be_alone(patch):
+    add = JoinByKeyAndTime._add
+
+    def uncounted(self, side, value, at_us):
+        lonely, self._pairs_with_none = (
+            self._pairs_with_none,
+            tuple(each and which == side for which, each in enumerate(self._pairs_with_none)),
+        )
+        try:
+            add(self, side, value, at_us)
+        finally:
+            self._pairs_with_none = lonely
+
+    patch.setattr(JoinByKeyAndTime, "_add", uncounted)
+
+
+@pytest.mark.parametrize("plane", [Simulation, RealtimeSimulation], ids=["epochs", "realtime"])
+@pytest.mark.parametrize("plant", SEEDS, ids=lambda plant: plant.__name__)
+def test_the_definition_finds(plant, plane, monkeypatch):
+    seed = SEEDS[plant][plane is RealtimeSimulation]
+    assert plane(seed, calm=True).run().violation is None
+    plant(monkeypatch)
+    violation = plane(seed, calm=True).run().violation
+    assert violation is not None, "nothing was noticed"
+    assert violation.startswith("Wrong"), violation
