@@ -17,7 +17,7 @@ from millrace.sinks.parquet_files import (
     publish_again,
     say_gone,
 )
-from millrace.sinks.parquet_versions import has_version, publish_version
+from millrace.sinks.parquet_versions import check_kind, has_version, publish_version
 from millrace.store import local_path
 
 if TYPE_CHECKING:
@@ -80,11 +80,12 @@ class Parquet:
         Raises:
             CheckpointMismatch: Another checkpoint has written there.
             CheckpointUnwritable: The directory cannot be written.
-            PipelineError: Rows cannot have the key.
+            PipelineError: Rows cannot have the key, or the directory has output of the other kind.
         """
         check_key(self.key, binding.columns.arrow, repr(self))
         if self._local is None:
             return repr(self)
+        check_kind(self._local, by_key=bool(self.key), sink=repr(self))
         claim_directory(self._local, binding.owner, repr(self))
         return f"Parquet({str(self._local)!r})"
 

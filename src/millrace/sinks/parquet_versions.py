@@ -25,6 +25,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millrace.model.errors import PipelineError
 from millrace.model.time import SECOND
 from millrace.sinks.latest import newest, replaced
 from millrace.sinks.parquet_files import STAGING, clear, refusing, rename_into_place
@@ -73,6 +74,27 @@ def publish_version(
         _point(root, versions)
         _forget(versions, keep_us)
         clear(staging, epoch)
+
+
+def check_kind(root: Path, *, by_key: bool, sink: str) -> None:
+    """Refuse a directory that has a table by key for epochs, or epochs for such a table.
+
+    Args:
+        root: The sink's directory; it may not be there yet.
+        by_key: Whether the sink has a key.
+        sink: The sink, for messages.
+
+    Raises:
+        PipelineError: The earlier epochs would be missing.
+    """
+    found = next(root.glob("epoch=*") if by_key else root.glob(f"{_VERSIONS}/*"), None)
+    if found is not None:
+        there, here = ("no key", "one") if by_key else ("a key", "none")
+        raise PipelineError(
+            f"the sink {sink}: what is there was written with {there}, such as {found}, and this "
+            f"sink has {here}. What earlier epochs have written would be missing. Name another "
+            "path, and start with a new checkpoint to have it made of all records."
+        )
 
 
 def has_version(root: Path, epoch: int) -> bool:

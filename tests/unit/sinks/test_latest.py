@@ -283,3 +283,17 @@ def test_of_two_drivers_that_merge_an_epoch_one_does(
     old.publish(1, [theirs])
 
     assert seen(old) == {("a", 0): 3}
+
+
+def test_a_directory_has_epochs_or_a_table_by_key(tmp_path: Path) -> None:
+    by_key, plain, made = sink(mr.Parquet, tmp_path / "a"), mr.Parquet(tmp_path / "b"), Records()
+    by_key.publish(0, [made.written(by_key, 0, ("a", 0, 1, False))])
+    binding = Binding("p", "s", "me", COLUMNS)
+    plain.bind(binding)
+    plain.publish(0, [made.written(plain, 0, ("a", 0, 1, False))])
+
+    with pytest.raises(PipelineError, match=r"written with a key.* this sink has none"):
+        mr.Parquet(tmp_path / "a").bind(binding)
+    with pytest.raises(PipelineError, match=r"written with no key.* this sink has one"):
+        mr.Parquet(tmp_path / "b", key="_key").bind(binding)
+    assert sink(mr.Parquet, tmp_path / "a").bind(binding).startswith("Parquet(")
