@@ -123,7 +123,8 @@ class KeyTimers:
                 continue
             if delta is not None:
                 for setting, count in ((old, -1), (new, 1)):
-                    if setting is not None and (at_us := rows.work_us(domain, setting)) is not None:
+                    at_us = None if setting is None else rows.work_us(domain, tag, setting)
+                    if at_us is not None:
                         delta[at_us] = delta.get(at_us, 0) + count
             if old is not None:
                 by_time, hold = timer_rows(by_tag, key_row, domain, old)

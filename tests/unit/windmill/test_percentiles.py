@@ -61,6 +61,24 @@ def test_a_percentile_timer_fires_before_the_low_watermark_is_there(h):
     assert fired(h) == [("early", 50, 99), ("sure", 50, 100)]
 
 
+class Remembering(Early):
+    """Keeps something for a while, of which nothing comes when it is forgotten."""
+
+    seen = mr.ValueState(int, expires=60)
+
+    def process_record(self, record):
+        super().process_record(record)
+        self.seen.set(1)
+
+
+def test_what_only_expires_is_no_pending_work(harness):
+    h = harness(Remembering, Below)
+    put(h, at=10)
+    h.advance_watermark("events", 20)
+    h.advance_watermark("events", 500, percentile=90)
+    assert shown(h, "Remembering") == [500, 20, 20]
+
+
 @pytest.mark.parametrize(("to", "fires"), [(49, False), (50, True), (51, True)])
 def test_it_fires_once_its_percentile_has_reached_it(h, to, fires):
     put(h, timers={"t": {"at": 50, "percentile": 99}})

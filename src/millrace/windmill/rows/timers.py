@@ -254,7 +254,7 @@ def pending_us(view: View) -> Iterator[int]:
     """Yield the timestamp that every timer and hold of an interval stands for as pending work."""
     for row, value in view.scan(TIMERS, after(TIMERS)):
         timer = TimerRow.unpack(row, value)
-        if (at_us := work_us(timer.domain, timer.setting)) is not None:
+        if (at_us := work_us(timer.domain, timer.tag, timer.setting)) is not None:
             yield at_us
     for row, value in view.scan(HOLD_BY_KEY, after(HOLD_BY_KEY)):
         yield KeyHoldRow.unpack(row, value).at_us
@@ -296,10 +296,13 @@ def unpack_setting(value: bytes) -> Setting:
     return time_of(value[:8]), hold_us, value[-1] if len(value) % 8 else 100
 
 
-def work_us(domain: int, setting: Setting) -> int | None:
-    """Return the timestamp that a timer stands for as pending work; None if for none."""
+def work_us(domain: int, tag: bytes, setting: Setting) -> int | None:
+    """Return the timestamp that a timer stands for as pending work; None if for none.
+
+    Of what only expires nothing comes.
+    """
     at_us, hold_us, _ = setting
-    if domain:
+    if domain or tag[:1] == _EXPIRY:
         return hold_us
     return at_us if hold_us is None else min(at_us, hold_us)
 
