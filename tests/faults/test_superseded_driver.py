@@ -12,10 +12,11 @@ from millrace.injectors.publisher import Publisher
 from millrace.model.errors import MillraceError, RunFailed, ZombieWriter
 from millrace.spark.console import Quiet
 from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.progress_display import Where
 from millrace.spark.run import Parts, Run
 from millrace.spark.splitting import Splitting
-from millrace.store import MemoryHardState
+from millrace.store import LocalMailbox, MemoryHardState
 from millrace.windmill.epochs import Epochs
 
 COLLISION = (
@@ -87,6 +88,9 @@ class Drivers:
             splitting=Unsplit(),
             console=Quiet(nothing),
             shown=Where.NOWHERE,
+            scrapes=None,
+            lines=MetricLines(None),
+            mailbox=LocalMailbox(self.folder),
         )
         run = Run(parts)
         left = list(queries)
