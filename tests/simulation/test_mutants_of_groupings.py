@@ -111,7 +111,7 @@ def weak_productions_are_not_made_again(patch):
     patch.setattr(worker, "replay", forget)
 
 
-@harmless_without_faults(104)
+@harmless_without_faults(329)
 def what_is_sent_again_is_combined_a_second_time(patch):
     lifted, replay = Lifter.lifted, worker.replay
     replaying = set()
