@@ -1,1 +1,1 @@
-"""Some of Nexmark's questions to an auction's bids, and the same ones in SQL."""
+"""Nexmark: questions to people, auctions and bids, and the same ones in SQL."""

@@ -40,9 +40,9 @@ def _different(field: str) -> dict[str, Any]:
 STATISTICS = {**_bids(), **_different("bidder"), **_different("auction")}
 
 
-def hot_items(bids: Any) -> Any:
+def hot_items(bids: Any, size: str = "6 h", period: str = "2 h") -> Any:
     """Q5: which auctions had the most bids of the last six hours, told every two."""
-    counts = bids.key_by("auction").window(mr.SlidingWindows("6 h", "2 h")).count()
+    counts = bids.key_by("auction").window(mr.SlidingWindows(size, period)).count()
     named = counts.map(mr.of_record(lambda r: {"auction": r.key, "bids": r.value}))
     return named.key_by("_window_end").group().flat_map(_most)
 
