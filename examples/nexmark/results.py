@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ast
+import datetime as dt
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 import millrace as mr
+from millrace.testing.output import Output
 
 _KEYS = {
     "q4": ("category",),
@@ -31,8 +34,30 @@ def rows(query: str, outputs: Iterable[Any]) -> list[dict[str, Any]]:
     """Return the rows that outputs of a query amount to, in the order of the outputs."""
     outputs = list(outputs)
     if query in TABLES:
+        outputs.sort(key=lambda output: output.pane.index)
         outputs = list({output.key: output for output in outputs}.values())
     return [row for output in outputs for row in _rows(query, output)]
+
+
+def of_sink(query: str, rows: Iterable[Mapping[str, Any]]) -> list[Output]:
+    """Return outputs of a query as a sink on Spark got them, in a session whose time zone is UTC.
+
+    There a key is text, and so is, as JSON, a value whose format the pipeline does not say.
+    """
+    outputs = []
+    for row in rows:
+        made = {name: _utc(value) for name, value in row.items()}
+        for name in ("value", "minute"):
+            if isinstance(made.get(name), str):
+                made[name] = msgspec.json.decode(made[name])
+        if query in _KEYS and query != "q16":
+            made["_key"] = ast.literal_eval(made["_key"])
+        outputs.append(Output.of_row(made))
+    return outputs
+
+
+def _utc(value: Any) -> Any:
+    return value.replace(tzinfo=dt.UTC) if isinstance(value, dt.datetime) else value
 
 
 def _rows(query: str, output: Any) -> list[dict[str, Any]]:
