@@ -20,7 +20,7 @@ def found_by(epochs, realtime):
     return note
 
 
-@found_by(1, 35)
+@found_by(120, 35)
 def a_pair_at_the_far_end_is_missed(patch):
     offsets = Nearness.offsets
 
@@ -42,7 +42,7 @@ def a_value_that_meets_one_after_all_is_not_taken_back(patch):
     patch.setattr(JoinByKeyAndTime, "_send_alone", forget)
 
 
-@found_by(1, 53)
+@found_by(1237, 53)
 def values_are_forgotten_too_soon(patch):
     wait_us = JoinByKeyAndTime._wait_us
 
@@ -64,7 +64,7 @@ def values_of_one_time_replace_one_another(patch):
     patch.setattr(JoinByKeyAndTime, "_add", alone)
 
 
-@found_by(1, 35)
+@found_by(20, 35)
 def a_partner_that_was_met_is_said_to_be_alone(patch):
     add = JoinByKeyAndTime._add
 
