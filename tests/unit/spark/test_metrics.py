@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import socket
 import urllib.request
 from collections.abc import Iterator
@@ -106,11 +107,23 @@ def test_lines_in_the_checkpoint_are_rotated(
     )  # fmt: skip
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux says what is open")
+def test_no_file_is_open_between_two_lines(tmp_path: Path) -> None:
+    """A disk that is to become read-only, or to go, would be busy."""
+    lines = MetricLines(tmp_path)
+    for epoch in range(2):
+        lines.add(status(epoch=epoch), 0)
+    still_open = [os.path.realpath(file) for file in Path("/proc/self/fd").iterdir()]
+    assert not [path for path in still_open if path.startswith(str(tmp_path))]
+    assert len((tmp_path / "metrics" / "epochs.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("in_the_way", ["metrics", "metrics/epochs.jsonl/directory"])
 def test_lines_that_cannot_be_written_are_left_out_and_that_is_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, in_the_way: str
 ) -> None:
-    (tmp_path / "metrics").mkdir()
-    (tmp_path / "metrics" / "epochs.jsonl").mkdir()
+    (tmp_path / in_the_way).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / in_the_way).write_text("")
     lines = MetricLines(tmp_path)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):

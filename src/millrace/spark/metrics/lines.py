@@ -69,8 +69,15 @@ class _Rotated(RotatingFileHandler):
         self._said = False
 
     def write(self, line: str) -> None:
-        Path(self.baseFilename).parent.mkdir(exist_ok=True)
-        self.handle(logging.makeLogRecord({"msg": line}))
+        record = logging.makeLogRecord({"msg": line})
+        try:
+            Path(self.baseFilename).parent.mkdir(exist_ok=True)
+        except OSError:
+            self.handleError(record)
+            return
+        self.handle(record)
+        # Open between two epochs, it would keep the checkpoint's disk from being given back.
+        self.close()
 
     def handleError(self, record: Any) -> None:
         if not self._said:
