@@ -16,7 +16,6 @@ from millrace.plane.realtime.messages import Ask, At, FromTask, Halt, Hello, Ove
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.spark.realtime.intake import Intake
 from millrace.spark.realtime.line import LineBroken, packed_error
-from millrace.spark.realtime.pausing import Pausing, pausing
 
 #: How long a level task sleeps at the most when nothing arrives.
 _SLEEP_S = 0.5
@@ -26,6 +25,10 @@ _INPUT_S = 0.02
 #: Spark costs more than one packet more in it.
 _TOGETHER_S = 0.0005
 _TOGETHER_BYTES = 1 << 18
+#: After a turn a task waits as many times its CPU time, and so long at most: what comes meanwhile
+#: shares the next turn, and its packets. So a busy machine is kept from turns that are ever smaller
+#: and cost the more a record; a task that had nothing to do begins at once.
+_PAUSES, _PAUSE_S = 1.0, 0.002
 #: How long a task whose input has ended waits for word that the session is over.
 _PARTING_S = 0.1
 #: How long a task waits, when its session is over, for Spark to end it.
@@ -68,9 +71,8 @@ def hosted(
     intake = Intake(packets, lambda: _hear(task, line))
     try:
         line.say(Hello(task.level, task.number, socket.gethostname(), os.getpid()))
-        with pausing() as pauses:
-            loop = _Loop(task, line, intake, pauses)
-            yield from loop.run()
+        loop = _Loop(task, line, intake)
+        yield from loop.run()
         line.say(Over(task.level, task.number))
         return loop.halted
     except LineBroken:
@@ -91,14 +93,14 @@ def _hear(task: LiveTask, line: Speaking) -> ToTask:
 
 
 class _Loop:
-    def __init__(self, task: LiveTask, line: Speaking, intake: Intake, pausing: Pausing) -> None:
+    def __init__(self, task: LiveTask, line: Speaking, intake: Intake) -> None:
         self._task = task
         self._line = line
         self._intake = intake
         self._packets: list[bytes] = []
         self._early: list[ToTask] = []
         self._ended = False
-        self._pausing = pausing
+        self._not_before = 0.0
         self.halted = False
 
     def run(self) -> Iterator[list[Sent]]:
@@ -115,13 +117,14 @@ class _Loop:
             if self.halted:
                 break
             last = self._ended
-            self._pausing.begin()
+            began_s = time.thread_time()
             if self._packets:
                 packets, self._packets = self._packets, []
                 self._task.receive(packets)
             yield from _together(self._task.turn(_now_us(), _INPUT_S))
             self._speak()
-            self._pausing.end()
+            spent_s = time.thread_time() - began_s
+            self._not_before = time.monotonic() + min(_PAUSES * spent_s, _PAUSE_S)
             if last:
                 break
         self._part()
@@ -146,7 +149,7 @@ class _Loop:
         """Wait for something to do, and take what comes before it may be done."""
         if self._task.level:
             self._take(self._may_sleep_s())
-        pause_s = self._pausing.left_s()
+        pause_s = self._not_before - time.monotonic()
         if pause_s > 0 and not (self._ended or self.halted):
             time.sleep(pause_s)
         self._take(0.0)
