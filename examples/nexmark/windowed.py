@@ -5,14 +5,42 @@ from __future__ import annotations
 from typing import Any
 
 import millrace as mr
-from millrace_examples.nexmark.queries import (
-    STATISTICS,
-    auction_statistics,
-    bidding_statistics,
-    hot_items,
-)
 
 _TEN = mr.FixedWindows("10 s")
+_DAY = mr.FixedWindows("1 day")
+
+
+def _cheap(bid: Any) -> bool:
+    return bid.price < 10_000
+
+
+def _middling(bid: Any) -> bool:
+    return 10_000 <= bid.price < 1_000_000
+
+
+def _dear(bid: Any) -> bool:
+    return bid.price >= 1_000_000
+
+
+def _bids() -> dict[str, Any]:
+    return {
+        "total_bids": mr.count(),
+        "cheap_bids": mr.count(where=_cheap),
+        "middling_bids": mr.count(where=_middling),
+        "dear_bids": mr.count(where=_dear),
+    }
+
+
+def _different(field: str) -> dict[str, Any]:
+    return {
+        f"total_{field}s": mr.distinct(field),
+        f"cheap_{field}s": mr.distinct(field, where=_cheap),
+        f"middling_{field}s": mr.distinct(field, where=_middling),
+        f"dear_{field}s": mr.distinct(field, where=_dear),
+    }
+
+
+_STATISTICS = {**_bids(), **_different("bidder"), **_different("auction")}
 
 
 class Dearest(mr.CombineFn):
@@ -44,7 +72,9 @@ def q5(bids: Any) -> Any:
     A sliding window counts, and what it says is grouped again by the window that it was said of:
     all counts of one window come together, and those that equal the highest go on.
     """
-    return hot_items(bids, "10 s", "2 s")
+    counts = bids.key_by("auction").window(mr.SlidingWindows("10 s", "2 s")).count()
+    named = counts.map(mr.of_record(lambda r: {"auction": r.key, "bids": r.value}))
+    return named.key_by("_window_end").group().flat_map(_most)
 
 
 def q7(bids: Any) -> Any:
@@ -85,20 +115,27 @@ def q12(bids: Any) -> Any:
 
 def q15(bids: Any) -> Any:
     """How many bids, bidders and auctions a day, by rank of price: several aggregates at once."""
-    return bidding_statistics(bids)
+    return bids.key_by(lambda _: "all").window(_DAY).aggregate(**_STATISTICS)
 
 
 def q16(bids: Any) -> Any:
     """The same by channel, and the last minute in which there was a bid."""
-    daily = bids.key_by("channel").window(mr.FixedWindows("1 day"))
-    return daily.aggregate(**STATISTICS, minute=mr.max(lambda b: b.at % mr.DAY // mr.MINUTE))
+    daily = bids.key_by("channel").window(_DAY)
+    return daily.aggregate(**_STATISTICS, minute=mr.max(lambda b: b.at % mr.DAY // mr.MINUTE))
 
 
 def q17(bids: Any) -> Any:
     """How many bids an auction had a day, and at what prices."""
-    return auction_statistics(bids)
+    prices = {"low": mr.min("price"), "high": mr.max("price"), "mean": mr.mean("price")}
+    daily = bids.key_by("auction").window(_DAY)
+    return daily.aggregate(**_bids(), **prices, total=mr.sum("price"))
 
 
 def _came_and_sold(both: list[Any]) -> list[Any]:
     came = [one for one in both if one["name"] is not None]
     return came[:1] if len(came) < len(both) else []
+
+
+def _most(counted: list[Any]) -> list[Any]:
+    most = max(each["bids"] for each in counted)
+    return [each for each in counted if each["bids"] == most]
