@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -85,7 +86,7 @@ def newest(rows: pa.Table, key: Sequence[str], where: str) -> pa.Table:
 def retracted(rows: pa.Table) -> pa.ChunkedArray:
     """Return of each record whether it is a retraction."""
     if _RETRACTION not in rows.column_names:
-        return pa.chunked_array([pa.array([False] * rows.num_rows, pa.bool_())])
+        return pa.chunked_array([pa.repeat(False, rows.num_rows)])
     return pc.fill_null(rows.column(_RETRACTION), False)
 
 
@@ -106,7 +107,7 @@ def replaced(table: pa.Table, rows: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def _placed(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    places = pa.array(range(rows.num_rows), pa.int64())
+    places = pa.array(np.arange(rows.num_rows, dtype=np.int64))
     return rows.select(list(key)).append_column(_PLACE, places)
 
 
