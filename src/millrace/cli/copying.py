@@ -12,13 +12,14 @@ from millrace import inspect
 @click.argument("source")
 @click.argument("target")
 @click.option("--epoch", type=int, help="As it was after this epoch; by default after the last.")
-def copy(source: str, target: str, epoch: int | None) -> None:
+@click.option("--journals", help="Directory for journals, of a TARGET in an object store.")
+def copy(source: str, target: str, epoch: int | None, journals: str | None) -> None:
     """Make a checkpoint at TARGET of the one at SOURCE, as it was after an epoch.
 
     Needs no Spark, leaves SOURCE alone, and may be used while a run goes on by epochs; one in real
     time is stopped first. A run goes on from TARGET with the epoch after; give it other sinks.
     """
-    found = inspect.copy_checkpoint(source, target, epoch=epoch)
+    found = inspect.copy_checkpoint(source, target, epoch=epoch, journals=journals)
     click.echo(f"{target} is {source} after epoch {found}")
 
 

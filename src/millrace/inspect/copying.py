@@ -41,7 +41,13 @@ _FOLDER: Final = "savepoints"
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
-def copy_checkpoint(source: Location, target: Location, *, epoch: int | None = None) -> int:
+def copy_checkpoint(
+    source: Location,
+    target: Location,
+    *,
+    epoch: int | None = None,
+    journals: Location | None = None,
+) -> int:
     """Make an independent checkpoint of one as it was after an epoch; return the epoch.
 
     It may be done beside a run that goes on by epochs. A run goes on from the copy with the epoch
@@ -52,6 +58,7 @@ def copy_checkpoint(source: Location, target: Location, *, epoch: int | None = N
         target: Where there is none yet: a path or a URL.
         epoch: Which; by default the last that has completed. The epoch log has the last hundred or
             so, and the state of some of them.
+        journals: Of a target in an object store: a directory for what a run in real time commits.
 
     Raises:
         CheckpointMismatch: There is no checkpoint, or there is one at the target; or live tasks
@@ -69,7 +76,7 @@ def copy_checkpoint(source: Location, target: Location, *, epoch: int | None = N
     claim = _claim(state, found, completion)
     _check_live(found, completion, latest=open_checkpoint(source).epoch)
     files = _offsets(source, target, completion)
-    made = open_location(target, pipeline=state.form.pipeline)
+    made = open_location(target, pipeline=state.form.pipeline, journals=journals)
     # First of all that it is not whole yet: a start would take it for new.
     if made.epochs.last() or not made.epochs.append(1, encode_entry(replace(claim, copying=True))):
         raise CheckpointMismatch(

@@ -16,19 +16,20 @@ import xxhash
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore
 
-FORMAT = 3
-"""The version of everything in a checkpoint; docs/checkpoint-format.md describes it.
+FORMAT = 4
+"""The newest version of everything in a checkpoint; docs/checkpoint-format.md describes it.
 
 In format 1 record formats and state were known by the names of their classes alone. In format 2
-there was no registry; such a checkpoint is gone on with, and keeps its ``FORMAT``.
+there was no registry; such a checkpoint is gone on with, and keeps its ``FORMAT``. Only a
+checkpoint whose journals are elsewhere has format 4: an older version would not find them.
 """
 
-_OLDEST = 2
+_OLDEST, _WITH_ITS_JOURNALS = 2, 3
 
 _CHECKSUM = "xxh3_64"
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True):
+class Form(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What ``FORMAT`` says.
 
     Args:
@@ -36,17 +37,25 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         uuid: Made when the checkpoint was; caches and sinks know it by that.
         pipeline: Name of the pipeline that it is of.
         created_by: The version of Millrace that made it.
+        journals: Directory that the journals are in, if not with the rest of it.
     """
 
-    format: int = FORMAT
+    format: int
     uuid: str
     pipeline: str
     created_by: str
+    journals: str | None = None
 
 
-def new_form(pipeline: str, uuid: str) -> Form:
+def new_form(pipeline: str, uuid: str, journals: str | None = None) -> Form:
     """Return the form of a checkpoint made now, by this version."""
-    return Form(uuid=uuid, pipeline=pipeline, created_by=version())
+    return Form(
+        format=_WITH_ITS_JOURNALS if journals is None else FORMAT,
+        uuid=uuid,
+        pipeline=pipeline,
+        created_by=version(),
+        journals=journals,
+    )
 
 
 def encode_form(form: Form) -> bytes:

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from millrace.model.errors import PipelineError
 from millrace.store.bucket import Bucket
 from millrace.store.bucket_url import BucketOptions, BucketUrl
+from millrace.store.journal_place import directory_of
 from millrace.store.local import LocalHardState
 from millrace.store.log import HardState
 from millrace.store.mailbox import Mailbox
@@ -20,7 +21,11 @@ _OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "az", "abfs", "abfs
 
 
 def open_location(
-    location: str | os.PathLike[str], *, pipeline: str | None = None, uuid: str | None = None
+    location: str | os.PathLike[str],
+    *,
+    pipeline: str | None = None,
+    uuid: str | None = None,
+    journals: str | os.PathLike[str] | None = None,
 ) -> LocalHardState | ObjectHardState:
     """Open the checkpoint at a path or URL.
 
@@ -31,10 +36,12 @@ def open_location(
         pipeline: Given by a driver: make the checkpoint for this pipeline if there is none.
             Without it the checkpoint must be there.
         uuid: Given by a worker: the checkpoint must have this uuid.
+        journals: Given by a driver, of a checkpoint in an object store: the directory, seen by all
+            hosts, that its journals are in.
 
     Raises:
-        PipelineError: the scheme is not supported, or the URL holds more than a bucket and a
-            prefix.
+        PipelineError: the scheme is not supported, the URL holds more than a bucket and a prefix,
+            or ``journals`` is no directory, or none is needed.
         CheckpointMismatch, CheckpointUnwritable, DamagedStore: as
             :meth:`~millrace.store.LocalHardState.create_or_open` and
             :meth:`~millrace.store.LocalHardState.open`.
@@ -48,8 +55,14 @@ def open_location(
         bucket = Bucket(BucketUrl.parse(os.fspath(location)), BucketOptions.from_environment())
         if pipeline is None:
             return ObjectHardState.open(bucket, uuid=uuid)
-        return ObjectHardState.create_or_open(bucket, pipeline=pipeline)
+        directory = None if journals is None else directory_of(journals)
+        return ObjectHardState.create_or_open(bucket, pipeline=pipeline, journals=directory)
     path = local_path(location)
+    if journals is not None:
+        raise PipelineError(
+            f"journals={os.fspath(journals)!r} is for a checkpoint in an object store. That of "
+            f"{path} has its journals with it, on the same disk: leave journals= out."
+        )
     if pipeline is None:
         return LocalHardState.open(path, uuid=uuid)
     return LocalHardState.create_or_open(path, pipeline=pipeline)

@@ -7,7 +7,8 @@
     <prefix>/epochs/COLLECTED                            there once the first entry was removed
     <prefix>/commits/<computation>/<interval>-<number>   hexadecimal; a segment of one commit
     <prefix>/journals/<session>-<level>-<task>-<part>/<number>   a group of a journal
-    <prefix>/journals/<session>.begun, <session>.seal    as in a directory
+    <prefix>/journals/<session>.begun, <session>.seal    as in a directory; unless all journals are
+                                                         in one: see journal_place.py
     <prefix>/snapshots/<computation>/<interval>-<number> hexadecimal; a snapshot
     <prefix>/mailbox/<name>                              requests to the run, and its answers
 
@@ -37,7 +38,8 @@ from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.commit import Commit, identities
 from millrace.store.entry import with_line, without_line
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
-from millrace.store.journal_store import JournalStore
+from millrace.store.journal_place import journals_in, make_place, remove_place, size_of
+from millrace.store.journal_store import JournalFiles, JournalStore
 from millrace.store.journaled import JournaledCommitLog
 from millrace.store.log import check_removal
 from millrace.store.mailbox import ObjectMailbox
@@ -205,7 +207,7 @@ class ObjectHardState:
     def __init__(self, bucket: Bucket, form: Form) -> None:
         self.form = form
         self.uuid = form.uuid
-        self.journals = JournalStore(ObjectJournals(bucket))
+        self.journals = JournalStore(_journals(bucket, form))
         self.commits = JournaledCommitLog(ObjectCommitLog(bucket), self.journals)
         self.snapshots = ObjectSnapshots(bucket)
         self.epochs = ObjectEpochLog(bucket)
@@ -226,24 +228,44 @@ class ObjectHardState:
         self._bucket.remove(names)
 
     def size(self, folder: str) -> int:
-        """Return the bytes of the objects in a folder, such as ``epochs`` or ``commits``."""
+        """Return the bytes of what is in a folder, such as ``epochs`` or ``commits``."""
+        if folder == "journals" and self.form.journals is not None:
+            return size_of(self.form.journals, self.uuid)
         return self._bucket.size(folder)
 
     @classmethod
-    def create_or_open(cls, bucket: Bucket, *, pipeline: str) -> ObjectHardState:
+    def create_or_open(
+        cls, bucket: Bucket, *, pipeline: str, journals: str | None = None
+    ) -> ObjectHardState:
         """Open the checkpoint of ``pipeline`` for a driver; make it if there is none.
+
+        Args:
+            bucket: Where it is.
+            pipeline: Name of the pipeline.
+            journals: Absolute path of a directory for journals, which all hosts see; by default
+                they are in the bucket, or where they were when the checkpoint was made.
 
         Raises:
             CheckpointMismatch: The prefix holds the checkpoint of another pipeline, of a newer
-                version, or something that is no checkpoint; nothing has been written.
-            CheckpointUnwritable: The store does not take puts, or not conditional ones.
-            DamagedStore: ``FORMAT`` cannot be read.
+                version, with journals elsewhere, or something that is no checkpoint; nothing has
+                been written.
+            CheckpointUnwritable: The store does not take puts, or not conditional ones; or the
+                directory cannot be written.
+            DamagedStore: ``FORMAT`` cannot be read, or the directory is not there.
         """
         data = bucket.get("FORMAT")
         if data is None:
-            data = _create(bucket, pipeline)
+            data = _create(bucket, pipeline, journals)
         form = decode_form(data, str(bucket.url))
         check_pipeline(form, pipeline, str(bucket.url))
+        if journals is not None and form.journals != journals:
+            there = form.journals or "the checkpoint"
+            raise CheckpointMismatch(
+                f"checkpoint {bucket.url}: its journals are in {there}, this start says "
+                f"journals={journals!r}. Where they are is chosen when a checkpoint is made. "
+                f"Leave journals= out; or make another checkpoint of this one: "
+                f"millrace checkpoint copy SOURCE TARGET --journals {journals}"
+            )
         if not bucket.is_exclusive("FORMAT", data):
             raise CheckpointUnwritable(
                 f"checkpoint {bucket.url}: the store puts an object in place of one that is there, "
@@ -288,7 +310,13 @@ def _reopen(url: BucketUrl, options: BucketOptions, uuid: str) -> ObjectHardStat
     return ObjectHardState.open(Bucket(url, options), uuid=uuid)
 
 
-def _create(bucket: Bucket, pipeline: str) -> bytes:
+def _journals(bucket: Bucket, form: Form) -> JournalFiles:
+    if form.journals is None:
+        return ObjectJournals(bucket)
+    return journals_in(form.journals, form.uuid, str(bucket.url))
+
+
+def _create(bucket: Bucket, pipeline: str, journals: str | None) -> bytes:
     """Make FORMAT, unless another driver does so first, and return what it then holds."""
     found = bucket.any_name()
     # Another driver may have made it meanwhile, and have written on.
@@ -298,7 +326,11 @@ def _create(bucket: Bucket, pipeline: str) -> bytes:
             f"no FORMAT, so it is no checkpoint. Choose another prefix; if this was a checkpoint, "
             f"restore FORMAT from a copy."
         )
-    bucket.put_if_absent("FORMAT", encode_form(new_form(pipeline, str(uuid.uuid4()))))
+    form = new_form(pipeline, str(uuid.uuid4()), journals)
+    if journals is not None:
+        make_place(journals, form.uuid, str(bucket.url))
+    if not bucket.put_if_absent("FORMAT", encode_form(form)) and journals is not None:
+        remove_place(journals, form.uuid)
     created = bucket.get("FORMAT")
     if created is None:
         raise DamagedStore(f"checkpoint {bucket.url}: FORMAT has gone right after it was written")

@@ -31,15 +31,19 @@ from millrace.store import (
 Python = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.fixture(params=["local", "objects in memory", "memory", "memory, not encoded"])
+_KINDS = ["local", "objects in memory", "objects, journals apart", "memory", "memory, not encoded"]
+
+
+@pytest.fixture(params=_KINDS)
 def state(request: pytest.FixtureRequest, tmp_path: Path) -> HardState:
     """An empty hard state of each kind."""
     if request.param == "local":
         return LocalHardState.create_or_open(tmp_path / "checkpoint", pipeline="zeitgeist")
-    if request.param == "objects in memory":
+    if request.param.startswith("objects"):
         url = BucketUrl.parse("s3://bucket/check point")
         bucket = Bucket(url, BucketOptions(), store=MemoryStore())
-        return ObjectHardState.create_or_open(bucket, pipeline="zeitgeist")
+        apart = str(tmp_path / "journals") if request.param.endswith("apart") else None
+        return ObjectHardState.create_or_open(bucket, pipeline="zeitgeist", journals=apart)
     return MemoryHardState(encoded=request.param == "memory")
 
 

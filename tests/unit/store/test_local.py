@@ -137,9 +137,9 @@ def test_what_a_crash_before_format_left_is_taken(root: Path) -> None:
 
 def test_a_newer_format_is_refused(root: Path) -> None:
     LocalHardState.create_or_open(root, pipeline="p")
-    newer = {"format": 4, "created_by": "7.0", "surprise": []}
+    newer = {"format": 5, "created_by": "7.0", "surprise": []}
     (root / "FORMAT").write_text(json.dumps(newer))
-    refused(root, CheckpointMismatch, "format 4, written by Millrace 7.0; this version reads")
+    refused(root, CheckpointMismatch, "format 5, written by Millrace 7.0; this version reads")
     with pytest.raises(CheckpointMismatch):
         LocalHardState.open(root)
 

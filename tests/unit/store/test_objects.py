@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import pytest
 from obstore.store import MemoryStore
 
-from millrace.model.errors import CheckpointMismatch, DamagedStore
-from millrace.store import Bucket, BucketOptions, BucketUrl, Commit, ObjectHardState, read_index
+from millrace.model.errors import CheckpointMismatch, DamagedStore, PipelineError
+from millrace.store import (
+    Bucket,
+    BucketOptions,
+    BucketUrl,
+    Commit,
+    JournalName,
+    ObjectHardState,
+    open_location,
+    read_index,
+)
 
 Make = Callable[..., Commit]
 
@@ -102,3 +115,52 @@ def test_a_zombie_that_puts_into_a_collected_slot_takes_its_entry_back(bucket: B
     assert not zombie.append(2, b"zombie")
     assert (live.first(), live.last()) == (5, 5)
     assert bucket.names("epochs") == ["epochs/0000000005.json", "epochs/COLLECTED"]
+
+
+def test_journals_in_a_directory_of_their_own(bucket: Bucket, commit: Make, tmp_path: Path) -> None:
+    apart = str(tmp_path / "mounted" / "journals")
+    state = ObjectHardState.create_or_open(bucket, pipeline="p", journals=apart)
+    place = tmp_path / "mounted" / "journals" / state.uuid
+    state.journals.seal(1)
+    with contextlib.closing(state.journals.create(1, 0, 0, 1)) as journal:
+        journal.append([commit(1)])
+    assert bucket.names("") == ["FORMAT"]
+    assert (place / "journals" / str(JournalName(1, 0, 0, 1))).is_file()
+    assert (place / "CHECKPOINT").read_text() == "s3://bucket/c\n"
+    assert state.size("journals") > 0
+
+    state.journals.seal(2)
+
+    # Every other host finds them by the checkpoint alone, as does the next driver.
+    for other in (
+        ObjectHardState.open(bucket, uuid=state.uuid),
+        ObjectHardState.create_or_open(bucket, pipeline="p"),
+        ObjectHardState.create_or_open(bucket, pipeline="p", journals=apart),
+    ):
+        assert other.journals.names() == [JournalName(1, 0, 0, 1)]
+
+
+def test_a_host_without_the_directory_of_journals_is_told(bucket: Bucket, tmp_path: Path) -> None:
+    apart = str(tmp_path / "journals")
+    state = ObjectHardState.create_or_open(bucket, pipeline="p", journals=apart)
+    with pytest.raises(CheckpointMismatch, match=r"this start says journals='/e"):
+        ObjectHardState.create_or_open(bucket, pipeline="p", journals="/elsewhere")
+    shutil.rmtree(apart)
+    Path(apart, state.uuid, "journals").mkdir(parents=True)  # not the one that was mounted
+    for opening in (ObjectHardState.open, partial(ObjectHardState.create_or_open, pipeline="p")):
+        with pytest.raises(DamagedStore, match=r"has no CHECKPOINT there. All hosts of the run"):
+            opening(bucket)
+
+
+def test_where_journals_are_is_chosen_when_a_checkpoint_is_made(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    ObjectHardState.create_or_open(bucket, pipeline="p")
+    assert json.loads(bucket.get("FORMAT") or b"")["format"] == 3  # older versions read it
+    with pytest.raises(CheckpointMismatch, match=r"are in the checkpoint.*TARGET --journals /mnt"):
+        ObjectHardState.create_or_open(bucket, pipeline="p", journals="/mnt")
+    with pytest.raises(PipelineError, match="on the same disk: leave journals= out"):
+        open_location(tmp_path / "c", pipeline="p", journals=tmp_path)
+    assert not (tmp_path / "c").exists()
+    with pytest.raises(PipelineError, match="expected a directory that all hosts have mounted"):
+        open_location("s3://bucket/c", pipeline="p", journals="s3://bucket/journals")

@@ -71,6 +71,7 @@ def start(
     marks: Duration = 2 * SECOND,
     attempts: int = 3,
     pacemaker: str | None = None,
+    journals: str | None = None,
     spark_batch: Duration = "12 h",
     clock: Callable[[], int] | None = None,
     progress: bool = True,
@@ -94,6 +95,8 @@ def start(
             was completed between, before the run gives up.
         pacemaker: ``kafka:servers/topic``: a topic that nobody writes to, with as many partitions
             as there are tasks, in place of what Spark brings along to keep tasks running.
+        journals: Of a checkpoint in an object store: a directory that all hosts have mounted, for
+            what tasks commit; the rest stays in the bucket. Chosen when the checkpoint is made.
         spark_batch: How long Spark's own batches are. At the end of each, tasks are begun anew,
             which takes about a second; nothing else comes of it.
         clock: Wall-clock microseconds since 1970 for the driver; by default the machine's.
@@ -134,7 +137,7 @@ def start(
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
     try:
-        state = open_location(checkpoint, pipeline=pipeline.name)
+        state = open_location(checkpoint, pipeline=pipeline.name, journals=journals)
         bind_sinks(topology, state.uuid)
         epochs = Epochs(topology, state, intervals=intervals)
         check_not_drained(checkpoint, epochs)
