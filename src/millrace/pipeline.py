@@ -181,6 +181,7 @@ class Pipeline(Declarations):
         keys: Iterable[Any] | None = None,
         productions: ProductionMode | None = None,
         delivery: DeliveryMode | None = None,
+        was: str | Iterable[str] = (),
         dropped: Iterable[str] = (),
         migrate: Mapping[str, Migration] | None = None,
     ) -> None:
@@ -194,6 +195,8 @@ class Pipeline(Declarations):
                 Keys that are added later begin then; those that are left out go on.
             productions: ``mr.STRONG`` or ``mr.WEAK``; by default what the class says.
             delivery: ``mr.EXACTLY_ONCE`` or ``mr.AT_LEAST_ONCE``; by default what the class says.
+            was: The name that it had in earlier versions, or several: what a checkpoint keeps for
+                it there goes on under the new one. The line may stay in the program.
             dropped: Cells that earlier versions had, and whose state is to go.
             migrate: Cell -> function that makes a value of what a checkpoint has: of a map each
                 entry's, of a bag each item. It is called once for each, with the value as plain
@@ -228,6 +231,7 @@ class Pipeline(Declarations):
             name=name,
             productions=productions,
             delivery=delivery,
+            was=was,
             dropped=dropped,
             migrate=migrate,
         )

@@ -51,6 +51,22 @@ def build(pipeline: Declarations) -> Topology:
             f"{pipeline!r} both has and removes {there}. Leave p.remove(...) out to keep what "
             "they keep; a computation that begins empty needs another name."
         )
+    earlier = [(name, was) for name, of in pipeline.evolutions.items() for was in of.was]
+    if there := sorted(was for _, was in earlier if was in pipeline.computations):
+        raise PipelineError(
+            f"{pipeline!r} both has and renames {there}. Leave was= out where it begins empty; or "
+            "leave out what has the old name, or give that another."
+        )
+    if there := sorted(was for _, was in earlier if was in pipeline.dropped):
+        raise PipelineError(
+            f"{pipeline!r} both renames and removes {there}. Leave p.remove(...) out to keep what "
+            "they keep under the new name, was= to drop it."
+        )
+    if len({was for _, was in earlier}) < len(earlier):
+        raise PipelineError(
+            f"{pipeline!r} has two computations that were one, by was=: {sorted(earlier)}. Only "
+            "one can keep its state."
+        )
     beside = beside_of(pipeline)
     inputs = inputs_of(pipeline, beside, problems)
     pipeline = _without_idle_steps(pipeline, inputs)

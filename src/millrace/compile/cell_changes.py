@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from millrace.compile.change import ADDED, CHANGED, DROPPED, MIGRATED, REFUSED, Change
+from millrace.compile.change import ADDED, CHANGED, DROPPED, MIGRATED, REFUSED, RENAMED, Change
 from millrace.compile.evolution import Difference, differences
 from millrace.compile.schemas import Schema, plain
 from millrace.compile.shapes import SCALARS, Shape, migrations_of, renamed
@@ -42,7 +42,7 @@ def cell_changes(
             yield Change(ADDED, at, f"{NEW}; it is empty for every key", between=True)
         else:
             if cell in olds:
-                yield Change(CHANGED, at, f"was called {olds[cell]!r}", between=True)
+                yield Change(RENAMED, at, f"was {olds[cell]!r}", between=True)
             yield from _cell(cell, old, given[cell], at, pending.get(cell))
 
 

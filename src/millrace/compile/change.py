@@ -14,20 +14,21 @@ import msgspec
 REFUSED: Final = "refused"
 DROPPED: Final = "dropped"
 MIGRATED: Final = "migrated"
+RENAMED: Final = "renamed"
 ADDED: Final = "added"
 CHANGED: Final = "changed"
 KEPT: Final = "kept"
 
 #: In the order in which a plan tells them: what needs a decision comes first.
-KINDS: Final = (REFUSED, DROPPED, MIGRATED, ADDED, CHANGED, KEPT)
+KINDS: Final = (REFUSED, DROPPED, MIGRATED, RENAMED, ADDED, CHANGED, KEPT)
 
 
 class Change(msgspec.Struct, frozen=True):
     """What becomes of one part of a checkpoint, or of a pipeline.
 
     Attributes:
-        kind: ``refused``, ``dropped``, ``migrated``, ``added``, ``changed`` (and nothing is lost)
-            or ``kept``.
+        kind: ``refused``, ``dropped``, ``migrated``, ``renamed``, ``added``, ``changed``
+            (and nothing is lost) or ``kept``.
         where: Which part, as a path that a person can follow.
         why: What the difference is, or what it means.
         way: Of what is refused: what to do instead.

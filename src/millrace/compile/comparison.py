@@ -15,7 +15,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from millrace.compile.cell_changes import GONE, NEW, cell_changes, said
-from millrace.compile.change import ADDED, CHANGED, DROPPED, KEPT, REFUSED, Change
+from millrace.compile.change import ADDED, CHANGED, DROPPED, KEPT, REFUSED, RENAMED, Change
 from millrace.compile.evolution import Difference, differences
 from millrace.compile.identity import identity, sunk
 from millrace.compile.registry import Registry
@@ -70,9 +70,11 @@ def _computations(
     stored: Schema, given: Schema, topology: Topology, registry: Registry
 ) -> Iterator[Change]:
     for name, old, new in _both(stored, given):
-        where = f"computation {name!r}"
+        was = registry.called.get(name, name)
+        title = topology.titles.get(name, was)
+        where = f"computation {title!r}"
         if new is None:
-            yield _removed(name, where, topology)
+            yield _removed(name, title, where, topology)
         elif name in registry.dropped:
             yield Change(
                 REFUSED,
@@ -91,11 +93,13 @@ def _computations(
         else:
             found = list(_computation(name, old, new, where, topology, registry))
             yield from found
+            if title != was:
+                yield Change(RENAMED, where, f"was {was!r}; what it keeps stays")
             if not any(change.kind == REFUSED for change in found):
                 yield Change(KEPT, where, _kept(old))
 
 
-def _removed(name: str, where: str, topology: Topology) -> Change:
+def _removed(name: str, title: str, where: str, topology: Topology) -> Change:
     if name in topology.dropped:
         return Change(
             DROPPED, where, "its state and timers go, and its name is used up", between=True
@@ -104,8 +108,8 @@ def _removed(name: str, where: str, topology: Topology) -> Change:
         REFUSED,
         where,
         GONE,
-        f"to drop what it keeps, say so: p.remove({name!r}). If it has another name now, keep the "
-        f"old one: p.add(..., name={name!r})",
+        f"to drop what it keeps, say so: p.remove({title!r}). If it has another name now, say "
+        f"which it had: p.add(..., was={title!r})",
     )
 
 
@@ -120,7 +124,8 @@ def _computation(
     name: str, old: Schema, new: Schema, where: str, topology: Topology, registry: Registry
 ) -> Iterator[Change]:
     built_in = bool(old["settings"] or new["settings"])
-    yield from _inputs(name, old["inputs"], new["inputs"], where, built_in=built_in)
+    title = topology.titles[name]
+    yield from _inputs(title, old["inputs"], new["inputs"], where, built_in=built_in)
     yield from _outputs(old["outputs"], new["outputs"], where)
     yield from cell_changes(
         topology.computation(name),
@@ -129,7 +134,7 @@ def _computation(
         new["state"],
         where,
     )
-    way = _under_a_name(name)
+    way = _under_a_name(title)
     for setting, one, other in _both(old["settings"], new["settings"]):
         yield from _text(one, other, f"{where}, {setting!r}", way)
     if old["kept as"] != new["kept as"]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from millrace.compile.known_names import dropped_names, known_names, under
 from millrace.compile.routes import Routes, told_apart
 from millrace.compile.schemas import named
 from millrace.compile.shapes import Shape, reshape_of, shape_after
@@ -44,6 +45,8 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
         edges: Subscriptions, as :func:`edge_names` says them.
         dropped: Computations whose state was dropped; their names are used up, too.
         shapes: Computation -> how its state lies, where that has changed or been migrated.
+        called: Computation -> what the pipeline calls it, where that is another name than the one
+            with which it began here, and which it has in all entries, logs and numbers.
 
     >>> import millrace as mr
     >>> p = mr.Pipeline("game")
@@ -63,6 +66,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
     edges: dict[str, int] = {}
     dropped: list[str] = []
     shapes: dict[str, Shape] = {}
+    called: dict[str, str] = {}
 
     def checked(self) -> Registry:
         """Return it if this version can read it.
@@ -96,7 +100,22 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
             edges=_grown("edge", self.edges, edge_names(topology)),
             dropped=sorted({*self.dropped, *(topology.dropped & self.computations.keys())}),
             shapes=self.shapes,
+            called={
+                name: title
+                for name, title in (self.called | topology.titles).items()
+                if title != name
+            },
         )
+
+    def known(self, topology: Topology, there: Collection[str]) -> Topology:
+        """Return a topology under the names by which the checkpoint knows its computations.
+
+        Args:
+            topology: Of a pipeline.
+            there: The computations that the checkpoint has.
+        """
+        names = known_names(topology, there, self.called, self.computations)
+        return under(topology, names, dropped_names(topology, names, there, self.called))
 
     def reshaped(self, stored: Mapping[str, Any], topology: Topology) -> Registry:
         """Return the registry with cells renamed and dropped, and shapes, as a topology has them.

@@ -118,6 +118,7 @@ class ComputationSpec:
         reshape: What brings such state to the shape that it has now; None if it has it. A
             :class:`~millrace.compile.shapes.Reshape`.
         counted: Whether a computation behind it waits for percentiles of what it has to do.
+        called: What the pipeline calls it, where its checkpoint knows it by another name.
         starts: The stream of the keys that it was given, which begin by themselves; None without.
     """
 
@@ -159,6 +160,12 @@ class ComputationSpec:
     reshape: Any = None
     beside: Mapping[str, Beside] = field(default_factory=dict)
     starts: str | None = None
+    called: str = ""
+
+    @property
+    def title(self) -> str:
+        """What the pipeline calls it, and people read."""
+        return self.called or self.name
 
     @cached_property
     def timeless(self) -> frozenset[str]:
@@ -197,6 +204,15 @@ class Topology:
     def computation(self, name: str) -> ComputationSpec:
         """Return a computation by name."""
         return next(spec for spec in self.computations if spec.name == name)
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """Name of a computation, as the checkpoint knows it -> what the pipeline calls it."""
+        return {spec.name: spec.title for spec in self.computations}
+
+    def name_of(self, title: str) -> str:
+        """Return the name by which the checkpoint knows what the pipeline calls so."""
+        return next((spec.name for spec in self.computations if spec.title == title), title)
 
     @cached_property
     def percentiles(self) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from millrace.dataflow.aggregates import Aggregate, together
@@ -30,6 +30,7 @@ from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.computation import Computation
 from millrace.model.derived import DerivedFormat
 from millrace.model.errors import PipelineError
+from millrace.model.evolution import names
 from millrace.model.guarantees import DeliveryMode, ProductionMode
 from millrace.model.pane import PanedCoder
 from millrace.model.plain_stream import PlainStream
@@ -119,8 +120,19 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         following._grouping = None
         return following
 
-    def to(self, name: str, format: Any = Any) -> Self:
-        """Name the stream; directly after an aggregation, name the grouping too."""
+    def to(self, name: str, format: Any = Any, *, was: str | Iterable[str] = ()) -> Self:
+        """Name the stream; directly after an aggregation, name the grouping too.
+
+        Args:
+            name: Of both.
+            format: Record format of the stream.
+            was: Of a grouping, the name that it had in earlier versions, or several: what a
+                checkpoint keeps for it there goes on under the new one. See docs/changing.md.
+
+        Raises:
+            PipelineError: The name is that of a join; or ``was`` is given where no grouping is
+                named.
+        """
         computations = self.pipeline.computations
         if isinstance(computations.get(name), JoinByKeyAndWindow):
             raise PipelineError(
@@ -129,6 +141,12 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
                 "stream another name."
             )
         if self._grouping is None or name in computations:
+            if was:
+                raise PipelineError(
+                    f"{self!r}.to({name!r}, was={was!r}) names no grouping; was= is for the first "
+                    "to() after an aggregation. Of other streams nothing is kept, so their names "
+                    "may change."
+                )
             return super().to(name, format)
         # The aggregation has a name that nobody chose, and nobody can have used it yet.
         grouping = computations[self._grouping]
@@ -136,8 +154,10 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         parts = computations.get(parts_of(self._grouping))
         if isinstance(parts, CombineByPart):
             grouping.inputs = {parts_of(name): by_key()}  # type: ignore[misc]  # of this instance
-            self.pipeline.rename(parts.output, parts_of(name), parts.renamed(parts_of(name)))
-        self.pipeline.rename(self._grouping, name, grouping.renamed(name, format))
+            earlier = [parts_of(one) for one in names(was)]
+            renamed = parts.renamed(parts_of(name))
+            self.pipeline.rename(parts.output, parts_of(name), renamed, was=earlier)
+        self.pipeline.rename(self._grouping, name, grouping.renamed(name, format), was=was)
         self.name, self._grouping = name, None
         return self
 

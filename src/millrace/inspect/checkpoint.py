@@ -10,7 +10,7 @@ from typing import TypeVar
 from millrace.compile.schemas import Schema
 from millrace.compile.shapes import Shape
 from millrace.inspect.computation import ComputationInspection, Interval
-from millrace.inspect.ended import Ended, ended, fitted, moments
+from millrace.inspect.ended import Ended, ended, fitted, known_otherwise, moments
 from millrace.inspect.overview import Overview, overview_of_log
 from millrace.model.errors import DamagedStore, NotKept, PipelineError
 from millrace.store import HardState, MemoryCache, View, bring, looked_at
@@ -117,6 +117,11 @@ class Checkpoint:
 
     # -- for the rest of this package --------------------------------------------------------------
 
+    def known_name(self, computation: str) -> str:
+        """Return the name of a computation's logs and snapshots: the first that it had."""
+        names = known_otherwise(self.ended)
+        return next((name for name, title in names.items() if title == computation), computation)
+
     def declared(self, computation: str) -> Schema:
         """Return what the checkpoint says of a computation: inputs, outputs, cells, settings."""
         assert self.ended.claim is not None, "computations are known by a claim"
@@ -176,9 +181,10 @@ class Checkpoint:
     def _cache(self, computation: str, interval: Interval) -> MemoryCache:
         name = (computation, interval.id)
         if self._loaded is None or self._loaded[0] != name:
-            cache = MemoryCache(computation, interval.id)
+            known = self.known_name(computation)
+            cache = MemoryCache(known, interval.id)
             try:
-                bring(cache, self.state, computation, interval.id, interval.commit, interval.chain)
+                bring(cache, self.state, known, interval.id, interval.commit, interval.chain)
             except DamagedStore as problem:
                 if self._is_last():
                     raise

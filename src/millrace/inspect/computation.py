@@ -99,6 +99,7 @@ class ComputationInspection:
     def __init__(self, checkpoint: Checkpoint, name: str) -> None:
         self._checkpoint = checkpoint
         self.name = name
+        self._known_name = checkpoint.known_name(name)
         declared, numbers = checkpoint.declared(name)["state"], checkpoint.cell_numbers(name)
         self._shape = checkpoint.shape(name)
         self._cells = Cells(declared, numbers)
@@ -125,12 +126,12 @@ class ComputationInspection:
     @property
     def commits_kept(self) -> int:
         """Number of its commits that are still in the log; the others were collected."""
-        return sum(map(len, self._checkpoint.state.commits.numbers(self.name).values()))
+        return sum(map(len, self._checkpoint.state.commits.numbers(self._known_name).values()))
 
     @property
     def snapshots_kept(self) -> int:
         """Number of its snapshots that are there, over all intervals."""
-        return sum(map(len, self._checkpoint.state.snapshots.numbers(self.name).values()))
+        return sum(map(len, self._checkpoint.state.snapshots.numbers(self._known_name).values()))
 
     @property
     def next_timer(self) -> int | None:

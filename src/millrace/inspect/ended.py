@@ -19,6 +19,7 @@ from millrace.watermark.shown import LowWatermarks
 from millrace.windmill import epoch_log
 from millrace.windmill.history import Moment
 from millrace.windmill.manifest import Claim, Completion, Manifest
+from millrace.windmill.titles import titled, titled_claim
 
 T = TypeVar("T")
 
@@ -64,11 +65,16 @@ def ended(log: EpochLog, epoch: int | None = None) -> Ended:
 def fitted(found: Ended) -> Ended:
     """Return it with a low watermark for all that the claim has, also what is new since the epoch.
 
-    What is new stands before time until its first epoch.
+    Computations are called in it what their pipeline calls them. What is new stands before
+    time until its first epoch.
     """
     claim, completion, unfinished = found
+    if claim is not None:
+        claim = titled_claim(claim)
+    if completion is not None:
+        completion = titled(completion, known_otherwise(found))
     if claim is None or completion is None:
-        return found
+        return Ended(claim, completion, unfinished)
     computations = claim.topology["computations"]
     injectors = map(injector_name, claim.topology["injected"])
     shown = [*computations, *injectors]
@@ -85,7 +91,14 @@ def fitted(found: Ended) -> Ended:
 
 def moments(log: EpochLog) -> list[Moment]:
     """Return where the low watermarks stood after each epoch that a log still has."""
-    return _steadily(log, lambda: [Moment.of(done) for done in epoch_log.completions(log)])
+    called = known_otherwise(ended(log))
+    return _steadily(log, lambda: [Moment.of(done, called) for done in epoch_log.completions(log)])
+
+
+def known_otherwise(found: Ended) -> dict[str, str]:
+    """Return computation, as the log knows it -> what its pipeline calls it, where they differ."""
+    claim = found.claim
+    return {} if claim is None or claim.registry is None else claim.registry.checked().called
 
 
 def _steadily(log: EpochLog, read: Callable[[], T]) -> T:

@@ -132,20 +132,25 @@ def overview_of_run(epochs: Epochs) -> Overview:
         for name, known in epochs.counters.items()
     }
     last, unfinished = epochs.history.moments[-1:], epochs.open
+    known = _computations(
+        list(shown.inputs),  # each after all that feed it
+        shown,
+        dict(epochs.moved),
+        {name: bulletin.oldest_work_us for name, bulletin in bulletins.items()},
+        {name: bulletin.next_wall_timer_us for name, bulletin in bulletins.items()},
+        counters,
+    )
+    titles = epochs.topology.titles
     return Overview(
         generation=epochs.generation,
         epoch=epochs.completed,
         wall_time=last[0].wall_time_us if last else None,
         drained=epochs.drained,
         unfinished=None if unfinished is None else unfinished.epoch,
-        computations=_computations(
-            list(shown.inputs),  # each after all that feed it
-            shown,
-            dict(epochs.moved),
-            {name: bulletin.oldest_work_us for name, bulletin in bulletins.items()},
-            {name: bulletin.next_wall_timer_us for name, bulletin in bulletins.items()},
-            counters,
-        ),
+        computations={
+            titles[name]: msgspec.structs.replace(one, name=titles[name])
+            for name, one in known.items()
+        },
         streams=_streams(
             [n.removeprefix(INJECTOR) for n in list(shown.outputs) if n.startswith(INJECTOR)],
             shown,

@@ -262,7 +262,7 @@ def _first(
     """
     gone: set[bytes] = set()
     for number in range(interval.commit, 0, -1):
-        commit = checkpoint.state.commits.read(name, interval.id, number)
+        commit = checkpoint.state.commits.read(checkpoint.known_name(name), interval.id, number)
         if commit is None:
             break
         changed = dict(commit.mutations)

@@ -12,23 +12,38 @@ from millrace.model.errors import PipelineError
 Migration = Callable[[Any], Any]
 
 
+def names(was: str | Iterable[str]) -> tuple[str, ...]:
+    """Return earlier names, of which there may be one or several.
+
+    >>> names("Counts"), names(["Counts", "Tallies"])
+    (('Counts',), ('Counts', 'Tallies'))
+    """
+    return (was,) if isinstance(was, str) else tuple(was)
+
+
 @dataclass(frozen=True)
 class Evolution:
-    """What becomes of cells that a checkpoint knows otherwise.
+    """What becomes of what a checkpoint knows otherwise.
 
     Attributes:
+        was: Names that the computation had before.
         dropped: Cells whose rows are to go.
         migrations: Cell -> what makes its values of what they were.
     """
 
+    was: tuple[str, ...] = ()
     dropped: frozenset[str] = frozenset()
     migrations: Mapping[str, Migration] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, name: str, dropped: Iterable[str], migrations: Mapping[str, Migration] | None
+        cls,
+        name: str,
+        was: str | Iterable[str],
+        dropped: Iterable[str],
+        migrations: Mapping[str, Migration] | None,
     ) -> Evolution:
-        """Return what ``p.add(dropped=, migrate=)`` say.
+        """Return what ``p.add(was=, dropped=, migrate=)`` say.
 
         Raises:
             PipelineError: A migration is no function with a name, by which a checkpoint knows that
@@ -44,4 +59,4 @@ class Evolution:
                     "a name of its own, def to_cents(old): ...; by the name a checkpoint knows "
                     "that it has run."
                 )
-        return cls(frozenset(dropped), dict(migrations or {}))
+        return cls(names(was), frozenset(dropped), dict(migrations or {}))

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
 from millrace.model.computation import Computation
 from millrace.model.errors import PipelineError
-from millrace.model.evolution import Evolution, Migration
+from millrace.model.evolution import Evolution, Migration, names
 from millrace.model.guarantees import DeliveryMode, Guarantees, ProductionMode
 from millrace.model.stream import Step
 from millrace.model.time import TimeUnit
@@ -127,6 +127,7 @@ class Declarations:
         name: str | None = None,
         productions: ProductionMode | None = None,
         delivery: DeliveryMode | None = None,
+        was: str | Iterable[str] = (),
         dropped: Iterable[str] = (),
         migrate: Mapping[str, Migration] | None = None,
     ) -> None:
@@ -157,7 +158,7 @@ class Declarations:
             instance.productions if productions is None else productions,
             instance.delivery if delivery is None else delivery,
         )
-        self.evolutions[name] = Evolution.of(name, dropped, migrate)
+        self.evolutions[name] = Evolution.of(name, was, dropped, migrate)
         self.computations[name] = instance
         self.guarantees[name] = guarantees
 
@@ -184,12 +185,14 @@ class Declarations:
         check_name(name, "computation")
         self.dropped.add(name)
 
-    def rename(self, old: str, new: str, computation: Computation) -> None:
+    def rename(
+        self, old: str, new: str, computation: Computation, *, was: str | Iterable[str] = ()
+    ) -> None:
         """Put a computation in the place of one whose name was made up."""
         del self.computations[old]
         guarantees, evolution = self.guarantees.pop(old), self.evolutions.pop(old)
         self.add(computation, name=new)
-        self.guarantees[new], self.evolutions[new] = guarantees, evolution
+        self.guarantees[new], self.evolutions[new] = guarantees, replace(evolution, was=names(was))
 
     def flatten(self, streams: Iterable[str]) -> str:
         """Make one stream of several; return its name."""

@@ -144,7 +144,7 @@ def _stuck(machine: Machine, call: FrameType, leaf: FrameType | None, seconds: f
         leaf = leaf.f_back
     stack = "".join(traceback.StackSummary.extract(reversed(inside)).format())
     return Stuck(
-        machine.spec.name,
+        machine.spec.title,
         repr(machine.key_at_hand),
         _of(call),
         f"process {os.getpid()} on host {socket.gethostname()}",

@@ -265,16 +265,16 @@ class Harness:
 
     def windowing(self, grouping: str) -> Windowing | None:
         """Return how a computation that groups by windows does so; None if it does not."""
-        spec = next((s for s in self._topology.computations if s.name == grouping), None)
+        spec = next((s for s in self._topology.computations if s.title == grouping), None)
         return None if spec is None else operator_of(spec.instance).windowing
 
     def low_watermark(self, computation: str, *, percentile: int = 100) -> int:
         """Return the input low watermark of a computation, in microseconds."""
-        return self._known(percentile).inputs[computation]
+        return self._known(percentile).inputs[self._topology.name_of(computation)]
 
     def output_low_watermark(self, computation: str, *, percentile: int = 100) -> int:
         """Return the low watermark that a computation shows its consumers, in microseconds."""
-        return self._known(percentile).outputs[computation]
+        return self._known(percentile).outputs[self._topology.name_of(computation)]
 
     def _known(self, percentile: int) -> LowWatermarks:
         known = self._epochs.authority.low_watermarks
@@ -295,7 +295,7 @@ class Harness:
 
     def counters(self, computation: str) -> Counters:
         """Return what a computation did since the beginning."""
-        return self._epochs.counters[computation]
+        return self._epochs.counters[self._topology.name_of(computation)]
 
     def refused(self, stream: str) -> int:
         """Return how many records of an injected stream were refused."""

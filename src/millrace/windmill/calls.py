@@ -113,7 +113,7 @@ class Calls:
             panes = self._outputs[stream]
         except KeyError:
             raise PipelineError(
-                f"{self._spec.name} produced to stream {stream!r}, which it does not declare. "
+                f"{self._spec.title} produced to stream {stream!r}, which it does not declare. "
                 f'Declare it, outputs = {{"{stream}": <format>}}, or use one of: '
                 f"{', '.join(sorted(self._outputs)) or 'none declared'}."
             ) from None
@@ -126,7 +126,7 @@ class Calls:
                 at_us = _record_time(timestamp)
             # The answer to what was late itself may be as old as that.
             if at_us < self._floor_us and at_us < min(self.at_hand_us, self.earliest_late_us):
-                name, allowed_us = self._spec.name, self._spec.may_produce_late_us
+                name, allowed_us = self._spec.title, self._spec.may_produce_late_us
                 raise LateProduction(
                     late_production(name, stream, at_us, self._shown_us, allowed_us)
                 )
@@ -156,8 +156,8 @@ class Calls:
         if panes is None or (pane.retraction and not panes.retracts):
             what = "a retraction" if pane.retraction else "a pane"
             raise PipelineError(
-                f"{self._spec.name} produced {what} to stream {stream!r}, and no input of "
-                f"{self._spec.name} has retractions, so that consumers and sinks of {stream!r} do "
+                f"{self._spec.title} produced {what} to stream {stream!r}, and no input of "
+                f"{self._spec.title} has retractions, so that consumers and sinks of {stream!r} do "
                 "not look for any. Say that they may come: "
                 f'outputs = {{"{stream}": mr.PanedCoder(<format>, retracts=True)}}.'
             )
@@ -181,7 +181,7 @@ class Calls:
             hold_us = at_us
         if not self._has_process_timer:
             raise PipelineError(
-                f"set_timer({tag!r}): {self._spec.name} has no process_timer, so the timer could "
+                f"set_timer({tag!r}): {self._spec.title} has no process_timer, so the timer could "
                 "not fire. Define process_timer(self, timer)."
             )
         if domain is not LOW_WATERMARK and domain not in _DOMAINS:
@@ -192,7 +192,7 @@ class Calls:
             raise PipelineError(
                 f"set_timer({tag!r}, percentile={percentile!r}): expected one of "
                 f"{[*sorted(self._waits_for), 100]}, of the low watermark. Declare it in "
-                f"{self._spec.name}: percentiles = (95, 99)."
+                f"{self._spec.title}: percentiles = (95, 99)."
             )
         self._timers.set(encode_key(tag), int(domain), (at_us, hold_us, percentile))
 

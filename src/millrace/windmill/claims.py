@@ -61,10 +61,10 @@ def registry_after(
     """
     if claim is None:
         return Registry().reshaped({}, topology).assign(topology)
-    known = _registry(claim, topology)
+    registry = _registry(claim, topology)
     if unfinished is not None and unfinished.edges is not None:
-        known = known.succeeded(unfinished.edges, topology)
-    return known.reshaped(claim.topology["computations"], topology).assign(topology)
+        registry = registry.succeeded(unfinished.edges, topology)
+    return registry.reshaped(claim.topology["computations"], topology).assign(topology)
 
 
 def _registry(claim: Claim, topology: Topology) -> Registry:
@@ -74,12 +74,24 @@ def _registry(claim: Claim, topology: Topology) -> Registry:
     return Registry.of_positions(claim.topology, claim.edges, topology)
 
 
+def under_known_names(claim: Claim | None, topology: Topology) -> Topology:
+    """Return a topology with the names by which a checkpoint knows its computations.
+
+    Args:
+        claim: The last one; None of a new checkpoint.
+        topology: Of a pipeline.
+    """
+    if claim is None:
+        return topology
+    return _registry(claim, topology).known(topology, claim.topology["computations"])
+
+
 def taken_up(end: End, topology: Topology) -> tuple[Topology, Registry, Manifest | None]:
     """Return what a pipeline goes on with where a run left off; say what has changed.
 
     Args:
         end: Of the epoch log; it has a claim.
-        topology: The pipeline.
+        topology: The pipeline, under the names that the checkpoint knows.
 
     Returns:
         The topology under the checkpoint's numbers, the registry, the manifest of the unfinished
@@ -123,10 +135,13 @@ def plan_of(end: End, topology: Topology) -> ChangePlan:
         names = [f"computation {spec.name!r}" for spec in topology.computations]
         fresh = [Change(ADDED, name, "the checkpoint is new") for name in names]
         return planned(topology.name, epoch, fresh)
-    known = _registry(claim, topology)
-    found = changes(claim.topology, topology, known)
+    registry = _registry(claim, topology)
+    topology = under_known_names(claim, topology)
+    found = changes(claim.topology, topology, registry)
     if completion is not None:
-        found += _behind(known, registry_after(claim, topology, unfinished), topology, completion)
+        found += _behind(
+            registry, registry_after(claim, topology, unfinished), topology, completion
+        )
     if completion is not None and sources_changed(claim, topology):
         read = {stream for stream, count in completion.injected.items() if count}
         found += _not_kept(topology, read - completion.places.keys())
@@ -161,7 +176,7 @@ def _behind(
         behind = sum(reports[n].version < shape.version for n in there if n in reports)
         if not behind:
             continue
-        where = f"computation {spec.name!r}"
+        where = f"computation {spec.title!r}"
         left = f"{behind} of {len(there)} key intervals have yet to take the change of state before"
         if after.shapes[spec.name].version > shape.version:
             way = "let the pipeline as it was run for some epochs first"

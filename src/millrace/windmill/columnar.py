@@ -35,7 +35,7 @@ class ColumnarMachine(Machine):
 
     def at_hand(self) -> str:
         """Return what runs, in words, while it runs. Any thread may ask."""
-        return f"computation {self.spec.name!r}, all keys of an interval together"
+        return f"computation {self.spec.title!r}, all keys of an interval together"
 
     def _run_bundle(self, work: Work, view: View) -> None:
         records, counters = work.records, self._counters

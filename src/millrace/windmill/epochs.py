@@ -19,9 +19,15 @@ from millrace.store import Collectable, HardState
 from millrace.watermark.authority import Authority
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.percentiles import Percentiles
-from millrace.windmill.claims import claim_of, registry_after, sources_changed, taken_up
+from millrace.windmill.claims import (
+    claim_of,
+    registry_after,
+    sources_changed,
+    taken_up,
+    under_known_names,
+)
 from millrace.windmill.counters import Counters, tell_first_late
-from millrace.windmill.epoch_log import end_of
+from millrace.windmill.epoch_log import End, end_of
 from millrace.windmill.fence import superseded_run
 from millrace.windmill.history import History, Moment
 from millrace.windmill.manifest import (
@@ -85,6 +91,8 @@ class Epochs:
         intervals: int,
         claim_entries: int | None = None,
     ) -> None:
+        end = end_of(state.epochs)
+        topology = under_known_names(end.claim, topology)
         self.state = state
         self.topology = topology
         self._registry = registry_after(None, topology)
@@ -112,7 +120,7 @@ class Epochs:
         self._unwritten: tuple[bytes, Callable[[], None]] | None = None
         self._tried = False
         self._last = 0
-        earlier = self._recover(IntervalMap.uniform(intervals))
+        earlier = self._recover(end, IntervalMap.uniform(intervals))
         self.generation = 1 + (earlier.generation if earlier is not None else 0)
         self._claim()
 
@@ -249,7 +257,7 @@ class Epochs:
                 changed.chains.setdefault(name, {})[interval] = result.chain
             counters = self.counters[name]
             if counters.first_late is None and result.counters.first_late is not None:
-                tell_first_late(name, result.counters.first_late)
+                tell_first_late(self.topology.titles[name], result.counters.first_late)
             counters.add(result.counters)
         self.observed.add(observed)
         self.observed.ahead = {s: ahead.faded() for s, ahead in self.observed.ahead.items()}
@@ -320,7 +328,7 @@ class Epochs:
         self.open = manifest
 
     def _completed(self, completion: Completion, changed: Changes) -> None:
-        self.history.add(Moment.of(completion))
+        self.history.add(Moment.of(completion, self._registry.called))
         if completion.since is None:
             self._whole_entry = self._last
         self.positions.add(changed, self._last)
@@ -344,9 +352,8 @@ class Epochs:
         self._unwritten = encode_entry(entry), then
         self.settle()
 
-    def _recover(self, uniform: IntervalMap) -> Claim | None:
+    def _recover(self, end: End, uniform: IntervalMap) -> Claim | None:
         """Take up what the end of the log says; return the last claim."""
-        end = end_of(self._log)
         self._last = end.last
         manifest, completion = end.manifest, end.completion
         if end.claim is not None:
@@ -377,8 +384,8 @@ class Epochs:
         self.authority.restore(
             completion.after, completion.reports, (completion.generation, completion.epoch)
         )
-        known = self.counters.keys() & completion.counters.keys()
-        self.counters |= {name: completion.counters[name] for name in known}
+        there = self.counters.keys() & completion.counters.keys()
+        self.counters |= {name: completion.counters[name] for name in there}
         self.observed = Observed(
             completion.newest,
             completion.injected,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from millrace.windmill.counters import FirstLate
 from millrace.windmill.manifest import Completion
+from millrace.windmill.titles import titled
 
 #: A picture has some hundred pixels to the side, so nobody sees more moments than these.
 _MOMENTS_MAX = 4_096
@@ -33,8 +36,14 @@ class Moment(msgspec.Struct, frozen=True):
     first_late: dict[str, FirstLate]
 
     @classmethod
-    def of(cls, completion: Completion) -> Moment:
-        """Return the moment that an epoch completed."""
+    def of(cls, completion: Completion, called: Mapping[str, str]) -> Moment:
+        """Return the moment that an epoch completed.
+
+        Args:
+            completion: Of the epoch.
+            called: Computation -> what the pipeline calls it, where that is another name.
+        """
+        completion = titled(completion, called)
         return cls(
             completion.epoch,
             completion.wall_time_us,

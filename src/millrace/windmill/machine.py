@@ -84,7 +84,7 @@ class Machine:
         self._late_records = topology.late_records
         self._percentiles = topology.percentiles
         letters = topology.dead_letters is not None
-        self._failures = Failures(spec.name, letters=letters)
+        self._failures = Failures(spec.title, letters=letters)
         self._rows = KeyRows()
         self._timers = KeyTimers(self._rows)
         self._hold = KeyHold(self._rows)
@@ -141,7 +141,7 @@ class Machine:
 
     def at_hand(self) -> str:
         """Return what runs, in words, while it runs. Any thread may ask."""
-        return f"computation {self.spec.name!r}, key {self.key_at_hand!r}"
+        return f"computation {self.spec.title!r}, key {self.key_at_hand!r}"
 
     def _report(self, work: Work, view: View) -> Report:
         """Return what pins the low watermark now."""
@@ -314,7 +314,7 @@ class Machine:
             counters.first_late = first_late(work, self._user.key, n)
         if self._late_records is not None:
             key, productions = self._user.key, self._calls.productions
-            letter = late_record(self.spec.name, work, key, n)
+            letter = late_record(self.spec.title, work, key, n)
             self._router.send(productions, str(self._late_records), letter, timestamp_us, key)
             productions.caused_by(records.origins[n], records.sequences[n])
 

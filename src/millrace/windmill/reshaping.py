@@ -50,7 +50,7 @@ class Reshaping:
         *,
         letters: bool,
     ) -> None:
-        self._failures, self._set_aside = Failures(spec.name, letters=letters), set_aside
+        self._failures, self._set_aside = Failures(spec.title, letters=letters), set_aside
         self._reshape: Reshape = spec.reshape or _NOTHING
         self._makers = {n: _Maker(spec, *how) for n, how in self._reshape.migrated.items()}
 

@@ -145,7 +145,7 @@ def test_cells_that_are_named_go_with_their_rows_and_one_has_another_name() -> N
     text = str(refused.value)
     assert "state 'bag': in the checkpoint, gone from the pipeline" in text
     assert "p.add(..., dropped=['sold'])" in text
-    assert "changed   computation 'Shop', state 'cost': was called 'price'" in text
+    assert "renamed   computation 'Shop', state 'cost': was 'price'" in text
 
     with h:
         h.update(shop(Fewer, dropped=["bag", "sold"]))
