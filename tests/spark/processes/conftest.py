@@ -282,14 +282,15 @@ def nothing_outlives_the_tests(die_with_parent: Callable[[], None]) -> None:
 
 
 @pytest.fixture(scope="session")
-def program() -> Callable[[Path, Path], Process]:
+def program() -> Callable[..., Process]:
     """Start a program, given a folder, in an environment of its own; its output is in ``log``."""
 
-    def start(file: Path, folder: Path) -> Process:
+    def start(file: Path, folder: Path, **others: str) -> Process:
         env = environment(
             PYTHONPATH=str(Path(mr.__file__).parents[1]),
             PYSPARK_PYTHON=sys.executable,
             PYSPARK_DRIVER_PYTHON=sys.executable,
+            **others,
         )
         return Process([sys.executable, str(file), str(folder)], folder / "log", env, folder)
 

@@ -145,8 +145,9 @@ class Case:
         self._bad = bad
 
     def start(self, **options: Any) -> Any:
+        checkpoint = options.pop("checkpoint", str(self.folder / "checkpoint"))
         return self.pipeline(Counting(self.folder, self._bad)).start(
-            self._spark, checkpoint=str(self.folder / "checkpoint"), **options
+            self._spark, checkpoint=checkpoint, **options
         )
 
     def pipeline(self, counting: Any, *more: Any, **how: Any) -> mr.Pipeline:
@@ -200,8 +201,14 @@ def undisturbed(case: Case) -> dict[str, Any]:
 
 
 def batches(case: Case) -> dict[str, Any]:
-    """Let Spark end its batch."""
-    run = case.start(realtime=True, spark_batch="3 s")
+    """Let Spark end its batch; with a checkpoint in a bucket, and journals on a disk."""
+    journals = case.folder / "journals"
+    run = case.start(
+        realtime=True,
+        spark_batch="3 s",
+        checkpoint="s3://checkpoints/batches",
+        journals=str(journals),
+    )
     sessions = set()
     for n in range(1, 4):
         case.input.allow(300 * n)
@@ -211,7 +218,13 @@ def batches(case: Case) -> dict[str, Any]:
             time.sleep(0.05)
     assert run.process_available("90 s")
     run.stop()
-    return {"sessions": len(sessions), "counts": case.counts()}
+    found = mr.open_checkpoint("s3://checkpoints/batches")["Counting"]
+    return {
+        "sessions": len(sessions),
+        "counts": case.counts(),
+        "state": found.get(3)["count"],
+        "journals": len(list(journals.glob("*/journals/*-*"))),
+    }
 
 
 def switched(case: Case) -> list[Any]:
