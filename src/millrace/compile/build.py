@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from millrace.compile.checks import (
@@ -23,6 +23,7 @@ from millrace.compile.reserved import reserved_problems
 from millrace.compile.sink_columns import hidden_field
 from millrace.compile.topology import INJECTOR, ComputationSpec, Edge, StreamSpec, Topology
 from millrace.dataflow.operators import operator_of
+from millrace.dataflow.stream import parts_of
 from millrace.model.computation import state_cells
 from millrace.model.errors import PipelineError
 from millrace.model.guarantees import EXACTLY_ONCE
@@ -50,6 +51,12 @@ def build(pipeline: Declarations) -> Topology:
         raise PipelineError(
             f"{pipeline!r} both has and removes {there}. Leave p.remove(...) out to keep what "
             "they keep; a computation that begins empty needs another name."
+        )
+    if unknown := sorted(pipeline.drained - pipeline.computations.keys()):
+        raise PipelineError(
+            f"{pipeline!r} drains {unknown}, and has no computation of that name. What is drained "
+            "stays in the pipeline until its timers have fired; it has "
+            f"{', '.join(sorted(pipeline.computations)) or 'none'}."
         )
     earlier = [(name, was) for name, of in pipeline.evolutions.items() for was in of.was]
     if there := sorted(was for _, was in earlier if was in pipeline.computations):
@@ -121,6 +128,8 @@ def build(pipeline: Declarations) -> Topology:
     edges: list[Edge] = []
     for name in order:
         for stream, extractor in sorted(inputs[name].items()):
+            if _cut(pipeline, name, stream, beside[name]):
+                continue
             seeing = _seeing(extractor) if stream in paned else extractor
             identified = stream in filtered[name]
             taken, lift = beside[name].get(stream), None
@@ -186,6 +195,7 @@ def build(pipeline: Declarations) -> Topology:
             evolution=pipeline.evolutions[name],
             beside=beside[name],
             starts=pipeline.starts.get(name),
+            draining=name in pipeline.drained,
         )
         for number, name in enumerate(order)
     )
@@ -199,6 +209,19 @@ def build(pipeline: Declarations) -> Topology:
         late_records=pipeline.late,
         dropped=frozenset(pipeline.dropped),
     )
+
+
+def _cut(pipeline: Declarations, name: str, stream: str, beside: Container[str]) -> bool:
+    """Return whether a computation's input is cut off, as it is drained.
+
+    What is beside its inputs is not: what waits in it may wait for that. Of a grouping that is
+    combined in parts, it is the parts that get no more.
+    """
+    if name not in pipeline.drained and not any(name == parts_of(one) for one in pipeline.drained):
+        return False
+    if stream in beside and stream != pipeline.starts.get(name):
+        return False
+    return not (parts_of(name) in pipeline.computations and stream == parts_of(name))
 
 
 def _seeing(extractor: KeyExtractor) -> KeyExtractor:

@@ -125,6 +125,13 @@ def _computation(
 ) -> Iterator[Change]:
     built_in = bool(old["settings"] or new["settings"])
     title = topology.titles[name]
+    if new.get("drains", False) != old.get("drains", False):
+        why = (
+            "is drained: it gets no more records, its timers fire as before"
+            if "drains" in new
+            else "is not drained any more: it gets what comes from the next epoch on"
+        )
+        yield Change(CHANGED, where, why, between=True)
     yield from _inputs(title, old["inputs"], new["inputs"], where, built_in=built_in)
     yield from _outputs(old["outputs"], new["outputs"], where)
     yield from cell_changes(

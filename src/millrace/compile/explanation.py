@@ -134,6 +134,8 @@ class Explanation:
         delivery = "exactly once" if spec.guarantees.delivery is EXACTLY_ONCE else "at least once"
         productions = spec.guarantees.productions.value.lower()
         notes = list(operator_of(spec.instance).described())
+        if spec.draining:
+            notes.append("drained: no records come to it any more, and its timers fire")
         if spec.columnar is not None:
             notes.append(f"kept   as {spec.columnar!r}, all keys together")
         notes += [

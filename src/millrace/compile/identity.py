@@ -71,6 +71,7 @@ def _computation(topology: Topology, spec: ComputationSpec, routes: Routes) -> S
             for name, said in operator_of(spec.instance).settings().items()
         },
         "kept as": _COLUMNS if spec.columnar is not None else _BY_KEY,
+        **({"drains": True} if spec.draining else {}),
     }
 
 

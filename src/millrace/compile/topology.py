@@ -118,6 +118,7 @@ class ComputationSpec:
         reshape: What brings such state to the shape that it has now; None if it has it. A
             :class:`~millrace.compile.shapes.Reshape`.
         counted: Whether a computation behind it waits for percentiles of what it has to do.
+        draining: Whether it gets no more records, and goes on with its timers alone.
         called: What the pipeline calls it, where its checkpoint knows it by another name.
         starts: The stream of the keys that it was given, which begin by themselves; None without.
     """
@@ -160,6 +161,7 @@ class ComputationSpec:
     reshape: Any = None
     beside: Mapping[str, Beside] = field(default_factory=dict)
     starts: str | None = None
+    draining: bool = False
     called: str = ""
 
     @property

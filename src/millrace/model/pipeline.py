@@ -98,6 +98,7 @@ class Declarations:
         dead_letters: The stream of dead letters; None without.
         late: The stream of late records; None without.
         dropped: Computations whose state a checkpoint is to forget.
+        drained: Computations that get no more records.
         starts: Computation that was given keys -> the stream that brings them.
     """
 
@@ -115,6 +116,7 @@ class Declarations:
         self.dead_letters: str | None = None
         self.late: str | None = None
         self.dropped: set[str] = set()
+        self.drained: set[str] = set()
         self.starts: dict[str, str] = {}
 
     def __repr__(self) -> str:
@@ -184,6 +186,34 @@ class Declarations:
         """
         check_name(name, "computation")
         self.dropped.add(name)
+
+    def drain(self, name: str) -> None:
+        """Let a computation go on without records: its timers still fire, at their times.
+
+        It stays in the pipeline until what it has begun has come to its end: windows close, as the
+        low watermark goes on with its senders'; timers fire and produce. When nothing is left that
+        waits, ``p.plan`` says so, and :meth:`remove` drops the rest. Side inputs and signals still
+        reach it. One that always sets a timer again never comes to an end; remove it at once.
+
+        Args:
+            name: Of a computation of this pipeline, or of a grouping or join: what ``to("...")``
+                named.
+
+        Raises:
+            PipelineError: It cannot name a computation; or, when the pipeline is built, none has
+                that name.
+
+        >>> import millrace as mr
+        >>> p = mr.Pipeline("shop")
+        >>> bids = p.inject("bids", format=dict).key_by("item").window(mr.FixedWindows("1 h"))
+        >>> bids.count().to("counts")
+        WindowedStream('counts')
+        >>> p.drain("counts")
+
+        Source: MillWheel, "Streams" (4.3); docs/changing.md.
+        """
+        check_name(name, "computation")
+        self.drained.add(name)
 
     def rename(
         self, old: str, new: str, computation: Computation, *, was: str | Iterable[str] = ()

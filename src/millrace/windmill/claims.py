@@ -14,6 +14,7 @@ from millrace.compile.registry import SINK, Registry
 from millrace.compile.shapes import Shape, reshape_of
 from millrace.compile.topology import Topology
 from millrace.model.errors import CheckpointMismatch
+from millrace.model.time import MAX_TIMESTAMP
 from millrace.windmill.epoch_log import End
 from millrace.windmill.manifest import Claim, Completion, InjectorEntry, Manifest
 
@@ -142,6 +143,7 @@ def plan_of(end: End, topology: Topology) -> ChangePlan:
         found += _behind(
             registry, registry_after(claim, topology, unfinished), topology, completion
         )
+        found += _ended(registry, topology, completion)
     if completion is not None and sources_changed(claim, topology):
         read = {stream for stream, count in completion.injected.items() if count}
         found += _not_kept(topology, read - completion.places.keys())
@@ -187,6 +189,19 @@ def _behind(
             cell, function = names[number], shape.migrated[number].function
             way = f"keep migrate={{{cell!r}: {function}}} until they have"
             yield Change(REFUSED, f"{where}, state {cell!r}", left, way)
+
+
+def _ended(registry: Registry, topology: Topology, completion: Completion) -> Iterator[Change]:
+    """Yield which computations have been drained: nothing that waits is left in them."""
+    for spec in topology.computations:
+        reports = completion.reports.get(spec.name, {})
+        pending = any(
+            report.oldest_work_us() < MAX_TIMESTAMP or report.wall_timer_us < MAX_TIMESTAMP
+            for report in reports.values()
+        )
+        if spec.draining and spec.name in registry.computations and not pending:
+            why = f"drained: nothing is left that waits. p.remove({spec.title!r}) drops the rest"
+            yield Change(CHANGED, f"computation {spec.title!r}", why)
 
 
 def _not_kept(topology: Topology, unknown: Collection[str]) -> Iterator[Change]:
