@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -91,8 +92,14 @@ class Generator:
             yield from self._in_order(count)
             return
         dice = random.Random(f"{self.seed} disorder")
-        made = self._in_order(count)
-        yield from sorted(made, key=lambda one: one[1].at + dice.randrange(self.disorder))
+        waiting: list[tuple[int, int, tuple[str, Event]]] = []
+        for n, made in enumerate(self._in_order(count)):
+            at = made[1].at
+            while waiting and waiting[0][0] <= at:  # nothing that is still to come is before it
+                yield heapq.heappop(waiting)[2]
+            heapq.heappush(waiting, (at + dice.randrange(self.disorder), n, made))
+        while waiting:
+            yield heapq.heappop(waiting)[2]
 
     def _in_order(self, count: int) -> Iterator[tuple[str, Event]]:
         dice = random.Random(self.seed)

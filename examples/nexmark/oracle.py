@@ -1,22 +1,25 @@
-"""What Nexmark's queries should give: SQL over the same events, by SQLite, which shares no code.
+"""What Nexmark's queries should give: SQL over the same events, by DuckDB, which shares no code.
 
-It is written from Flink's definitions of the queries, in the dialect of SQLite, and where those
+It is written from Flink's definitions of the queries, in the dialect of DuckDB, and where those
 leave something open it says how that is meant. The names of columns are those of our results.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-import msgspec
+import duckdb
+import pyarrow as pa
 
 from millrace_examples.nexmark.events import FORMATS, Event
+from millrace_examples.nexmark.files import SCHEMAS, table
 from millrace_examples.nexmark.joined import SIDE
 
+# AT is a word of DuckDB's, so the column is quoted.
 _BID = "auction, bidder, price"
-_DAY = "at / 86400000000 AS day"
+_DAY = '"at" // 86400000000 AS day'
 _RANKS = {
     "cheap": "price < 10000",
     "middling": "price >= 10000 AND price < 1000000",
@@ -33,20 +36,21 @@ _STATISTICS = ", ".join(
     _ranks(*each)
     for each in (("*", "bids"), ("DISTINCT bidder", "bidders"), ("DISTINCT auction", "auctions"))
 )
-_TEN = "/ 10000000 * 10000000"
+_TEN = "// 10000000 * 10000000"
 
 # Of bids of one price, the first wins.
 _WINNERS = """
     SELECT * FROM (
-        SELECT a.id AS auction, a.seller, a.category, a.expires, b.bidder, b.price, b.at,
-        row_number() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.at) AS place
-        FROM auctions AS a JOIN bids AS b ON b.auction = a.id AND b.at BETWEEN a.at AND a.expires
+        SELECT a.id AS auction, a.seller, a.category, a.expires, b.bidder, b.price, b."at",
+        row_number() OVER (PARTITION BY a.id ORDER BY b.price DESC, b."at") AS place
+        FROM auctions AS a JOIN bids AS b
+        ON b.auction = a.id AND b."at" BETWEEN a."at" AND a.expires
     ) WHERE place = 1
 """
 
 QUERIES = {
-    "q0": f"SELECT {_BID}, channel, url, extra, at FROM bids",
-    "q1": "SELECT auction, bidder, 0.908 * price AS price, at FROM bids",
+    "q0": f'SELECT {_BID}, channel, url, extra, "at" FROM bids',
+    "q1": 'SELECT auction, bidder, 0.908::DOUBLE * price AS price, "at" FROM bids',
     "q2": "SELECT auction, price FROM bids WHERE auction % 123 = 0",
     "q3": """
         SELECT p.name, p.city, p.state, a.id AS auction FROM auctions AS a
@@ -56,13 +60,12 @@ QUERIES = {
     "q4": f"SELECT category, avg(price) AS mean FROM ({_WINNERS}) GROUP BY category",
     # Windows that overlap: each bid is in five, by the number of the two seconds in which they end.
     "q5": """
-        WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 5),
-        counted AS (
-            SELECT auction, (at / 2000000 + n - 5) * 2000000 AS start, count(*) AS bids
-            FROM bids, n GROUP BY 1, 2
+        WITH counted AS (
+            SELECT auction, ("at" // 2000000 + n - 5) * 2000000 AS start, count(*) AS bids
+            FROM bids, range(1, 6) AS ends(n) GROUP BY 1, 2
         )
-        SELECT start, auction, bids FROM counted AS c
-        WHERE bids = (SELECT max(bids) FROM counted AS o WHERE o.start = c.start)
+        SELECT start, auction, bids FROM counted
+        QUALIFY bids = max(bids) OVER (PARTITION BY start)
     """,
     # "Their last 10 closed auctions": by when they closed. (Flink's SQL, which Flink does not run,
     # takes eleven, by the time of the bid.)
@@ -73,57 +76,56 @@ QUERIES = {
     """,
     # A bid is in one window. (Flink's BETWEEN takes that of the instant of its end in as well.)
     "q7": f"""
-        SELECT {_BID}, at FROM bids AS b
-        WHERE price = (SELECT max(price) FROM bids AS o WHERE o.at {_TEN} = b.at {_TEN})
+        SELECT {_BID}, "at" FROM bids QUALIFY price = max(price) OVER (PARTITION BY "at" {_TEN})
     """,
     "q8": f"""
-        SELECT DISTINCT p.at {_TEN} AS start, p.id AS person, p.name FROM persons AS p
-        JOIN auctions AS a ON p.id = a.seller AND p.at {_TEN} = a.at {_TEN}
+        SELECT DISTINCT p."at" {_TEN} AS start, p.id AS person, p.name FROM persons AS p
+        JOIN auctions AS a ON p.id = a.seller AND p."at" {_TEN} = a."at" {_TEN}
     """,
-    "q9": f"SELECT auction, seller, category, bidder, price, at FROM ({_WINNERS})",
+    "q9": f'SELECT auction, seller, category, bidder, price, "at" FROM ({_WINNERS})',
     "q10": f"""
-        SELECT {_BID}, at, strftime('%Y-%m-%d', at / 1000000, 'unixepoch') AS day,
-        strftime('%H:%M', at / 1000000, 'unixepoch') AS minute FROM bids
+        SELECT {_BID}, "at", strftime(make_timestamp("at"), '%Y-%m-%d') AS day,
+        strftime(make_timestamp("at"), '%H:%M') AS minute FROM bids
     """,
     "q11": """
         WITH begun AS (
-            SELECT bidder, at, coalesce(at - lag(at) OVER one >= 10000000, 1) AS begins
-            FROM bids WINDOW one AS (PARTITION BY bidder ORDER BY at)
+            SELECT bidder, "at", coalesce(("at" - lag("at") OVER one >= 10000000)::INT, 1) AS begins
+            FROM bids WINDOW one AS (PARTITION BY bidder ORDER BY "at")
         ), numbered AS (
-            SELECT *, sum(begins) OVER (PARTITION BY bidder ORDER BY at) AS session FROM begun
+            SELECT *, sum(begins) OVER (PARTITION BY bidder ORDER BY "at") AS session FROM begun
         )
-        SELECT bidder, min(at) AS start, count(*) AS bids FROM numbered GROUP BY bidder, session
+        SELECT bidder, min("at") AS start, count(*) AS bids FROM numbered GROUP BY bidder, session
     """,
     "q12": f"""
         SELECT bidder, arrived {_TEN} AS start, count(*) AS bids FROM bids GROUP BY 1, 2
     """,
     "q13": f"SELECT {_BID}, value FROM bids JOIN side ON auction % 10000 = rest",
     "q14": """
-        WITH hours AS (SELECT *, at / 3600000000 % 24 AS hour FROM bids)
-        SELECT auction, bidder, 0.908 * price AS price,
+        WITH hours AS (SELECT *, "at" // 3600000000 % 24 AS hour FROM bids)
+        SELECT auction, bidder, 0.908::DOUBLE * price AS price,
         CASE WHEN hour >= 8 AND hour <= 18 THEN 'dayTime'
         WHEN hour <= 6 OR hour >= 20 THEN 'nightTime' ELSE 'otherTime' END AS time,
         length(extra) - length(replace(extra, 'c', '')) AS letters
-        FROM hours WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000
+        FROM hours WHERE 0.908::DOUBLE * price > 1000000 AND 0.908::DOUBLE * price < 50000000
     """,
     "q15": f"SELECT {_DAY}, {_STATISTICS} FROM bids GROUP BY day",
     "q16": f"""
-        SELECT {_DAY}, channel, {_STATISTICS}, max(at % 86400000000 / 60000000) AS minute
+        SELECT {_DAY}, channel, {_STATISTICS}, max("at" % 86400000000 // 60000000) AS minute
         FROM bids GROUP BY day, channel
     """,
     "q17": f"""
         SELECT {_DAY}, auction, {_ranks("*", "bids")}, min(price) AS low, max(price) AS high,
-        avg(price) AS mean, sum(price) AS total FROM bids GROUP BY day, auction
+        avg(price) AS mean, sum(price)::BIGINT AS total FROM bids GROUP BY day, auction
     """,
     "q18": """
-        SELECT bidder, auction, price, at FROM (
-            SELECT *, row_number() OVER (PARTITION BY bidder, auction ORDER BY at DESC) AS place
+        SELECT bidder, auction, price, "at" FROM (
+            SELECT *, row_number() OVER (PARTITION BY bidder, auction ORDER BY "at" DESC) AS place
             FROM bids
         ) WHERE place = 1
     """,
     "q19": """
         SELECT auction, place, bidder, price FROM (
-            SELECT *, row_number() OVER (PARTITION BY auction ORDER BY price DESC, at) AS place
+            SELECT *, row_number() OVER (PARTITION BY auction ORDER BY price DESC, "at") AS place
             FROM bids
         ) WHERE place <= 10
     """,
@@ -135,7 +137,7 @@ QUERIES = {
         WITH named AS (
             SELECT *, CASE lower(channel) WHEN 'apple' THEN '0' WHEN 'google' THEN '1'
             WHEN 'facebook' THEN '2' WHEN 'baidu' THEN '3' ELSE
-            CASE WHEN instr(url, '&channel_id=') THEN
+            CASE WHEN instr(url, '&channel_id=') > 0 THEN
             substr(url, instr(url, '&channel_id=') + 12) END END AS channel_id FROM bids
         )
         SELECT {_BID}, channel, channel_id FROM named WHERE channel_id IS NOT NULL
@@ -150,23 +152,51 @@ QUERIES = {
 }
 
 
-def database(events: Iterable[tuple[Event, int]]) -> sqlite3.Connection:
+def database(events: Iterable[tuple[Event, int]]) -> duckdb.DuckDBPyConnection:
     """Return a database of events, each with the microsecond of the clock at which it arrived."""
-    made = sqlite3.connect(":memory:")
-    rows: dict[type, list[tuple[Any, ...]]] = {of: [] for of in FORMATS.values()}
-    for event, arrived in events:
-        rows[type(event)].append((*msgspec.structs.astuple(event), arrived))
-    for name, of in FORMATS.items():
-        made.execute(f"CREATE TABLE {name} ({', '.join(of.__struct_fields__)}, arrived)")
-        places = ", ".join("?" for _ in (*of.__struct_fields__, "arrived"))
-        made.executemany(f"INSERT INTO {name} VALUES ({places})", rows[of])
-    made.execute("CREATE TABLE side (rest, value)")
-    made.executemany("INSERT INTO side VALUES (?, ?)", SIDE.items())
-    return made
+    made: dict[str, list[Event]] = {name: [] for name in FORMATS}
+    arrived: dict[str, list[int]] = {name: [] for name in FORMATS}
+    names = {of: name for name, of in FORMATS.items()}
+    for event, at in events:
+        made[names[type(event)]].append(event)
+        arrived[names[type(event)]].append(at)
+    return _database(
+        {
+            name: table(name, made[name]).append_column(
+                "arrived", pa.array(arrived[name], pa.int64())
+            )
+            for name in FORMATS
+        }
+    )
 
 
-def answer(query: str, database: sqlite3.Connection) -> list[dict[str, Any]]:
+def database_of_files(folder: Path) -> duckdb.DuckDBPyConnection:
+    """Return a database of events that :func:`~millrace_examples.nexmark.files.write` wrote.
+
+    When they arrived is not known; see ``clock`` of
+    :func:`~millrace_examples.nexmark.results.compare`.
+    """
+    opened = duckdb.connect()
+    for name in SCHEMAS:
+        files = [str(file) for file in sorted((folder / name).iterdir())]
+        read = opened.read_parquet if files[0].endswith(".parquet") else opened.read_json
+        read(files).project("*, NULL::BIGINT AS arrived").to_table(name)
+    return _with_side(opened)
+
+
+def answer(query: str, database: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     """Return the rows of a query, in no order."""
-    asked = database.execute(QUERIES[query])
-    names = [column[0] for column in asked.description]
-    return [dict(zip(names, row, strict=True)) for row in asked]
+    return database.sql(QUERIES[query]).to_arrow_table().to_pylist()
+
+
+def _database(tables: Mapping[str, pa.Table]) -> duckdb.DuckDBPyConnection:
+    opened = duckdb.connect()
+    for name, rows in tables.items():
+        opened.from_arrow(rows).to_table(name)
+    return _with_side(opened)
+
+
+def _with_side(opened: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    rows = pa.table({"rest": pa.array(SIDE, pa.int64()), "value": list(SIDE.values())})
+    opened.from_arrow(rows).to_table("side")
+    return opened

@@ -66,7 +66,7 @@ def test_commands_that_a_guide_names_exist(guide: Path) -> None:
                 assert word in named.commands, f"{guide.name} says: {command}"
                 named = named.commands[word]
         if words[:2] == ["python", "-m"] and words[2].startswith(("millrace", "benchmarks")):
-            module = Path(words[2].replace(".", "/"))
+            module = Path(words[2].replace("millrace_examples", "examples").replace(".", "/"))
             places = [base / module for base in (ROOT, ROOT / "src")]
             found = any(at.is_dir() or at.with_suffix(".py").exists() for at in places)
             assert found, f"{guide.name} says: {command}"
