@@ -12,6 +12,7 @@ from typing import Any
 
 from millrace.compile.explanation import Explanation as PipelineExplanation
 from millrace.compile.topology import Topology
+from millrace.dashboard import Dashboard
 from millrace.injectors.publisher import Publisher
 from millrace.inspect import Explanation, explain_watermark
 from millrace.model.errors import MillraceError, ZombieWriter
@@ -24,13 +25,13 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.progress_display import ProgressDisplay, Where
-from millrace.spark.requests import Listener
+from millrace.spark.requests import Listener, ask
 from millrace.spark.signals import interrupted
 from millrace.spark.status import Progress, Status
 from millrace.spark.status_text import as_line
 from millrace.spark.stuck_board import Board
 from millrace.spark.updating import Started
-from millrace.store import LocalMailbox, Mailbox
+from millrace.store import LocalMailbox, Mailbox, location_of
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.history import History
 
@@ -187,6 +188,29 @@ class Handle(ABC):
     def metrics_port(self) -> int | None:
         """The port at which metrics are served, see ``start(metrics=)``; None if none is."""
         return None if self._scrapes is None else self._scrapes.port
+
+    def dashboard(
+        self, port: int = 0, *, host: str = "127.0.0.1", token: str | None = None
+    ) -> Dashboard:
+        """Serve a page that shows the run, and return its server: ``url`` is where it is.
+
+        It stays when the run has ended, until it is closed or the process ends. ``millrace
+        dashboard CHECKPOINT`` serves the same from another process.
+
+        Args:
+            port: Of it; 0 for any that is free.
+            host: The interface. On another than loopback it takes a token, to read as well.
+            token: Who shows it may stop and drain the run; without one the page only shows.
+
+        Raises:
+            PipelineError: The port is in use, the token has less than 16 characters, or Starlette
+                and uvicorn are not installed (``pip install 'millrace[dashboard]'``).
+        """
+        state = self._epochs.state
+        return Dashboard(
+            state, location_of(state), ask, port=port, host=host, token=token,
+            alive=lambda: not self._ended,
+        )  # fmt: skip
 
     @property
     def history(self) -> History:

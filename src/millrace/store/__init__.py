@@ -23,7 +23,13 @@ from millrace.store.journal import (
 from millrace.store.journaled import looked_at
 from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
 from millrace.store.local import LocalHardState
-from millrace.store.location import is_object_store, local_path, mailbox_of, open_location
+from millrace.store.location import (
+    is_object_store,
+    local_path,
+    location_of,
+    mailbox_of,
+    open_location,
+)
 from millrace.store.log import CommitLog, EpochLog, HardState, Snapshots
 from millrace.store.mailbox import LocalMailbox, Mailbox
 from millrace.store.memory import MemoryHardState
@@ -99,6 +105,7 @@ __all__ = [
     "encode_snapshot",
     "is_object_store",
     "local_path",
+    "location_of",
     "looked_at",
     "mailbox_of",
     "new_form",

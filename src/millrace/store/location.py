@@ -73,6 +73,13 @@ def mailbox_of(state: HardState) -> Mailbox | None:
     return state.mailbox if isinstance(state, LocalHardState | ObjectHardState) else None
 
 
+def location_of(state: HardState) -> str:
+    """Return the path or URL of a checkpoint; one in memory has none."""
+    if isinstance(state, LocalHardState):
+        return str(state.path)
+    return state.url if isinstance(state, ObjectHardState) else "memory"
+
+
 def is_object_store(location: str | os.PathLike[str]) -> bool:
     """Return whether ``location`` is a URL of an object store, in our spelling or in another's.
 

@@ -1,0 +1,158 @@
+"""The graph of a pipeline as a checkpoint knows it: who feeds whom, how fast, how far behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from millrace.compile.registry import SINK
+from millrace.compile.topology import INJECTOR
+from millrace.dashboard.plain import behind, millis
+from millrace.dashboard.points import Points
+from millrace.inspect import Checkpoint, Explanation
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.windmill.manifest import Claim, Completion
+
+#: Before a stream that a sink reads, in the id of its node; an injector has its own prefix.
+_SINK = "sink:"
+
+
+def graph_of(checkpoint: Checkpoint, points: Points, stuck: Mapping[str, int]) -> dict[str, Any]:
+    """Return nodes, in order of their levels, and edges.
+
+    A record's way is not counted by edge. Where one computation or injector alone feeds another,
+    what came out of the edge is known, else at most what the sender sent: ``exact`` says which.
+
+    Args:
+        checkpoint: After the last epoch.
+        points: Of the epochs before.
+        stuck: Computation -> calls of user code that have not returned for long.
+    """
+    claim, completion, _ = checkpoint.ended
+    if claim is None:
+        return {"nodes": [], "edges": []}
+    overview, levels = checkpoint.overview, _levels(claim)
+    newest_us = _newest_us(completion)
+    nodes: list[dict[str, Any]] = [
+        {
+            "id": INJECTOR + name,
+            "kind": "injector",
+            "name": name,
+            "level": 0,
+            "rate": points.rate("injected", name),
+            "count": one.injected,
+            "refused": one.refused,
+            "policy": claim.injectors[name].policy if name in claim.injectors else "",
+            **_instant("low", one.low_watermark, newest_us),
+        }
+        for name, one in overview.streams.items()
+    ]
+    for name, found in overview.computations.items():
+        counters = found.counters
+        nodes.append(
+            {
+                "id": name,
+                "kind": "computation",
+                "name": name,
+                "level": levels[name],
+                "rate": points.rate("records", name),
+                "count": counters.records,
+                "late": counters.late,
+                "dead": counters.dead_letters,
+                "timers": counters.timers,
+                "duplicates": counters.duplicates_filtered,
+                "stuck": stuck.get(name, 0),
+                "moved": millis(found.moved),
+                **_instant("low", found.low_watermark, newest_us),
+            }
+        )
+    made = {
+        stream: name
+        for name, said in claim.topology["computations"].items()
+        for stream in said["outputs"]
+    }
+    last = 1 + max(levels.values(), default=0)
+    sinks = _sinks(claim, made)
+    nodes += [
+        {"id": _SINK + route, "kind": "sink", "name": route, "level": last} for route in sinks
+    ]
+    edges = [
+        _edge(checkpoint, points, sender, name, len(senders) == 1, newest_us)
+        for name, senders in claim.senders.items()
+        for sender in senders
+    ]
+    edges += [
+        _edge(checkpoint, points, feeder, _SINK + route, False, newest_us)
+        for route, feeder in sinks.items()
+    ]
+    return {"nodes": sorted(nodes, key=lambda one: int(one["level"])), "edges": edges}
+
+
+def lit_by(explanation: Explanation) -> dict[str, Any]:
+    """Return what of the graph an explanation goes along, from its end to the culprit."""
+    pin = explanation.pin
+    path = [hop.computation for hop in explanation.path]
+    where = INJECTOR + pin.where if pin.kind in ("injector", "nothing") else pin.where
+    way = [*path, where] if where != path[-1] else path
+    return {
+        "kind": pin.kind,
+        "node": where,
+        "way": way,
+        "at": millis(pin.timestamp),
+        "unmoved": None if explanation.unmoved is None else explanation.unmoved / 1e6,
+        "lines": [line.strip() for line in str(explanation).splitlines()],
+    }
+
+
+def _edge(
+    checkpoint: Checkpoint, points: Points, sender: str, to: str, alone: bool, newest_us: int
+) -> dict[str, Any]:
+    completion = checkpoint.ended.completion
+    stream = sender.removeprefix(INJECTOR)
+    if alone:
+        rate = points.rate("records", to)
+    elif stream != sender:
+        rate = points.rate("injected", stream)
+    else:
+        rate = points.rate("productions", sender)
+    shown_us = MIN_TIMESTAMP
+    if completion is not None:
+        shown_us = completion.after.outputs.get(sender, MIN_TIMESTAMP)
+    lag = behind(shown_us, newest_us)
+    return {"from": sender, "to": to, "rate": rate, "exact": alone, "lag": lag}
+
+
+def _instant(name: str, us: int, newest_us: int) -> dict[str, Any]:
+    return {name: millis(us), "ended": us >= MAX_TIMESTAMP, "lag": behind(us, newest_us)}
+
+
+def _newest_us(completion: Completion | None) -> int:
+    newest = {} if completion is None else completion.newest
+    return max(newest.values(), default=MIN_TIMESTAMP)
+
+
+def _sinks(claim: Claim, made: Mapping[str, str]) -> dict[str, str]:
+    """Return which ways to sinks there are, as streams and steps, and the computation before each.
+
+    What a sink itself is called is not shown: that may say how to get into it.
+    """
+    edges = {} if claim.registry is None else claim.registry.checked().edges
+    routes = sorted({edge.partition(SINK)[0] for edge in edges if SINK in edge})
+    found = {route: made.get(route.partition(" > ")[0]) for route in routes}
+    return {route: feeder for route, feeder in found.items() if feeder is not None}
+
+
+def _levels(claim: Claim) -> dict[str, int]:
+    """Return each computation's longest path from an injector."""
+    found: dict[str, int] = {}
+
+    def level(name: str) -> int:
+        if name.startswith(INJECTOR):
+            return 0
+        if name not in found:
+            found[name] = 1 + max(map(level, claim.senders.get(name, ())), default=0)
+        return found[name]
+
+    for name in claim.topology["computations"]:
+        level(name)
+    return found

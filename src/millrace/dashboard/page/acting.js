@@ -1,0 +1,69 @@
+// Acting on a run: a question, the token, and what became of it.
+
+import { act, forget, remember, token } from "./live.js";
+import { byId, el } from "./text.js";
+
+const WORDS = {
+  stop: ["Stop the run?", "The epoch under way is finished. A later run with the same checkpoint goes on where this one stood.", "Stop", "quiet"],
+  drain: ["Drain the run?", "Its input ends, every window is emitted, and the run ends. No later run goes on with this checkpoint.", "Drain", "bad"],
+};
+
+let asked = null, generation = 0;
+
+export function about(now) {
+  generation = now.generation;
+  for (const button of document.querySelectorAll("#acts button")) {
+    button.disabled = now.state !== "running";
+  }
+}
+
+export function offer({ acts, actions }) {
+  const box = byId("acts");
+  if (!acts) {
+    box.replaceChildren(el("span", { class: "soft", title: "Start the dashboard with a token to act on the run." }, "read-only"));
+    return;
+  }
+  box.replaceChildren(...actions.map((what) => {
+    const [, , label, kind] = WORDS[what];
+    const button = el("button", { type: "button", class: kind, "data-act": what }, label);
+    button.addEventListener("click", () => question(what));
+    return button;
+  }));
+}
+
+function question(what) {
+  const [title, text, yes] = WORDS[what];
+  asked = what;
+  byId("dialog-title").textContent = title;
+  byId("dialog-text").textContent = text;
+  byId("dialog-yes").textContent = yes;
+  byId("dialog-yes").disabled = false;
+  said("");
+  byId("dialog-token").hidden = Boolean(token());
+  byId("dialog").showModal();
+}
+
+function said(text, good) {
+  const line = byId("dialog-said");
+  line.textContent = text;
+  line.classList.toggle("good", Boolean(good));
+}
+
+export function listenToActs() {
+  byId("dialog-no").addEventListener("click", () => byId("dialog").close());
+  byId("dialog-form").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (byId("token").value) remember(byId("token").value);
+    byId("token").value = "";
+    byId("dialog-yes").disabled = true;
+    said("The run is asked. It answers when it has done so.", true);
+    try {
+      const answer = await act(asked, generation);
+      said(`${answer.said} after epoch ${answer.epoch}`, true);
+    } catch (error) {
+      if (error.status === 401) { forget(); byId("dialog-token").hidden = false; byId("token").focus(); }
+      byId("dialog-yes").disabled = false;
+      said(error.message);
+    }
+  });
+}

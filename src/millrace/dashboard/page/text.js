@@ -1,0 +1,79 @@
+// Texts and elements. What comes from a checkpoint becomes text nodes and attributes, never markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+export function el(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+export const byId = (id) => document.getElementById(id);
+
+export function say(id, text) {
+  const element = byId(id);
+  if (element.textContent !== text) element.textContent = text;
+}
+
+export function cut(text, most) {
+  const letters = [...text];
+  return letters.length <= most ? text : `${letters.slice(0, most - 1).join("")}…`;
+}
+
+export function count(n) {
+  if (n === null || n === undefined) return "–";
+  if (n >= 1e9) return `${(n / 1e9).toFixed(n < 1e10 ? 2 : 1)}G`;
+  if (n >= 1e6) return `${(n / 1e6).toFixed(n < 1e7 ? 2 : 1)}M`;
+  if (n >= 1e4) return `${(n / 1e3).toFixed(n < 1e5 ? 1 : 0)}k`;
+  return Math.round(n).toLocaleString("en");
+}
+
+export function rate(n) {
+  if (n === null || n === undefined) return "–";
+  return `${n > 0 && n < 10 ? n.toFixed(1) : count(n)}/s`;
+}
+
+export function span(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  const s = Math.abs(seconds);
+  if (s === 0) return "0 s";
+  if (s < 0.9995) return `${Math.round(s * 1000)} ms`;
+  if (s < 10) return `${Number(s.toFixed(1))} s`;
+  if (s < 120) return `${Math.round(s)} s`;
+  if (s < 7200) return `${Math.round(s / 60)} min`;
+  if (s < 172800) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86400).toLocaleString("en")} days`;
+}
+
+export function instant(ms) {
+  if (ms === null || ms === undefined) return "–";
+  const at = new Date(ms);
+  if (Number.isNaN(at.getTime())) return "–";
+  const text = at.toISOString();
+  return `${text.slice(0, 10)} ${text.slice(11, ms % 1000 ? 23 : 19)}`;
+}
+
+export const clock = (ms) => instant(ms).slice(11);
+
+export function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+export function table(caption, columns, rows, kinds = []) {
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    el("table", {},
+      el("caption", {}, caption),
+      el("thead", {}, el("tr", {}, ...columns.map((name) => el("th", { scope: "col" }, name)))),
+      el("tbody", {}, ...rows.map((row) =>
+        el("tr", {}, ...row.map((cell, n) => el("td", { class: kinds[n] || null }, cell)))))));
+}

@@ -1,0 +1,158 @@
+"""Points: what is kept of each epoch that was seen, for lines over time and for rates."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from millrace.dashboard.plain import millis
+from millrace.model.errors import DamagedStore
+from millrace.model.time import MIN_TIMESTAMP, SECOND
+from millrace.store import EpochLog
+from millrace.windmill.manifest import Completion, decode_entry
+
+#: A chart has some thousand pixels to the side. Beyond, every other of the older half goes.
+_POINTS_MAX: Final = 1_024
+#: Over so long a rate is taken: long enough to read, short enough to follow.
+_RATE_US: Final = 30 * SECOND
+#: Over so long the commits of key intervals are counted.
+_LOAD_US: Final = 60 * SECOND
+
+
+class Point(msgspec.Struct, frozen=True):
+    """What an epoch left. Times in microseconds.
+
+    Attributes:
+        epoch: Its number.
+        wall_us: Its clock.
+        newest_us: The latest event time read so far, of all streams.
+        inputs: Computation -> low watermark of its input.
+        records: Computation -> records delivered since the beginning.
+        productions: Computation -> rows sent since the beginning.
+        injected: Stream -> records read since the beginning.
+        late: Late records since the beginning, over all computations.
+    """
+
+    epoch: int
+    wall_us: int
+    newest_us: int
+    inputs: dict[str, int]
+    records: dict[str, int]
+    productions: dict[str, int]
+    injected: dict[str, int]
+    late: int
+
+    @classmethod
+    def of(cls, done: Completion) -> Point:
+        """Return what is kept of a completed epoch."""
+        counters = done.counters
+        return cls(
+            epoch=done.epoch,
+            wall_us=done.wall_time_us,
+            newest_us=max(done.newest.values(), default=MIN_TIMESTAMP),
+            inputs=dict(done.after.inputs),
+            records={name: one.records for name, one in counters.items()},
+            productions={name: one.productions for name, one in counters.items()},
+            injected=dict(done.injected),
+            late=sum(one.late for one in counters.values()),
+        )
+
+
+class Points:
+    """Follows an epoch log, and keeps a bounded number of points of it.
+
+    Attributes:
+        points: In order.
+    """
+
+    points: list[Point]
+    _next: int
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def follow(self, log: EpochLog) -> None:
+        """Take the epochs that have completed since the last time."""
+        last = log.last()
+        if last + 1 < self._next:  # another checkpoint stands there now
+            self._forget()
+        number = max(1, self._next, log.first())
+        while number <= last:
+            data = log.read(number)
+            if data is None:
+                if number >= log.first():
+                    raise DamagedStore(f"entry {number} of the epoch log is gone.")
+                number = log.first()  # collected meanwhile
+                continue
+            entry = decode_entry(data)
+            if isinstance(entry, Completion):
+                self._add(entry)
+            number += 1
+        self._next = number
+
+    def rate(self, of: str, name: str) -> float | None:
+        """Return how many a second there were of late; None before there are two epochs.
+
+        Args:
+            of: ``records``, ``productions`` or ``injected``.
+            name: The computation, or the stream.
+        """
+        if len(self.points) < 2:
+            return None
+        last = self.points[-1]
+        first = next(p for p in self.points if last.wall_us - p.wall_us <= _RATE_US)
+        first = self.points[-2] if first is last else first
+        seconds = (last.wall_us - first.wall_us) / SECOND
+        if seconds <= 0:
+            return None
+        now: Mapping[str, int] = getattr(last, of)
+        then: Mapping[str, int] = getattr(first, of)
+        return max(0, now.get(name, 0) - then.get(name, 0)) / seconds
+
+    def commits(self, computation: str) -> dict[int, int]:
+        """Return how many commits each key interval made in the last minute of the run's clock."""
+        before = self._before.get(computation, {})
+        return {
+            interval: number - before.get(interval, 0)
+            for interval, number in self._now.get(computation, {}).items()
+            if number > before.get(interval, 0)
+        }
+
+    def columns(self) -> dict[str, Any]:
+        """Return the points as columns, for charts."""
+        names = sorted({name for point in self.points for name in point.inputs})
+        return {
+            "epoch": [point.epoch for point in self.points],
+            "wall": [millis(point.wall_us) for point in self.points],
+            "newest": [millis(point.newest_us) for point in self.points],
+            "low": {
+                name: [millis(point.inputs.get(name)) for point in self.points] for name in names
+            },
+            "late": [point.late for point in self.points],
+            "injected": [sum(point.injected.values()) for point in self.points],
+        }
+
+    def _add(self, done: Completion) -> None:
+        self.points.append(Point.of(done))
+        if len(self.points) > _POINTS_MAX:
+            half = len(self.points) // 2
+            self.points[:half] = self.points[:half:2]
+        for name, numbers in done.numbers.items():
+            if not self._recent:  # what stood before the first epoch that is there
+                self._before.setdefault(name, {}).update(numbers)
+            self._now.setdefault(name, {}).update(numbers)
+        self._recent.append((done.wall_time_us, done.numbers))
+        while done.wall_time_us - self._recent[0][0] > _LOAD_US:
+            for name, numbers in self._recent.popleft()[1].items():
+                self._before.setdefault(name, {}).update(numbers)
+
+    def _forget(self) -> None:
+        self.points = []
+        self._next = 0
+        # What each recent epoch changed of commit numbers, and how they stood before these.
+        self._recent: deque[tuple[int, dict[str, dict[int, int]]]] = deque()
+        self._before: dict[str, dict[int, int]] = {}
+        self._now: dict[str, dict[int, int]] = {}

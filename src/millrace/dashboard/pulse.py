@@ -1,0 +1,102 @@
+"""Whether a run goes on: what its checkpoint lets one believe, and else what it answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from millrace.inspect import Overview
+from millrace.model.errors import StoreError
+from millrace.store import HardState, Mailbox, mailbox_of
+
+#: A run with nothing to do completes an epoch in about ten seconds.
+_QUIET_S: Final = 20.0
+#: Who did not answer is asked again after so long, and each time later, up to this.
+_FIRST_S: Final = 5.0
+_LAST_S: Final = 300.0
+_TIMEOUT_S: Final = 2.0
+
+
+class Answer(Protocol):
+    """What became of a request."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it was; False if it was refused."""
+        ...
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The last completed epoch when it took effect."""
+        ...
+
+
+class Ask(Protocol):
+    """Asks a run for something, and returns its answer; None if none comes in time."""
+
+    def __call__(
+        self, mailbox: Mailbox, what: str, generation: int, *, about: str = "", timeout_s: float
+    ) -> Answer | None:
+        """Ask; see ``millrace.spark.requests.ask``."""
+        ...
+
+
+class Pulse:
+    """Tells a run that goes on from one that has ended without a word.
+
+    Args:
+        state: The checkpoint.
+        ask: Asks a run something, see :class:`Ask`.
+        alive: Returns whether the run goes on, of one in this process; None of another's.
+        clock: Returns seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        state: HardState,
+        ask: Ask,
+        alive: Callable[[], bool] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._mailbox = mailbox_of(state)
+        self._ask = ask
+        self._alive = alive
+        self._clock = clock
+        self._about: tuple[int, int] | None = None
+        self._asked = self._wait = 0.0
+        self._answered = False
+
+    def state(self, overview: Overview) -> str:
+        """Return ``waiting``, before there is a run, ``running``, ``silent`` or ``drained``."""
+        if overview.drained:
+            return "drained"
+        if self._alive is not None:
+            return "running" if self._alive() else "silent"
+        if not overview.generation:
+            return "waiting"
+        now = self._clock()
+        if overview.wall_time is not None and now - overview.wall_time / 1e6 < _QUIET_S:
+            return "running"
+        about = overview.generation, overview.epoch
+        if about != self._about:
+            self._about, self._wait, self._asked = about, _FIRST_S, 0.0
+        if now - self._asked >= self._wait:
+            self._answered = self._answers(overview.generation)
+            self._asked = now
+            self._wait = _FIRST_S if self._answered else min(_LAST_S, 2 * self._wait)
+        return "running" if self._answered else "silent"
+
+    def _answers(self, generation: int) -> bool:
+        if self._mailbox is None:
+            return False
+        try:
+            answer = self._ask(self._mailbox, "status", generation, timeout_s=_TIMEOUT_S)
+        except (StoreError, OSError):
+            return False  # who may only read it cannot ask
+        return answer is not None and answer.done

@@ -1,0 +1,183 @@
+"""A checkpoint for a dashboard to show: flights in the Harness, kept in a directory."""
+
+import os
+import random
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+import millrace as mr
+from millrace.compile.build import build
+from millrace.plane.stuck import Stuck
+from millrace.store import LocalHardState
+
+SCRIPT = "<script>document.title='pwned'</script><img src=x onerror=document.title='pwned'>"
+AIRPORTS = ("ATL", "ORD", "DFW", "DEN", "LAX", "SFO", "JFK", "BOS", SCRIPT)
+
+
+class Delays(mr.Computation):
+    """Counts flights by airport, and holds the low watermark for one that waits for a gate."""
+
+    inputs = {"departures": mr.by("airport"), "weather": mr.by("airport")}
+    outputs = {"delays": dict}
+    minutes = mr.CombiningState(int)
+    carriers = mr.MapState(int)
+    wind = mr.ValueState(float)
+
+    def process_record(self, record: mr.Record) -> None:
+        if record.stream == "weather":
+            self.wind.set(record.value["wind"])
+            return
+        if record.value["delay"] < 0:
+            raise ValueError("a flight cannot leave before it is there")
+        self.minutes.add(record.value["delay"])
+        carrier = record.value["carrier"]
+        self.carriers[carrier] = self.carriers.get(carrier, 0) + 1
+        if record.value["delay"] == 99:
+            self.hold(record.timestamp)
+        self.produce("delays", record.value)
+        self.set_timer("quiet", at=record.timestamp + 10 * mr.MINUTE)
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        pass
+
+
+class Alerts(mr.Computation):
+    """Has the airports that are worst, by what groupings said."""
+
+    inputs = {"totals": mr.by_key(), "worst": mr.by_key()}
+    outputs = {"alerts": int}
+    worst = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        if record.value > 40:
+            self.worst.set(record.value)
+            self.produce("alerts", record.value)
+
+
+class _Hasty:
+    """A disk that is not waited for."""
+
+    def fsync(self, descriptor: int) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+class _Directory(LocalHardState):
+    """Hard state in a directory, of which the Harness thinks that it is in memory."""
+
+    def copy(self) -> "_Directory":
+        return self  # nothing fails here that would have to be undone
+
+
+class Flights:
+    """A run of the Harness in a directory, moved along by hand.
+
+    Args:
+        path: Where its checkpoint is.
+        epochs: How many rounds there are until now, twelve seconds of the clock each.
+        intervals: Key intervals a computation, a power of two.
+    """
+
+    def __init__(self, path: Path, *, epochs: int, intervals: int = 64) -> None:
+        p = mr.Pipeline("flights")
+        p.inject("departures", format=dict)
+        p.inject("weather", format=dict)
+        p.add(Delays, name="Delays")
+        p.dead_letter("broken")
+        p.late_records("late")
+        keyed = p.stream("delays").key_by("airport")
+        windows = keyed.window(
+            mr.FixedWindows("5 min"),
+            trigger=mr.Repeat(mr.FirstOf(mr.AfterCount(20), mr.AtWatermark())),
+            mode=mr.ACCUMULATING_AND_RETRACTING,
+            allowed_lateness="30 min",
+        )
+        windows.sum("delay").to("totals")
+        keyed.window(mr.Sessions("4 min")).max("delay").to("worst")
+        p.add(Alerts, name="Alerts")
+        p.sink("alerts", print)
+        self.state = _Directory.create_or_open(path, pipeline="flights", disk=_Hasty())
+        with (
+            patch("millrace.testing.harness.MemoryHardState", lambda: self.state),
+            patch("millrace.testing.harness.with_taps", build),  # no sinks but the pipeline's
+        ):
+            self.harness = mr.testing.Harness(p, intervals=intervals)
+        self.path = path
+        self._draw = random.Random(7)
+        self._now = time.time_ns() // 1000 - epochs * 12 * mr.SECOND
+        self._lines = path / "metrics" / "epochs.jsonl"
+        self._lines.parent.mkdir(parents=True, exist_ok=True)
+
+    def go_on(self, rounds: int, *, late: bool = False, held: bool = False) -> None:
+        """Let flights leave.
+
+        Args:
+            rounds: How many times.
+            late: Whether a late record is in each.
+            held: Whether one key holds the low watermark from now on.
+        """
+        for n in range(rounds):
+            self._now += 12 * mr.SECOND
+            self._round(self._now, late=late, held=held and not n)
+
+    def fail(self) -> None:
+        """Let user code fail on a record."""
+        at = self._now - mr.MINUTE
+        value = {"airport": "BOS", "carrier": "B6", "delay": -1}
+        self.harness.inject("departures", [(value, at)])
+
+    def hang(self) -> None:
+        """Write up user code that hangs, as a worker does."""
+        stuck = Stuck(
+            "Alerts", "'JFK'", "record 40008 of 'totals' at 2026-11-22T09:00:05Z",
+            "process 4914 on host worker-2", 94.0,
+            '  File "flights.py", line 41, in process_record\n    answer = ask_gate(record.key)\n'
+            '  File "gates.py", line 12, in ask_gate\n    return socket.recv(4096)\n',
+        )  # fmt: skip
+        name = f"{time.time_ns() // 1000:016d}-{uuid.uuid4().hex[:8]}.stuck"
+        self.state.mailbox.put(name, msgspec.json.encode(stuck))
+
+    def _round(self, wall: int, *, late: bool, held: bool) -> None:
+        h = self.harness
+        h.advance_clock(wall)
+        flights: list[Any] = []
+        for _ in range(self._draw.randrange(20, 45)):
+            airport = "JFK" if self._draw.random() < 0.4 else self._draw.choice(AIRPORTS)
+            delay = self._draw.choice((0, 1, 2, 3, 5, 8, 13))
+            value = {"airport": airport, "carrier": self._draw.choice(("AA", "DL", "UA", "WN"))}
+            at = wall - self._draw.randrange(5, 40) * mr.SECOND
+            flights.append(({**value, "delay": delay}, at))
+        if held:
+            value = {"airport": "JFK", "carrier": "DL", "delay": 99}
+            flights.append((value, wall - 20 * mr.SECOND))
+        h.inject("departures", flights)
+        h.inject("weather", [({"airport": a, "wind": 3.5}, wall - mr.SECOND) for a in AIRPORTS[:4]])
+        h.advance_watermark("departures", wall - 45 * mr.SECOND)
+        h.advance_watermark("weather", wall - 10 * mr.SECOND)
+        if late:
+            value = {"airport": "SFO", "carrier": "UA", "delay": 30}
+            h.inject("departures", [(value, wall - 3 * mr.MINUTE)])
+        self._measured(wall)
+
+    def _measured(self, wall: int) -> None:
+        parts = {
+            name: round(seconds * self._draw.uniform(0.7, 1.5), 3)
+            for name, seconds in (
+                ("planning", 0.04), ("reading", 0.09), ("shuffle", 0.12),
+                ("user code", 0.26), ("commit", 0.07), ("sinks", 0.05),
+            )
+        }  # fmt: skip
+        line = {
+            "at": wall, "epoch": self.harness.checkpoint().epoch,
+            "epoch_duration_seconds": round(sum(parts.values()), 3),
+            "epoch_part_seconds": parts,
+        }  # fmt: skip
+        with self._lines.open("ab") as file:
+            file.write(msgspec.json.encode(line) + b"\n")

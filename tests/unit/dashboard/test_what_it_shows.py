@@ -1,0 +1,247 @@
+"""What the dashboard says of a run, as the page gets it."""
+
+import dataclasses
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from dashboard_scene import SCRIPT
+
+from millrace.dashboard.heat import CELLS, heat_of
+from millrace.dashboard.measured import epochs_by_part
+from millrace.dashboard.points import Points
+from millrace.dashboard.pulse import Pulse
+from millrace.dashboard.stuck import stuck_in
+from millrace.inspect import Checkpoint, Interval
+from millrace.watermark.report import Report
+
+
+def node(now: Any, name: str) -> Any:
+    (found,) = (one for one in now["graph"]["nodes"] if one["id"] == name)
+    return found
+
+
+def test_the_graph_has_levels_rates_and_lag_on_every_edge(page, flown):
+    graph = page(flown.state).now()["graph"]
+    levels = {one["id"]: one["level"] for one in graph["nodes"]}
+
+    assert levels == {
+        "injector:departures": 0, "injector:weather": 0, "Delays": 1, "totals": 2, "worst": 2,
+        "Alerts": 3, "sink:alerts": 4,
+    }  # fmt: skip
+    assert {(one["from"], one["to"]): one["exact"] for one in graph["edges"]} == {
+        ("injector:departures", "Delays"): False, ("injector:weather", "Delays"): False,
+        ("Delays", "totals"): True, ("Delays", "worst"): True,
+        ("totals", "Alerts"): False, ("worst", "Alerts"): False, ("Alerts", "sink:alerts"): False,
+    }  # fmt: skip
+    assert all(one["rate"] is not None and one["lag"] is not None for one in graph["edges"])
+
+
+def test_the_culprit_is_lit_with_the_way_to_it(page, flown):
+    culprit = page(flown.state).now()["culprit"]
+
+    assert (culprit["kind"], culprit["node"]) == ("hold", "Delays")
+    assert culprit["way"] == ["Alerts", "totals", "Delays"]
+    assert any("key 'JFK' of Delays" in line for line in culprit["lines"])
+
+
+def test_totals_say_what_went_wrong(page, flown):
+    totals = page(flown.state).now()["totals"]
+
+    assert (totals["dead"], totals["stuck"]) == (1, 0)
+    assert totals["late"] > 0 < totals["rate"]
+    assert totals["injected"] == sum(Checkpoint(flown.state).ended.completion.injected.values())
+
+
+def test_a_run_is_silent_when_nobody_answers_and_running_while_epochs_complete(flown):
+    overview = Checkpoint(flown.state).overview
+    at, asked = overview.wall_time / 1e6, []
+
+    def state(after: float) -> str:
+        def ask(*_: Any, **__: Any) -> None:
+            asked.append(after)
+
+        return Pulse(flown.state, ask, clock=lambda: at + after).state(overview)
+
+    assert [state(5), state(60)] == ["running", "silent"]
+    assert asked == [60]
+
+
+def test_who_is_silent_is_asked_ever_less_often(flown):
+    overview, asked = Checkpoint(flown.state).overview, []
+    at = overview.wall_time / 1e6
+
+    def ask(*_: Any, **__: Any) -> None:
+        asked.append(now)
+
+    pulse = Pulse(flown.state, ask, clock=lambda: now)
+    for second in range(30, 3_630):
+        now = at + second
+        pulse.state(overview)
+    assert len(asked) < 20
+
+
+def test_a_run_that_answers_is_running_though_it_has_nothing_to_do(flown):
+    @dataclasses.dataclass
+    class Answer:
+        done: bool = True
+        said: str = "running"
+        epoch: int = 1
+
+    overview = Checkpoint(flown.state).overview
+    asked = Pulse(flown.state, lambda *_, **__: Answer(), clock=lambda: 9e9)
+    assert asked.state(overview) == "running"
+
+
+def test_before_the_first_epoch_everything_is_empty(page, flights):
+    served = page(flights.state)
+    now = served.now()
+
+    assert (now["epoch"], now["culprit"], now["totals"]["rate"]) == (-1, None, None)
+    assert served.get("/api/intervals", computation="Delays")["intervals"] == 0
+    assert served.get("/api/panes", computation="totals")["panes"] == []
+    assert served.get("/api/history")["epoch"] == []
+
+
+def test_what_is_shown_follows_the_run(page, flights):
+    served = page(flights.state)
+    served.now()
+    before = served.watcher.version
+    served.watcher.look()
+    assert served.watcher.version == before
+
+    flights.go_on(2)
+    now = served.now()
+    assert served.watcher.version == before + 1
+    assert now["epoch"] == Checkpoint(flights.state).epoch
+    assert served.get("/api/history")["epoch"][-1] == now["epoch"]
+
+
+def test_history_is_bounded_and_keeps_what_is_new(flown):
+    found, (done, *_) = Points(), [Checkpoint(flown.state).ended.completion]
+    for epoch in range(20_000):
+        found._add(msgspec.structs.replace(done, epoch=epoch, wall_time_us=epoch * 1_000_000))
+
+    assert len(found.points) <= 1_024
+    assert len(found._recent) <= 61
+    assert [point.epoch for point in found.points[-3:]] == [19_997, 19_998, 19_999]
+
+
+def test_ten_thousand_intervals_are_a_few_hundred_cells():
+    many = 10_000
+    intervals = [
+        Interval(id=n, start=n, end=n + 1, commit=n, chain=0, report=Report(hold_us=n + 1))
+        for n in range(many)
+    ]
+    found = heat_of(intervals, {9_999: 3, 0: 1}, 1_000_000)
+
+    assert (found["intervals"], found["each"]) == (many, 14)
+    assert len(found["load"]) == len(found["lag"]) == 715 <= CELLS
+    assert (found["load"][0], found["load"][-1], sum(found["load"])) == (1, 3, 4)
+    assert len(json.dumps(found)) < 40_000
+
+
+def test_load_counts_the_commits_of_the_last_minute(page, flown):
+    heat = page(flown.state).get("/api/intervals", computation="Delays")
+    assert 0 < sum(heat["load"]) < Checkpoint(flown.state)["Delays"].commits
+
+
+def test_a_key_is_found_with_cells_timers_and_holds(page, flown):
+    found = page(flown.state).get("/api/key", computation="Delays", key="JFK")
+
+    cells = dict(found["cells"])
+    assert found["found"]
+    assert int(cells["minutes"]) > 0
+    assert int(cells["carriers[DL]"]) > 0
+    assert [timer["tag"] for timer in found["timers"]] == ["quiet"]
+    assert len(found["holds"]) == 1
+
+
+@pytest.mark.parametrize("key", ["nobody", "", "0xff", "\x00", "[[[[", SCRIPT * 50, "ü" * 9_000])
+def test_a_key_that_is_not_there_is_no_error(page, flown, key):
+    assert not page(flown.state).get("/api/key", computation="Delays", key=key)["found"]
+
+
+def test_a_key_with_markup_is_data(page, flown):
+    answer = page(flown.state).client.get(
+        "/api/key", params={"computation": "Delays", "key": SCRIPT}
+    )
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["key"] == SCRIPT
+
+
+def test_a_computation_that_is_not_there_is_said(page, flown):
+    answer = page(flown.state).client.get("/api/key", params={"computation": "Nobody", "key": "a"})
+    assert answer.status_code == 404
+    assert answer.json()["error"].startswith("no computation 'Nobody'; there are Alerts")
+
+
+def test_panes_are_made_and_withdrawn(page, flown):
+    found = page(flown.state).get("/api/panes", computation="totals", key="JFK")
+    panes = found["panes"]
+
+    made = {pane["index"]: pane["value"] for pane in panes if not pane["retraction"]}
+    withdrawn = {pane["index"]: pane["value"] for pane in panes if pane["retraction"]}
+    assert max(made) not in withdrawn, "the last one stands"
+    assert withdrawn.keys() & made.keys() == made.keys() - {max(made)}
+    assert all(made[index] == withdrawn[index] for index in withdrawn if index in made)
+    assert found["open"], "the last window is not over"
+    assert [pane["at"] for pane in panes] == sorted(pane["at"] for pane in panes)
+
+
+def test_without_a_key_panes_are_of_one_that_emitted_lately(page, flown):
+    found = page(flown.state).get("/api/panes", computation="totals")
+    assert found["panes"]
+    assert found["key"]
+
+
+def test_groupings_are_named_those_with_windows_first(page, flown):
+    assert page(flown.state).now()["groupings"] == ["totals", "worst", "Alerts"]
+
+
+def test_stuck_code_is_said_while_its_worker_says_so(flights):
+    flights.hang()
+    (name,) = flights.state.mailbox.names()
+    said = int(name.partition("-")[0])
+
+    (found,) = stuck_in(flights.state.mailbox, lambda: said + 10_000_000)
+    assert (found["computation"], found["key"]) == ("Alerts", "'JFK'")
+    assert found["since"] == said // 1000 - 94_000
+    assert "ask_gate(record.key)" in found["stack"]
+    assert stuck_in(flights.state.mailbox, lambda: said + 90_000_000) == []
+
+
+def test_what_else_lies_in_the_mailbox_is_passed_over(flights):
+    for name in ("1-a.request", "x.stuck", "9999999999999999-b.stuck"):
+        flights.state.mailbox.put(name, b"{")
+    assert stuck_in(flights.state.mailbox, lambda: 9_999_999_999_999_999) == []
+
+
+def test_epochs_by_part_pass_over_lines_that_say_nothing(flights):
+    flights.go_on(3)
+    path = flights.path / "metrics" / "epochs.jsonl"
+    path.write_bytes(b'{"epoch": 1}\n[]\nnot json\n' + path.read_bytes() + b'{"epoch": 9, "at"')
+    found = epochs_by_part(flights.state)
+
+    assert len(found["epoch"]) == len(found["seconds"]) == 3
+    assert list(found["parts"])[:3] == ["planning", "reading", "shuffle"]
+    whole = [sum(values) for values in zip(*found["parts"].values(), strict=True)]
+    assert whole == pytest.approx(found["seconds"], abs=0.002)
+
+
+def test_secrets_of_a_location_are_not_shown(page, flown):
+    assert page(flown.state).now()["checkpoint"] == "s3://bucket/runs"
+
+
+def test_a_damaged_checkpoint_is_said_and_what_was_known_stays(page, flights):
+    flights.go_on(2)
+    served = page(flights.state)
+    before = served.now()
+    newest = max((flights.path / "epochs").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-9])
+    now = served.now()
+
+    assert now["state"] == "unreadable"
+    assert newest.name in now["said"] or "entry" in now["said"]
+    assert now["graph"] == before["graph"]
