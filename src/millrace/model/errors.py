@@ -25,6 +25,9 @@ Every message says what was given, what was expected, where it happened and what
     ├── UpdateFailed             a changed pipeline did not take over from one that ran
     ├── RunFailed                a run on Spark ended with an error (cause and log are attached)
     └── InvariantViolation       the kernel broke one of its own rules: a bug in Millrace
+
+Outside of it is ``TimeLimitExceeded``, which ends user code that takes too long. It is a
+``BaseException``, so that a hook's own ``except Exception`` does not keep the hook from ending.
 """
 
 from __future__ import annotations
@@ -54,6 +57,10 @@ class LateProduction(PipelineError):
 
 class RecordRejected(MillraceError):
     """A record that its injector or record format refuses, and no dead-letter stream takes."""
+
+
+class TimeLimitExceeded(BaseException):
+    """Raised in a hook that takes longer than ``time_limit=``; its record becomes a dead letter."""
 
 
 class UserCodeError(MillraceError):

@@ -19,12 +19,15 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Mapping
+from math import inf
 from types import FrameType
+from typing import Final, NamedTuple
 
 import msgspec
 
 from millrace.model.record import Record, Timer
 from millrace.model.time import format_timestamp
+from millrace.plane.time_limit import TimeLimit
 from millrace.windmill.execution import Running
 from millrace.windmill.machine import Machine
 
@@ -34,6 +37,22 @@ _CALLERS = frozenset(
 )
 #: How often who was told is told again, as long as it goes on.
 _AGAIN_S = 15.0
+
+
+class CallLimits(NamedTuple):
+    """How long calls of user code may take, in seconds.
+
+    Attributes:
+        told_s: Before one is reported.
+        ended_s: Before one is ended.
+    """
+
+    told_s: float = inf
+    ended_s: float = inf
+
+
+#: They may take for ever.
+NO_LIMITS: Final = CallLimits()
 
 
 class Stuck(msgspec.Struct, frozen=True):
@@ -70,6 +89,7 @@ class Watch:
         after_s: How long a call may take before it is reported.
         tell: Given a call that has taken so long, and again every 15 seconds.
         over: Called when one that was told of has returned.
+        limit: Ends hooks that take longer than it says; None: none is ended.
         clock: Returns seconds.
         frames: Returns thread -> the frame that it is in.
     """
@@ -81,6 +101,7 @@ class Watch:
         tell: Callable[[Stuck], None],
         over: Callable[[], None],
         *,
+        limit: TimeLimit | None = None,
         clock: Callable[[], float] = time.monotonic,
         frames: Callable[[], Mapping[int, FrameType]] = sys._current_frames,
     ) -> None:
@@ -88,11 +109,14 @@ class Watch:
         self._after_s = after_s
         self._tell = tell
         self._over = over
+        self._limit = limit
         self._clock = clock
         self._frames = frames
         self._call: FrameType | None = None
         self._since = self._told_at = 0.0
         self._told = False
+        shortest_s = after_s if limit is None else min(after_s, limit.limit_s)
+        self._every_s = min(1.0, shortest_s / 4)
 
     def start(self) -> None:
         """Look in a thread of its own, as long as there is something that runs."""
@@ -110,9 +134,13 @@ class Watch:
             if self._told:
                 self._over()
             self._call, self._since, self._told = call, now, False
-        elif call is not None and machine is not None and self._due(now):
-            self._told, self._told_at = True, now
-            self._tell(_stuck(machine, call, leaf, now - self._since))
+        elif call is not None and machine is not None:
+            limit, seconds = self._limit, now - self._since
+            if limit is not None and seconds >= limit.limit_s and call.f_code in machine.hooks:
+                limit.end(call, running.thread)
+            if self._due(now):
+                self._told, self._told_at = True, now
+                self._tell(_stuck(machine, call, leaf, seconds))
         return True
 
     def _due(self, now: float) -> bool:
@@ -122,7 +150,7 @@ class Watch:
 
     def _watch(self) -> None:
         while self.look():
-            time.sleep(min(1.0, self._after_s / 4))
+            time.sleep(self._every_s)
 
 
 def _call_in(leaf: FrameType | None) -> FrameType | None:

@@ -29,10 +29,10 @@ from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.opening import (
     STUCK_AFTER,
     cache_of,
+    call_limits,
     check_not_drained,
     intervals_of,
     now_us,
-    stuck_after_s,
 )
 from millrace.spark.parallelism import tasks_for
 from millrace.spark.plan import StreamPlan
@@ -71,6 +71,7 @@ def start(
     progress: bool = True,
     metrics: int | str | None = None,
     stuck_after: Duration | None = STUCK_AFTER,
+    time_limit: Duration | None = None,
 ) -> Run:
     """Run a pipeline on Spark until it is stopped, from where its checkpoint stands.
 
@@ -96,6 +97,9 @@ def start(
             as 9464, or ``"0.0.0.0:9464"``; 0 for any that is free, see ``run.metrics_port``.
         stuck_after: How long one call of user code may take before it is reported, with its stack:
             in the log, the status and the metrics. None: it never is.
+        time_limit: How long one call of user code may take before it is ended: its record or timer
+            becomes a dead letter, with the stack, and all else goes on. Native code is ended when
+            it returns to Python. None: it never is.
 
     Returns:
         The handle.
@@ -135,7 +139,7 @@ def start(
     StreamPlan(topology, sources, tasks=tasks)
     # Whether Spark can get there at all is asked before the checkpoint is touched.
     has_progress(spark, progress_location(checkpoint, spark_checkpoint))
-    stuck_s = stuck_after_s(stuck_after)
+    limits = call_limits(stuck_after, time_limit)
     scrapes = None if metrics is None else Scrapes(metrics)
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
@@ -156,7 +160,7 @@ def start(
             file.write_text(json.dumps(_begin_at(epochs, stream)))
         sources = [source.of(topology) for source in sources]
         plan = StreamPlan(topology, sources, tasks=tasks)
-        plan.attach(state, cache_of(cache, checkpoint, spark), stuck_s)
+        plan.attach(state, cache_of(cache, checkpoint, spark), limits)
         parts = Parts(
             topology=topology,
             epochs=epochs,

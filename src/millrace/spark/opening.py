@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from math import inf
 from typing import Final
 
 from pyspark.sql import SparkSession
 
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.model.time import SECOND, Duration, duration_us
+from millrace.plane.stuck import CallLimits
 from millrace.spark.parallelism import intervals_for, is_local
 from millrace.store import is_object_store, local_path
 from millrace.windmill.epochs import Epochs
@@ -55,18 +57,25 @@ def check_not_drained(checkpoint: str, epochs: Epochs) -> None:
         )
 
 
-def stuck_after_s(wanted: Duration | None) -> float:
-    """Return how long a call of user code may take before it is reported; 0: for ever.
+def call_limits(stuck_after: Duration | None, time_limit: Duration | None) -> CallLimits:
+    """Return how long calls of user code may take, by the options of a run.
 
     Raises:
-        PipelineError: It is no time, or none at all.
+        PipelineError: One is no time, or none at all.
     """
+    return CallLimits(
+        _seconds(stuck_after, "stuck_after", "reported"),
+        _seconds(time_limit, "time_limit", "ended"),
+    )
+
+
+def _seconds(wanted: Duration | None, option: str, what: str) -> float:
     if wanted is None:
-        return 0.0
-    after_us = duration_us(wanted, "start(stuck_after)")
+        return inf
+    after_us = duration_us(wanted, f"start({option})")
     if after_us <= 0:
         raise PipelineError(
-            f"start(stuck_after={wanted!r}): expected a time after which user code is reported, "
+            f"start({option}={wanted!r}): expected a time after which user code is {what}, "
             'such as "10 s", or None.'
         )
     return after_us / SECOND

@@ -28,6 +28,7 @@ from millrace.plane.lifting import LiftStage
 from millrace.plane.outlet import Outlet
 from millrace.plane.reading import ReadStage
 from millrace.plane.runtime import SourceColumns
+from millrace.plane.stuck import NO_LIMITS, CallLimits
 from millrace.plane.task import Stage
 from millrace.spark.captured import captured
 from millrace.spark.numbering import Numbering
@@ -79,13 +80,13 @@ class Plan:
             raise PipelineError(captured(topology, refused)) from None
         self._blueprint: Blueprint
 
-    def attach(self, state: HardState | None, cache: str, stuck_after_s: float = 0.0) -> None:
+    def attach(self, state: HardState | None, cache: str, limits: CallLimits = NO_LIMITS) -> None:
         """Say where the run keeps its state; when it owns its sinks, before a frame is asked for.
 
         Args:
             state: The checkpoint; None for a batch.
             cache: Directory for caches on each worker's host.
-            stuck_after_s: How long a call of user code may take before it is reported; 0: for ever.
+            limits: How long calls of user code may take.
         """
         columns = tuple(
             SourceColumns(
@@ -109,7 +110,7 @@ class Plan:
             self._tasks,
             columns,
             task_writers(self._topology),
-            stuck_after_s=stuck_after_s,
+            limits=limits,
         )
 
     @property

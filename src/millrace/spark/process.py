@@ -14,14 +14,16 @@ import socket
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite, isinf
 from pathlib import Path
 
 from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
 from millrace.plane.live_sinks import LiveWriter
 from millrace.plane.runtime import Runtime, SourceColumns
-from millrace.plane.stuck import Watch
+from millrace.plane.stuck import NO_LIMITS, CallLimits, Watch
 from millrace.plane.task_sinks import TaskWriter
+from millrace.plane.time_limit import TimeLimit
 from millrace.spark.stuck_board import Reporter
 from millrace.store import (
     HardState,
@@ -31,6 +33,7 @@ from millrace.store import (
     cache_directories,
     mailbox_of,
 )
+from millrace.windmill.execution import Running
 from millrace.windmill.worker import Worker
 
 
@@ -48,7 +51,7 @@ class Blueprint:
         writers: Edge to a sink -> what tasks write its rows with, by epoch.
         live_writers: The same for sinks that live tasks write in every turn.
         live: Whether tasks do not end.
-        stuck_after_s: How long a call of user code may take before it is reported; 0: for ever.
+        limits: How long calls of user code may take.
     """
 
     digest: str
@@ -60,7 +63,7 @@ class Blueprint:
     writers: Mapping[int, TaskWriter]
     live_writers: Mapping[int, LiveWriter] = field(default_factory=dict)
     live: bool = False
-    stuck_after_s: float = 0.0
+    limits: CallLimits = NO_LIMITS
 
     def built(self) -> Runtime:
         """Return the runtime of a process."""
@@ -70,10 +73,7 @@ class Blueprint:
             return Runtime(topology, tasks=self.tasks, sources=self.sources, writers=self.writers)
         caches = self._caches(self.state)
         worker = Worker(topology, self.state, caches)
-        if self.stuck_after_s:
-            reporter = Reporter(mailbox_of(self.state))
-            running = worker.execution.running
-            Watch(running, self.stuck_after_s, reporter.tell, reporter.over).start()
+        self._watch(worker.execution.running, self.state)
         return Runtime(
             topology,
             tasks=self.tasks,
@@ -84,6 +84,17 @@ class Blueprint:
             live_writers=self.live_writers,
             live=self.live,
         )
+
+    def _watch(self, running: Running, state: HardState) -> None:
+        """Watch user code, as far as anybody wants it."""
+        if isinf(min(self.limits)):
+            return
+        limit = None
+        if isfinite(self.limits.ended_s):
+            limit = TimeLimit(self.limits.ended_s)
+            limit.install()
+        reporter = Reporter(mailbox_of(state))
+        Watch(running, self.limits.told_s, reporter.tell, reporter.over, limit=limit).start()
 
     def _caches(self, state: HardState) -> LmdbCaches:
         """Return the caches of this host; those of checkpoints that are gone are removed."""

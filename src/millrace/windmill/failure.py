@@ -38,7 +38,7 @@ class Failures:
         self._computation = computation
         self._letters = letters
 
-    def of_record(self, work: Work, key: Any, error: Exception, n: int) -> DeadLetter:
+    def of_record(self, work: Work, key: Any, error: BaseException, n: int) -> DeadLetter:
         """Return the dead letter of the n-th record of the work.
 
         Raises:
@@ -53,7 +53,7 @@ class Failures:
         self,
         work: Work,
         key: Any,
-        error: Exception,
+        error: BaseException,
         stream: str,
         value: Any,
         timestamp_us: int,
@@ -73,7 +73,7 @@ class Failures:
         letter = self._letter(error, stream, key, value, timestamp_us, work)
         return self._letter_or_raise("process_record", where, letter, error)
 
-    def of_timer(self, work: Work, key: Any, error: Exception, timer: Timer) -> DeadLetter:
+    def of_timer(self, work: Work, key: Any, error: BaseException, timer: Timer) -> DeadLetter:
         """Return the dead letter of a timer.
 
         Raises:
@@ -85,7 +85,7 @@ class Failures:
         return self._letter_or_raise("process_timer", where, letter, error)
 
     def of_migration(
-        self, work: Work, key: Any, error: Exception, cell: str, value: Any
+        self, work: Work, key: Any, error: BaseException, cell: str, value: Any
     ) -> DeadLetter:
         """Return the dead letter of a value that its cell's migration raised for.
 
@@ -100,7 +100,7 @@ class Failures:
         return self._letter_or_raise(f"migration of {cell!r}", where, letter, error)
 
     def _letter(
-        self, error: Exception, stream: str, key: Any, value: Any, timestamp_us: int, work: Work
+        self, error: BaseException, stream: str, key: Any, value: Any, timestamp_us: int, work: Work
     ) -> DeadLetter:
         return DeadLetter(
             stream=stream,
@@ -114,7 +114,7 @@ class Failures:
         )
 
     def _letter_or_raise(
-        self, hook: str, where: str, letter: DeadLetter, error: Exception
+        self, hook: str, where: str, letter: DeadLetter, error: BaseException
     ) -> DeadLetter:
         if isinstance(error, StoreError):
             raise error  # Of the store, met by user code as it read state: not the record's fault.
@@ -163,7 +163,7 @@ def _brief(value: Any) -> str:
     return text if len(text) <= 400 else text[:397] + "..."
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Return the user's part of a traceback: their lines, and what they called of others."""
     told = traceback.TracebackException.from_exception(error)
     _leave_ours_out(told)

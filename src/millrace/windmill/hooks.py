@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import Any
 
 from millrace.compile.topology import ComputationSpec, Topology
@@ -83,3 +84,8 @@ def saying_causes(calls: Calls, process_record: Hook) -> Hook:
         calls.productions.caused_by(record.origin, record.sequence)
 
     return process_and_say
+
+
+def codes_of(*hooks: Callable[..., None]) -> frozenset[CodeType]:
+    """Return the code of hooks; one that is not a Python function, as if compiled, has none."""
+    return frozenset(hook.__code__ for hook in hooks if hasattr(hook, "__code__"))

@@ -14,14 +14,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from itertools import repeat
-from operator import itemgetter
+from types import CodeType
 from typing import Any
 
 import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.operators import operator_of
-from millrace.model.errors import CoderError, InvariantViolation, TimerLoop
+from millrace.model.errors import CoderError, InvariantViolation, TimeLimitExceeded, TimerLoop
 from millrace.model.keys import decode_key
 from millrace.model.record import (
     LOW_WATERMARK,
@@ -41,19 +41,16 @@ from millrace.windmill.counters import Counters
 from millrace.windmill.effects import Effects
 from millrace.windmill.failure import Failures, timer_loop
 from millrace.windmill.holds import KeyHold
-from millrace.windmill.hooks import hooked
+from millrace.windmill.hooks import codes_of, hooked
 from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.lateness import first_late, late_record
-from millrace.windmill.pending import pending_by, report_of
+from millrace.windmill.parts import Part, parts_of
+from millrace.windmill.pending import report_of
 from millrace.windmill.reshaping import Reshaping
 from millrace.windmill.routing import Router
 from millrace.windmill.side_tables import SideTables
 from millrace.windmill.timers import DueTimers, KeyTimers
 from millrace.windmill.work import Work
-
-#: A key's part of a bundle: its row, its key encoded and as it is, its first record and past its
-#: last, its due timers.
-_Part = tuple[bytes, bytes, Any, int, int, DueTimers | None]
 
 #: A hook may set timers that are already due; a chain of this many for one key in one bundle is a
 #: loop. An hourly chain over a century has 876,600.
@@ -101,6 +98,7 @@ class Machine:
         self._reshaping = Reshaping(spec, self._set_aside, letters=letters and not causes)
         self._sides = SideTables(self._cells.sides, user, calls, self._failures, self._set_aside)
         self._careful = False
+        self._overdue: dict[Any, DeadLetter] = {}
         self._counters = Counters()
 
     def run(self, work: Work, view: View) -> Effects:
@@ -139,6 +137,12 @@ class Machine:
         """The key whose part runs, or ran last. Any thread may ask."""
         return getattr(self._user, "key", None)
 
+    @property
+    def hooks(self) -> frozenset[CodeType]:
+        """The code of what is called with a record or timer, and may be ended by an exception."""
+        waits = [] if self._waiting is None else [self._waiting.process]
+        return codes_of(self._process_record, self._process_timer, *waits)
+
     def at_hand(self) -> str:
         """Return what runs, in words, while it runs. Any thread may ask."""
         return f"computation {self.spec.title!r}, key {self.key_at_hand!r}"
@@ -149,7 +153,7 @@ class Machine:
 
     def _run_bundle(self, work: Work, view: View) -> None:
         """Run what every key has to do."""
-        parts = self._parts(work, view)
+        parts = parts_of(work, view, self._timers.clocks)
         self._counters.keys = len(parts)
         parts = self._sides.take(work, parts, self._note_late)
         stored: Iterable[bytes | None] = repeat(None, len(parts))
@@ -157,35 +161,7 @@ class Machine:
             stored = view.get_many([rows.VALUES + part[0] for part in parts])
         self._run_keys(work, parts, stored)
 
-    def _parts(self, work: Work, view: View) -> list[_Part]:
-        """Return what each key has to do, sorted by row."""
-        due: dict[bytes, tuple[bytes, DueTimers]] = {}
-        for clock, clock_us in self._timers.clocks.items():
-            if pending_by(work.report, clock) > clock_us:
-                continue
-            for key_row, key, timer, setting in rows.due_timers(view, clock, clock_us):
-                due.setdefault(key_row, (key, {}))[1][timer] = setting
-        records = work.records
-        cuts = records.cuts
-        timers: Iterable[DueTimers | None] = repeat(None, len(records.keys))
-        if due:
-            nothing: tuple[bytes, None] = (b"", None)
-            timers = [due.pop(key_row, nothing)[1] for key_row in records.key_rows]
-        parts: list[_Part] = list(
-            zip(
-                records.key_rows, records.encoded, records.keys, cuts[:-1], cuts[1:], timers,
-                strict=True,
-            )
-        )  # fmt: skip
-        if due:
-            parts += [
-                (key_row, encoded, decode_key(encoded), 0, 0, alone)
-                for key_row, (encoded, alone) in due.items()
-            ]
-            parts.sort(key=itemgetter(0))
-        return parts
-
-    def _run_keys(self, work: Work, parts: list[_Part], stored: Iterable[bytes | None]) -> None:
+    def _run_keys(self, work: Work, parts: list[Part], stored: Iterable[bytes | None]) -> None:
         """Run every key's part.
 
         Nearly all the time that Millrace takes goes by here, so what does not change from key to
@@ -234,8 +210,8 @@ class Machine:
                             sequences[n],
                         )
                     )
-            except Exception as error:
-                self._failures.of_record(work, key, error, n)
+            except (Exception, TimeLimitExceeded) as error:
+                self._failed(n, self._failures.of_record(work, key, error, n), error)
                 failed = True
             else:
                 failed = bool(timers.heap) and self._fire(work, _NONE_POISONED) is not None
@@ -243,7 +219,7 @@ class Machine:
                 self._run_again(work, part, raw, before)
 
     def _run_again(
-        self, work: Work, part: _Part, raw: bytes | None, before: tuple[int, int, int]
+        self, work: Work, part: Part, raw: bytes | None, before: tuple[int, int, int]
     ) -> None:
         """Run a key's part again without what fails in it, which becomes dead letters.
 
@@ -253,7 +229,8 @@ class Machine:
         """
         _, encoded, key, start, stop, due = part
         length, late, fired = before
-        poisoned: dict[Any, DeadLetter] = {}
+        # What took too long is not tried again, as that would take as long again.
+        poisoned, self._overdue = self._overdue, {}
         self._careful = True
         try:
             while True:
@@ -297,7 +274,7 @@ class Machine:
             try:
                 self._process_record(records.record(n, key, late=is_late))
                 self._cells.verify()
-            except Exception as error:
+            except (Exception, TimeLimitExceeded) as error:
                 return n, self._failures.of_record(work, key, error, n)
         return self._fire(work, poisoned) if self._timers.heap else None
 
@@ -344,8 +321,9 @@ class Machine:
                         self._waiting.process(record)
                     if self._careful:
                         self._cells.verify()
-                except Exception as error:
-                    return due, self._failures.of_waiting(work, self._user.key, error, *record)
+                except (Exception, TimeLimitExceeded) as error:
+                    letter = self._failures.of_waiting(work, self._user.key, error, *record)
+                    return self._failed(due, letter, error)
                 continue
             if poisoned and due in poisoned:
                 continue
@@ -360,14 +338,23 @@ class Machine:
                 self._process_timer(timer)
                 if self._careful:
                     self._cells.verify()
-            except Exception as error:
+            except (Exception, TimeLimitExceeded) as error:
                 shown = msgspec.structs.replace(
                     timer, tag=operator_of(self._user).shown_tag(timer.tag)
                 )
-                return due, self._failures.of_timer(work, self._user.key, error, shown)
+                letter = self._failures.of_timer(work, self._user.key, error, shown)
+                return self._failed(due, letter, error)
             fired += 1
         self._counters.timers += fired
         return None
+
+    def _failed(
+        self, name: Any, letter: DeadLetter, error: BaseException
+    ) -> tuple[Any, DeadLetter]:
+        """Return what failed; remember it if it took too long and its key's part runs again."""
+        if isinstance(error, TimeLimitExceeded) and not self._careful:
+            self._overdue[name] = letter
+        return name, letter
 
     def _begin(self, raw: bytes | None, due: DueTimers | None) -> None:
         if self._cells.scalars is not None:

@@ -34,10 +34,10 @@ from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.opening import (
     STUCK_AFTER,
     cache_of,
+    call_limits,
     check_not_drained,
     intervals_of,
     now_us,
-    stuck_after_s,
 )
 from millrace.spark.parallelism import is_local
 from millrace.spark.plan import StreamPlan
@@ -77,6 +77,7 @@ def start(
     progress: bool = True,
     metrics: int | str | None = None,
     stuck_after: Duration | None = STUCK_AFTER,
+    time_limit: Duration | None = None,
 ) -> LiveRun:
     """Run a pipeline in real time until it is stopped, from where its checkpoint stands.
 
@@ -103,6 +104,7 @@ def start(
         progress: See :func:`millrace.spark.assembly.start`.
         metrics: See :func:`millrace.spark.assembly.start`.
         stuck_after: See :func:`millrace.spark.assembly.start`.
+        time_limit: See :func:`millrace.spark.assembly.start`.
 
     Returns:
         The handle.
@@ -132,7 +134,7 @@ def start(
         pacemaker_of(spark, tasks, pacemaker)
     StreamPlan(topology, sources, tasks=tasks)
     scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
-    stuck_s = stuck_after_s(stuck_after)
+    limits = call_limits(stuck_after, time_limit)
     scrapes = None if metrics is None else Scrapes(metrics)
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
@@ -144,7 +146,7 @@ def start(
         topology = epochs.topology
         claim_sinks(topology, epochs)
         plan = StreamPlan(topology, [source.of(topology) for source in sources], tasks=tasks)
-        plan.attach(state, cache_of(cache, checkpoint, spark), stuck_s)
+        plan.attach(state, cache_of(cache, checkpoint, spark), limits)
         live, by_mark = live_writers(topology)
         blueprint = replace(plan.blueprint, writers=by_mark, live_writers=live, live=True)
 
