@@ -15,6 +15,7 @@ from millrace.inspect.copying import (
     savepoints,
 )
 from millrace.inspect.json_text import as_json, key_text, keys_of
+from millrace.inspect.load import ComputationLoad, KeyShare, load_of_run
 from millrace.inspect.location import open_checkpoint, sizes, state_at
 from millrace.inspect.overview import (
     ComputationOverview,
@@ -27,6 +28,8 @@ from millrace.inspect.watermark import Explanation, Hop, Pin, explain_watermark
 from millrace.inspect.windows import WindowState
 
 __all__ = [
+    "ComputationLoad",
+    "KeyShare",
     "WHAT",
     "Cell",
     "Change",
@@ -55,6 +58,7 @@ __all__ = [
     "key_text",
     "keys_of",
     "open_checkpoint",
+    "load_of_run",
     "overview_of_run",
     "read_latest",
     "rows_of",

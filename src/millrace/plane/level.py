@@ -137,6 +137,7 @@ class _Run:
                     result.replayed,
                     result.chain,
                     result.repair,
+                    result.load,
                 )
             )
         spread, ran = bool(self._topology.percentiles), [result.interval for result in results]

@@ -72,6 +72,7 @@ class Outcome:
                     one.replayed,
                     one.chain,
                     one.repair,
+                    one.load,
                 )
                 for one in report.intervals
             ]

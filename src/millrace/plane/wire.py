@@ -20,6 +20,7 @@ from millrace.watermark.process import Process
 from millrace.watermark.report import Report
 from millrace.watermark.shown import Message
 from millrace.windmill.counters import Counters
+from millrace.windmill.load import NO_LOAD, Load
 
 #: A task's message to every task of the next level: what low watermarks its intervals show.
 CONTROL: Final = -1
@@ -77,6 +78,7 @@ class IntervalReport(msgspec.Struct, array_like=True):
     replayed: bool
     chain: int
     repair: Repair
+    load: Load = NO_LOAD
 
 
 class TaskReport(msgspec.Struct, array_like=True):

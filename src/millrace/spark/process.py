@@ -12,6 +12,7 @@ import pickle
 import re
 import socket
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite, isinf
@@ -72,7 +73,7 @@ class Blueprint:
         if self.state is None:
             return Runtime(topology, tasks=self.tasks, sources=self.sources, writers=self.writers)
         caches = self._caches(self.state)
-        worker = Worker(topology, self.state, caches)
+        worker = Worker(topology, self.state, caches, seconds=time.perf_counter)
         self._watch(worker.execution.running, self.state)
         return Runtime(
             topology,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from millrace.injectors.publisher import Publisher
-from millrace.inspect import overview_of_run
+from millrace.inspect import ComputationLoad, load_of_run, overview_of_run
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.plane.outcome import Outcome
 from millrace.plane.stuck import Stuck
@@ -53,6 +53,8 @@ class Status:
         collected: Commits, snapshots, parts of journals and entries of the epoch log that were not
             needed any more.
         stuck: Calls of user code that have not returned for long, the longest first.
+        load: Computation -> time in user code, size of its state, hottest keys, as far as this
+            process saw them.
         housekeeping_failures: Snapshots and collections that failed; each is logged and tried
             again.
     """
@@ -84,6 +86,7 @@ class Status:
     collected: int
     housekeeping_failures: int
     stuck: list[Stuck]
+    load: dict[str, ComputationLoad] = field(default_factory=dict)
 
     @property
     def low_watermark(self) -> int:
@@ -205,6 +208,7 @@ class Progress:
             housekeeping_failures=self._written.failed
             + (beside.failed if beside is not None else 0),
             stuck=list(stuck),
+            load=load_of_run(epochs),
         )
 
 

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 _LONG_S = 5.0
 
 #: Columns that are left out where they say nothing of any computation.
-_RARE = ("duplicates", "dead letters", "behind", "oldest work", "next wall timer")
+_RARE = (
+    "duplicates", "dead letters", "behind", "oldest work", "next wall timer", "user code", "state",
+)  # fmt: skip
+
+#: A key with less of a computation's records is none to name.
+_HOT = 0.05
+_HOT_KEYS = 3
 
 
 def as_line(status: Status, *, under_way: float = 0.0) -> str:
@@ -130,7 +136,11 @@ def _head(status: Status) -> list[tuple[str, str]]:
 
 
 def _tables(status: Status) -> list[PlainTable]:
-    return [table for table in (_streams(status), _work(status), _counted(status)) if table.rows]
+    return [
+        table
+        for table in (_streams(status), _work(status), _hottest(status), _counted(status))
+        if table.rows
+    ]
 
 
 def _streams(status: Status) -> PlainTable:
@@ -169,12 +179,33 @@ def _work(status: Status) -> PlainTable:
         "behind": {name: lag for name, lag in lags.items() if lag},
         "oldest work": instants(status.oldest_work),
         "next wall timer": instants(status.wall_timers),
+        "user code": {
+            name: in_words(round(load.seconds * SECOND))
+            for name, load in status.load.items()
+            if load.seconds
+        },
+        "state": {
+            name: size(load.state_bytes) for name, load in status.load.items() if load.state_rows
+        },
     }
     table = PlainTable(
         ("computation", *columns),
         [(name, *(cells.get(name, "-") for cells in columns.values())) for name in status.counters],
     )
     return table.without_noughts(_RARE)
+
+
+def _hottest(status: Status) -> PlainTable:
+    """Return the keys that much of a computation's records are of, lately."""
+    return PlainTable(
+        ("computation", "hottest key", "of its records"),
+        [
+            (name, hot.key, f"about {hot.share:.0%}")
+            for name, load in status.load.items()
+            for hot in load.hottest[:_HOT_KEYS]
+            if hot.share >= _HOT
+        ],
+    )
 
 
 def _counted(status: Status) -> PlainTable:

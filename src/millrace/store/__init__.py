@@ -7,7 +7,7 @@ from millrace.store.ahead_cache import AheadCache, AheadCaches
 from millrace.store.background import SnapshotWriter
 from millrace.store.bucket import Bucket
 from millrace.store.bucket_url import BucketOptions, BucketUrl
-from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Standing, View, replay_cost
+from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Size, Standing, View, replay_cost
 from millrace.store.collection import Collectable, Collected, Collector
 from millrace.store.commit import Commit, Identity, chain_of, payload_bytes
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
@@ -91,6 +91,7 @@ __all__ = [
     "SnapshotPolicy",
     "SnapshotWriter",
     "Snapshots",
+    "Size",
     "Standing",
     "Verified",
     "View",

@@ -57,6 +57,18 @@ def replay_cost(commit: Commit) -> int:
     return _COMMIT_BYTES + payload_bytes(commit)
 
 
+class Size(NamedTuple):
+    """How much a cache holds.
+
+    Attributes:
+        rows: Rows.
+        bytes: About how many bytes they take.
+    """
+
+    rows: int
+    bytes: int
+
+
 class View(Protocol):
     """The rows of one interval at one commit; later commits do not show.
 
@@ -71,6 +83,11 @@ class View(Protocol):
     @property
     def standing(self) -> Standing:
         """Where the cache stood when the view was opened."""
+        ...
+
+    @property
+    def size(self) -> Size:
+        """How much there is; what lies over a cache, or in it beside the rows, may be left out."""
         ...
 
     def get(self, row: bytes) -> bytes | None:

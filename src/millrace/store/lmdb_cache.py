@@ -33,7 +33,7 @@ from millrace.store.checked_rows import CRC_BYTES, RESIDUE, checked
 from millrace.store.commit import Commit
 from millrace.store.lmdb_environments import Damaged, Environment
 from millrace.store.lmdb_trouble import Trouble
-from millrace.store.lmdb_view import LmdbView
+from millrace.store.lmdb_view import LmdbView, size_in
 from millrace.store.names import file_name
 from millrace.store.snapshot import Rows
 
@@ -124,9 +124,7 @@ class LmdbCache:
         opened = self._acquire()
         try:
             with opened.env.begin() as txn:
-                stat = txn.stat()
-                pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
-                return int(pages * stat["psize"])
+                return size_in(txn).bytes
         except lmdb.Error as error:
             raise self._damaged(error, opened) from error
         finally:

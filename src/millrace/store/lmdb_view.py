@@ -9,7 +9,7 @@ from zlib import crc32
 import lmdb
 
 from millrace.model.errors import InvariantViolation, StoreError
-from millrace.store.cache import Standing
+from millrace.store.cache import Size, Standing
 from millrace.store.checked_rows import CRC_BYTES, RESIDUE
 from millrace.store.lmdb_environments import Damaged
 from millrace.store.snapshot import Rows, parts_of
@@ -19,6 +19,13 @@ from millrace.store.snapshot import Rows, parts_of
 FIRST_ROW = b"\x01"
 _AFTER_ROWS = b"\xff" * 512
 _ALTERED = "a row was altered after it was written"
+
+
+def size_in(txn: lmdb.Transaction[bytes]) -> Size:
+    """Return how much an environment holds: whole pages, and the row of its position."""
+    stat = txn.stat()
+    pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+    return Size(stat["entries"], pages * stat["psize"])
 
 
 class LmdbView:
@@ -45,6 +52,14 @@ class LmdbView:
         self._txn = txn
         self._closed = False
         self.failure: StoreError | None = None
+
+    @property
+    def size(self) -> Size:
+        """See :attr:`millrace.store.View.size`."""
+        try:
+            return size_in(self._txn)
+        except lmdb.Error as error:
+            raise self._failed(error) from error
 
     def get(self, row: bytes) -> bytes | None:
         """See :meth:`millrace.store.View.get`."""

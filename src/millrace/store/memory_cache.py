@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from sortedcontainers import SortedDict
 
-from millrace.store.cache import Standing, View, changes, check_owner, following, moved
+from millrace.store.cache import Size, Standing, View, changes, check_owner, following, moved
 from millrace.store.commit import Commit
 from millrace.store.snapshot import Rows, parts_of
 
@@ -27,6 +27,7 @@ class MemoryCache:
         self._interval = interval
         self._standing = Standing()
         self._rows: SortedDict[bytes, bytes] = SortedDict()
+        self._bytes = 0
         self._views = 0
 
     @property
@@ -42,7 +43,7 @@ class MemoryCache:
     @property
     def size_bytes(self) -> int:
         """See :attr:`millrace.store.Cache.size_bytes`."""
-        return sum(len(row) + len(value) for row, value in self._rows.items())
+        return self._bytes
 
     @contextmanager
     def view(self, at: int | None = None) -> Iterator[View]:
@@ -51,7 +52,7 @@ class MemoryCache:
             raise moved(self._computation, self._interval, self.position, at)
         self._views += 1
         try:
-            yield _MemoryView(self._rows, self._standing)
+            yield _MemoryView(self._rows, self._standing, Size(len(self._rows), self._bytes))
         finally:
             self._views -= 1
 
@@ -65,13 +66,16 @@ class MemoryCache:
         if self._views:  # They keep the rows they have, as LMDB's readers do.
             self._rows = self._rows.copy()
         for row in deletes:
-            self._rows.pop(row, None)
-        self._rows.update(puts)
+            self._bytes -= _bytes_of(row, self._rows.pop(row, None))
+        for row, value in puts:
+            self._bytes += _bytes_of(row, value) - _bytes_of(row, self._rows.get(row))
+            self._rows[row] = value
         self._standing = standing
 
     def load(self, position: int, chain: int, parts: Iterable[Rows]) -> None:
         """See :meth:`millrace.store.Cache.load`."""
         self._rows = SortedDict(row for part in parts for row in part)
+        self._bytes = sum(_bytes_of(row, value) for row, value in self._rows.items())
         self._standing = Standing(position, chain)
 
     def settle(self, debt: int) -> None:
@@ -83,6 +87,7 @@ class MemoryCache:
         """See :meth:`millrace.store.Cache.clear`."""
         self._rows = SortedDict()
         self._standing = Standing()
+        self._bytes = 0
 
 
 class MemoryCaches:
@@ -105,8 +110,9 @@ class MemoryCaches:
 
 
 class _MemoryView:
-    def __init__(self, rows: SortedDict[bytes, bytes], standing: Standing) -> None:
+    def __init__(self, rows: SortedDict[bytes, bytes], standing: Standing, size: Size) -> None:
         self._rows = rows
+        self.size = size
         self.standing = standing
         self.position = standing.position
 
@@ -123,3 +129,7 @@ class _MemoryView:
 
     def everything(self) -> Iterator[Rows]:
         yield from parts_of(iter(self._rows.items()))
+
+
+def _bytes_of(row: bytes, value: bytes | None) -> int:
+    return 0 if value is None else len(row) + len(value)

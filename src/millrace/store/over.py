@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from sortedcontainers import SortedDict
 
-from millrace.store.cache import Standing, View
+from millrace.store.cache import Size, Standing, View
 from millrace.store.snapshot import Rows, parts_of
 
 
@@ -26,6 +26,11 @@ class OverView:
         self._over = over
         self.standing = standing
         self.position = standing.position
+
+    @property
+    def size(self) -> Size:
+        """See :attr:`millrace.store.View.size`; of the view below."""
+        return self._below.size
 
     def get(self, row: bytes) -> bytes | None:
         """See :meth:`millrace.store.View.get`."""

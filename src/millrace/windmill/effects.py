@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from millrace.watermark.report import Report
 from millrace.windmill.counters import Counters
+from millrace.windmill.load import NO_LOAD, Load
 from millrace.windmill.routing import Productions
 
 
@@ -18,9 +19,11 @@ class Effects:
         productions: What leaves once that is durable.
         report: What is pending then.
         counters: What happened.
+        load: What it cost, but for the commit, which is not made yet.
     """
 
     mutations: dict[bytes, bytes | None]
     productions: Productions
     report: Report
     counters: Counters = field(default_factory=Counters)
+    load: Load = NO_LOAD

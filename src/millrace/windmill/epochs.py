@@ -10,7 +10,7 @@ journals what it knows).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import CheckpointMismatch, ZombieWriter
@@ -30,6 +30,7 @@ from millrace.windmill.counters import Counters, tell_first_late
 from millrace.windmill.epoch_log import End, end_of
 from millrace.windmill.fence import superseded_run
 from millrace.windmill.history import History, Moment
+from millrace.windmill.loads import Loads, take
 from millrace.windmill.manifest import (
     Changes,
     Claim,
@@ -74,6 +75,7 @@ class Epochs:
         authority: Low watermarks and reports.
         positions: Where every key interval stands after the last completed epoch.
         counters: Computation -> counts since the beginning.
+        loads: Computation -> what its intervals cost lately, as far as this process knows.
         observed: Injected streams since the beginning.
         history: The epochs that this process completed.
         places: Injected stream -> process of its injector -> how far it was read.
@@ -101,6 +103,7 @@ class Epochs:
         self.drained = False
         self.open: Manifest | None = None
         self.counters = {spec.name: Counters() for spec in topology.computations}
+        self.loads = {spec.name: Loads() for spec in topology.computations}
         self.observed = Observed()
         self.history = History()
         self.moved: dict[str, tuple[int, int]] = {}
@@ -228,7 +231,7 @@ class Epochs:
     def complete(
         self,
         manifest: Manifest,
-        results: Iterable[Result],
+        results: Collection[Result],
         observed: Observed,
         *,
         places: Mapping[str, Mapping[str, Place]] | None = None,
@@ -259,6 +262,7 @@ class Epochs:
             if counters.first_late is None and result.counters.first_late is not None:
                 tell_first_late(self.topology.titles[name], result.counters.first_late)
             counters.add(result.counters)
+        take(self.loads, results)
         self.observed.add(observed)
         self.observed.ahead = {s: ahead.faded() for s, ahead in self.observed.ahead.items()}
         shown = self.authority.low_watermarks.outputs

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -24,6 +24,7 @@ from millrace.windmill.columnar import machine_for
 from millrace.windmill.deduplication import deduplication_of
 from millrace.windmill.effects import Effects
 from millrace.windmill.fence import Fence
+from millrace.windmill.load import KeySampler, Load
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
 from millrace.windmill.work import Work
@@ -51,6 +52,7 @@ class Execution:
         topology: The pipeline.
         state: Hard state: what caches are made from.
         caches: Where rows are read from; disposable.
+        seconds: Returns what a stopwatch shows, by which user code is timed; None: it is not.
 
     Attributes:
         state: Hard state.
@@ -59,7 +61,13 @@ class Execution:
         running: What runs; shared by those that go on from one another, see :meth:`ahead`.
     """
 
-    def __init__(self, topology: Topology, state: HardState, caches: Caches) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        state: HardState,
+        caches: Caches,
+        seconds: Callable[[], float] | None = None,
+    ) -> None:
         self.state = state
         self.caches = caches
         self._topology = topology
@@ -72,6 +80,8 @@ class Execution:
         # the log is an object store.
         self._deferred: dict[tuple[str, int], Commit] = {}
         self.running = Running()
+        self._seconds = seconds or _stopped
+        self._samplers = {spec.name: KeySampler() for spec in topology.computations}
 
     def ahead(self, caches: Caches, names: Iterable[str], causes: Container[str]) -> Execution:
         """Return one that goes on from what is not durable, for some computations.
@@ -187,10 +197,19 @@ class Execution:
             report,
             attempt.collected_us,
         )
+        began = self._seconds()
         self.running.thread = threading.get_ident()
         self.running.machine = machine = self._machines[spec.name]
         effects = machine.run(work, view)
         self.running.machine = None
+        records = effects.counters.records
+        effects.load = Load(
+            records,
+            0,
+            self._seconds() - began,
+            *view.size,
+            self._samplers[spec.name].hottest(filtered.records, records),
+        )
         filtered.complete(effects)
         return effects
 
@@ -214,6 +233,11 @@ class Execution:
         except DamagedStore:
             fence.check()
             raise
+
+
+def _stopped() -> float:
+    """Show what a stopwatch does that nobody started."""
+    return 0.0
 
 
 def _percentiles(

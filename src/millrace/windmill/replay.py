@@ -15,6 +15,7 @@ from millrace.store import NOTHING, Commit, CommitLog, Repair
 from millrace.watermark.report import Report
 from millrace.windmill.bundle import Attempt
 from millrace.windmill.counters import Counters
+from millrace.windmill.load import NO_LOAD, Load
 from millrace.windmill.routing import Productions
 
 
@@ -60,6 +61,7 @@ class Result:
             commit holds no productions, only to make those again.
         chain: That commit's.
         repair: What it took to bring its cache to where the bundle begins.
+        load: What it cost this attempt.
     """
 
     computation: str
@@ -71,6 +73,7 @@ class Result:
     replayed: bool = False
     chain: int = 0
     repair: Repair = NOTHING
+    load: Load = NO_LOAD
 
 
 def holds_productions(log: CommitLog, commit: Commit, attempt: Attempt) -> bool:

@@ -10,7 +10,7 @@ Streaming Engine, GetWork/GetData/CommitWork; docs/architecture.md, "The commit 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -31,13 +31,20 @@ class Worker:
         topology: The pipeline.
         state: Hard state: the commit log decides which attempt counts.
         caches: Where rows are read from; disposable.
+        seconds: Returns what a stopwatch shows, by which user code is timed; None: it is not.
 
     Attributes:
         execution: GetData and user code.
     """
 
-    def __init__(self, topology: Topology, state: HardState, caches: Caches) -> None:
-        self.execution = Execution(topology, state, caches)
+    def __init__(
+        self,
+        topology: Topology,
+        state: HardState,
+        caches: Caches,
+        seconds: Callable[[], float] | None = None,
+    ) -> None:
+        self.execution = Execution(topology, state, caches, seconds)
 
     @property
     def state(self) -> HardState:
@@ -86,24 +93,23 @@ class Worker:
             # Even when nothing changed: an attempt that was left behind, and whose user code saw
             # another clock, would find the slot free, and take it from the next epoch.
             chain = chain_of(position.chain, mutations)
+            commit = Commit(
+                name,
+                interval,
+                number,
+                attempt.epoch,
+                attempt.generation,
+                mutations,
+                b"" if weak else effects.productions.pack(),
+                footing(effects.report, effects.counters, weak=weak),
+                position.chain,
+                chain,
+            )
+            commits.append(commit)
             results[interval] = Result(
                 name, interval, number, effects.report, effects.counters, effects.productions,
-                chain=chain, repair=repair,
+                chain=chain, repair=repair, load=effects.load.of(commit),
             )  # fmt: skip
-            commits.append(
-                Commit(
-                    name,
-                    interval,
-                    number,
-                    attempt.epoch,
-                    attempt.generation,
-                    mutations,
-                    b"" if weak else effects.productions.pack(),
-                    footing(effects.report, effects.counters, weak=weak),
-                    position.chain,
-                    chain,
-                )
-            )
         self._commit(spec, commits, attempt, fence, results)
         return [results[bundle.interval.id] for bundle in bundles]
 

@@ -13,6 +13,7 @@ import pytest
 from tests.unit.spark.test_status_text import BEFORE_ANYTHING, IN_THE_MIDDLE, NINE, status
 
 import millrace as mr
+from millrace.inspect import ComputationLoad, KeyShare
 from millrace.model.errors import PipelineError
 from millrace.spark.metrics import lines as lines_module
 from millrace.spark.metrics.families import by_name, families
@@ -133,3 +134,24 @@ def test_lines_that_cannot_be_written_are_left_out_and_that_is_said_once(
     assert [record.message for record in caplog.records] == [
         f"metrics cannot be written to {tmp_path / 'metrics' / 'epochs.jsonl'}"
     ]
+
+
+def test_load_is_by_computation_and_only_lines_in_the_checkpoint_name_keys(
+    tmp_path: Path, scrapes: Scrapes
+) -> None:
+    hot = [KeyShare('"tea"}', 0.41)]
+    load = ComputationLoad(
+        seconds=1.5, committed_bytes=9, state_rows=7, state_bytes=70, busiest=0.5, hottest=hot
+    )
+    one = status(load={"Counter": load})
+    scrapes.serve(lambda: one)
+    found = scraped(scrapes)
+    lines = MetricLines(tmp_path)
+    lines.add(one, 0)
+    line = json.loads((tmp_path / "metrics" / "epochs.jsonl").read_text())
+
+    assert by_name(families(one))["hottest_key_ratio"] == {"Counter": 0.41}
+    assert any('millrace_state_rows{computation="Counter"' in shown for shown in found)
+    assert not any("tea" in shown for shown in found)
+    assert line["hottest_keys"] == {"Counter": {'"tea"}': 0.41}}
+    assert line["user_code_seconds"] == {"Counter": 1.5}

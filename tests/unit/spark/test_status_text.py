@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
 
 import millrace as mr
+from millrace.inspect import ComputationLoad, KeyShare
 from millrace.spark.status import Status
 from millrace.spark.status_text import as_line
 from millrace.windmill.counters import Counters
@@ -197,3 +199,24 @@ def test_durations_have_no_digits_that_nobody_reads(epoch_seconds: float, words:
     shown = str(status(epoch=0, epoch_seconds=epoch_seconds))
 
     assert f"0 was the last to complete, in {words}\n" in shown
+
+
+def test_load_is_a_table_of_hot_keys_and_two_columns() -> None:
+    hot = [KeyShare("tea", 0.41), KeyShare("coffee", 0.06), KeyShare("milk", 0.01)]
+    load = ComputationLoad(
+        seconds=83.0,
+        committed_bytes=10_000,
+        state_rows=7,
+        state_bytes=3 << 20,
+        busiest=0.5,
+        hottest=hot,
+    )
+    shown = str(status(load={"Counter": load}))
+
+    assert "hottest key" not in str(BEFORE_ANYTHING)
+    assert "user code" not in str(BEFORE_ANYTHING)
+    assert [line.split() for line in shown.splitlines() if "about" in line] == [
+        ["Counter", "tea", "about", "41%"],
+        ["Counter", "coffee", "about", "6%"],
+    ]
+    assert re.search(r"user code +state\n.*1 min 23 s +3.0 MiB", shown)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from millrace.plane import wire
 from millrace.store import NOTHING
 from millrace.windmill.counters import Counters
@@ -38,9 +40,9 @@ class MarkReport:
         at = result.computation, result.interval
         found = self._intervals.get(at)
         if found is None:
-            counters, repair = Counters(), NOTHING
+            counters, repair, load = Counters(), NOTHING, result.load
         else:
-            counters, repair = found.counters, found.repair
+            counters, repair, load = found.counters, found.repair, found.load.then(result.load)
         counters.add(result.counters)
         self._intervals[at] = wire.IntervalReport(
             *at,
@@ -50,6 +52,7 @@ class MarkReport:
             False,
             result.chain,
             repair if repair != NOTHING else result.repair,
+            load,
         )
         self.covered.setdefault(result.computation, {})[result.interval] = result.number
 
@@ -78,7 +81,7 @@ class MarkReport:
         report = wire.TaskReport(
             self._level,
             self._task,
-            list(self._intervals.values()),
+            [replace(one, load=one.load.reported()) for one in self._intervals.values()],
             {},
             {},
             self.refused,

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.spark.status import Status
-from millrace.windmill.counters import Counters
 
 
 class Family(NamedTuple):
@@ -37,6 +36,15 @@ _COUNTED: Final = (
     ("timers_fired", "Timers fired", "timers"),
 )
 
+_COST: Final = (
+    ("user_code_seconds", "Time in user code, in this process's epochs", "seconds", True),
+    ("committed_bytes", "What its commits in this process's epochs hold", "committed_bytes", True),
+    ("state_rows", "Rows of its state, in intervals that have worked", "state_rows", False),
+    ("state_bytes", "About their size", "state_bytes", False),
+    ("busiest_interval_ratio", "Share of its busiest key interval in that time, lately", "busiest",
+     False),
+)  # fmt: skip
+
 
 def families(status: Status) -> list[Family]:
     """Return the metrics of a run.
@@ -64,6 +72,13 @@ def families(status: Status) -> list[Family]:
         ),
         Family("injected_records", "Records read", True, "stream", status.injected),
         Family("refused_records", "Records refused", True, "stream", status.refused),
+        *(
+            Family(name, help, counter, "computation", _of(status.load, attribute))
+            for name, help, attribute, counter in _COST
+        ),
+        Family("hottest_key_ratio", "Share of its hottest key in its records, lately", False,
+               "computation", {n: load.hottest[0].share for n, load in status.load.items()
+                               if load.hottest}),
         _seconds("low_watermark_timestamp_seconds", "Low watermark of its input", known),
         Family("low_watermark_lag_seconds", "How far that is behind the newest record, event time",
                False, "computation", _there(behind)),
@@ -105,7 +120,7 @@ def by_name(found: Iterable[Family]) -> dict[str, float | dict[str, float]]:
     }
 
 
-def _of(counters: Mapping[str, Counters], attribute: str) -> dict[str, float]:
+def _of(counters: Mapping[str, object], attribute: str) -> dict[str, float]:
     return {name: getattr(one, attribute) for name, one in counters.items()}
 
 

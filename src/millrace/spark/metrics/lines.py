@@ -45,7 +45,16 @@ class MetricLines:
             at_us: What time it is.
         """
         if self._file is not None:
-            line = {"at": at_us, "state": status.state, **by_name(families(status))}
+            line = {
+                "at": at_us,
+                "state": status.state,
+                **by_name(families(status)),
+                # Not among the metrics: a label a key would be one without a bound.
+                "hottest_keys": {
+                    name: {hot.key: round(hot.share, 3) for hot in load.hottest}
+                    for name, load in status.load.items()
+                },
+            }
             self._file.write(as_json(line).decode())
 
     def close(self) -> None:

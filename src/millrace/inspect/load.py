@@ -1,0 +1,58 @@
+"""Load of a run: what its computations cost, and the keys that most of their records are of."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millrace.inspect.json_text import key_text
+from millrace.model.keys import decode_key
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.loads import Loads
+
+
+class KeyShare(msgspec.Struct, frozen=True):
+    """A hot key.
+
+    Attributes:
+        key: As text.
+        share: Of the computation's records, lately: between 0 and 1, and about.
+    """
+
+    key: str
+    share: float
+
+
+class ComputationLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What one computation cost, as far as its run saw it.
+
+    Attributes:
+        seconds: Time in user code, and in what is done for it, since the run began.
+        committed_bytes: What it committed since, before compression: changed rows, productions.
+        state_rows: Rows of its state, in the key intervals that have worked since.
+        state_bytes: About their size in a cache.
+        busiest: Share of its busiest key interval in that time, lately; 0 if it cost none.
+        hottest: The keys with the most records, lately, the most first.
+    """
+
+    seconds: float
+    committed_bytes: int
+    state_rows: int
+    state_bytes: int
+    busiest: float
+    hottest: list[KeyShare]
+
+
+def load_of_run(epochs: Epochs) -> dict[str, ComputationLoad]:
+    """Return computation -> its load. It may be asked for beside the run's own thread."""
+    return {name: _load_of(loads) for name, loads in epochs.loads.items()}
+
+
+def _load_of(loads: Loads) -> ComputationLoad:
+    return ComputationLoad(
+        seconds=loads.seconds,
+        committed_bytes=loads.committed_bytes,
+        state_rows=loads.rows,
+        state_bytes=loads.state_bytes,
+        busiest=loads.busiest(),
+        hottest=[KeyShare(key_text(decode_key(key)), share) for key, share in loads.hottest()],
+    )

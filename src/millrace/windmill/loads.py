@@ -1,0 +1,186 @@
+"""Loads: what the key intervals of a run cost lately, and its hottest keys, in the driver.
+
+They are soft: a run that starts knows nothing of them, and learns it in some epochs.
+
+Hot keys are a summary of Misra and Gries: of the keys that intervals name, the heaviest are kept,
+and all lose what the heaviest of the others had. So what is said of a key is too little by no more
+than a 65th of the records, however many keys there are. (Agarwal and others, "Mergeable
+summaries", 2012.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from millrace.windmill.load import Load
+from millrace.windmill.replay import Result
+
+#: What is left of an epoch's weight after the next: half is of the last three epochs.
+KEPT: Final = 0.8
+
+_KEYS: Final = 64
+
+
+class HotKey(NamedTuple):
+    """A key that many of the records of a computation are of, lately.
+
+    Attributes:
+        encoded: The key, encoded.
+        share: About how many, of all.
+    """
+
+    encoded: bytes
+    share: float
+
+
+class Lately(NamedTuple):
+    """What an interval cost in an epoch, of late: those before count less and less.
+
+    Attributes:
+        records: Records an epoch.
+        committed_bytes: What it committed.
+        seconds: Time in user code.
+        rows: Rows of its state now.
+        state_bytes: About their size.
+        hottest: Encoded key -> about how many records an epoch.
+    """
+
+    records: float
+    committed_bytes: float
+    seconds: float
+    rows: int
+    state_bytes: int
+    hottest: dict[bytes, float]
+
+
+class Loads:
+    """What the intervals of one computation cost, epoch by epoch.
+
+    Attributes:
+        seconds: Time in user code since the run began.
+        committed_bytes: What was committed since.
+        rows: Rows of state of the intervals that have worked since.
+        state_bytes: About their size.
+
+    >>> loads = Loads()
+    >>> for _ in range(40):
+    ...     loads.add({0: Load(records=90, hottest={b"a": 60}), 1: Load(records=30)})
+    >>> [round(loads.lately(n).records) for n in (0, 1, 2)]
+    [90, 30, 0]
+    >>> [(key, round(share, 2)) for key, share in loads.hottest()]
+    [(b'a', 0.5)]
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.committed_bytes = self.rows = self.state_bytes = 0
+        self._epoch = 0
+        self._known: dict[int, tuple[int, Lately]] = {}
+        self._records = 0.0
+        self._hot: dict[bytes, float] = {}
+
+    def add(self, loads: dict[int, Load]) -> None:
+        """Take an epoch's: interval -> its load; the others did nothing."""
+        self._epoch += 1
+        self._records *= KEPT
+        hot = {key: records * KEPT for key, records in self._hot.items()}
+        for interval, load in loads.items():
+            before = self._known.get(interval)
+            self.seconds += load.seconds
+            self.committed_bytes += load.committed_bytes
+            self.rows += load.rows - (0 if before is None else before[1].rows)
+            self.state_bytes += load.state_bytes - (0 if before is None else before[1].state_bytes)
+            self._records += load.records
+            for key, records in load.hottest.items():
+                hot[key] = hot.get(key, 0.0) + records
+            faded = _NEVER if before is None else self.lately(interval)
+            weight = 1.0 if before is None else 1.0 - KEPT
+            self._known[interval] = self._epoch, _after(faded, load, weight)
+        self._hot = _heaviest(hot)
+
+    def lately(self, interval: int) -> Lately:
+        """Return what an interval cost in an epoch, of late."""
+        found = self._known.get(interval)
+        if found is None:
+            return _NEVER
+        at, load = found
+        left = KEPT ** (self._epoch - at)
+        return load if left == 1.0 else _weighed(load, left)
+
+    def busiest(self) -> float:
+        """Return the share of the busiest interval in the time in user code, of late."""
+        seconds = [
+            load.seconds * KEPT ** (self._epoch - at) for at, load in [*self._known.values()]
+        ]
+        together = sum(seconds)
+        return max(seconds) / together if together else 0.0
+
+    def intervals(self) -> list[int]:
+        """Return the intervals that have worked."""
+        return list(self._known)
+
+    def forget(self, gone: Iterable[int]) -> None:
+        """Forget intervals that are no more."""
+        for interval in gone:
+            found = self._known.pop(interval, None)
+            if found is not None:
+                self.rows -= found[1].rows
+                self.state_bytes -= found[1].state_bytes
+
+    def hottest(self, most: int = 5) -> list[HotKey]:
+        """Return the keys with the most records of late, the most first."""
+        # An epoch may be added meanwhile: it makes a new dict.
+        hot, records = self._hot, self._records
+        ordered = sorted(hot.items(), key=lambda one: (-one[1], one[0]))[:most]
+        return [HotKey(key, min(1.0, n / records)) for key, n in ordered if records > 0]
+
+
+def take(loads: Mapping[str, Loads], results: Iterable[Result]) -> None:
+    """Add what intervals cost in an epoch.
+
+    Args:
+        loads: By computation.
+        results: What came of the epoch.
+    """
+    found: dict[str, dict[int, Load]] = {name: {} for name in loads}
+    for result in results:
+        found[result.computation][result.interval] = result.load
+    for name, known in loads.items():
+        known.add(found[name])
+
+
+_NEVER: Final = Lately(0.0, 0.0, 0.0, 0, 0, {})
+
+
+def _after(faded: Lately, load: Load, weight: float) -> Lately:
+    """Return what an interval cost of late, with what it cost now, which has a weight."""
+    hottest = dict(faded.hottest)
+    for key, n in load.hottest.items():
+        hottest[key] = hottest.get(key, 0.0) + n * weight
+    return Lately(
+        faded.records + load.records * weight,
+        faded.committed_bytes + load.committed_bytes * weight,
+        faded.seconds + load.seconds * weight,
+        load.rows,
+        load.state_bytes,
+        _heaviest(hottest),
+    )
+
+
+def _weighed(load: Lately, by: float) -> Lately:
+    return load._replace(
+        records=load.records * by,
+        committed_bytes=load.committed_bytes * by,
+        seconds=load.seconds * by,
+        hottest={key: n * by for key, n in load.hottest.items()},
+    )
+
+
+def _heaviest(counts: dict[bytes, float]) -> dict[bytes, float]:
+    """Return the heaviest keys, without what the heaviest of the others has."""
+    if len(counts) <= _KEYS:
+        return counts
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    less = ordered[_KEYS][1]
+    return {key: n - less for key, n in ordered[:_KEYS] if n > less}

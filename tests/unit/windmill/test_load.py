@@ -1,0 +1,156 @@
+"""Load: what intervals cost, and which keys are hot, by looking at one record in many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import millrace as mr
+from millrace.inspect import load_of_run
+from millrace.store import Commit, MemoryCache
+from millrace.testing import Harness
+from millrace.watermark.intervals import IntervalMap
+from millrace.windmill.arrivals import Arrivals, KeyedRecords
+from millrace.windmill.load import HOTTEST, KeySampler, Load
+from millrace.windmill.loads import Loads
+
+
+def keyed(counts: dict[bytes, int], weights: dict[bytes, int] | None = None) -> KeyedRecords:
+    """Return a bundle of one interval with so many records of each key."""
+    keys = [key for key, n in counts.items() for _ in range(n)]
+    length = len(keys)
+    numbers = np.arange(length, dtype=np.int64)
+    arrived = Arrivals(
+        np.repeat(np.arange(len(counts), dtype=np.uint64), list(counts.values())),
+        keys,
+        range(length),
+        numbers,
+        "s",
+        numbers,
+        numbers,
+        weights=None if weights is None else np.array([weights[key] for key in keys]),
+    )
+    [(_, records)] = arrived.by_interval(IntervalMap.uniform(1))
+    return records
+
+
+def names(count: int) -> list[bytes]:
+    return [b"s%05d" % n for n in range(count)]
+
+
+@pytest.mark.parametrize("bundle", [1, 7, 61, 127, 128, 129, 1_000, 50_000])
+def test_a_key_with_a_third_of_the_records_is_found_whatever_the_bundles_length(
+    bundle: int,
+) -> None:
+    sampler, epoch = KeySampler(), Load()
+    cold = names(bundle)
+    for n in range(max(1, 50_000 // bundle)):
+        hot = bundle // 3 if bundle > 1 else int(n % 3 == 0)
+        counts = dict.fromkeys(cold[: bundle - hot], 1) | {b"shot": hot}
+        records = keyed({key: k for key, k in counts.items() if k})
+        found = sampler.hottest(records, records.count())
+        epoch = epoch.then(Load(records=records.count(), hottest=found))
+    said = epoch.reported().hottest
+
+    share = bundle // 3 / bundle if bundle > 1 else 1 / 3
+    assert len(said) <= HOTTEST
+    assert said[b"shot"] / epoch.records == pytest.approx(share, abs=0.05)
+
+
+def test_the_share_of_a_hot_key_is_about_right() -> None:
+    sampler = KeySampler()
+    counts = dict.fromkeys(names(700), 100) | {b"shot": 30_000}
+
+    found = sampler.hottest(keyed(counts), 100_000)
+    assert found[b"shot"] == pytest.approx(30_000, abs=100_000 / 16)
+
+
+def test_what_partials_stand_for_counts() -> None:
+    sampler = KeySampler()
+    counts = dict.fromkeys(names(50), 1) | {b"shot": 1}
+    weights = dict.fromkeys(counts, 1) | {b"shot": 10_000}
+
+    found = sampler.hottest(keyed(counts, weights), 10_050)
+    assert found[b"shot"] == pytest.approx(10_000, abs=2 * 10_050 / 16)
+
+
+def test_small_bundles_after_a_large_one_are_looked_at_soon() -> None:
+    sampler = KeySampler()
+    sampler.hottest(keyed({b"sbig": 1_000_000}), 1_000_000)
+
+    looked_at = [sampler.hottest(keyed({b"ssmall": 10}), 10) for _ in range(20)]
+    assert any(looked_at)
+
+
+def test_of_many_keys_the_heaviest_are_kept_and_the_rest_costs_no_memory() -> None:
+    loads = Loads()
+    for n in range(200):
+        others = {b"s%d" % (1_000 * n + k): 1 for k in range(40)}
+        loads.add({0: Load(100, hottest=others | {b"shot": 60})})
+
+    found = loads.hottest(100)
+    assert len(found) <= 64
+    assert found[0].encoded == b"shot"
+    assert 0.6 - 1 / 65 - 0.01 <= found[0].share <= 0.6
+
+
+def test_the_state_of_an_interval_counts_once_and_not_after_it_is_forgotten() -> None:
+    loads = Loads()
+    loads.add({0: Load(rows=5, state_bytes=50), 1: Load(rows=7, state_bytes=70)})
+    loads.add({0: Load(rows=6, state_bytes=60)})
+    assert (loads.rows, loads.state_bytes) == (13, 130)
+
+    loads.forget([1, 2])
+    assert (loads.rows, loads.state_bytes, loads.intervals()) == (6, 60, [0])
+
+
+def test_an_interval_that_does_nothing_fades() -> None:
+    loads = Loads()
+    loads.add({0: Load(seconds=1.0), 1: Load(seconds=1.0)})
+    assert loads.busiest() == 0.5
+    for _ in range(10):
+        loads.add({1: Load(seconds=1.0)})
+
+    assert loads.lately(1).seconds == pytest.approx(1.0)
+    assert loads.lately(0).seconds == pytest.approx(0.8**10)
+    assert loads.busiest() > 0.9
+
+
+def test_a_memory_cache_knows_its_size_through_puts_deletes_and_snapshots() -> None:
+    cache = MemoryCache("count", 0)
+    one = [(b"Sa", b"1"), (b"Sb", b"22")]
+    two = [(b"Sa", None), (b"Sb", b"333"), (b"Sc", None)]
+    cache.apply(Commit("count", 0, 1, 1, 1, one, chain=1))
+    with cache.view() as before:
+        cache.apply(Commit("count", 0, 2, 1, 1, two, previous=1, chain=2))
+        assert before.size == (2, 7)
+    with cache.view() as after:
+        assert after.size == (1, 5)
+    cache.load(2, 2, [[(b"Sz", b"1")]])
+    assert cache.size_bytes == 3
+    cache.clear()
+    assert cache.size_bytes == 0
+
+
+class Counter(mr.Computation):
+    inputs = {"words": mr.by(str)}
+    n = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.n.set(self.n.get(0) + 1)
+
+
+def test_a_run_names_its_hottest_keys_by_computation() -> None:
+    p = mr.Pipeline("words")
+    p.inject("words")
+    p.add(Counter)
+    h = Harness(p)
+    for n in range(4):
+        h.advance_watermark("words", n)
+        h.inject("words", [("tea", 9)] * 300 + [(f"w{k}", 9) for k in range(100)])
+    load = load_of_run(h._epochs)["Counter"]
+
+    assert load.hottest[0].key == "tea"
+    assert load.hottest[0].share == pytest.approx(0.75, abs=0.15)
+    assert load.state_rows == 101
+    assert load.committed_bytes > 0
