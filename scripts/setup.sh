@@ -8,8 +8,9 @@
 #   sh scripts/setup.sh flink    .venv-flink  from requirements/flink.lock, for benchmarks.windows
 #
 # It needs Python 3.11 or newer with its venv module, a Java runtime 17 or newer (Spark runs on it),
-# and for the tests a PostgreSQL server (it is not started, tests start their own). As root on Debian
-# or Ubuntu it installs what is missing; otherwise it ends with one line that says what to install.
+# and for the tests a PostgreSQL server (it is not started, tests start their own), Chromium and its
+# chromedriver. As root on Debian or Ubuntu it installs what is missing; otherwise it ends with one
+# line that says what to install.
 # PYTHON names the interpreter to use, JAVA_HOME the Java runtime.
 #
 # It does nothing when nothing changed. A venv counts only once its stamp is written, so one left
@@ -100,6 +101,8 @@ postgres_ok() {
     return 1
 }
 
+chromium_ok() { [ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ]; }
+
 look() { # sets $missing (words for people) and $packages (names for apt-get)
     missing= packages=
     find_python
@@ -117,6 +120,10 @@ look() { # sets $missing (words for people) and $packages (names for apt-get)
     if [ "$purpose" = dev ] && ! postgres_ok; then
         missing="${missing:+$missing and }a PostgreSQL server (initdb, pg_ctl)"
         packages="${packages:+$packages }postgresql"
+    fi
+    if [ "$purpose" = dev ] && ! chromium_ok; then
+        missing="${missing:+$missing and }Chromium and its chromedriver in /usr/bin"
+        packages="${packages:+$packages }chromium chromium-driver"
     fi
 }
 

@@ -20,7 +20,7 @@ pytest_plugins = ["s3_server"]
 
 TESTS = Path(__file__).parent
 POSTGRES = TESTS.parent / "scripts" / "postgres_server.py"
-TIERS = ("unit", "transcripts", "properties", "faults", "simulation", "spark")
+TIERS = ("unit", "transcripts", "properties", "faults", "simulation", "browser", "spark")
 
 # A wall-clock deadline would make the outcome depend on the machine; pytest-timeout is the limit.
 settings.register_profile("default", derandomize=True, deadline=None)

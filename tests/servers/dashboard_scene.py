@@ -178,6 +178,10 @@ class Flights:
             "at": wall, "epoch": self.harness.checkpoint().epoch,
             "epoch_duration_seconds": round(sum(parts.values()), 3),
             "epoch_part_seconds": parts,
+            "hottest_keys": {
+                "Delays": {"JFK": 0.412, "ATL": 0.081, SCRIPT: 0.06},
+                "totals": {"JFK": 0.334},
+            },
         }  # fmt: skip
         with self._lines.open("ab") as file:
             file.write(msgspec.json.encode(line) + b"\n")

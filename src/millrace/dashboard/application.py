@@ -105,7 +105,7 @@ class Answers:
 
     async def _told(self, request: Request) -> AsyncIterator[bytes]:
         """Yield what there is now, each time that it changes: who reads slowly misses some."""
-        known, quiet = -1, 0.0
+        known, quiet = 0, 0.0
         hello = json.dumps({"acts": self._acts, "actions": list(ACTIONS)})
         yield f"event: hello\ndata: {hello}\n\n".encode()
         while not self._closing and not await request.is_disconnected():

@@ -1,16 +1,20 @@
-"""How long epochs took, by part, as the metrics in the checkpoint have it."""
+"""What the metrics in the checkpoint say: how long epochs took, by part, and the hottest keys."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Final
 
+from millrace.dashboard.plain import cut
 from millrace.store import HardState, LocalHardState
 
 #: The end of the file that is read: some hundred epochs.
 _TAIL_BYTES: Final = 256 << 10
 _EPOCHS_MAX: Final = 120
+#: Where the last line is, however many computations it names.
+_LINE_BYTES: Final = 64 << 10
+#: So many keys stand out, at most.
+_KEYS_MAX: Final = 8
 
 
 def epochs_by_part(state: HardState) -> dict[str, Any]:
@@ -19,9 +23,7 @@ def epochs_by_part(state: HardState) -> dict[str, Any]:
     Where nothing but the whole is measured, ``parts`` is empty. A checkpoint in an object store has
     no such file, and one from before there were metrics neither: then there are no epochs.
     """
-    if not isinstance(state, LocalHardState):
-        return {"epoch": [], "wall": [], "seconds": [], "parts": {}}
-    lines = [line for line in map(_read, _tail(state.path / "metrics" / "epochs.jsonl")) if line]
+    lines = [line for line in map(_read, _tail(state, _TAIL_BYTES)) if line]
     # A run that has gone on with the checkpoint has a later line of an epoch, perhaps.
     found = list({line["epoch"]: line for line in lines}.values())[-_EPOCHS_MAX:]
     parts = list(dict.fromkeys(part for line in found for part in line["parts"]))
@@ -33,15 +35,34 @@ def epochs_by_part(state: HardState) -> dict[str, Any]:
     }
 
 
-def _tail(path: Path) -> list[bytes]:
+def hottest_in(state: HardState) -> list[dict[str, Any]]:
+    """Return the keys with the greatest shares of their computations' records of late."""
+    for line in reversed(_tail(state, _LINE_BYTES)):
+        try:
+            said = json.loads(line).get("hottest_keys", {})
+            found: list[dict[str, Any]] = [
+                {"computation": str(name), "key": cut(str(key)), "share": float(share)}
+                for name, keys in said.items()
+                for key, share in keys.items()
+            ]
+        except (ValueError, TypeError, AttributeError):
+            continue  # half a line, or one of another version
+        return sorted(found, key=lambda one: -one["share"])[:_KEYS_MAX]
+    return []
+
+
+def _tail(state: HardState, most: int) -> list[bytes]:
+    """Return the last lines of the file of a checkpoint in a directory, in so many bytes."""
+    if not isinstance(state, LocalHardState):
+        return []
     try:
-        with path.open("rb") as file:
+        with (state.path / "metrics" / "epochs.jsonl").open("rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(0, size - _TAIL_BYTES))
-            lines = file.read(_TAIL_BYTES).splitlines()
+            file.seek(max(0, size - most))
+            lines = file.read(most).splitlines()
     except OSError:
         return []
-    return lines[1:] if size > _TAIL_BYTES else lines
+    return lines[1:] if size > most else lines
 
 
 def _read(line: bytes) -> dict[str, Any] | None:

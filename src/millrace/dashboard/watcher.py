@@ -15,7 +15,7 @@ import msgspec
 
 from millrace.dashboard.graph import graph_of, lit_by
 from millrace.dashboard.heat import heat_of
-from millrace.dashboard.measured import epochs_by_part
+from millrace.dashboard.measured import epochs_by_part, hottest_in
 from millrace.dashboard.panes import groupings
 from millrace.dashboard.plain import millis, without_secrets
 from millrace.dashboard.points import Points
@@ -152,6 +152,7 @@ class Watcher:
             "graph": {"nodes": [], "edges": []},
             "culprit": None,
             "stuck": [],
+            "hot": [],
             "groupings": [],
         }
         return nothing | self._said
@@ -179,6 +180,7 @@ class Watcher:
             "graph": graph,
             "culprit": self._explained(checkpoint),
             "stuck": stuck,
+            "hot": hottest_in(self._state),
             "groupings": groupings(checkpoint),
         }
 

@@ -230,6 +230,19 @@ def test_epochs_by_part_pass_over_lines_that_say_nothing(flights):
     assert whole == pytest.approx(found["seconds"], abs=0.002)
 
 
+def test_the_hottest_keys_are_those_of_the_last_whole_line(page, flights):
+    assert page(flights.state).now()["hot"] == []
+    flights.go_on(1)
+    with (flights.path / "metrics" / "epochs.jsonl").open("ab") as file:
+        file.write(b'{"hottest_keys": {"Delays": {"half a li')
+    hot = page(flights.state).now()["hot"]
+
+    assert [(one["computation"], one["key"]) for one in hot] == [
+        ("Delays", "JFK"), ("totals", "JFK"), ("Delays", "ATL"), ("Delays", SCRIPT),
+    ]  # fmt: skip
+    assert hot[0]["share"] == 0.412
+
+
 def test_secrets_of_a_location_are_not_shown(page, flown):
     assert page(flown.state).now()["checkpoint"] == "s3://bucket/runs"
 

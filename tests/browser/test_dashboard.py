@@ -1,0 +1,190 @@
+"""The dashboard in Chromium: what it shows, that it follows a run, and that all can use it."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboard_scene import SCRIPT
+from selenium.webdriver.common.keys import Keys
+
+TOKEN = "a-token-of-enough-letters"
+
+
+@pytest.fixture
+def page(browser: Any, dashboard: Any) -> Any:
+    """Return the page, drawn."""
+    browser.open(dashboard.url)
+    browser.until("flights", "pipeline")
+    browser.until("Epochs ", "time-words")
+    return browser
+
+
+def test_it_names_each_thing_that_is_wrong(page):
+    assert page.text("state") == "running"
+    assert page.text("checkpoint") == "/srv/runs/flights-2026"
+    tiles = page.text("tiles").splitlines()
+    said = dict(zip(tiles[::2], tiles[1::2], strict=True))
+    assert (said["Dead letters"], said["Stuck calls"]) == ("1", "1")
+    assert int(said["Late records"]) > 0
+
+    # The key that holds the low watermark, and the way to it.
+    assert "key 'JFK' of Delays" in page.one("#culprit .pin").text
+    assert page.one(".node.pinned").get_attribute("data-id") == "Delays"
+    lit = {edge.get_attribute("data-edge") for edge in page.all(".edge.lit[data-edge]")}
+    assert lit == {"Delays>totals", "totals>Alerts"}
+    assert "1 stuck" in page.one('[data-id="Alerts"]').text
+
+    # Each edge says how fast and how far behind.
+    labels = [edge.text.split("\n") for edge in page.all(".edge[data-edge]")]
+    assert len(labels) == 7
+    assert all(rate.endswith("/s") and lag.endswith(" lag") for rate, lag in labels)
+
+    hottest = page.all("#hot-keys tbody tr")
+    assert [one.text for one in hottest][:2] == ["JFK Delays 41 %", "JFK totals 33 %"]
+    page.one("#stuck summary").click()
+    assert "answer = ask_gate(record.key)" in page.one("#stuck pre").text
+    assert len(page.all("#time-picture canvas")) == len(page.all("#epochs-picture canvas")) == 1
+    assert "user code" in page.one("#epochs-picture .u-legend").text
+    assert page.complaints() == []
+
+
+def test_a_key_is_looked_up_and_what_it_holds_is_text(page):
+    page.run("document.getElementById('key-text').value = 'JFK'")
+    page.one("#key-form button").click()
+    found = page.until("Cells of JFK in Delays", "key-found")
+    assert "carriers[DL]" in found
+    assert "Holds" in found
+
+    field = page.one("#key-text")
+    field.clear()
+    field.send_keys(SCRIPT, Keys.ENTER)
+    found = page.until("Cells of <script>", "key-found")
+    assert SCRIPT in found
+    assert page.all("#key-found script, #key-found img") == []
+    assert page.driver.title == "flights · Millrace"
+    assert page.complaints() == []
+
+    field.clear()
+    field.send_keys("0xff00", Keys.ENTER)
+    assert "Nothing is kept of key 0xff00" in page.until("Nothing is kept", "key-found")
+
+
+def test_panes_are_drawn_and_withdrawn(page):
+    page.one("#panes-key").send_keys("JFK", Keys.ENTER)
+    page.until("key JFK", "panes-picture")
+    assert len(page.all(".pane.withdrawn text")) >= 1
+    assert len(page.all(".lane .pane.EARLY")) >= 1
+    assert len(page.all(".pane.open")) >= 1
+
+
+def test_it_follows_the_run_and_says_when_it_is_gone(page, flights, run):
+    epoch, elements = page.text("epoch"), page.run("return document.querySelectorAll('*').length")
+    flights.go_on(3)
+    last = f"epoch {flights.harness.checkpoint().epoch:,}"
+    page.until(last, "epoch")
+    page.until(f"to {flights.harness.checkpoint().epoch}.", "time-words")
+    assert not epoch.startswith(last)
+    # It draws anew, and piles nothing up.
+    assert page.run("return document.querySelectorAll('*').length") < 1.2 * elements + 50
+
+    run.going = False  # as after kill -9: nobody says so
+    page.until("no run answers", "state")
+    assert page.text("epoch").startswith(last)
+    assert page.one(".node.pinned").get_attribute("data-id") == "Delays"
+    assert all(not button.is_enabled() for button in page.all("#acts button"))
+
+
+def test_a_dashboard_that_ends_is_said(page, dashboard):
+    dashboard.close()
+    page.until("connection lost", "state")
+    assert "what is shown is what was known last" in page.text("trouble")
+
+
+def test_to_stop_takes_the_token(page, run):
+    page.one('[data-act="stop"]').click()
+    page.one("#token").send_keys("a-token-that-is-wrong", Keys.ENTER)
+    page.until("That is not this dashboard's token.", "dialog-said")
+    assert run.asked == []
+
+    page.one("#token").send_keys(TOKEN, Keys.ENTER)
+    page.until("stopped after epoch 41", "dialog-said")
+    assert run.asked == [("stop", 1)]
+
+
+def test_it_is_used_without_a_mouse(page):
+    page.press(Keys.TAB)
+    assert page.driver.switch_to.active_element.text == "Skip to the graph"
+    page.press(Keys.ENTER, Keys.TAB)
+    first = page.driver.switch_to.active_element
+    assert first.get_attribute("data-id") == "Delays"
+    assert first.get_attribute("aria-label").startswith("Computation Delays: ")
+    page.press(Keys.TAB, Keys.ENTER)
+    chosen = page.run("return document.getElementById('heat-computation').value")
+    assert chosen == page.driver.switch_to.active_element.get_attribute("data-id") != "Delays"
+
+    page.run("document.getElementById('heat').focus()")
+    page.press(Keys.ARROW_RIGHT)
+    page.until("Interval 0:", "heat-words")
+    page.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert "Interval 2:" in page.until("Interval 2:", "heat-words")
+    unnamed = page.run(
+        "return [...document.querySelectorAll('input, select, button, canvas, section')].filter("
+        "e => e.offsetParent && !e.closest('[role=img]') && !e.labels?.length && !e.ariaLabel"
+        " && !e.getAttribute('aria-labelledby') && !e.textContent.trim()).map(e => e.outerHTML)"
+    )
+    assert unnamed == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_it_can_be_read_in_the_light_and_in_the_dark(browser, dashboard, dark):
+    browser.open(dashboard.url, dark=dark, size=(1440, 1000))
+    browser.until("Epochs ", "time-words")
+    contrasts = browser.run(_CONTRASTS)
+    assert min(contrasts.values()) >= 4.5, contrasts
+    ground = browser.run("return getComputedStyle(document.body).backgroundColor")
+    assert (ground == "rgb(14, 20, 19)") is dark
+    wide = browser.run("return document.documentElement.scrollWidth - innerWidth")
+    assert wide <= 0, "the page is not wider than the window"
+    _picture(browser, f"dashboard-{'dark' if dark else 'light'}.png")
+
+
+def test_it_fits_a_narrow_window(browser, dashboard):
+    browser.open(dashboard.url, size=(620, 900))
+    browser.until("Epochs ", "time-words")
+    assert browser.run("return document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def _picture(browser: Any, name: str) -> None:
+    """Write a picture for the documents, if that is asked for."""
+    if folder := os.environ.get("PICTURES"):
+        browser.run("document.getElementById('panes-key').value = 'JFK'")
+        browser.run("document.querySelector('#panes-form button').click()")
+        browser.one("#key-text").send_keys("JFK", Keys.ENTER)
+        browser.until("Cells of JFK", "key-found")
+        browser.until("key JFK", "panes-picture")
+        browser.run("document.activeElement.blur()")
+        tall = browser.run("return document.documentElement.scrollHeight")
+        size = {"width": 1440, "height": tall, "deviceScaleFactor": 1, "mobile": False}
+        browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.driver.save_screenshot(str(Path(folder) / name))
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+#: Contrast of what is written on what, as WCAG 2 counts it.
+_CONTRASTS = """
+const css = getComputedStyle(document.documentElement);
+const light = (name) => {
+  const n = parseInt(css.getPropertyValue('--' + name).trim().slice(1), 16);
+  return [n >> 16, (n >> 8) & 255, n & 255].map((v) => v / 255)
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+};
+const pairs = [['ink', 'card'], ['ink', 'bg'], ['soft', 'card'], ['soft', 'bg'], ['soft', 'faint'],
+  ['accent', 'card'], ['accent', 'accent-soft'], ['on-accent', 'accent'], ['warn', 'warn-soft'],
+  ['bad', 'bad-soft'], ['bad', 'card'], ['bad', 'bg'], ['warn', 'card']];
+return Object.fromEntries(pairs.map(([on, ground]) => {
+  const [a, b] = [light(on), light(ground)];
+  return [on + ' on ' + ground, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
+}));
+"""
