@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.errors import RunFailed
+from millrace.spark.requests import ask
+from millrace.spark.updating import Wanted
 
 
 class Hours(mr.Computation):
@@ -70,14 +73,21 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
 
     _write(folder, 8, "Soho", "Bow", "Soho")
     _write(folder, 9, "Soho")
-    before = run = tools.start(pipeline(kept))
+    run = tools.start(pipeline(kept))
     tools.step(run)
     assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 2"]
     assert run.status().low_watermark == 9 * mr.HOUR
-    run = run.update(pipeline(kept, more=True))
+    assert run.status().injected == {"trips": 4}
+    # From outside, as `millrace update` asks; the handle is that of who took over from then on.
+    run.started.load = lambda name: pipeline(kept, more=name == "jobs.py:more")
+    about = msgspec.json.encode(Wanted("jobs.py:more")).decode()
+    mailbox, generation = run._epochs.state.mailbox, run.status().generation
+    answer = ask(mailbox, "update", generation, about=about, timeout_s=60)
+    assert answer is not None
+    assert (answer.done, answer.said) == (True, "jobs.py:more has taken over")
+    assert run.status().generation == generation + 1
     # What Spark saw are two files that a task had to read, and no record.
-    assert before.status().injected == {"trips": 4}
-    seen = [s.numInputRows for p in before.query.recentProgress for s in p.sources]
+    seen = [s.numInputRows for p in run.query.recentProgress for s in p.sources]
     assert max(seen) == 2
     _write(folder, 9, "Soho", mode="a")
     _write(folder, 10, "Ely")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from millrace.cli.application import pipeline_at
+from millrace.spark.application import pipeline_at
 
 
 @click.command("explain", short_help="Show how a pipeline runs.")

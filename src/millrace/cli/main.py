@@ -20,7 +20,7 @@ from millrace.cli.new import new
 from millrace.cli.plan import plan
 from millrace.cli.plot import plot
 from millrace.cli.plot_panes import panes
-from millrace.cli.requests import drain, status, stop
+from millrace.cli.requests import drain, status, stop, update
 from millrace.cli.run import run
 from millrace.cli.state import state
 from millrace.model.errors import MillraceError
@@ -65,3 +65,4 @@ main.add_command(run)
 main.add_command(state)
 main.add_command(status)
 main.add_command(stop)
+main.add_command(update)

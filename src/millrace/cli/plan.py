@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from millrace.cli.application import pipeline_at
+from millrace.spark.application import pipeline_at
 
 
 @click.command("plan", short_help="Show what a changed pipeline would do with a checkpoint.")

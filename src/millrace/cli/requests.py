@@ -1,18 +1,21 @@
-"""``millrace status``, ``stop`` and ``drain``: asked of a run by way of its checkpoint."""
+"""``millrace status``, ``stop``, ``drain``, ``update``: asked of a run, through its checkpoint."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import click
+import msgspec
 
 from millrace.cli.checkpoint import show
 from millrace.inspect import Checkpoint, state_at
 from millrace.model.errors import StoreError
 from millrace.model.time import SECOND
 from millrace.spark.plain_text import in_words
-from millrace.spark.requests import ask
+from millrace.spark.requests import Answer, ask
+from millrace.spark.updating import Wanted
 
 _Command = Callable[..., None]
 
@@ -74,20 +77,61 @@ def drain(path: str, timeout: float) -> None:
     _end(path, "drain", timeout)
 
 
+@click.command(short_help="Let a changed pipeline take over from a run.")
+@click.argument("app", metavar="APP")
+@click.argument("path", metavar="CHECKPOINT")
+@click.option("--tasks", type=click.IntRange(1), help="Tasks a level, if others than before.")
+@click.option("--realtime/--epochs", default=None, help="The plane, if another than before.")
+@_timeout(300)
+@click.pass_context
+def update(
+    context: click.Context,
+    app: str,
+    path: str,
+    tasks: int | None,
+    realtime: bool | None,
+    timeout: float,
+) -> None:
+    """Let the pipeline APP take over from the run of CHECKPOINT, as run.update() does.
+
+    APP is package.module:NAME or path/to/module.py:NAME, as for `millrace run`. The run's driver
+    imports it, so the code must be where the driver is. What cannot go on is refused, and the
+    run goes on as it was: then, and where the changed pipeline does not start, the exit code
+    is 3. `millrace plan` says so before.
+    """
+    name, colon, attribute = app.rpartition(":")
+    if name.endswith(".py"):
+        app = f"{Path(name).resolve()}{colon}{attribute}"
+    given = {"tasks": tasks, "realtime": realtime}
+    options = {option: value for option, value in given.items() if value is not None}
+    about = msgspec.json.encode(Wanted(app, options)).decode()
+    answer = _asked(path, "update", timeout, about)
+    if not answer.done:
+        click.echo(f"not updated: {answer.said}", err=True)
+        context.exit(3)
+    click.echo(f"{answer.said} after epoch {answer.epoch}")
+
+
 def _end(path: str, what: str, timeout: float) -> None:
+    answer = _asked(path, what, timeout)
+    if not answer.done:
+        raise click.ClickException(f"the run did not {what}: {answer.said}.")
+    click.echo(f"{answer.said} after epoch {answer.epoch}")
+
+
+def _asked(path: str, what: str, timeout: float, about: str = "") -> Answer:
     state = state_at(path)
     found = Checkpoint(state)
     if found.overview.drained:
         raise click.ClickException(f"the run of {path} was drained: it has ended for good.")
-    answer = ask(state.mailbox, what, found.overview.generation, timeout_s=timeout)
+    generation = found.overview.generation
+    answer = ask(state.mailbox, what, generation, about=about, timeout_s=timeout)
     if answer is None:
         raise click.ClickException(
             f"{_silence(found, timeout)} The request to {what} it was taken back; a run that was "
             "just taking it may still do it."
         )
-    if not answer.done:
-        raise click.ClickException(f"the run did not {what}: {answer.said}.")
-    click.echo(f"{answer.said} after epoch {answer.epoch}")
+    return answer
 
 
 def _silence(found: Checkpoint, timeout: float) -> str:

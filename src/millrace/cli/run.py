@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from millrace.cli.application import pipeline_at
 from millrace.model.errors import MillraceError, PipelineError, ZombieWriter
 from millrace.spark import realtime_settings
+from millrace.spark.application import pipeline_at
 from millrace.spark.session import session
 
 #: What :func:`~millrace.spark.realtime_settings` takes by default.

@@ -38,6 +38,7 @@ def start(
             :func:`millrace.spark.realtime.start.start`, for its options and errors.
         options: Of the plane.
     """
+    from millrace.spark.application import pipeline_at
     from millrace.spark.updating import Started
 
     given = {"checkpoint": checkpoint, "realtime": realtime, **options}
@@ -45,8 +46,12 @@ def start(
     def again(other: Declarations, **changed: Any) -> Handle:
         return start(other, spark, **(given | changed))
 
+    def load(application: str) -> Declarations:
+        found: Declarations = pipeline_at(application, "update", anew=True, spark=spark)
+        return found
+
     run = _started(pipeline, spark, realtime=realtime, checkpoint=checkpoint, **options)
-    run.started = Started(pipeline, again)
+    run.started = Started(pipeline, again, load)
     return run
 
 

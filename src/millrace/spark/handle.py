@@ -78,6 +78,9 @@ class Handle(ABC):
 
     ``wait``, ``process_available`` and ``drain`` also take Ctrl-C and SIGTERM when they are called
     in the main thread: both stop the run as :meth:`stop` does.
+
+    Where a changed pipeline has taken over because ``millrace update`` asked for it, the handle is
+    that of its run.
     """
 
     def __init__(self, held: Held) -> None:
@@ -108,11 +111,13 @@ class Handle(ABC):
                 "stop": lambda _: self._said_of(self.stop),
                 "drain": lambda _: self._said_of(self.drain),
                 "status": lambda _: str(self._status(active=not self._ended)),
+                "update": self._update_from_outside,
             },
             ended=lambda: self._status(active=False).state,
             epoch=lambda: self._epochs.completed,
             every_s=_LISTENED_S if isinstance(held.mailbox, LocalMailbox) else _LISTED_S,
             seen=self._board.look,
+            outliving={"update"},
         )
 
     def wait(self, timeout: Duration | None = None) -> bool:
@@ -121,9 +126,8 @@ class Handle(ABC):
         Raises:
             RunFailed: It ended with an error; the cause is attached, and a log named.
         """
-        return self._wait_until(lambda: False, timeout)
+        return self._through(lambda run, left: run._wait_until(lambda: False, left), timeout)
 
-    @abstractmethod
     def process_available(self, timeout: Duration | None = None) -> bool:
         """Wait until all input that is there now is processed, and low watermarks stand still.
 
@@ -133,8 +137,8 @@ class Handle(ABC):
         Raises:
             RunFailed: The run ended with an error.
         """
+        return self._through(lambda run, left: run._process_available(left), timeout)
 
-    @abstractmethod
     def drain(self, timeout: Duration | None = None) -> bool:
         """End the input: raise every low watermark to the end of time, fire what waits, and stop.
 
@@ -144,14 +148,20 @@ class Handle(ABC):
         Returns:
             Whether the run ended; False if the time ran out first.
         """
+        return self._through(lambda run, left: run._drain(left), timeout)
 
-    @abstractmethod
     def stop(self, timeout: Duration = 60 * SECOND) -> None:
         """Stop: finish the epoch that is under way, or, after the timeout, roll it back.
 
         An epoch that is rolled back runs again when the pipeline is started with the same
         checkpoint; either way nothing is lost and nothing happens twice.
         """
+
+        def stop(run: Handle, _left: object) -> bool:
+            run._stop(timeout)
+            return True
+
+        self._through(stop, None)
 
     def update(
         self, pipeline: Declarations, *, timeout: Duration = 60 * SECOND, **options: Any
@@ -176,18 +186,21 @@ class Handle(ABC):
 
         Source: MillWheel, "Streams" (4.3).
         """
-        assert self.started is not None, "who starts a run says how"
-        run: Handle = self.started.update(self, self._epochs, pipeline, timeout, options)
+        before = self._survivor()
+        assert before.started is not None, "who starts a run says how"
+        run: Handle = before.started.update(before, before._epochs, pipeline, timeout, options)
         return run
 
     def status(self) -> Status:
         """Return where the run stands. Print it; a notebook shows it as tables."""
-        return self._status(active=self._active())
+        run = self._latest()
+        return run._status(active=run._active())
 
     @property
     def metrics_port(self) -> int | None:
         """The port at which metrics are served, see ``start(metrics=)``; None if none is."""
-        return None if self._scrapes is None else self._scrapes.port
+        scrapes = self._latest()._scrapes
+        return None if scrapes is None else scrapes.port
 
     def dashboard(
         self, port: int = 0, *, host: str = "127.0.0.1", token: str | None = None
@@ -215,11 +228,12 @@ class Handle(ABC):
     @property
     def history(self) -> History:
         """Where the low watermarks stood after each epoch of this process, for pictures."""
-        return self._epochs.history
+        return self._latest()._epochs.history
 
     def explain(self) -> PipelineExplanation:
         """Return how the pipeline runs, as :meth:`Pipeline.explain` does. Print it."""
-        return PipelineExplanation(self._topology, self._reasons)
+        run = self._latest()
+        return PipelineExplanation(run._topology, run._reasons)
 
     def explain_watermark(self, computation: str | None = None) -> Explanation:
         """Return why a low watermark is where it is, as of the last completed epoch.
@@ -235,7 +249,48 @@ class Handle(ABC):
         """
         return explain_watermark(self._epochs.state, computation)
 
+    # -- who took over -----------------------------------------------------------------------------
+
+    def _update_from_outside(self, about: str) -> str:
+        assert self.started is not None, "who starts a run says how"
+        return self.started.update_from_outside(self, self._epochs, about)
+
+    def _latest(self) -> Handle:
+        """Return the run that took over last; this one if none did."""
+        heir = None if self.started is None else self.started.heir
+        return self if heir is None else heir._latest()
+
+    def _survivor(self) -> Handle:
+        """Return it, once nobody is taking over."""
+        heir = None if self.started is None else self.started.settled()
+        return self if heir is None else heir._survivor()
+
+    def _through(
+        self, act: Callable[[Handle, Duration | None], bool], timeout: Duration | None
+    ) -> bool:
+        """Do something with the run, and with those that take over meanwhile."""
+        until = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
+        run, left = self._survivor(), timeout
+        while True:
+            done = act(run, left)
+            if (heir := run._survivor()) is run:
+                return done
+            run = heir
+            left = None if until is None else max(0, int((until - time.monotonic()) * SECOND))
+
     # -- what the planes differ in -----------------------------------------------------------------
+
+    @abstractmethod
+    def _process_available(self, timeout: Duration | None) -> bool:
+        """See :meth:`process_available`."""
+
+    @abstractmethod
+    def _drain(self, timeout: Duration | None) -> bool:
+        """See :meth:`drain`."""
+
+    @abstractmethod
+    def _stop(self, timeout: Duration = 60 * SECOND) -> None:
+        """See :meth:`stop`."""
 
     @abstractmethod
     def _active(self) -> bool:
@@ -257,7 +312,7 @@ class Handle(ABC):
         with interrupted(self._interrupt), self._awaited(), self._display.live():
             while self._active() and not reached():
                 if self._interrupted or self._epochs.drained:
-                    self.stop()
+                    self._stop()
                     break
                 if deadline is not None and time.monotonic() >= deadline:
                     return False

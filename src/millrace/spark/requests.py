@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -32,7 +32,7 @@ class Request(msgspec.Struct, frozen=True):
     """What somebody wants of a run.
 
     Attributes:
-        what: ``stop``, ``drain``, ``status``.
+        what: ``stop``, ``drain``, ``status``, ``update``.
         generation: Of the run.
         by: Who asked, as process and host.
         at_us: When, by the asker's clock.
@@ -108,6 +108,8 @@ class Listener:
         epoch: Returns the last completed epoch.
         every_s: How often it looks.
         seen: Given the names of all messages each time.
+        outliving: What is still done when the run that was asked has ended; who closes the run
+            answers for the others.
     """
 
     def __init__(
@@ -120,8 +122,10 @@ class Listener:
         epoch: Callable[[], int],
         every_s: float,
         seen: Callable[[Sequence[str]], None] = lambda _names: None,
+        outliving: Collection[str] = (),
     ) -> None:
         self._seen = seen
+        self._outliving = outliving
         self._mailbox = mailbox
         self._generation = generation
         self._acts = acts
@@ -187,7 +191,7 @@ class Listener:
             self._answer(name, done=False, said=said)
         else:
             _log.info("%s was asked for by %s", request.what, request.by)
-            self._under_way = name
+            self._under_way = None if request.what in self._outliving else name
             try:
                 self._answer(name, done=True, said=act(request.about))
             except Exception as error:  # noqa: BLE001  whoever asked is told

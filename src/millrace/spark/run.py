@@ -96,7 +96,7 @@ class Run(Handle):
 
     # -- the user's side ---------------------------------------------------------------------------
 
-    def process_available(self, timeout: Duration | None = None) -> bool:
+    def _process_available(self, timeout: Duration | None) -> bool:
         """Wait until all input that is there now is processed, and low watermarks stand still."""
         with self._news:
             # An epoch that Spark has planned already may have looked at the sources before now.
@@ -105,14 +105,14 @@ class Run(Handle):
         self._wait_until(lambda: self._idle >= wanted, timeout)
         return self._idle >= wanted
 
-    def drain(self, timeout: Duration | None = None) -> bool:
+    def _drain(self, timeout: Duration | None) -> bool:
         """End the input: raise low watermarks to the end of time, fire what waits, and stop."""
         with self._news:
             self._draining = True
             self._alarm.ring_in(0)
         return self._wait_until(lambda: False, timeout)
 
-    def stop(self, timeout: Duration = 60 * SECOND) -> None:
+    def _stop(self, timeout: Duration = 60 * SECOND) -> None:
         """Stop: finish the epoch that is under way, or, after the timeout, roll it back."""
         self._stopping = True
         finished = self._turn.acquire(timeout=duration_us(timeout) / SECOND)

@@ -1,7 +1,8 @@
 """Updating: a changed pipeline takes the place of one that runs, between two of its epochs.
 
 The run ends with the epoch under way, and a run of the changed pipeline begins where it left off,
-on the same session and with the same options. Spark cannot change the plan of a query that runs,
+on the same session and with the same options; asked for in its program, or from any shell by the
+checkpoint's mailbox. Spark cannot change the plan of a query that runs,
 so it is another query. What cannot go on is found before anything is ended; and where the
 changed pipeline does not start, the one that ran is started again.
 
@@ -15,13 +16,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import msgspec
+
 from millrace.compile.build import build
 from millrace.model.errors import CheckpointMismatch, PipelineError, UpdateFailed
 from millrace.model.pipeline import Declarations
-from millrace.model.time import Duration
+from millrace.model.time import SECOND, Duration
 from millrace.windmill.claims import plan_of
 from millrace.windmill.epoch_log import end_of
 from millrace.windmill.epochs import Epochs
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What an update from outside is about, as its request says.
+
+    Attributes:
+        application: Names the changed pipeline, for the driver.
+        options: Of the start, those that are to be others than before.
+    """
+
+    application: str
+    options: dict[str, Any] = {}
 
 
 class Running(Protocol):
@@ -39,11 +54,51 @@ class Started:
     Attributes:
         pipeline: That it runs.
         again: Starts a pipeline on the same checkpoint, with the same options but for those given.
+        load: Imports a pipeline that is named, anew.
+        heir: The run that took over because somebody outside asked for it; the program knows the
+            one before.
     """
 
     pipeline: Declarations
     again: Callable[..., Any]
+    load: Callable[[str], Declarations]
+    heir: Any = None
     _turn: threading.Lock = field(default_factory=threading.Lock)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _by: int | None = None
+    _failed: UpdateFailed | None = None
+
+    def update_from_outside(self, run: Running, epochs: Epochs, about: str) -> str:
+        """Let the pipeline that a request names take over; return what to answer.
+
+        Meanwhile, who waits for the run in its program waits for the other.
+        """
+        wanted = msgspec.json.decode(about, type=Wanted)
+        pipeline = self.load(wanted.application)
+        self._over.clear()
+        self._by = threading.get_ident()
+        try:
+            self.heir = self.update(run, epochs, pipeline, 60 * SECOND, wanted.options)
+        except UpdateFailed as failed:
+            self.heir = failed.run
+            self._failed = failed if failed.run is None else None
+            raise
+        finally:
+            self._by = None
+            self._over.set()
+        return f"{wanted.application} has taken over"
+
+    def settled(self) -> Any:
+        """Return the heir, None if there is none; wait while one is taking over.
+
+        Raises:
+            UpdateFailed: None could, and the run has ended for it.
+        """
+        if self._by not in (None, threading.get_ident()):
+            self._over.wait()
+        if self._failed is not None:
+            raise self._failed
+        return self.heir
 
     def update(
         self,

@@ -97,6 +97,25 @@ def test_who_stops_a_run_is_answered_before_its_program_may_end(mailbox: Mailbox
     assert msgspec.json.decode(data, type=Answer).said == "stopped"
 
 
+def test_what_outlives_the_run_is_answered_when_it_is_done(mailbox: Mailbox) -> None:
+    by: Listener
+
+    def update(_: str) -> str:
+        by.close()  # the run that was asked has ended, and another begins
+        assert mailbox.read("1.answer") is None
+        return "another took over"
+
+    by = Listener(
+        mailbox, 3, {"update": update}, ended=lambda: "stopped", epoch=lambda: 41, every_s=1.0,
+        outliving={"update"},
+    )  # fmt: skip
+    mailbox.put("1.request", msgspec.json.encode(Request("update", 3, "somebody", 0)))
+    by.look()
+    data = mailbox.read("1.answer")
+    assert data is not None
+    assert msgspec.json.decode(data, type=Answer).said == "another took over"
+
+
 def test_what_cannot_be_read_is_refused_and_what_nobody_fetches_is_removed(
     mailbox: Mailbox,
 ) -> None:

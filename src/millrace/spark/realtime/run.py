@@ -99,7 +99,7 @@ class LiveRun(Handle):
 
     # -- the user's side ---------------------------------------------------------------------------
 
-    def process_available(self, timeout: Duration | None = None) -> bool:
+    def _process_available(self, timeout: Duration | None) -> bool:
         """Wait until all input that is there now is processed, and low watermarks stand still."""
         deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
         begun = self._marks
@@ -118,12 +118,12 @@ class LiveRun(Handle):
         self._wait_until(lambda: self._marks >= wanted, timeout_us)
         return self._marks >= wanted
 
-    def drain(self, timeout: Duration | None = None) -> bool:
+    def _drain(self, timeout: Duration | None) -> bool:
         """End the input: raise low watermarks to the end of time, fire what waits, and stop."""
         self._conductor.end(draining=True)
         return self._wait_until(lambda: False, timeout)
 
-    def stop(self, timeout: Duration = 60 * SECOND) -> None:
+    def _stop(self, timeout: Duration = 60 * SECOND) -> None:
         """Stop with a last mark, or, after the timeout, without one.
 
         What came after the last mark that is complete is taken up by the next run from journals and

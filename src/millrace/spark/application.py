@@ -1,4 +1,9 @@
-"""Applications: the pipeline that an argument of the command line names, from the user's code."""
+"""Applications: the pipeline that an argument of the command line names, from the user's code.
+
+A driver that goes on with changed code loads it *anew*: the module that is named and those that
+belong to it are imported once more, whatever they were before. Workers still have what they
+imported, so the classes of these modules travel to them by value.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +19,21 @@ from typing import Any
 import cloudpickle
 
 from millrace.model.errors import MillraceError, PipelineError
-from millrace.pipeline import Pipeline
+from millrace.model.pipeline import Declarations
+
+#: Folders in which modules are no more than neighbours.
+_SHARED = ("site-packages", "dist-packages")
 
 
-def pipeline_at(path: str, command: str, **given: Any) -> Pipeline:
+def pipeline_at(path: str, command: str, *, anew: bool = False, **given: Any) -> Any:
     """Return the pipeline that an argument of the command line names.
 
     Args:
         path: ``package.module:NAME``, or ``path/to/module.py:NAME``. NAME is a pipeline, or is
             called and returns one.
         command: The command, for messages.
+        anew: Whether code that was imported before is imported again: the module itself, all of its
+            package, or else what is in its folder. Where that fails, all is as it was.
         given: What is given to a parameter of that name, where there is one.
 
     Raises:
@@ -35,22 +45,58 @@ def pipeline_at(path: str, command: str, **given: Any) -> Pipeline:
             f"{path!r} names no pipeline. Expected MODULE:NAME, such as my_package.jobs:pipeline, "
             "or jobs.py:pipeline."
         )
-    module = _module(name, command)
+    module = _again(name, command) if anew else _module(name, command)
     try:
         found: Any = getattr(module, attribute)
     except AttributeError:
-        there = [n for n, value in vars(module).items() if isinstance(value, Pipeline)]
+        there = [n for n, value in vars(module).items() if isinstance(value, Declarations)]
         raise PipelineError(
             f"module {name!r} has no {attribute!r}."
             + (f" It has {', '.join(there)}." if there else "")
         ) from None
     made = _made(path, found, command, given) if callable(found) else found
-    if not isinstance(made, Pipeline):
+    if not isinstance(made, Declarations):
         raise PipelineError(
             f"{path} is {type(made).__name__}; expected an mr.Pipeline, or a function that returns "
             "one."
         )
     return made
+
+
+def _again(name: str, command: str) -> ModuleType:
+    """Return a module, imported once more with what belongs to it."""
+    before = {known: sys.modules.pop(known) for known in _belonging(name)}
+    importlib.invalidate_caches()
+    try:
+        module = _module(name, command)
+    except BaseException:
+        sys.modules.update(before)
+        raise
+    for known in _belonging(name):
+        cloudpickle.register_pickle_by_value(sys.modules[known])
+    return module
+
+
+def _belonging(name: str) -> list[str]:
+    """Return the names of the imported modules that belong to an application."""
+    root = name.partition(".")[0]
+    if name.endswith(".py"):
+        folder = Path(name).resolve().parent
+    elif (there := sys.modules.get(root)) is None or (file := there.__file__) is None:
+        return []
+    elif hasattr(there, "__path__"):
+        return [known for known in [*sys.modules] if f"{known}.".startswith(f"{root}.")]
+    else:
+        folder = Path(file).resolve().parent
+        if folder.name in _SHARED:
+            return [root]
+    return [
+        known
+        for known, module in [*sys.modules.items()]
+        if known != "__main__"
+        and isinstance(file := getattr(module, "__file__", None), str)
+        and Path(file).resolve().parent == folder
+    ]
 
 
 def _module(name: str, command: str) -> ModuleType:
