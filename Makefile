@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo test chaos chaos-processes chaos-realtime lint format types layers demo leaderboard demo-realtime bench bench-windows lock clean
+.PHONY: help setup setup-demo test chaos chaos-processes chaos-realtime lint format types layers demo leaderboard demo-realtime bench bench-windows nexmark lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -64,6 +64,11 @@ bench-windows: ## benchmarks of windows, with Flink in an environment of its own
 	@sh scripts/setup.sh bench
 	@sh scripts/setup.sh flink
 	.venv-bench/bin/python -m benchmarks.windows $(ARGS)
+
+nexmark: ## Nexmark's queries beside Flink and Spark, checked by DuckDB; ARGS="--queries q5,q9 --events 200000"
+	@sh scripts/setup.sh bench
+	@sh scripts/setup.sh flink
+	.venv-bench/bin/python -m benchmarks.nexmark $(ARGS)
 
 lock: ## write requirements/*.lock again, with the newest versions that fit
 	@sh scripts/lock.sh

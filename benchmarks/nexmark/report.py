@@ -1,0 +1,120 @@
+"""The tables that a run prints and the files that it leaves.
+
+``python -m benchmarks.nexmark.report RESULTS.json…`` prints such files as Markdown tables.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.nexmark.rivals import CANNOT
+from benchmarks.nexmark.runner import Measurement
+from millrace_examples.nexmark import suite
+
+
+def write_results(
+    path: Path,
+    machine: dict[str, Any],
+    settings: dict[str, Any],
+    measurements: Sequence[Measurement],
+    failures: Mapping[str, str],
+    killed: Mapping[str, str],
+) -> None:
+    """Write everything found, with the machine and the settings, as JSON; and the table beside."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    results = {
+        "benchmark": "nexmark",
+        "machine": machine,
+        "settings": settings,
+        "measurements": [asdict(each) for each in measurements],
+        "failures": dict(failures),
+        "killed": dict(killed),
+    }
+    path.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def markdown(results: Mapping[str, Any]) -> str:
+    """Return the tables of what ``write_results`` wrote."""
+    measurements = [Measurement(**each) for each in results["measurements"]]
+    return "\n".join(
+        [
+            *_figures(measurements),
+            "",
+            *_beside(measurements),
+            "",
+            *_not_there(measurements, results["failures"]),
+            *_killed(results["killed"]),
+        ]
+    )
+
+
+def _figures(measurements: Sequence[Measurement]) -> Iterator[str]:
+    yield (
+        "| query | contender | events | records/s | CPU s / million | start, s | peak MiB "
+        "| the oracle |"
+    )
+    yield "|---|---|---:|---:|---:|---:|---:|---|"
+    for each in measurements:
+        figures = ["", "", "", ""]
+        if each.agrees:
+            figures = [
+                f"{each.records_per_s:,.0f}",
+                f"{each.cpu_s_per_million:.1f}",
+                f"{each.start_s:.1f}",
+                f"{each.peak_mib:,.0f}",
+            ]
+        yield (
+            f"| {each.query} | {each.rival} | {each.events:,} | {' | '.join(figures)} "
+            f"| {each.verdict} |"
+        )
+
+
+def _beside(measurements: Sequence[Measurement]) -> Iterator[str]:
+    """Yield records a second and CPU seconds a million, a column each contender."""
+    rivals = list(dict.fromkeys(each.rival for each in measurements))
+    found = {(each.query, each.rival): each for each in measurements if each.agrees}
+    yield f"| records/s; CPU s / million | {' | '.join(rivals)} |"
+    yield f"|---|{'---:|' * len(rivals)}"
+    for query in suite.QUERIES:
+        cells = []
+        for rival in rivals:
+            each = found.get((query, rival))
+            cannot = query in CANNOT[rival]
+            cells.append(
+                f"{each.records_per_s:,.0f}; {each.cpu_s_per_million:.1f}"
+                if each
+                else "cannot"
+                if cannot
+                else ""
+            )
+        if any(cells):
+            yield f"| {query} | {' | '.join(cells)} |"
+
+
+def _not_there(measurements: Sequence[Measurement], failures: Mapping[str, str]) -> Iterator[str]:
+    for rival in dict.fromkeys(each.rival for each in measurements):
+        for query, why in CANNOT[rival].items():
+            yield f"- {rival} cannot {query}: {why}."
+    for which, why in failures.items():
+        yield f"- FAILED: {which}: {why}"
+
+
+def _killed(killed: Mapping[str, str]) -> Iterator[str]:
+    if killed:
+        wrong = {query: said for query, said in killed.items() if not said.startswith("agrees")}
+        yield (
+            f"- Killed in the middle and started again, all {len(killed)} queries as one pipeline: "
+            f"{len(killed) - len(wrong)} agree with the oracle."
+        )
+        for query, said in wrong.items():
+            yield f"- KILLED, then wrong: {query}: {said}"
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        print(markdown(json.loads(Path(name).read_text())))
