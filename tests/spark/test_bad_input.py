@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import msgspec
@@ -39,6 +41,10 @@ class Work(mr.Computation):
             self.produce("nowhere", "x")
         if size == 502 and not self.mended:
             self.produce("out", 3.5)
+        if size == 504 and not self.mended:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if size == 505 and not self.mended:
+            signal.pause()
         if size == 503:
             self.set_timer("boom", at=self.wall_time, domain=mr.WALL_TIME)
         self.produce("out", f"{self.total.get()}")
@@ -87,9 +93,15 @@ REFUSALS = {
 def test_dead_letters_take_what_is_refused_and_nothing_else(tools: Any, native: bool) -> None:
     feed = tools.feed(DDL)
     sinks = {name: tools.Kept() for name in ("out", "sums", "rejects")}
-    run = tools.start(_pipeline(feed.stream, Work(native=native), sinks))
+    run = tools.start(_pipeline(feed.stream, Work(native=native), sinks), time_limit="1 s")
     feed.add(("a", 1, 1_000_000), ("b", 2, 2_000_000))
     tools.step(run)
+    if native:
+        # One hangs, and in a later epoch one kills its process; both are set aside, and no other.
+        feed.add(("hangs", 6, 2_000_000), ("hangs", 505, 2_000_000), ("hangs", 1, 2_000_000))
+        tools.step(run)
+        feed.add(("kills", 6, 2_000_000), ("kills", 504, 2_000_000), ("kills", 1, 2_000_000))
+        tools.step(run)
     bad = [row for row, _ in REFUSALS.values()]
     user = [("u", 500, 3_000_000), ("u", 501, 3_000_001), ("u", 502, 3_000_002)]
     feed.add(("a", 3, 3_000_000), *bad, *user, ("u", 503, 3_000_003), ("b", 4, 4_000_000))
@@ -106,6 +118,14 @@ def test_dead_letters_take_what_is_refused_and_nothing_else(tools: Any, native: 
         assert sum(bool(pattern.search(letter["reason"])) for letter in injected) >= 1, reason
     assert all(letter["stream"] == "rows" for letter in injected)
     failed = [letter for letter in letters if letter["error"]]
+    if native:
+        hung, killed = failed[:2]
+        failed = failed[2:]
+        assert (hung["key"], killed["key"]) == ("'hangs'", "'kills'")
+        assert "took longer than 1 s" in hung["reason"]
+        assert "ends the process that it runs in: signal SIGSEGV" in killed["reason"]
+        assert "in process_record" in hung["error"]
+        assert "in process_record" in killed["error"]
     assert sorted(letter["reason"].split(":")[0] for letter in failed) == [
         "CoderError", "PipelineError", "RuntimeError", "RuntimeError",
     ]  # fmt: skip
@@ -114,16 +134,20 @@ def test_dead_letters_take_what_is_refused_and_nothing_else(tools: Any, native: 
     assert timer["value"] == "'boom'"
     assert "timer went wrong" in timer["error"]
     assert status.refused == {"rows": len(reasons)}
-    assert status.counters["Work"].dead_letters == 4
+    assert status.counters["Work"].dead_letters == (6 if native else 4)
     assert status.counters["Second"].dead_letters == 0
-    assert status.injected == {"rows": 8}
+    assert status.injected == {"rows": 14 if native else 8}
+    # Of what was set aside there is no trace, and nothing else of its key is lost.
+    rest = {key: [("6", 2_000_000), ("7", 2_000_000)] for key in ("hangs", "kills") if native}
     # What failed left no trace in the state: 500, 501 and 502 are not in u's total.
     assert tools.by_key(sinks["out"].rows) == {
         "a": [("1", 1_000_000), ("4", 3_000_000)],
         "b": [("2", 2_000_000), ("6", 4_000_000)],
         "u": [("503", 3_000_003)],
+        **rest,
     }
-    assert sorted(sinks["sums"].values) == ["1;", "1;4;", "2;", "2;6;", "503;"]
+    sums = ["1;", "1;4;", "2;", "2;6;", "503;", *(["6;", "6;7;"] * len(rest))]
+    assert sorted(sinks["sums"].values) == sorted(sums)
 
 
 FAILURES = {

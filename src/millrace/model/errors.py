@@ -12,6 +12,7 @@ Every message says what was given, what was expected, where it happened and what
     ├── RecordRejected           a record that its injector or record format refuses
     ├── UserCodeError            an exception in a computation's own code, with where it happened
     │   └── TimerLoop            a computation re-arms a due timer without end
+    ├── ProcessKilled            a computation's own code ends the process that it runs in
     ├── InputLost                an external system no longer has what is to be read from it
     ├── WatermarkRegression      somebody reported a low watermark below an earlier one
     ├── StoreError               hard state cannot be read or written
@@ -57,6 +58,10 @@ class LateProduction(PipelineError):
 
 class RecordRejected(MillraceError):
     """A record that its injector or record format refuses, and no dead-letter stream takes."""
+
+
+class ProcessKilled(MillraceError):
+    """What a call of user code fails with that was found to end its process, if it were made."""
 
 
 class TimeLimitExceeded(BaseException):

@@ -30,6 +30,7 @@ from millrace.spark.opening import (
     STUCK_AFTER,
     cache_of,
     call_limits,
+    check_attempts,
     check_not_drained,
     intervals_of,
     now_us,
@@ -72,6 +73,7 @@ def start(
     metrics: int | str | None = None,
     stuck_after: Duration | None = STUCK_AFTER,
     time_limit: Duration | None = None,
+    attempts: int = 3,
 ) -> Run:
     """Run a pipeline on Spark until it is stopped, from where its checkpoint stands.
 
@@ -100,6 +102,8 @@ def start(
         time_limit: How long one call of user code may take before it is ended: its record or timer
             becomes a dead letter, with the stack, and all else goes on. Native code is ended when
             it returns to Python. None: it never is.
+        attempts: How often an epoch is tried in which worker processes die. The last attempt finds
+            the records of which they do, and makes them dead letters; of one there is none.
 
     Returns:
         The handle.
@@ -140,6 +144,7 @@ def start(
     # Whether Spark can get there at all is asked before the checkpoint is touched.
     has_progress(spark, progress_location(checkpoint, spark_checkpoint))
     limits = call_limits(stuck_after, time_limit)
+    check_attempts(attempts)
     scrapes = None if metrics is None else Scrapes(metrics)
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
@@ -179,6 +184,7 @@ def start(
             gates=gates,
             scratch=scratch,
             splitting=Splitting(spark),
+            attempts=attempts,
         )
         run = Run(parts)
         rows = plan.rows(epochs.interval_counts())

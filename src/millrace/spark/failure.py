@@ -17,6 +17,10 @@ _RAISED = re.compile(r"^(?:\S+: )?millrace\.model\.errors\.(\w+): ", re.MULTILIN
 _STACK = re.compile(
     r"\n\s*(?:at [\w.$]+\(|JVM stacktrace|Driver stacktrace|\tat |SQLSTATE: |=== Streaming Query)"
 )
+#: How Spark says that a process is gone.
+_DIED = ("Python worker exited unexpectedly", "ExecutorLostFailure")
+#: How an attempt is announced that finds out which record it is.
+CAREFULLY = ", which looks for records that end their process, and makes them dead letters"
 _JVM_TRACE = "spark.sql.pyspark.jvmStacktrace.enabled"
 
 
@@ -36,6 +40,12 @@ def failed(
     if log is not None:
         message += f"\nThe whole of it, with every traceback: {log}"
     return RunFailed(message, cause=cause, log=log)
+
+
+def worker_died(error: BaseException) -> bool:
+    """Return whether a job failed because a Python worker process ended, or its executor."""
+    text = str(error)
+    return any(words in text for words in _DIED)
 
 
 def explain(pipeline: str, cause: BaseException, *, batch: bool = False) -> str:

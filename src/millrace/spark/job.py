@@ -11,6 +11,7 @@ from pyspark.storagelevel import StorageLevel
 
 from millrace.plane.outcome import Messages, Outcome
 from millrace.plane.task_sinks import WriteAgain
+from millrace.spark.failure import CAREFULLY, worker_died
 from millrace.spark.plan import Plan
 from millrace.windmill.manifest import Manifest
 
@@ -18,7 +19,13 @@ _log = logging.getLogger("millrace")
 
 
 def run_job(
-    plan: Plan, rows: DataFrame, manifest: Manifest, sinks: Sequence[Any], *, lift: bool = True
+    plan: Plan,
+    rows: DataFrame,
+    manifest: Manifest,
+    sinks: Sequence[Any],
+    *,
+    lift: bool = True,
+    careful: bool = False,
 ) -> Outcome:
     """Run an epoch as one Spark job, its sinks included, and publish what tasks have written.
 
@@ -28,8 +35,9 @@ def run_job(
         manifest: Of the epoch.
         sinks: The pipeline's sinks.
         lift: See :meth:`Plan.frame`.
+        careful: Likewise.
     """
-    frame = plan.frame(rows, manifest, lift=lift)
+    frame = plan.frame(rows, manifest, lift=lift, careful=careful)
     written = plan.written
     called = {number: sink for number, sink in enumerate(sinks) if number not in written}
     while True:
@@ -45,6 +53,43 @@ def run_job(
             _log.warning("epoch %d is written again: %s", manifest.epoch, refused)
             continue
         return Outcome.of(messages.reports)
+
+
+def run_patiently(
+    plan: Plan,
+    rows: DataFrame,
+    manifest: Manifest,
+    sinks: Sequence[Any],
+    *,
+    lift: bool,
+    attempts: int,
+) -> Outcome:
+    """Run an epoch's job again if worker processes died in it, and find out of what the last time.
+
+    What was committed in an earlier attempt is there, and is only replayed.
+
+    Args:
+        plan: Of the run.
+        rows: The epoch's raw rows.
+        manifest: Of the epoch.
+        sinks: The pipeline's sinks.
+        lift: See :meth:`Plan.frame`.
+        attempts: How often it is tried at the most.
+    """
+    for attempt in range(1, attempts):
+        try:
+            return run_job(plan, rows, manifest, sinks, lift=lift)
+        except Exception as error:
+            if not worker_died(error):
+                raise
+            _log.warning(
+                "epoch %d: a worker process died. It is run again, attempt %d of %d%s",
+                manifest.epoch,
+                attempt + 1,
+                attempts,
+                CAREFULLY * (attempt + 1 == attempts),
+            )
+    return run_job(plan, rows, manifest, sinks, lift=lift, careful=attempts > 1)
 
 
 def _called(

@@ -57,6 +57,16 @@ def check_not_drained(checkpoint: str, epochs: Epochs) -> None:
         )
 
 
+def check_attempts(attempts: int) -> None:
+    """Refuse a number of attempts that is none.
+
+    Raises:
+        PipelineError: It is below 1.
+    """
+    if attempts < 1:
+        raise PipelineError(f"start(attempts={attempts!r}): expected 1 or more; 3 is the default.")
+
+
 def call_limits(stuck_after: Duration | None, time_limit: Duration | None) -> CallLimits:
     """Return how long calls of user code may take, by the options of a run.
 

@@ -149,13 +149,16 @@ class Plan:
             for edge in source.stream.edges
         )
 
-    def frame(self, rows: DataFrame, manifest: Manifest, *, lift: bool = True) -> DataFrame:
+    def frame(
+        self, rows: DataFrame, manifest: Manifest, *, lift: bool = True, careful: bool = False
+    ) -> DataFrame:
         """Return the epoch's frame: reports and sink rows; see :meth:`sink_rows`.
 
         Args:
             rows: The epoch's rows of :meth:`rows`.
             manifest: Of the epoch.
             lift: Whether there is to be a lifting stage, if it :meth:`has_lifting_stage`.
+            careful: Whether tasks look for user code that ends their process.
         """
         spark = _Stages(
             self._blueprint,
@@ -164,6 +167,7 @@ class Plan:
             self._leaving,
             self._ordered,
             packed=self._packed,
+            careful=careful,
         )
         frame = self._numbering.apply(rows)
         stage = self._first_stage(lift=lift)
@@ -264,6 +268,7 @@ class _Stages:
         out: Columns that leave the last stage.
         ordered: Makes of what was sent to the tasks what they are to read.
         packed: Whether rows leave a stage in packets.
+        careful: Whether tasks look for user code that ends their process.
     """
 
     def __init__(
@@ -275,6 +280,7 @@ class _Stages:
         ordered: Callable[[DataFrame], DataFrame],
         *,
         packed: bool,
+        careful: bool,
     ) -> None:
         self._blueprint = blueprint
         self._manifest = manifest
@@ -282,6 +288,7 @@ class _Stages:
         self._out = out
         self._ordered = ordered
         self._packed = packed
+        self._careful = careful
 
     def here(self, rows: DataFrame, stage: Stage, *, last: bool = False) -> DataFrame:
         """Return what a stage makes of rows where they are; see :meth:`across`."""
@@ -293,7 +300,9 @@ class _Stages:
         else:
             lifting = isinstance(stage, LiftStage)
             schema = lifted_rows(rows.schema) if lifting else _parsed(wire.DDL)
-        function: Any = OnSpark(self._blueprint, self._manifest, stage, last=last, packed=packed)
+        function: Any = OnSpark(
+            self._blueprint, self._manifest, stage, last=last, packed=packed, careful=self._careful
+        )
         return rows.mapInArrow(function, schema)
 
     def across(self, rows: DataFrame, stage: Stage, *, last: bool) -> DataFrame:

@@ -21,6 +21,7 @@ from pathlib import Path
 from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
 from millrace.plane.live_sinks import LiveWriter
+from millrace.plane.probe import Probe
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.stuck import NO_LIMITS, CallLimits, Watch
 from millrace.plane.task_sinks import TaskWriter
@@ -132,8 +133,13 @@ _VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
 _RUNTIMES: dict[str, Runtime] = {}
 
 
-def runtime_of(blueprint: Blueprint) -> Runtime:
-    """Return the runtime of a blueprint, made on first use in this process."""
+def runtime_of(blueprint: Blueprint, *, careful_s: float = 0.0) -> Runtime:
+    """Return the runtime of a blueprint, made on first use in this process.
+
+    Args:
+        blueprint: Of the run.
+        careful_s: For how long to look for calls that end their process.
+    """
     runtime = _RUNTIMES.get(blueprint.digest)
     if runtime is None:
         # One run at a time uses a worker; an older run's caches need not stay open.
@@ -144,4 +150,8 @@ def runtime_of(blueprint: Blueprint) -> Runtime:
         # for the collections within a task to find, which a task with many records has many of.
         gc.freeze()
         gc.set_threshold(100_000, 50, 100)
+    if blueprint.state is not None:
+        ended_s = blueprint.limits.ended_s
+        probe = Probe(ended_s, lasts_s=careful_s) if careful_s else None
+        runtime.worker.execution.carefully(probe)
     return runtime

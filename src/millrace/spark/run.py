@@ -20,7 +20,7 @@ from millrace.plane.epoch import EpochDriver
 from millrace.plane.lifting import Payoff
 from millrace.spark.failure import failed
 from millrace.spark.handle import Handle, Held
-from millrace.spark.job import run_job
+from millrace.spark.job import run_patiently
 from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.progress_files import ProgressFiles
 from millrace.spark.splitting import Splitting
@@ -48,6 +48,7 @@ class Parts(Held):
         gates: Injected stream -> holds its processes back.
         scratch: Directory of this run alone, removed with it.
         splitting: The settings by which Spark cuts files.
+        attempts: How often an epoch is tried in which worker processes die.
     """
 
     plan: StreamPlan
@@ -56,6 +57,7 @@ class Parts(Held):
     gates: Mapping[str, Gate]
     scratch: Path
     splitting: Splitting
+    attempts: int
 
 
 class Run(Handle):
@@ -73,6 +75,7 @@ class Run(Handle):
         self._gates = parts.gates
         self._scratch = parts.scratch
         self._splitting = parts.splitting
+        self._attempts = parts.attempts
         self._turn = threading.Lock()
         self._begun = 0
         self._idle = 0
@@ -181,7 +184,14 @@ class Run(Handle):
         lift = self._payoff.wanted()
         ran = self._driver.run(
             number,
-            lambda manifest: run_job(self._plan, rows, manifest, self._topology.sinks, lift=lift),
+            lambda manifest: run_patiently(
+                self._plan,
+                rows,
+                manifest,
+                self._topology.sinks,
+                lift=lift,
+                attempts=self._attempts,
+            ),
             wall_time_us=self._clock(),
             draining=self._draining,
             splitting=self._splitting.settings(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 import pyarrow as pa
 
@@ -22,6 +23,7 @@ class OnSpark:
         stage: What the tasks do.
         last: Whether it is the last one: what leaves it are columns for the sinks, and reports.
         packed: Whether what leaves it leaves in packets.
+        careful: Whether to look for calls that end their process.
     """
 
     def __init__(
@@ -32,12 +34,14 @@ class OnSpark:
         *,
         last: bool = False,
         packed: bool = False,
+        careful: bool = False,
     ) -> None:
         self.blueprint = blueprint
         self.manifest = manifest
         self.stage = stage
         self.last = last
         self.packed = packed
+        self.careful = careful
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield what leaves the task."""
@@ -45,7 +49,7 @@ class OnSpark:
 
         context = TaskContext.get()
         number = context.partitionId() if context is not None else 0
-        runtime = runtime_of(self.blueprint)
+        runtime = runtime_of(self.blueprint, careful_s=inf if self.careful else 0.0)
         manifest = decode_manifest(self.manifest)
         leaving = self.stage.run(Task(runtime, manifest, number), unpacked(batches))
         if self.last:

@@ -12,11 +12,13 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.errors import DamagedCache, DamagedStore, StoreError
+from millrace.model.record import Record, Timer
 from millrace.store import NOTHING, Cache, Caches, Commit, HardState, Repair, Standing, View, bring
 from millrace.watermark.report import Report
 from millrace.windmill.bundle import Attempt, Bundle
@@ -43,6 +45,23 @@ class Running:
     def __init__(self) -> None:
         self.machine: Machine | None = None
         self.thread = 0
+
+
+class Probing(Protocol):
+    """Finds out which calls of user code end their process; see ``plane/probe.py``."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it does so no more."""
+        ...
+
+    def before(self, key: Any, given: Record | Timer) -> None:
+        """Take it that a call is about to be made; raise if it must not be."""
+        ...
+
+    def look(self, run: Callable[[], object]) -> None:
+        """Find those in a bundle that must not be made."""
+        ...
 
 
 class Execution:
@@ -82,6 +101,13 @@ class Execution:
         self.running = Running()
         self._seconds = seconds or _stopped
         self._samplers = {spec.name: KeySampler() for spec in topology.computations}
+        self._causes: Container[str] = ()
+        self.carefully(None)
+
+    def carefully(self, probe: Probing | None) -> None:
+        """Have a probe look at each bundle before it is run, or none."""
+        self._probe = probe
+        self._probed: dict[str, Machine] = {}
 
     def ahead(self, caches: Caches, names: Iterable[str], causes: Container[str]) -> Execution:
         """Return one that goes on from what is not durable, for some computations.
@@ -95,7 +121,8 @@ class Execution:
             causes: Those of them whose productions are to say what record they were made of.
         """
         made, topology = copy.copy(self), self._topology
-        made.caches, made._deferred = caches, {}
+        made.caches, made._deferred, made._causes = caches, {}, causes
+        made.carefully(self._probe)
         made._machines, made.deduplicators = dict(self._machines), dict(self.deduplicators)
         for spec in map(topology.computation, names):
             made._machines[spec.name] = machine_for(
@@ -199,7 +226,7 @@ class Execution:
         )
         began = self._seconds()
         self.running.thread = threading.get_ident()
-        self.running.machine = machine = self._machines[spec.name]
+        self.running.machine = machine = self._machine(spec, work, view)
         effects = machine.run(work, view)
         self.running.machine = None
         records = effects.counters.records
@@ -212,6 +239,23 @@ class Execution:
         )
         filtered.complete(effects)
         return effects
+
+    def _machine(self, spec: ComputationSpec, work: Work, view: View) -> Machine:
+        """Return what is to run a bundle."""
+        probe = self._probe
+        if probe is None or probe.over or spec.columnar is not None:
+            return self._machines[spec.name]
+        machine = self._probed.get(spec.name)
+        if machine is None:
+            machine = self._probed[spec.name] = machine_for(
+                self._topology,
+                spec,
+                self._router,
+                causes=spec.name in self._causes,
+                before=probe.before,
+            )
+        probe.look(lambda: machine.run(work, view))
+        return machine
 
     def _get_data(
         self, cache: Cache, spec: ComputationSpec, bundle: Bundle, fence: Fence

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.sides import WAITING
 from millrace.model.computation import Computation
 from millrace.model.pane import Paned
-from millrace.model.record import Record
+from millrace.model.record import Record, Timer
 from millrace.windmill.calls import Calls
 from millrace.windmill.timers import KeyTimers
 from millrace.windmill.waiting import Waiting
 
 Hook = Callable[[Record], None]
+#: What is called before a hook, with the key at hand and what the hook is given.
+Before = Callable[[Any, Record | Timer], None]
+Given = TypeVar("Given", Record, Timer)
 
 
 def hooked(
@@ -27,6 +30,7 @@ def hooked(
     cells: Mapping[str, Any],
     *,
     causes: bool,
+    before: Before | None = None,
 ) -> tuple[Hook, Waiting | None]:
     """Return what is called with each record of a computation, and where records wait.
 
@@ -38,8 +42,9 @@ def hooked(
         timers: Likewise.
         cells: Its cells by name; one of them may be of records that wait.
         causes: Whether of each production is said which record it was made of.
+        before: Called before each record's call, if at all.
     """
-    hook: Hook = user.process_record
+    hook: Hook = user.process_record if before is None else after(before, user, user.process_record)
     if spec.paned:
         hook = taking_panes(calls, hook)
     waiting = None
@@ -49,6 +54,18 @@ def hooked(
     if spec.starts is not None:
         hook = starting(calls, user, spec.starts, hook)
     return saying_causes(calls, hook) if causes else hook, waiting
+
+
+def after(
+    before: Before, user: Computation, hook: Callable[[Given], None]
+) -> Callable[[Given], None]:
+    """Return a hook that is called after something else."""
+
+    def call(given: Given) -> None:
+        before(user.key, given)
+        hook(given)
+
+    return call
 
 
 def taking_panes(calls: Calls, process_record: Hook) -> Hook:

@@ -12,7 +12,7 @@ Source: MillWheel, 6.1 (steps upon receipt of a record), 4.6, 6.2; Streaming Eng
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import repeat
 from types import CodeType
 from typing import Any
@@ -41,7 +41,7 @@ from millrace.windmill.counters import Counters
 from millrace.windmill.effects import Effects
 from millrace.windmill.failure import Failures, timer_loop
 from millrace.windmill.holds import KeyHold
-from millrace.windmill.hooks import codes_of, hooked
+from millrace.windmill.hooks import Before, after, codes_of, hooked
 from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.lateness import first_late, late_record
 from millrace.windmill.parts import Part, parts_of
@@ -69,10 +69,17 @@ class Machine:
         router: Shared by all machines of a process.
         causes: Whether of each production is asked which record it was made of. Then the
             computation has no timers.
+        before: Called before each hook that is given a record or timer, if at all.
     """
 
     def __init__(
-        self, topology: Topology, spec: ComputationSpec, router: Router, *, causes: bool = False
+        self,
+        topology: Topology,
+        spec: ComputationSpec,
+        router: Router,
+        *,
+        causes: bool = False,
+        before: Before | None = None,
     ) -> None:
         self.spec = spec
         self._causes = causes
@@ -91,9 +98,11 @@ class Machine:
         self._cells = Cells(declared, numbers, self._rows, self._timers, calls.written_us)
         vars(user).update(self._cells.by_name)
         self._process_record, self._waiting = hooked(
-            topology, spec, user, calls, self._timers, self._cells.by_name, causes=causes
-        )
-        self._process_timer: Callable[[Timer], None] = user.process_timer
+            topology, spec, user, calls, self._timers, self._cells.by_name, causes=causes,
+            before=before,
+        )  # fmt: skip
+        fire = user.process_timer
+        self._process_timer = fire if before is None else after(before, user, fire)
         # A letter of a migration is made of no record, of which weak productions have their ids.
         self._reshaping = Reshaping(spec, self._set_aside, letters=letters and not causes)
         self._sides = SideTables(self._cells.sides, user, calls, self._failures, self._set_aside)

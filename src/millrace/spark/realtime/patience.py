@@ -56,6 +56,11 @@ class Patience:
         self._own = self._all = 0
         self._ever = False
 
+    @property
+    def tried_in_vain(self) -> bool:
+        """Whether there is one attempt left of those that are given."""
+        return self._attempts > 1 and self._all >= self._attempts - 1
+
     def begun(self) -> None:
         """Take it that a session has begun."""
         self._ever = True

@@ -18,7 +18,7 @@ from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.realtime.coordinator import Coordinator, Marked
 from millrace.plane.realtime.messages import Told
-from millrace.spark.failure import failed
+from millrace.spark.failure import CAREFULLY, failed
 from millrace.spark.handle import Handle, Held
 from millrace.spark.realtime.comeback import Comeback
 from millrace.spark.realtime.conductor import Conductor
@@ -45,7 +45,8 @@ class LiveParts(Held):
     Attributes:
         coordinate: Makes the coordinator, given what to call with each mark that is complete.
         board: Where the tasks call.
-        start_query: Starts a query whose tasks call at an address.
+        start_query: Starts a query whose tasks call at an address; given, too, whether they are to
+            look for user code that ends its process.
         roomy: Returns whether there are slots for all tasks, as far as it is known.
         tasks: Tasks a level.
         attempts: How often what the pipeline's own code raises is tried again in vain.
@@ -54,7 +55,7 @@ class LiveParts(Held):
 
     coordinate: Callable[[Callable[[Marked], None]], Coordinator]
     board: Switchboard
-    start_query: Callable[[Address], Any]
+    start_query: Callable[[Address, bool], Any]
     roomy: Callable[[], bool]
     tasks: int
     attempts: int
@@ -147,7 +148,10 @@ class LiveRun(Handle):
 
     def _start(self) -> None:
         self._seen_at = time.monotonic()
-        self.query = self._parts.start_query(self._conductor.open())
+        careful = self._patience.tried_in_vain
+        if careful:
+            _log.warning("another session begins%s", CAREFULLY)
+        self.query = self._parts.start_query(self._conductor.open(), careful)
 
     def _look_after(self) -> None:
         try:

@@ -31,6 +31,9 @@ from millrace.spark.realtime.line import Address, Line
 #: Rows of a batch that Spark hands to Python: a packet, and the empty row of the one before.
 ROWS_A_BATCH = 2
 
+#: For how long: what killed the tasks before comes again soon after the start, if at all.
+_CAREFUL_S = 30.0
+
 #: Makes a task: runtime, level, number.
 Make = Callable[[Runtime, int, int], LiveTask]
 
@@ -48,6 +51,7 @@ class LiveStage:
         level: Its level.
         address: Where it calls the coordinator.
         last: Whether no level comes after it.
+        careful: Whether to look at first for user code that ends its process.
     """
 
     blueprint: Blueprint
@@ -55,6 +59,7 @@ class LiveStage:
     level: int
     address: Address
     last: bool
+    careful: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield what the task sends."""
@@ -67,7 +72,11 @@ class LiveStage:
             yield _batch([(number, None)])
         line = Line(self.address)
         try:
-            task = self.make(runtime_of(self.blueprint), self.level, number)
+            task = self.make(
+                runtime_of(self.blueprint, careful_s=_CAREFUL_S if self.careful else 0.0),
+                self.level,
+                number,
+            )
             packets = _packets(batches) if self.level else _end_of(batches)
             gone = yield from _batches(hosted(task, line, packets))
         finally:

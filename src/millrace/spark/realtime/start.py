@@ -35,6 +35,7 @@ from millrace.spark.opening import (
     STUCK_AFTER,
     cache_of,
     call_limits,
+    check_attempts,
     check_not_drained,
     intervals_of,
     now_us,
@@ -93,7 +94,9 @@ def start(
         marks: How often a mark is made. After a failure as much is read and sent again, and what a
             sink takes by mark is seen as often. Nothing waits for a mark otherwise.
         attempts: How often the pipeline's own code may fail in the same place, without a mark that
-            was completed between, before the run gives up.
+            was completed between, before the run gives up. If worker processes have died so often
+            but one, the next session finds the records of which they do, and makes them dead
+            letters.
         pacemaker: ``kafka:servers/topic``: a topic that nobody writes to, with as many partitions
             as there are tasks, in place of what Spark brings along to keep tasks running.
         journals: Of a checkpoint in an object store: a directory that all hosts have mounted, for
@@ -135,6 +138,7 @@ def start(
     StreamPlan(topology, sources, tasks=tasks)
     scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
     limits = call_limits(stuck_after, time_limit)
+    check_attempts(attempts)
     scrapes = None if metrics is None else Scrapes(metrics)
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
@@ -164,10 +168,10 @@ def start(
                 completed=completed,
             )
 
-        def start_query(address: Address) -> Any:
+        def start_query(address: Address, careful: bool) -> Any:
             session = session_for(spark, {_LEAST_BATCH: "1"})
             paced = pacemaker_of(session, tasks, pacemaker)
-            frame = strung(paced, _stages(blueprint, levels, address), tasks=tasks)
+            frame = strung(paced, _stages(blueprint, levels, address, careful), tasks=tasks)
             writer: Any = (
                 frame.writeStream.queryName(f"millrace: {pipeline.name}")
                 .format("noop")
@@ -223,9 +227,9 @@ def make_task(runtime: Runtime, level: int, number: int) -> LiveTask:
     return InjectorTask(runtime, number) if level == 0 else LevelTask(runtime, level, number)
 
 
-def _stages(blueprint: Blueprint, levels: int, address: Address) -> list[LiveStage]:
+def _stages(blueprint: Blueprint, levels: int, address: Address, careful: bool) -> list[LiveStage]:
     return [
-        LiveStage(blueprint, make_task, level, address, last=level == levels)
+        LiveStage(blueprint, make_task, level, address, last=level == levels, careful=careful)
         for level in range(levels + 1)
     ]
 

@@ -1,0 +1,121 @@
+"""Calls of user code that end their process, found by a child that runs into them."""
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+import millrace as mr
+from millrace.plane.probe import Probe
+from millrace.testing import Harness
+
+
+class Fragile(mr.Computation):
+    """Ends its process in the way that a record asks for."""
+
+    inputs = {"events": mr.by("key")}
+    outputs = {"out": str}
+    seen = mr.BagState(str)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.seen.add(record.value["do"])
+        if record.value["do"] == "timer":
+            self.set_timer("fatal", at=record.timestamp + 1)
+            self.set_timer("good", at=record.timestamp + 2)
+        do(record.value["do"])
+        self.produce("out", f"{record.key} {sorted(self.seen)}")
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        do("SIGSEGV" if timer.tag == "fatal" else "")
+        self.produce("out", timer.tag)
+
+
+def do(what: str) -> None:
+    if what == "SIGSEGV":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    elif what == "exit":
+        os._exit(0)
+    elif what == "hang":
+        signal.pause()
+    elif what == "raise":
+        raise LookupError("not here")
+
+
+def harness(*, ended_s: float = 60.0) -> Harness:
+    p = mr.Pipeline("p")
+    p.inject("events", format=dict)
+    p.add(Fragile)
+    p.dead_letter("rejects")
+    h = Harness(p, intervals=1)
+    h._process._runtime.worker.execution.carefully(Probe(ended_s))
+    return h
+
+
+def events(key: str, *orders: str) -> list[tuple[Any, int]]:
+    return [({"key": key, "do": order}, 5) for order in orders]
+
+
+def letters(h: Harness) -> list[Any]:
+    return [output.value for output in h.outputs("rejects")]
+
+
+def out(h: Harness) -> list[str]:
+    return [output.value for output in h.outputs("out")]
+
+
+def test_what_ends_the_process_becomes_dead_letters_and_nothing_else_is_lost() -> None:
+    with harness() as h:
+        h.inject("events", [
+            *events("ann", "a", "SIGSEGV", "b", "exit", "raise", "c"), *events("bob", "d")
+        ])  # fmt: skip
+
+        assert sorted(out(h)) == [
+            "ann ['a', 'b', 'c']", "ann ['a', 'b']", "ann ['a']", "bob ['d']"
+        ]  # fmt: skip
+        assert sorted((letter.reason, letter.key, letter.stream) for letter in letters(h)) == [
+            ("LookupError: not here", "'ann'", "events"),
+            ("ProcessKilled: it ends the process that it runs in: exit status 0", "'ann'",
+             "events"),
+            ("ProcessKilled: it ends the process that it runs in: signal SIGSEGV", "'ann'",
+             "events"),
+        ]  # fmt: skip
+        [killed] = [letter for letter in letters(h) if "SIGSEGV" in letter.reason]
+        # Where it was, as the child saw it.
+        assert "Fatal Python error: Segmentation fault" in killed.error
+        assert "in do" in killed.error
+
+
+def test_so_does_a_timer() -> None:
+    with harness() as h:
+        h.inject("events", events("ann", "timer"))
+        h.advance_watermark("events", 10)
+
+        assert out(h) == ["ann ['timer']", "good"]
+        [letter] = letters(h)
+        assert (letter.value, letter.stream) == ("'fatal'", "")
+        assert "signal SIGSEGV" in letter.reason
+
+
+def test_a_child_that_hangs_is_killed_at_the_time_limit() -> None:
+    with harness(ended_s=0.05) as h:
+        h.inject("events", events("ann", "a", "hang", "b"))
+
+        assert out(h) == ["ann ['a']", "ann ['a', 'b']"]
+        [letter] = letters(h)
+        assert "it was killed after 0.05 s, its time limit" in letter.reason
+
+
+def test_after_its_time_bundles_are_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    with harness() as h:
+        probe = Probe(lasts_s=10.0, clock=lambda: now[0])
+        h._process._runtime.worker.execution.carefully(probe)
+        looked = list[str]()
+        monkeypatch.setattr(probe, "look", lambda _: looked.append("looked"))
+        h.inject("events", events("ann", "a"))
+        now[0] = 10.0
+        h.inject("events", events("ann", "b"))
+
+        assert looked == ["looked"]
+        assert len(out(h)) == 2
