@@ -1,0 +1,135 @@
+"""Remaps: how a map of key intervals, and who owns them, changes into the next.
+
+Source: MillWheel, "Architecture" (7.1): intervals move between machines, split and merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from millrace.watermark.intervals import IntervalMap, KeyInterval
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """An interval becomes two.
+
+    Attributes:
+        interval: Its id.
+        at: The lowest hash of the second.
+    """
+
+    interval: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Two neighbours become one, which the owner of the left one has.
+
+    Attributes:
+        left: Id of the one with the lower hashes.
+        right: Id of the other.
+    """
+
+    left: int
+    right: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An interval gets another owner.
+
+    Attributes:
+        interval: Its id.
+        to: Number of the task.
+    """
+
+    interval: int
+    to: int
+
+
+Remap = Split | Merge | Move
+
+
+@dataclass(frozen=True)
+class Remapped:
+    """A map after remaps.
+
+    Attributes:
+        intervals: The map.
+        owners: Interval id -> task.
+        parents: Id of each interval that is new -> those that it was made of.
+    """
+
+    intervals: IntervalMap
+    owners: dict[int, int]
+    parents: dict[int, tuple[int, ...]]
+
+
+def remapped(
+    intervals: IntervalMap, owners: Mapping[int, int], remaps: Iterable[Remap], *, first_id: int
+) -> Remapped:
+    """Return a map after some remaps, each of intervals that are in the map as it was.
+
+    Args:
+        intervals: The map before.
+        owners: Interval id -> task.
+        remaps: What changes; no interval is in two of them.
+        first_id: Of the intervals that are made; above all that the computation ever had.
+
+    Raises:
+        ValueError: One is of an interval that is not there, or is in another; a split is at no
+            hash inside its interval; a merge is of intervals that are no neighbours.
+
+    >>> halves = IntervalMap.uniform(2)
+    >>> made = remapped(halves, {0: 0, 1: 1}, [Split(0, 5), Move(1, 7)], first_id=2)
+    >>> [(one.id, one.start) for one in made.intervals.intervals], made.owners
+    ([(2, 0), (3, 5), (1, 9223372036854775808)], {1: 7, 2: 0, 3: 0})
+    """
+    known = {one.id: one for one in intervals.intervals}
+    owned, parents, touched = dict(owners), dict[int, tuple[int, ...]](), set[int]()
+    next_id = first_id
+
+    def taken(interval: int, remap: Remap) -> KeyInterval:
+        if interval in touched or interval not in known:
+            raise ValueError(
+                f"{remap!r}: expected an interval of the map that no other remap has; interval "
+                f"{interval} {'is in another' if interval in touched else 'is not there'}."
+            )
+        touched.add(interval)
+        return known[interval]
+
+    def replace(old: tuple[KeyInterval, ...], cuts: list[int]) -> None:
+        nonlocal next_id
+        owner = owned[old[0].id]
+        for one in old:
+            del known[one.id], owned[one.id]
+        for start, end in pairwise(cuts):
+            known[next_id] = KeyInterval(next_id, start, end)
+            owned[next_id], parents[next_id] = owner, tuple(one.id for one in old)
+            next_id += 1
+
+    for remap in remaps:
+        match remap:
+            case Move(interval, to):
+                taken(interval, remap)
+                owned[interval] = to
+            case Split(interval, at):
+                one = taken(interval, remap)
+                if not one.start < at < one.end:
+                    raise ValueError(
+                        f"{remap!r}: expected a hash above {one.start} and below {one.end}."
+                    )
+                replace((one,), [one.start, at, one.end])
+            case Merge(left, right):
+                low, high = taken(left, remap), taken(right, remap)
+                if low.end != high.start:
+                    raise ValueError(
+                        f"{remap!r}: interval {left} ends at {low.end}, and {right} begins at "
+                        f"{high.start}; expected neighbours, the lower one first."
+                    )
+                replace((low, high), [low.start, high.end])
+    return Remapped(IntervalMap(list(known.values())), owned, parents)
