@@ -79,6 +79,7 @@ class ModelCalculator(mr.Computation):
     outputs = {"models": Prediction}
     counts = mr.MapState(int)
     model = mr.ValueState(Model)
+    new_model = Model
 
     def process_record(self, record: mr.Record) -> None:
         """Keep a count until the end of the bundle: the model learns in order of time."""
@@ -91,7 +92,7 @@ class ModelCalculator(mr.Computation):
         last = _last_closed(self, counts)
         if last is None:
             return
-        model = self.model.get() or Model(since=min(counts))
+        model = self.model.get() or self.new_model(since=min(counts))
         closed = list({*counts, *model.due(last)})
         heapq.heapify(closed)
         while closed:

@@ -5,72 +5,33 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from millrace.compile.explanation import Explanation as PipelineExplanation
-from millrace.compile.topology import Topology
 from millrace.dashboard import Dashboard
-from millrace.injectors.publisher import Publisher
 from millrace.inspect import Explanation, explain_watermark
 from millrace.model.errors import MillraceError, ZombieWriter
 from millrace.model.pipeline import Declarations
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.outcome import Outcome
-from millrace.spark.console import Quiet
 from millrace.spark.failure import failed
-from millrace.spark.housekeeping import Housekeeping
-from millrace.spark.metrics.lines import MetricLines
-from millrace.spark.metrics.prometheus import Scrapes
-from millrace.spark.progress_display import ProgressDisplay, Where
+from millrace.spark.held import Held
+from millrace.spark.progress_display import ProgressDisplay
 from millrace.spark.requests import Listener, ask
 from millrace.spark.signals import interrupted
 from millrace.spark.status import Progress, Status
 from millrace.spark.status_text import as_line
 from millrace.spark.stuck_board import Board
 from millrace.spark.updating import Started
-from millrace.store import LocalMailbox, Mailbox, location_of
-from millrace.windmill.epochs import Epochs
+from millrace.store import LocalMailbox, location_of
 from millrace.windmill.history import History
 
 #: How often requests are looked for: in a directory that costs microseconds, in an object store a
 #: request, of which so many are a third of a dollar in a month.
 _LISTENED_S = 0.5
 _LISTED_S = 5.0
-
-
-@dataclass(frozen=True)
-class Held:
-    """What every run has.
-
-    Attributes:
-        topology: The pipeline.
-        epochs: Of the checkpoint that it claimed.
-        publisher: What injectors publish.
-        housekeeping: Collects beside the epochs.
-        reasons: Injected stream -> why it needs Python before the first shuffle; None if it does
-            not.
-        clock: Returns wall-clock microseconds since 1970.
-        console: Spark's share of it.
-        shown: Where progress is shown.
-        scrapes: Answers Prometheus; None if nobody asked for that.
-        lines: Where metrics are kept.
-        mailbox: Where others ask something of the run.
-    """
-
-    topology: Topology
-    epochs: Epochs
-    publisher: Publisher
-    housekeeping: Housekeeping
-    reasons: Mapping[str, str | None]
-    clock: Callable[[], int]
-    console: Quiet
-    shown: Where
-    scrapes: Scrapes | None
-    lines: MetricLines
-    mailbox: Mailbox
 
 
 class Handle(ABC):
@@ -222,7 +183,7 @@ class Handle(ABC):
         state = self._epochs.state
         return Dashboard(
             state, location_of(state), ask, port=port, host=host, token=token,
-            alive=lambda: not self._ended,
+            alive=lambda: not self._latest()._ended,
         )  # fmt: skip
 
     @property

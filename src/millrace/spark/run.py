@@ -19,7 +19,8 @@ from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.lifting import Payoff
 from millrace.spark.failure import failed
-from millrace.spark.handle import Handle, Held
+from millrace.spark.handle import Handle
+from millrace.spark.held import Held
 from millrace.spark.job import run_patiently
 from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.progress_files import ProgressFiles

@@ -19,7 +19,8 @@ from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.realtime.coordinator import Coordinator, Marked
 from millrace.plane.realtime.messages import Told
 from millrace.spark.failure import CAREFULLY, failed
-from millrace.spark.handle import Handle, Held
+from millrace.spark.handle import Handle
+from millrace.spark.held import Held
 from millrace.spark.realtime.comeback import Comeback
 from millrace.spark.realtime.conductor import Conductor
 from millrace.spark.realtime.line import Address, InTask, Switchboard
