@@ -13,7 +13,7 @@ from benchmarks import nexmark
 from benchmarks.arguments import among
 from benchmarks.contest import ContenderFailed, tidy_when_told
 from benchmarks.machine import describe
-from benchmarks.nexmark.report import markdown, write_results
+from benchmarks.nexmark.report import markdown, rate, write_results
 from benchmarks.nexmark.rivals import CANNOT, CONTENDERS
 from benchmarks.nexmark.runner import Measurement, Referee
 from benchmarks.nexmark.workload import Workload
@@ -60,7 +60,7 @@ def main() -> None:
             else:
                 measurements.append(found)
                 print(
-                    f"{query}: {rival} {found.records_per_s:,.0f} records/s, {found.verdict}",
+                    f"{query}: {rival}, records/s: {rate(found)}; {found.verdict}",
                     flush=True,
                 )
             keep()

@@ -63,8 +63,8 @@ def _figures(measurements: Sequence[Measurement]) -> Iterator[str]:
         figures = ["", "", "", ""]
         if each.agrees:
             figures = [
-                f"{each.records_per_s:,.0f}",
-                f"{each.cpu_s_per_million:.1f}",
+                rate(each),
+                _cpu(each),
                 f"{each.start_s:.1f}",
                 f"{each.peak_mib:,.0f}",
             ]
@@ -72,6 +72,17 @@ def _figures(measurements: Sequence[Measurement]) -> Iterator[str]:
             f"| {each.query} | {each.rival} | {each.events:,} | {' | '.join(figures)} "
             f"| {each.verdict} |"
         )
+
+
+def rate(measurement: Measurement) -> str:
+    """Return records a second in words."""
+    found = measurement.records_per_s
+    return "too short to tell" if found is None else f"{found:,.0f}"
+
+
+def _cpu(measurement: Measurement) -> str:
+    found = measurement.cpu_s_per_million
+    return "" if found is None else f"{found:.1f}"
 
 
 def _beside(measurements: Sequence[Measurement]) -> Iterator[str]:
@@ -85,13 +96,7 @@ def _beside(measurements: Sequence[Measurement]) -> Iterator[str]:
         for rival in rivals:
             each = found.get((query, rival))
             cannot = query in CANNOT[rival]
-            cells.append(
-                f"{each.records_per_s:,.0f}; {each.cpu_s_per_million:.1f}"
-                if each
-                else "cannot"
-                if cannot
-                else ""
-            )
+            cells.append(f"{rate(each)}; {_cpu(each)}" if each else "cannot" if cannot else "")
         if any(cells):
             yield f"| {query} | {' | '.join(cells)} |"
 

@@ -30,6 +30,8 @@ _UPSERTED = {"q9": "auction"}
 _PLACE = "regexp_extract(filename, '-([0-9]+)$', 1)::INT DESC, file_row_number DESC"
 _NOT_THEIRS = ("op", "filename", "file_row_number")
 _LAST = "QUALIFY row_number() OVER (PARTITION BY {} ORDER BY {}) = 1"
+#: That all events must take longer than a few, for the difference to be more than noise.
+_LEAST_S = 1.0
 #: Completed epochs after which a run is killed.
 _EPOCHS = 3
 
@@ -44,7 +46,8 @@ class Measurement:
         events: All of them.
         verdict: The oracle's.
         agrees: What it comes to.
-        records_per_s: Of what all events are more than a twentieth of them.
+        records_per_s: Of what all events are more than a twentieth of them; None if that took less
+            than a second, which tells nothing.
         cpu_s_per_million: Likewise.
         seconds: Of the run over all events, its start included.
         start_s: What remains of it with no events.
@@ -57,8 +60,8 @@ class Measurement:
     events: int
     verdict: str
     agrees: bool
-    records_per_s: float
-    cpu_s_per_million: float
+    records_per_s: float | None
+    cpu_s_per_million: float | None
     seconds: float
     start_s: float
     peak_mib: float
@@ -162,19 +165,18 @@ class Referee:
         small_cpu, all_cpu = (
             sum(sampler.cpu_s_between(*span).values()) for span in (outcome.small_s, outcome.all_s)
         )
-        more = self._workload.events - self._workload.small
-        # Of few events the difference may be noise.
-        seconds = max(all_s - small_s, 0.001)
+        more, longer_s = self._workload.events - self._workload.small, all_s - small_s
+        tells = longer_s >= _LEAST_S
         return Measurement(
             rival=job.rival,
             query=job.queries[0],
             events=self._workload.events,
             verdict=str(verdict),
             agrees=verdict.agrees,
-            records_per_s=more / seconds,
-            cpu_s_per_million=max(all_cpu - small_cpu, 0) / more * 1e6,
+            records_per_s=more / longer_s if tells else None,
+            cpu_s_per_million=(all_cpu - small_cpu) / more * 1e6 if tells else None,
             seconds=all_s,
-            start_s=max(small_s - seconds * self._workload.small / more, 0),
+            start_s=small_s - max(longer_s, 0) * self._workload.small / more,
             peak_mib=sampler.peak_bytes_before(outcome.all_s[1]) / 2**20,
             load_average=round(os.getloadavg()[0], 2),
         )

@@ -97,7 +97,13 @@ def write(
     return count
 
 
-def send(servers: str, events: Iterable[tuple[str, Event]], *, prefix: str = "nexmark-") -> int:
+def send(
+    servers: str,
+    events: Iterable[tuple[str, Event]],
+    *,
+    prefix: str = "nexmark-",
+    patience_s: float = 120,
+) -> int:
     """Send events to the topics ``nexmark-persons``, ``-auctions`` and ``-bids``, as JSON.
 
     The partition is Kafka's to choose. Topics that are missing are made if the broker allows it.
@@ -106,12 +112,13 @@ def send(servers: str, events: Iterable[tuple[str, Event]], *, prefix: str = "ne
         servers: ``host:port``, several with commas.
         events: Pairs of stream and event.
         prefix: Before the names of streams.
+        patience_s: How long the broker may take for the last of them.
 
     Returns:
         How many were sent; the broker has acknowledged all of them.
 
     Raises:
-        RuntimeError: It has not, within two minutes.
+        RuntimeError: It has not, within that time.
     """
     from confluent_kafka import Producer
 
@@ -133,7 +140,7 @@ def send(servers: str, events: Iterable[tuple[str, Event]], *, prefix: str = "ne
                 producer.poll(1)
         producer.poll(0)
         count += 1
-    if producer.flush(120) or failed:
+    if producer.flush(patience_s) or failed:
         raise RuntimeError(
             f"{servers} did not take all of {count:,} events: {failed[:1] or 'no answer'}. "
             "Is the broker there, and are the topics, or may they be made?"
