@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks import nexmark
 from benchmarks.arguments import among
 from benchmarks.contest import ContenderFailed, tidy_when_told
+from benchmarks.document import put
 from benchmarks.machine import describe
 from benchmarks.nexmark.report import markdown, rate, write_results
 from benchmarks.nexmark.rivals import CANNOT, CONTENDERS
@@ -71,8 +72,11 @@ def main() -> None:
         except ContenderFailed as failure:
             failures["killed"] = str(failure)
         keep()
-    print(markdown(json.loads(path.read_text())))
+    text = markdown(json.loads(path.read_text()))
+    print(text)
     print(f"written to {path}")
+    if arguments.document:
+        put("nexmark.md", text)
     if failures or not all(each.agrees for each in measurements):
         sys.exit(1)
     if not all(said.startswith("agrees") for said in killed.values()):
@@ -95,6 +99,9 @@ def _parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="also all queries as one pipeline, killed in the middle",
+    )
+    parser.add_argument(
+        "--document", action="store_true", help="also write the tables into docs/nexmark.md"
     )
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=1200.0, help="seconds a contender")

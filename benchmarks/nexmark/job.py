@@ -24,6 +24,7 @@ class Job:
         cores: Task slots or workers.
         jars: What Flink needs beside its wheel.
         disorder_us: How far out of order events are.
+        timed: Whether the two runs over few events come first.
     """
 
     rival: str
@@ -33,6 +34,7 @@ class Job:
     cores: int
     jars: list[str]
     disorder_us: int
+    timed: bool = True
 
     def results(self, query: str, run: str = "all") -> Path:
         """Return where a query's results of a run are written."""
@@ -57,7 +59,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """When the second and the third run began and ended, in Unix time."""
+    """When the last run over few events and that over all began and ended, in Unix time."""
 
     small_s: tuple[float, float]
     all_s: tuple[float, float]

@@ -41,8 +41,14 @@ def write_results(
 def markdown(results: Mapping[str, Any]) -> str:
     """Return the tables of what ``write_results`` wrote."""
     measurements = [Measurement(**each) for each in results["measurements"]]
+    machine, settings = results["machine"], results["settings"]
     return "\n".join(
         [
+            f"Of {machine['at'][:10]}, on {machine['cores']} cores ({machine['cpu']}), load "
+            f"average {machine['load_average'][0]} at the beginning, commit "
+            f"`{machine['commit']}`, batches of {int(settings['batch']):,} events, skew "
+            f"{settings['skew']}.",
+            "",
             *_figures(measurements),
             "",
             *_beside(measurements),

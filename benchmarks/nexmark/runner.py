@@ -104,7 +104,7 @@ class Referee:
         Raises:
             ContenderFailed: It was over before it could be killed, or failed.
         """
-        with self._scratch("millrace", list(queries), []) as (scratch, job):
+        with self._scratch("millrace", list(queries), [], timed=False) as (scratch, job):
             with Contender("millrace", _MODULE, scratch) as contender:
                 completed = Path(job.checkpoint("all")) / "epochs"
                 deadline = time.monotonic() + self._timeout_s
@@ -115,10 +115,6 @@ class Referee:
                         raise contender.failure("it did not come to be killed in time")
                     time.sleep(0.05)
                 contender.sampler.kill_tree()
-            # The first two runs are over, so they are made anew; the third goes on.
-            for run in ("warm-up", "again"):
-                shutil.rmtree(job.checkpoint(run))
-                shutil.rmtree(job.scratch_dir / f"results-{run}")
             run_process("millrace", _MODULE, scratch, self._timeout_s)
             for query in queries:
                 yield query, self.verdict(job, query)
@@ -147,11 +143,12 @@ class Referee:
 
     @contextmanager
     def _scratch(
-        self, rival: str, queries: list[str], jars: list[str]
+        self, rival: str, queries: list[str], jars: list[str], *, timed: bool = True
     ) -> Iterator[tuple[Path, Job]]:
         scratch = Path(tempfile.mkdtemp(prefix=f"{rival}-{queries[0]}-", dir=self._work_dir))
         try:
-            job = Job(rival, queries, self._input, scratch / "run", self._cores, jars, DISORDER_US)
+            run = scratch / "run"
+            job = Job(rival, queries, self._input, run, self._cores, jars, DISORDER_US, timed)
             job.scratch_dir.mkdir()
             job.dump(scratch / "job.json")
             yield scratch, job
