@@ -12,10 +12,12 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
+from millrace.model.backfill import Before, Since
+from millrace.model.element import of_record
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Declarations
 from millrace.model.stream import TimeSetter, by
-from millrace.model.time import Duration, TimeUnit, duration_us, time_unit
+from millrace.model.time import Duration, Instant, TimeUnit, duration_us, time_unit, timestamp_us
 
 
 class PlainStream:
@@ -92,6 +94,47 @@ class PlainStream:
                     f"{self!r}.flatten: {other!r} is no stream of {self.pipeline!r}."
                 )
         return self._next(self.pipeline.flatten([self.name, *(other.name for other in others)]))
+
+    def backfilled(self, past: str | PlainStream, *, until: Instant) -> Self:
+        """Return the stream with its past before it: records of both, each once.
+
+        Of the past come the records before an instant, however late they are there; of this stream
+        those at it or after. The instant must not have come when the past is added to a pipeline
+        that goes on with a checkpoint: a start is refused if records at it or after were read by
+        then, as who is new would never get them. Both are read at the same time, each in its own
+        order, and low watermarks wait for the slower. When the past is through, leave it out: what
+        was ``bids.backfilled(...).to("all bids")`` is ``bids.to("all bids")`` then.
+
+        Args:
+            past: The stream of the past, or its name; of the same record format.
+            until: Microseconds, a datetime, or text with a time zone.
+
+        Raises:
+            PipelineError: It is no stream of this pipeline, or no instant.
+
+        >>> import millrace as mr
+        >>> p = mr.Pipeline("shop")
+        >>> bids, past = p.inject("bids", format=str), p.inject("past bids", format=str)
+        >>> bids.backfilled(past, until=100).to("all bids", str)
+        Stream('all bids')
+        >>> p.sink("all bids", print)
+        >>> with mr.testing.Harness(p) as h:
+        ...     h.inject("past bids", [("tea", 98), ("rum", 99), ("in both", 100)])
+        ...     h.inject("bids", [("in both", 99), ("in both", 100), ("gin", 101)])
+        ...     [output.value for output in h.outputs("all bids")]
+        ['tea', 'rum', 'in both', 'gin']
+
+        Source: docs/changing.md, "With what was before".
+        """
+        at_us = timestamp_us(until)
+        before = type(self)(self.pipeline, past) if isinstance(past, str) else past
+        if not isinstance(before, PlainStream) or before.pipeline is not self.pipeline:
+            raise PipelineError(
+                f"{self!r}.backfilled({past!r}): expected a stream of {self.pipeline!r}, or its "
+                "name."
+            )
+        since = self._step("filter", of_record(Since(at_us, before.name)))
+        return since.flatten(before.filter(of_record(Before(at_us))))
 
     def to(self, name: str, format: Any = Any) -> Self:
         """Name the stream, and declare its record format, so that consumers can subscribe.

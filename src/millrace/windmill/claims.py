@@ -12,9 +12,10 @@ from millrace.compile.comparison import changes, sink_changes
 from millrace.compile.identity import identity, sunk
 from millrace.compile.registry import SINK, Registry
 from millrace.compile.shapes import Shape, reshape_of
-from millrace.compile.topology import Topology
+from millrace.compile.topology import StreamSpec, Topology
+from millrace.model.backfill import Since
 from millrace.model.errors import CheckpointMismatch
-from millrace.model.time import MAX_TIMESTAMP
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
 from millrace.windmill.epoch_log import End
 from millrace.windmill.manifest import Claim, Completion, InjectorEntry, Manifest
 
@@ -144,6 +145,7 @@ def plan_of(end: End, topology: Topology) -> ChangePlan:
             registry, registry_after(claim, topology, unfinished), topology, completion
         )
         found += _ended(registry, topology, completion)
+        found += _missed(claim, topology, completion)
     if completion is not None and sources_changed(claim, topology):
         read = {stream for stream, count in completion.injected.items() if count}
         found += _not_kept(topology, read - completion.places.keys())
@@ -202,6 +204,37 @@ def _ended(registry: Registry, topology: Topology, completion: Completion) -> It
         if spec.draining and spec.name in registry.computations and not pending:
             why = f"drained: nothing is left that waits. p.remove({spec.title!r}) drops the rest"
             yield Change(CHANGED, f"computation {spec.title!r}", why)
+
+
+def _missed(claim: Claim, topology: Topology, completion: Completion) -> Iterator[Change]:
+    """Yield which streams have gone past the instant that is to part them from a past to come."""
+    for stream in topology.streams.values():
+        origins = _origins(topology, stream)
+        newest_us = max(
+            (completion.newest.get(one, MIN_TIMESTAMP) for one in origins), default=MIN_TIMESTAMP
+        )
+        for since in (getattr(step.function, "function", None) for step in stream.steps):
+            if not isinstance(since, Since) or newest_us < since.at_us:
+                continue
+            if _origins(topology, topology.streams[since.past]) <= {*claim.topology["injected"]}:
+                continue  # they were parted before
+            yield Change(
+                REFUSED,
+                f"stream {stream.name!r}, backfilled from {since.past!r}",
+                f"records {since!r} have come already, up to {format_timestamp(newest_us)}; who is "
+                "new would never get them, from neither of the two",
+                f"let until= be an instant after that one, and let {since.past!r} have all that is "
+                "before it",
+            )
+
+
+def _origins(topology: Topology, stream: StreamSpec) -> set[str]:
+    """Return the injected streams whose records come on a stream, by steps alone."""
+    found = {stream.name} if stream.injection is not None else set[str]()
+    for one in topology.streams.values():
+        if any(step.target == stream.name for step in one.steps):
+            found |= _origins(topology, one)
+    return found
 
 
 def _not_kept(topology: Topology, unknown: Collection[str]) -> Iterator[Change]:
