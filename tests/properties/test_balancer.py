@@ -94,8 +94,9 @@ def test_zipf_becomes_even_and_then_nothing_is_asked_for(exponent: float, seed: 
     bound, loads = least_possible(world), world.by_task()
 
     hot = sum(load > bound for load in world.loads)
-    assert loads[-1] <= max(1.26 * bound, 1.001 * max(world.loads))
-    assert loads[-1 - hot] <= 1.26 * bound
+    assert loads[-1] <= max(1.35 * bound, 1.001 * max(world.loads))
+    # An interval that is too small to be split, and too much to be moved, may be over it.
+    assert loads[-1 - hot] <= 1.35 * bound
     assert loads[-1] <= before
     assert len(world.one_key) == sum(load > sum(world.loads) / 8 for load in world.loads)
 

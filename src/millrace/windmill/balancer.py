@@ -185,7 +185,10 @@ class _Round:
         working = [n for n in self._owned[task] if self._of(n)]
         if len(working) > 1:
             return False
-        one = self._interval(working[0])
+        return self._of_one_key(working[0])
+
+    def _of_one_key(self, interval: int) -> bool:
+        one = self._interval(interval)
         return one.end - one.start == 1
 
     def even_out(self) -> None:
@@ -201,7 +204,7 @@ class _Round:
             if not much and not self._some_idle():
                 break
             moved = self._best_move(task)
-            if much and not self._suffices(task, moved) and self._split_largest(task):
+            if much and not self._worthwhile(task, moved) and self._split_large(task):
                 continue  # to give away much else would help for a round
             if moved is None:
                 continue
@@ -264,27 +267,29 @@ class _Round:
         well = [interval for interval, gain in gains.items() if gain >= 0.8 * best]
         return min(well, key=lambda n: (self._weights[n].bytes, -gains[n], n)), to
 
-    def _suffices(self, task: int, move: tuple[int, int] | None) -> bool:
-        """Return whether a task has not too much after a move."""
-        enough = self._how.above * self._share
-        return move is not None and self._load[task] - self._of(move[0]) <= enough
+    def _worthwhile(self, task: int, move: tuple[int, int] | None) -> bool:
+        """Return whether a move is of much, or leaves a task with not too much."""
+        if move is None:
+            return False
+        load, enough = self._of(move[0]), self._how.above * self._share
+        return load > _LARGE * self._share or self._load[task] - load <= enough
 
-    def _split_largest(self, task: int) -> bool:
-        """Split the largest interval of a task if it is hard to place; return whether it was."""
-        found = [(self._of(n), -n) for n in self._owned[task] - self._touched]
-        if not found:
-            return False
-        load, negative = max(found)
-        one = self._interval(-negative)
-        if load <= _LARGE * self._share or one.end - one.start == 1:
-            return False
-        too_many = len(self._intervals) + self._splits >= 2 * self._how.intervals
-        if self._splits >= self._how.splits or too_many:
-            return False
-        self._splits += 1
-        self._touched.add(one.id)
-        self.remaps.append(Split(one.id, where(one, self._weights[one.id].hottest)))
-        return True
+    def _split_large(self, task: int) -> bool:
+        """Split the intervals of a task that are hard to place; return whether it has any."""
+        large = sorted(
+            (-self._of(n), n)
+            for n in self._owned[task]
+            if self._of(n) > _LARGE * self._share and not self._of_one_key(n)
+        )
+        for _, interval in large:
+            too_many = len(self._intervals) + self._splits >= 2 * self._how.intervals
+            if interval in self._touched or too_many or self._splits >= self._how.splits:
+                continue
+            self._splits += 1
+            self._touched.add(interval)
+            at = where(self._interval(interval), self._weights[interval].hottest)
+            self.remaps.append(Split(interval, at))
+        return any(interval in self._touched for _, interval in large)
 
     def _some_idle(self) -> bool:
         """Return whether a task has so little that it is given something, if that is at hand."""

@@ -10,9 +10,14 @@ summaries", 2012.)
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from millrace.model.keys import hash_key
+from millrace.watermark.intervals import IntervalMap, KeyInterval
+from millrace.watermark.remap import Remapped
+from millrace.windmill.balancer import Weight
 from millrace.windmill.load import Load
 from millrace.windmill.replay import Result
 
@@ -128,6 +133,47 @@ class Loads:
                 self.rows -= found[1].rows
                 self.state_bytes -= found[1].state_bytes
 
+    def weights(self, intervals: IntervalMap) -> dict[int, Weight]:
+        """Return interval id -> what it costs, for the balancer: by time, where that was taken."""
+        lately = [(one.id, self.lately(one.id)) for one in intervals.intervals]
+        timed = any(load.seconds for _, load in lately)
+        return {
+            interval: Weight(
+                load.seconds if timed else load.records,
+                load.state_bytes,
+                tuple((hash_key(key), n / load.records) for key, n in load.hottest.items()),
+            )
+            for interval, load in lately
+        }
+
+    def remap(self, made: Remapped) -> None:
+        """Let intervals that were made have what is known of those that they were made of.
+
+        Of a split, each has its hot keys, and by its width of the rest.
+        """
+        known = {n: self.lately(n) for of in made.parents.values() for n in of}
+        width = Counter[int]()
+        for child, of in made.parents.items():
+            width[of[0]] += _width(made.intervals, child)
+        for child, of in made.parents.items():
+            one = made.intervals.intervals[made.intervals.places[child]]
+            share = _width(made.intervals, child) / width[of[0]]
+            loads = [_within(known[parent], one, share if len(of) == 1 else 1.0) for parent in of]
+            self._known[child] = (
+                self._epoch,
+                Lately(
+                    sum(load.records for load in loads),
+                    sum(load.committed_bytes for load in loads),
+                    sum(load.seconds for load in loads),
+                    sum(load.rows for load in loads),
+                    sum(load.state_bytes for load in loads),
+                    {key: n for load in loads for key, n in load.hottest.items()},
+                ),
+            )
+            self.rows += self._known[child][1].rows
+            self.state_bytes += self._known[child][1].state_bytes
+        self.forget(known)
+
     def hottest(self, most: int = 5) -> list[HotKey]:
         """Return the keys with the most records of late, the most first."""
         # An epoch may be added meanwhile: it makes a new dict.
@@ -165,6 +211,27 @@ def _after(faded: Lately, load: Load, weight: float) -> Lately:
         load.rows,
         load.state_bytes,
         _heaviest(hottest),
+    )
+
+
+def _width(intervals: IntervalMap, interval: int) -> int:
+    one = intervals.intervals[intervals.places[interval]]
+    return one.end - one.start
+
+
+def _within(load: Lately, one: KeyInterval, share: float) -> Lately:
+    """Return what of an interval's load is in a part of it, which has a share of the hashes."""
+    hottest = {k: n for k, n in load.hottest.items() if one.start <= hash_key(k) < one.end}
+    hot, all_hot = sum(hottest.values()), sum(load.hottest.values())
+    records = hot + max(0.0, load.records - all_hot) * share
+    part = records / load.records if load.records else share
+    return Lately(
+        records,
+        load.committed_bytes * part,
+        load.seconds * part,
+        int(load.rows * share),
+        int(load.state_bytes * share),
+        hottest,
     )
 
 

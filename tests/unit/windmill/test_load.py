@@ -7,10 +7,13 @@ import pytest
 
 import millrace as mr
 from millrace.inspect import load_of_run
+from millrace.model.keys import encode_key, hash_key
 from millrace.store import Commit, MemoryCache
 from millrace.testing import Harness
 from millrace.watermark.intervals import IntervalMap
+from millrace.watermark.remap import Merge, Split, remapped
 from millrace.windmill.arrivals import Arrivals, KeyedRecords
+from millrace.windmill.balancer import Weight
 from millrace.windmill.load import HOTTEST, KeySampler, Load
 from millrace.windmill.loads import Loads
 
@@ -154,3 +157,31 @@ def test_a_run_names_its_hottest_keys_by_computation() -> None:
     assert load.hottest[0].share == pytest.approx(0.75, abs=0.15)
     assert load.state_rows == 101
     assert load.committed_bytes > 0
+
+
+def test_children_of_a_split_have_what_is_known_of_their_parent_by_key_and_by_width() -> None:
+    hot = encode_key("tea")
+    at = hash_key(hot)
+    loads, whole = Loads(), IntervalMap.uniform(1)
+    loads.add({0: Load(100, 50, 2.0, 10, 1000, {hot: 60})})
+    made = remapped(whole, {0: 0}, [Split(0, 1 << 63)], first_id=1)
+    loads.remap(made)
+    weights = loads.weights(made.intervals)
+    mine, other = (1, 2) if at < 1 << 63 else (2, 1)
+
+    assert loads.intervals() == [1, 2]
+    assert weights[mine].load == pytest.approx(2.0 * 0.8)
+    assert weights[mine].hottest == ((at, pytest.approx(0.75)),)
+    assert weights[other] == Weight(pytest.approx(2.0 * 0.2), 500, ())
+    assert (loads.rows, loads.state_bytes) == (10, 1000)
+
+    back = remapped(made.intervals, {1: 0, 2: 0}, [Merge(1, 2)], first_id=3)
+    loads.remap(back)
+    assert loads.weights(back.intervals)[3].load == pytest.approx(2.0)
+
+
+def test_what_was_not_timed_weighs_by_records() -> None:
+    loads = Loads()
+    loads.add({0: Load(records=30)})
+    weights = loads.weights(IntervalMap.uniform(2))
+    assert [weights[n].load for n in (0, 1)] == [30, 0]
