@@ -213,11 +213,13 @@ class LiveMark(msgspec.Struct, kw_only=True):
         receipts: Edge to a sink whose output outlives the driver -> what tasks say of the rows
             that they wrote to it since the mark before. They are published after this was written,
             and again by who goes on from it.
+        session: In which it was completed; 0 if who wrote it did not say.
     """
 
     tasks: int
     notes: dict[str, bytes] = {}
     receipts: dict[int, list[bytes]] = {}
+    session: int = 0
 
 
 class Completion(msgspec.Struct, tag="completion", kw_only=True):

@@ -104,11 +104,22 @@ def share_input(start: Start, places: Places, task: int, tasks: int, observed: O
             start.ahead[stream] = observed.ahead[stream].shared(len(among))[among.index(task)]
 
 
-def last_notes(sealing: Sealing) -> dict[Where, bytes]:
-    """Return task -> the note of its last group."""
+def last_notes(sealing: Sealing, left: LiveMark | None) -> dict[Where, bytes]:
+    """Return task -> the note of its last group.
+
+    What injector tasks decided in a session before the one that completed the last mark is in that
+    mark: they began that session with it. Such a note may be all that is left of a task, as journals
+    that were removed in order need not be gone in order after a power cut.
+
+    Args:
+        sealing: Where journals end.
+        left: What live tasks left behind with the last mark, if they did.
+    """
+    since = 0 if left is None else left.session
     found: dict[Where, bytes] = {}
     for name in sorted(map(_named, sealing.lengths)):
-        if note := sealing.notes.get(str(name), b""):
+        note = sealing.notes.get(str(name), b"")
+        if note and (name.level or name.session >= since):
             found[name.level, name.task] = note
     return found
 

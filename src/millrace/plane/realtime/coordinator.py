@@ -266,7 +266,7 @@ class Coordinator:
         self.failed = None
         self._next_us = wall_us + self._every_us
         self._parts = {}
-        lasts = last_notes(sealing)
+        lasts = last_notes(sealing, epochs.live)
         known = known_to(self._topology, self._tasks, lasts, epochs.live)
         consumed = notes.together(known.values())
         now = self._sources.processes()
@@ -335,6 +335,7 @@ class Coordinator:
             tasks=self._tasks,
             notes={f"{level}-{n}": one.note for (level, n), one in passed.items() if level},
             receipts=lasting(written, self._sinks),
+            session=session.number,
         )
         parts = {one.journal: one.covered for one in passed.values() if one.journal}
         self._finishing = Finishing(mark, said, outcome, written, parts, session.number)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.model.errors import InvariantViolation
-from millrace.store import Commit, Journals
+from millrace.model.errors import DamagedStore, InvariantViolation
+from millrace.store import Commit, JournalName, Journals
 from millrace.windmill.positions import Positions
 from millrace.windmill.replay import Result, footing_of
 from millrace.windmill.routing import Productions
@@ -30,19 +30,28 @@ def commits_again(
     for name in journals.names():
         if name.level != level or name.task != task:
             continue
+        for commit in _commits(journals, name):
+            known = positions.numbers.get(commit.computation)
+            if known is None or commit.number <= known.get(commit.interval, 0):
+                continue
+            expected = known.get(commit.interval, 0) + 1
+            if commit.number != expected:
+                raise InvariantViolation(
+                    f"level {level}, task {task}: commit {commit.number} of interval "
+                    f"{commit.interval} of {commit.computation!r} is in the journal where "
+                    f"{expected} was expected."
+                )
+            yield _result(commit)
+
+
+def _commits(journals: Journals, name: JournalName) -> Iterator[Commit]:
+    """Yield a journal's commits; fewer if it is collected meanwhile, and so behind the mark."""
+    try:
         for group in journals.groups(name):
-            for commit in group.commits:
-                known = positions.numbers.get(commit.computation)
-                if known is None or commit.number <= known.get(commit.interval, 0):
-                    continue
-                expected = known.get(commit.interval, 0) + 1
-                if commit.number != expected:
-                    raise InvariantViolation(
-                        f"level {level}, task {task}: commit {commit.number} of interval "
-                        f"{commit.interval} of {commit.computation!r} is in the journal where "
-                        f"{expected} was expected."
-                    )
-                yield _result(commit)
+            yield from group.commits
+    except DamagedStore:
+        if name in journals.names():
+            raise
 
 
 def _result(commit: Commit) -> Result:

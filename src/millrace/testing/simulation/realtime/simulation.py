@@ -154,7 +154,7 @@ class RealtimeSimulation(World):
     def _on_end(self, process: Process) -> None:
         super()._on_end(process)
         if process.error is not None:
-            for query in self.queries[-3:]:
+            for query in self.queries:
                 for where, member in query.members.items():
                     if member is process:
                         query.lost(where)
@@ -163,7 +163,7 @@ class RealtimeSimulation(World):
         """Lose the tasks of a host; what they had sent may arrive or not."""
         if host is None:
             return
-        for query in self.queries[-3:]:
+        for query in self.queries:
             for process in query.members.values():
                 if process.host == host.number and not process.ended:
                     self.scheduler.kill(process)
