@@ -11,9 +11,19 @@ from tests.live import Feeds, Kept, Live
 import millrace as mr
 from millrace.model.errors import CheckpointUnwritable, DamagedStore, StoreError, ZombieWriter
 from millrace.plane.realtime import note as notes
-from millrace.plane.realtime.beginning import known_to
+from millrace.plane.realtime.beginning import known_to, last_notes
+from millrace.plane.realtime.resuming import commits_again
+from millrace.store import Commit, JournalName, MemoryHardState, Sealing
 from millrace.store.memory_journals import MemoryJournal
+from millrace.watermark.bulletin import Bulletin
+from millrace.watermark.report import NOTHING_PENDING
+from millrace.windmill.counters import Counters
 from millrace.windmill.manifest import Completion, LiveMark, decode_entry
+from millrace.windmill.positions import Positions
+from millrace.windmill.replay import footing
+from millrace.windmill.routing import Productions
+
+FOOTING = footing(NOTHING_PENDING, Counters(), weak=False)
 
 
 class CountByKey(mr.Computation):
@@ -292,6 +302,40 @@ def test_a_task_without_commits_knows_how_far_its_readers_had_come():
     assert found[1, 0].floor({"CountByKey"}) == {}  # what comes again to it must not be late
     again = known_to(p.build(), 1, {}, LiveMark(tasks=2, notes={"2-0": known}))
     assert again[1, 0].floor(()) == {"CountByKey": {100: 5, 80: 6}}
+
+
+def test_what_an_injector_task_decided_before_the_session_of_the_last_mark_is_in_that_mark():
+    older, newer = JournalName(1, 0, 0, 1), JournalName(2, 0, 1, 1)
+    deeper = JournalName(1, 1, 0, 1)
+    names = [str(name) for name in (older, newer, deeper)]
+    # A power cut has brought the older one back; the newer one of task 0 is gone.
+    sealing = Sealing(3, dict.fromkeys(names, 9), {name: name.encode() for name in names})
+    assert last_notes(sealing, LiveMark(tasks=2, session=2)).keys() == {(0, 1), (1, 0)}
+    assert last_notes(sealing, None).keys() == {(0, 0), (0, 1), (1, 0)}
+
+
+@pytest.mark.parametrize("listed_again", [True, False])
+def test_a_journal_may_be_collected_while_a_task_takes_up_its_commits(
+    listed_again: bool, monkeypatch: pytest.MonkeyPatch
+):
+    journals = MemoryHardState().journals
+    journals.seal(1)
+    for part, number in ((1, 1), (2, 2)):
+        journals.create(1, 1, 0, part).append(
+            [Commit("count", 0, number, 1, 1, [], Productions().pack(), FOOTING)]
+        )
+    journals.seal(2)
+    first, _ = listed = journals.names()
+    journals.remove([first])
+    positions = Positions({"count": Bulletin("count")})
+    positions.numbers["count"][0] = 1
+    monkeypatch.setattr(journals, "names", iter([listed, listed[not listed_again :]]).__next__)
+    found = commits_again(journals, 1, 0, positions)
+    if listed_again:  # somebody else has taken it away
+        with pytest.raises(DamagedStore, match="00000001-01-0000-00000001: it has gone"):
+            list(found)
+    else:
+        assert [result.number for result in found] == [2]
 
 
 def test_a_mark_is_not_complete_behind_the_seal_of_a_run_that_was_superseded():

@@ -108,8 +108,8 @@ def last_notes(sealing: Sealing, left: LiveMark | None) -> dict[Where, bytes]:
     """Return task -> the note of its last group.
 
     What injector tasks decided in a session before the one that completed the last mark is in that
-    mark: they began that session with it. Such a note may be all that is left of a task, as journals
-    that were removed in order need not be gone in order after a power cut.
+    mark: they began that session with it. Such a note may be all that is left of a task: after a
+    power cut, journals need not be gone in the order in which they were removed.
 
     Args:
         sealing: Where journals end.
