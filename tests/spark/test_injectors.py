@@ -78,10 +78,21 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 2"]
     assert run.status().low_watermark == 9 * mr.HOUR
     assert run.status().injected == {"trips": 4}
+    # Paused from outside, it is read no more until it goes on; low watermarks wait.
+    mailbox, generation = run._epochs.state.mailbox, run.status().generation
+    answer = ask(mailbox, "pause", generation, about="trips", timeout_s=60)
+    assert answer is not None
+    assert (answer.done, answer.said) == (True, "trips: paused")
+    _write(folder, 9, "Soho", mode="a")
+    tools.step(run)
+    assert run.status().injected == {"trips": 4}
+    assert "held back      trips: paused" in str(run.status())
+    run.resume("trips")
+    tools.step(run)
+    assert run.status().injected == {"trips": 5}
     # From outside, as `millrace update` asks; the handle is that of who took over from then on.
     run.started.load = lambda name: pipeline(kept, more=name == "jobs.py:more")
     about = msgspec.json.encode(Wanted("jobs.py:more")).decode()
-    mailbox, generation = run._epochs.state.mailbox, run.status().generation
     answer = ask(mailbox, "update", generation, about=about, timeout_s=60)
     assert answer is not None
     assert (answer.done, answer.said) == (True, "jobs.py:more has taken over")
@@ -89,7 +100,6 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     # What Spark saw are two files that a task had to read, and no record.
     seen = [s.numInputRows for p in run.query.recentProgress for s in p.sources]
     assert max(seen) == 2
-    _write(folder, 9, "Soho", mode="a")
     _write(folder, 10, "Ely")
     _write(others, 9, "Soho", "Bow")
     _write(others, 10)

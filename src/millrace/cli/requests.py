@@ -112,6 +112,49 @@ def update(
     click.echo(f"{answer.said} after epoch {answer.epoch}")
 
 
+@click.command(short_help="Read nothing more of a stream.")
+@click.argument("path")
+@click.argument("stream")
+@_timeout(90)
+def pause(path: str, stream: str, timeout: float) -> None:
+    """Read nothing more of the injected STREAM in the run of the checkpoint at PATH.
+
+    What it has waits where it is, and low watermarks wait with it, until `millrace resume` or the
+    next run. On epochs, and of streams that an injector reads, such as Kafka.
+    """
+    _hold_back(path, "pause", stream, timeout)
+
+
+@click.command(short_help="Read a stream again.")
+@click.argument("path")
+@click.argument("stream")
+@_timeout(90)
+def resume(path: str, stream: str, timeout: float) -> None:
+    """Read the injected STREAM again, as it comes, in the run of the checkpoint at PATH."""
+    _hold_back(path, "resume", stream, timeout)
+
+
+@click.command("rate-limit", short_help="Read so many records a second of a stream.")
+@click.argument("path")
+@click.argument("stream")
+@click.argument("records", type=click.FloatRange(0, min_open=True))
+@_timeout(90)
+def rate_limit(path: str, stream: str, records: float, timeout: float) -> None:
+    """Read of the injected STREAM so many RECORDS a second on the average, as for `pause`.
+
+    An epoch reads what it would read otherwise, and those after it nothing until as much time has
+    passed. `millrace resume` takes the limit back.
+    """
+    _hold_back(path, "rate-limit", f"{stream}={records!r}", timeout)
+
+
+def _hold_back(path: str, what: str, about: str, timeout: float) -> None:
+    answer = _asked(path, what, timeout, about)
+    if not answer.done:
+        raise click.ClickException(f"the run did not {what}: {answer.said}")
+    click.echo(f"{answer.said}, after epoch {answer.epoch}")
+
+
 def _end(path: str, what: str, timeout: float) -> None:
     answer = _asked(path, what, timeout)
     if not answer.done:

@@ -20,6 +20,7 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import PROMISE, PUNCTUATION
 from millrace.injectors.policy import ArrivalTime, LowWatermarkPolicy, WatermarkColumn
 from millrace.injectors.skew import together, too_far
+from millrace.injectors.throttle import EVERYONE, Throttle
 from millrace.model.errors import PipelineError
 from millrace.model.time import (
     MAX_TIMESTAMP,
@@ -114,6 +115,9 @@ class Publisher:
     Args:
         injectors: By injected stream.
         together: Injected stream -> those with which it shares a low watermark, itself included.
+
+    Attributes:
+        throttle: Streams that are held back by an operator.
     """
 
     def __init__(
@@ -128,6 +132,7 @@ class Publisher:
         self._last: dict[str, Publication] = {}
         self._clocks: deque[int] = deque([MIN_TIMESTAMP, MIN_TIMESTAMP], maxlen=2)
         self._missed: set[tuple[str, str]] = set()
+        self.throttle = Throttle()
 
     @classmethod
     def of(cls, topology: Topology) -> Publisher:
@@ -215,15 +220,19 @@ class Publisher:
         processes: Mapping[str, Mapping[str, Process]],
         published: Mapping[str, int],
     ) -> frozenset[str]:
-        """Return the processes of a stream that are too far ahead to be read; log what changed.
+        """Return the processes of a stream that are held back; log which are too far ahead.
 
         Args:
             stream: An injected stream.
             processes: Injected stream -> process -> what is known of it.
             published: Injected stream -> low watermark.
         """
+        if self.throttle.holds(stream):
+            self._waiting[stream] = frozenset(processes.get(stream, {}))
+            return EVERYONE
         injector = self._injectors.get(stream)
         if injector is None or injector.skew_us is None:
+            self._waiting.pop(stream, None)
             return frozenset()
         low_watermark_us = min(published[other] for other in self._together.get(stream, [stream]))
         known = processes.get(stream, {})

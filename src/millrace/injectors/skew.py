@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from millrace.compile.topology import Topology, injector_name
+from millrace.injectors.throttle import EVERYONE
 from millrace.model.time import MIN_TIMESTAMP
 
 
@@ -71,17 +72,18 @@ class Gate:
 
     def close_for(self, processes: Iterable[str]) -> None:
         """Replace who has to wait. A reader sees the old or the new list, never half of it."""
-        closed = frozenset(processes)
+        closed = processes if processes is EVERYONE else frozenset(processes)
         if closed == self._closed:
             return
         scratch = self.path.with_suffix(".new")
-        scratch.write_text(json.dumps(sorted(closed)))
+        scratch.write_text(json.dumps(None if closed is EVERYONE else sorted(closed)))
         scratch.replace(self.path)
         self._closed = closed
 
     def waiting(self) -> frozenset[str]:
         """Return who has to wait."""
         try:
-            return frozenset(json.loads(self.path.read_text()))
+            names = json.loads(self.path.read_text())
+            return EVERYONE if names is None else frozenset(names)
         except FileNotFoundError:
             return frozenset()

@@ -24,6 +24,7 @@ from millrace.spark.signals import interrupted
 from millrace.spark.status import Progress, Status
 from millrace.spark.status_text import as_line
 from millrace.spark.stuck_board import Board
+from millrace.spark.throttled import Throttled
 from millrace.spark.updating import Started
 from millrace.store import LocalMailbox, location_of
 from millrace.windmill.history import History
@@ -34,7 +35,7 @@ _LISTENED_S = 0.5
 _LISTED_S = 5.0
 
 
-class Handle(ABC):
+class Handle(Throttled, ABC):
     """The handle of a running pipeline. Its methods may be called from any thread.
 
     ``wait``, ``process_available`` and ``drain`` also take Ctrl-C and SIGTERM when they are called
@@ -73,6 +74,7 @@ class Handle(ABC):
                 "drain": lambda _: self._said_of(self.drain),
                 "status": lambda _: str(self._status(active=not self._ended)),
                 "update": self._update_from_outside,
+                **self.holding_acts(held.publisher.throttle),
             },
             ended=lambda: self._status(active=False).state,
             epoch=lambda: self._epochs.completed,

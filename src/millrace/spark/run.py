@@ -8,13 +8,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
 
+from millrace.injectors.injector import Injector
 from millrace.injectors.skew import Gate
-from millrace.model.errors import MillraceError, RunFailed
+from millrace.injectors.throttle import EVERYONE
+from millrace.model.errors import MillraceError, PipelineError, RunFailed
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.lifting import Payoff
@@ -32,6 +35,9 @@ _log = logging.getLogger("millrace")
 #: An epoch without data costs Spark a few tenths of a second, so an idle pipeline has one in ten
 #: seconds; a due timer or a low watermark on the move does not wait for it.
 _IDLE_US = 10 * SECOND
+
+#: How long a stream that is paused may take to stand still, before who paused it is told.
+_EFFECT_S = 60.0
 
 #: How often a query is begun again after its offsets collided with another driver's. A superseded
 #: driver gets to write one batch's offsets, so each earlier driver that is alive costs one.
@@ -128,6 +134,61 @@ class Run(Handle):
                 self._turn.release()
         self._close()
 
+    def pause(self, stream: str) -> None:
+        """Read nothing more of an injected stream."""
+        gate = self._gate(stream)
+        self._publisher.throttle.pause(stream)
+        _log.info("stream %r is paused", stream)
+        gate.close_for(EVERYONE)
+        self._take_effect()
+
+    def resume(self, stream: str) -> None:
+        """Read an injected stream again."""
+        self._gate(stream)
+        self._publisher.throttle.resume(stream)
+        self._take_effect()
+
+    def limit_rate(self, stream: str, records_per_second: float) -> None:
+        """Read of an injected stream so many records a second on the average."""
+        self._gate(stream)
+        if not 0 < records_per_second < inf:
+            raise PipelineError(
+                f"limit_rate({stream!r}, {records_per_second!r}): expected a number of records a "
+                "second above 0. To read none of it, pause it."
+            )
+        self._publisher.throttle.limit(stream, records_per_second)
+        self._take_effect()
+
+    def _gate(self, stream: str) -> Gate:
+        spec = self._topology.streams.get(stream)
+        injection = None if spec is None else spec.injection
+        ours = [
+            one.name
+            for one in self._topology.injected()
+            if one.injection is not None and isinstance(one.injection.source, Injector)
+        ]
+        if injection is None or stream not in ours:
+            what = (
+                "is no injected stream" if injection is None else "is read by Spark, not Millrace"
+            )
+            raise PipelineError(
+                f"stream {stream!r} {what}, so it cannot be held back. Those that can: "
+                f"{', '.join(ours) or 'none'}."
+            )
+        return self._gates[stream]
+
+    def _take_effect(self) -> None:
+        """Wait until epochs go by what was said: the one under way, and one planned, may not."""
+        with self._news:
+            wanted = self._wanted = self._begun + 2
+            self._alarm.ring_in(0)
+            until = time.monotonic() + _EFFECT_S
+            while self._on() and (self._begun < wanted or self._epoch_since is not None):
+                left = until - time.monotonic()
+                if left <= 0 or self._begun > wanted:
+                    return
+                self._news.wait(min(left, 0.1))
+
     # -- Spark's side ------------------------------------------------------------------------------
 
     def epoch(self, rows: DataFrame, number: int) -> None:
@@ -200,6 +261,7 @@ class Run(Handle):
         if ran is None:
             return
         observed = ran.outcome.observed
+        self._publisher.throttle.read(observed.injected, self._clock())
         self._payoff.seen(
             records=sum(observed.injected.values()),
             liftable=ran.outcome.liftable,
@@ -230,7 +292,11 @@ class Run(Handle):
             if not settled or self._draining or self._idle < self._wanted:
                 self._alarm.ring_in(0)
                 return
-            next_us = min(self._epochs.authority.next_wall_timer_us(), self._publisher.changes_us())
+            next_us = min(
+                self._epochs.authority.next_wall_timer_us(),
+                self._publisher.changes_us(),
+                self._publisher.throttle.changes_us(),
+            )
             self._alarm.ring_in(max(0, min(next_us - self._clock(), _IDLE_US)))
 
     # -- the query ---------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ class Status:
         stuck: Calls of user code that have not returned for long, the longest first.
         load: Computation -> time in user code, size of its state, hottest keys, as far as this
             process saw them.
+        held_back: Injected stream -> what an operator asked of it: to be paused, or a rate.
         housekeeping_failures: Snapshots and collections that failed; each is logged and tried
             again.
     """
@@ -87,6 +88,7 @@ class Status:
     housekeeping_failures: int
     stuck: list[Stuck]
     load: dict[str, ComputationLoad] = field(default_factory=dict)
+    held_back: dict[str, str] = field(default_factory=dict)
 
     @property
     def low_watermark(self) -> int:
@@ -209,6 +211,7 @@ class Progress:
             + (beside.failed if beside is not None else 0),
             stuck=list(stuck),
             load=load_of_run(epochs),
+            held_back=publisher.throttle.said(),
         )
 
 

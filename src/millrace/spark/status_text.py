@@ -109,6 +109,7 @@ def _head(status: Status) -> list[tuple[str, str]]:
         said = "; ".join(f"{stream}: {', '.join(names)}" for stream, names in processes.items())
         if said:
             rows.append((name, said))
+    rows += [("held back", f"{stream}: {said}") for stream, said in status.held_back.items()]
     rows += [("stuck", str(stuck)) for stuck in status.stuck]
     found = [
         (status.replayed, f"{count(status.replayed, 'commit')} of earlier attempts replayed"),

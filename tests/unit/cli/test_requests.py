@@ -97,3 +97,28 @@ def test_an_update_names_the_code_for_the_driver_and_says_what_came_of_it(
     assert asked[-1] == Wanted("bad.jobs:shop")
     assert refused.exit_code == 3
     assert "not updated: it failed: computation 'Counts' is gone" in refused.output
+
+
+def test_a_stream_is_held_back_and_read_again(millrace: Any, checkpoint: Any, run: Any) -> None:
+    asked = list[str]()
+
+    def act(about: str) -> str:
+        asked.append(about)
+        return f"{about} it is"
+
+    run(**{"pause": act, "resume": act, "rate-limit": act})
+    path = str(checkpoint.path)
+    for arguments in (["pause"], ["resume"], ["rate-limit"]):
+        more = ["2.5"] if arguments == ["rate-limit"] else []
+        shown = millrace(*arguments, path, "trips", *more, "--timeout", "60")
+        assert (shown.exit_code, shown.output) == (0, f"{asked[-1]} it is, after epoch 7\n")
+
+    assert asked == ["trips", "trips", "trips=2.5"]
+
+
+def test_what_cannot_be_held_back_is_an_error(millrace: Any, checkpoint: Any, run: Any) -> None:
+    run()
+    shown = millrace("pause", str(checkpoint.path), "trips", "--timeout", "60")
+
+    assert shown.exit_code == 1
+    assert "the run did not pause: this run cannot 'pause'" in shown.output

@@ -1,0 +1,90 @@
+"""Throttle: injected streams that an operator holds back, altogether or to a rate.
+
+Held back is a stream as its processes are by a skew limit: nothing more is read of it, its rows
+wait where they are, and its silence is not taken for idleness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Final
+
+from millrace.model.time import MAX_TIMESTAMP, SECOND
+
+
+class _Everyone(frozenset[str]):
+    """All processes of a stream, those included that are not known yet."""
+
+    def __contains__(self, process: object) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+EVERYONE: Final[frozenset[str]] = _Everyone()
+
+
+class Throttle:
+    """Which streams are held back, and how long for. Any thread may tell it.
+
+    A rate is kept on the average: an epoch reads what there is, and then none does until as much
+    time has passed as the rate gives its records.
+
+    >>> throttle = Throttle()
+    >>> throttle.limit("trips", 100.0)
+    >>> throttle.read({"trips": 250}, now_us=0)
+    >>> throttle.holds("trips"), throttle.changes_us()
+    (True, 2500000)
+    >>> throttle.read({}, now_us=2_500_000)
+    >>> throttle.holds("trips")
+    False
+    """
+
+    def __init__(self) -> None:
+        self._paused: set[str] = set()
+        self._rates: dict[str, float] = {}
+        self._until: dict[str, int] = {}
+        self._now_us = 0
+
+    def pause(self, stream: str) -> None:
+        """Hold a stream back."""
+        self._paused.add(stream)
+
+    def resume(self, stream: str) -> None:
+        """Hold a stream back no more, at whatever rate."""
+        self._paused.discard(stream)
+        self.limit(stream, None)
+
+    def limit(self, stream: str, rate: float | None) -> None:
+        """Let a stream have so many records a second; None: any number."""
+        self._until.pop(stream, None)
+        if rate is None:
+            self._rates.pop(stream, None)
+        else:
+            self._rates[stream] = rate
+
+    def read(self, injected: Mapping[str, int], now_us: int) -> None:
+        """Take how many records an epoch has read, by stream, and what time it is."""
+        self._now_us = now_us
+        for stream, rate in list(self._rates.items()):
+            since_us = max(now_us, self._until.get(stream, 0))
+            self._until[stream] = since_us + ceil(injected.get(stream, 0) / rate * SECOND)
+
+    def holds(self, stream: str) -> bool:
+        """Return whether nothing is to be read of a stream now."""
+        return stream in self._paused or self._until.get(stream, 0) > self._now_us
+
+    def changes_us(self) -> int:
+        """Return when something that is held back by its rate is not any more."""
+        later = [us for us in list(self._until.values()) if us > self._now_us]
+        return min(later, default=MAX_TIMESTAMP)
+
+    def said(self) -> dict[str, str]:
+        """Return stream -> what is asked of it, in words."""
+        rates = {stream: f"{rate:,g} records a second" for stream, rate in self._rates.items()}
+        return rates | dict.fromkeys(sorted(self._paused), "paused")

@@ -1,0 +1,106 @@
+"""Streams that an operator holds back: nothing is read of them, and time waits for them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millrace as mr
+from millrace.injectors.skew import Gate
+from millrace.injectors.throttle import EVERYONE, Throttle
+from millrace.model.errors import PipelineError
+from millrace.spark.throttled import Throttled
+
+
+class Three(mr.Injector):
+    """Two processes of three rows, a row an epoch."""
+
+    schema = "n long, at long"
+
+    def processes(self) -> list[str]:
+        return ["a", "b"]
+
+    def advance(self, process: str, offset: Any) -> mr.Advance:
+        return mr.Advance(min((offset or 0) + 1, 3))
+
+    def read(self, process: str, start: Any, end: Any) -> Any:
+        for n in range(start or 0, end):
+            yield n, n * mr.SECOND
+
+
+class Echo(mr.Computation):
+    inputs = {"numbers": mr.by("n")}
+    outputs = {}
+
+    def process_record(self, record: mr.Record) -> None:
+        pass
+
+
+def harness() -> tuple[Any, Throttle]:
+    p = mr.Pipeline("p")
+    p.inject(
+        "numbers", Three(), timestamp="at", unit="us",
+        low_watermark=mr.BoundedDelay("1 s"), idle="10 s",
+    )  # fmt: skip
+    p.add(Echo)
+    h = mr.testing.Harness(p, publish=True)
+    return h, h._process.driver.publisher.throttle
+
+
+def test_of_a_stream_that_is_paused_nothing_is_read_until_it_goes_on() -> None:
+    h, throttle = harness()
+    first = h.poll("numbers")
+    throttle.pause("numbers")
+    paused = [h.poll("numbers"), h.poll("numbers")]
+    throttle.resume("numbers")
+
+    assert (first, paused, h.poll("numbers")) == (2, [0, 0], 2)
+
+
+def test_its_silence_is_not_idleness() -> None:
+    h, throttle = harness()
+    h.poll("numbers")
+    throttle.pause("numbers")
+    h.poll("numbers")
+    for minute in range(1, 4):
+        h.advance_clock(minute * mr.MINUTE)
+        h.poll("numbers")
+
+    assert h._process.driver.publisher.idle() == {}
+
+
+def test_a_rate_lets_as_much_time_pass_as_its_records_take() -> None:
+    throttle = Throttle()
+    throttle.limit("numbers", 2.0)
+    throttle.read({"numbers": 6}, 10 * mr.SECOND)
+    assert throttle.holds("numbers")
+    assert throttle.changes_us() == 13 * mr.SECOND
+    throttle.read({}, 12 * mr.SECOND)
+    assert throttle.holds("numbers")
+    throttle.read({}, 13 * mr.SECOND)
+    assert not throttle.holds("numbers")
+    throttle.read({"numbers": 1}, 20 * mr.SECOND)
+    assert throttle.said() == {"numbers": "2 records a second"}
+    throttle.resume("numbers")
+    assert (throttle.holds("numbers"), throttle.said()) == (False, {})
+
+
+def test_a_gate_that_is_closed_for_all_is_so_for_those_that_come(tmp_path: Path) -> None:
+    gate, other = Gate(tmp_path / "gate"), Gate(tmp_path / "gate")
+    gate.close_for(EVERYONE)
+    assert "c" in other.waiting()
+    gate.close_for(["a"])
+    assert ("a" in other.waiting(), "c" in other.waiting()) == (True, False)
+    gate.close_for(EVERYONE)
+    gate.close_for([])
+    assert "a" not in other.waiting()
+
+
+def test_in_real_time_it_is_refused() -> None:
+    class Live(Throttled):
+        pass
+
+    acts = Live().holding_acts(Throttle())
+    for what, about in (("pause", "numbers"), ("resume", "numbers"), ("rate-limit", "numbers=2.0")):
+        with pytest.raises(PipelineError, match="'numbers' cannot be held back in real time"):
+            acts[what](about)
