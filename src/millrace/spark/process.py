@@ -74,6 +74,8 @@ class Blueprint:
         if self.state is None:
             return Runtime(topology, tasks=self.tasks, sources=self.sources, writers=self.writers)
         caches = self._caches(self.state)
+        for computation in topology.dropped:
+            caches.forget(computation)
         worker = Worker(topology, self.state, caches, seconds=time.perf_counter)
         self._watch(worker.execution.running, self.state)
         return Runtime(

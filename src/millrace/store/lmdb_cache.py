@@ -17,6 +17,7 @@ alternatives (slower reads; one process a database).
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -329,6 +330,15 @@ class LmdbCaches:
                 map_size_bytes=self._map_size_bytes,
             )
         return cache
+
+    def forget(self, computation: str) -> None:
+        """Remove the files of a computation that was dropped.
+
+        Who has them open still, of a run that was superseded, goes on with what is unlinked. What
+        cannot be removed stays: a cache costs nothing but its disk.
+        """
+        folder = boots.home(self._directory, self._uuid, FORMAT) / file_name(computation)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _again, (self._directory, self._uuid, self._map_size_bytes)

@@ -384,3 +384,14 @@ print(cache.position)
     cache.apply(commit(1, (b"Sn", b"1")))
     assert process.communicate("go\n")[0] == "b'3'\n4\n"
     assert cache.position == 1
+
+
+def test_a_computation_that_was_dropped_leaves_no_file(
+    cache: LmdbCache, directory: Path, commit: Make
+) -> None:
+    caches = LmdbCaches(directory, "uuid")
+    with cache.view() as seen:  # by a process that was left behind
+        caches.forget("count")
+        assert seen.get(b"Sn") == b"3"
+    assert not list(directory.rglob("data.mdb"))
+    caches.forget("never heard of")
