@@ -114,6 +114,9 @@ class Flights:
         self._now = time.time_ns() // 1000 - epochs * 12 * mr.SECOND
         self._lines = path / "metrics" / "epochs.jsonl"
         self._lines.parent.mkdir(parents=True, exist_ok=True)
+        self._shares = {"0": 0.52, "3": 0.085} | {
+            str(n): round(0.2 / n, 4) for n in range(5, intervals, 3)
+        }
 
     def go_on(self, rounds: int, *, late: bool = False, held: bool = False) -> None:
         """Let flights leave.
@@ -182,6 +185,7 @@ class Flights:
                 "Delays": {"JFK": 0.412, "ATL": 0.081, SCRIPT: 0.06},
                 "totals": {"JFK": 0.334},
             },
+            "interval_shares": {"Delays": self._shares},
         }  # fmt: skip
         with self._lines.open("ab") as file:
             file.write(msgspec.json.encode(line) + b"\n")

@@ -8,6 +8,7 @@ import logging
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,12 @@ def _pipeline(
     p.add(computation)
     p.sink("reminders", sink)
     return p, feed, sink
+
+
+def _shown(dashboard: Any) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{dashboard.url}api/now", timeout=60) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
 
 
 class Terminal(io.StringIO):
@@ -95,6 +102,15 @@ def test_status_from_start_to_end(
     assert "low watermark  1970-01-01T00:00:09Z, 1 s behind the newest record\n" in str(status)
     assert status.behind(status.low_watermarks["Remind"]) == 1.0
 
+    dashboard = run.dashboard()
+    shown = _shown(dashboard)
+    assert (shown["pipeline"], shown["state"], shown["generation"]) == ("reminders", "running", 1)
+    assert shown["checkpoint"] == str(tools.checkpoint)
+    assert (shown["totals"]["injected"], shown["totals"]["late"]) == (3, 1)
+    assert [(edge["from"], edge["to"]) for edge in shown["graph"]["edges"]] == [
+        ("injector:words", "Remind"), ("Remind", "sink:reminders"),
+    ]  # fmt: skip
+
     # With no data and a timer for the wall clock: it fires when the clock gets there.
     tools.clock.now += 3600 * SECOND - 1
     tools.step(run)
@@ -106,6 +122,9 @@ def test_status_from_start_to_end(
     epoch = run.status().epoch
     run.stop()
     assert run.status().state == "stopped"
+    assert _until(lambda: _shown(dashboard)["state"] == "silent", 60)
+    assert _shown(dashboard)["epoch"] == epoch
+    dashboard.close()
     # What a run says in a log ends with where it ended; on a terminal too, once.
     assert caplog.messages[-1] == (
         f"reminders: stopped, epoch {epoch}, 3 records, 1 s behind, 1 late, low watermark "

@@ -14,26 +14,30 @@ CELLS: Final = 768
 
 
 def heat_of(
-    intervals: Sequence[Interval], commits: Mapping[int, int], newest_us: int
+    intervals: Sequence[Interval], load: Mapping[int, float], unit: str, newest_us: int
 ) -> dict[str, Any]:
     """Return neighbouring key intervals as cells, in the order of their hashes.
 
     Args:
         intervals: Of a computation, by hash.
-        commits: Interval id -> commits of late; without those that made none.
+        load: Interval id -> its load; without those that have none.
+        unit: Of the load, for people.
         newest_us: The latest event time read.
 
     Returns:
         ``intervals``, how many there are; ``each``, how many one cell holds at most; and columns
-        with a value a cell: ``first`` and ``last`` id, ``load``, the sum of commits, in ``unit``,
-        and ``lag`` in seconds, that of the oldest pending work, None where nothing is pending.
+        with a value a cell: ``first`` and ``last`` id, the sum of ``load``, in ``unit``, and
+        ``lag`` in seconds, that of the oldest pending work, None where nothing is pending.
 
     >>> from millrace.watermark.report import Report
     >>> halves = [
     ...     Interval(id=n, start=n, end=n + 1, commit=1, chain=0, report=Report(hold_us=n * 10**6))
     ...     for n in (1, 2)
     ... ]
-    >>> heat_of(halves, {2: 5}, 4_000_000)["load"], heat_of(halves, {}, 4_000_000)["lag"]
+    >>> (
+    ...     heat_of(halves, {2: 5}, "commits", 4_000_000)["load"],
+    ...     heat_of(halves, {}, "%", 4_000_000)["lag"],
+    ... )
     ([0, 5], [3.0, 2.0])
     """
     each = -(-len(intervals) // CELLS) or 1
@@ -43,8 +47,8 @@ def heat_of(
         "each": each,
         "first": [cell[0].id for cell in cells],
         "last": [cell[-1].id for cell in cells],
-        "unit": "commits in the last minute",
-        "load": [sum(commits.get(one.id, 0) for one in cell) for cell in cells],
+        "unit": unit,
+        "load": [round(sum(load.get(one.id, 0) for one in cell), 1) for cell in cells],
         "lag": [_lag(cell, newest_us) for cell in cells],
     }
 

@@ -1,9 +1,11 @@
-"""What the metrics in the checkpoint say: how long epochs took, by part, and the hottest keys."""
+"""What the metrics in the checkpoint say: how long epochs took, hot keys, busy intervals."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, Final
+
+import msgspec
 
 from millrace.dashboard.plain import cut
 from millrace.store import HardState, LocalHardState
@@ -37,18 +39,28 @@ def epochs_by_part(state: HardState) -> dict[str, Any]:
 
 def hottest_in(state: HardState) -> list[dict[str, Any]]:
     """Return the keys with the greatest shares of their computations' records of late."""
+    found: list[dict[str, Any]] = [
+        {"computation": name, "key": cut(key), "share": share}
+        for name, keys in _last(state, "hottest_keys").items()
+        for key, share in keys.items()
+    ]
+    return sorted(found, key=lambda one: -float(one["share"]))[:_KEYS_MAX]
+
+
+def interval_shares(state: HardState, computation: str) -> dict[int, float]:
+    """Return key interval -> its share in the time in user code, of late, of the busiest."""
+    found = _last(state, "interval_shares").get(computation, {})
+    return {int(id): share for id, share in found.items() if id.isdecimal()}
+
+
+def _last(state: HardState, what: str) -> dict[str, dict[str, float]]:
+    """Return what the last whole line says; nothing if it does not say it."""
     for line in reversed(_tail(state, _LINE_BYTES)):
         try:
-            said = json.loads(line).get("hottest_keys", {})
-            found: list[dict[str, Any]] = [
-                {"computation": str(name), "key": cut(str(key)), "share": float(share)}
-                for name, keys in said.items()
-                for key, share in keys.items()
-            ]
-        except (ValueError, TypeError, AttributeError):
+            return msgspec.convert(json.loads(line).get(what, {}), dict[str, dict[str, float]])
+        except (ValueError, AttributeError):
             continue  # half a line, or one of another version
-        return sorted(found, key=lambda one: -one["share"])[:_KEYS_MAX]
-    return []
+    return {}
 
 
 def _tail(state: HardState, most: int) -> list[bytes]:

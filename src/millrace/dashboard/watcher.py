@@ -15,7 +15,7 @@ import msgspec
 
 from millrace.dashboard.graph import graph_of, lit_by
 from millrace.dashboard.heat import heat_of
-from millrace.dashboard.measured import epochs_by_part, hottest_in
+from millrace.dashboard.measured import epochs_by_part, hottest_in, interval_shares
 from millrace.dashboard.panes import groupings
 from millrace.dashboard.plain import millis, without_secrets
 from millrace.dashboard.points import Points
@@ -109,7 +109,12 @@ class Watcher:
             self._points.follow(self._state.epochs)
             points = self._points.points
             newest_us = points[-1].newest_us if points else MIN_TIMESTAMP
-            return heat_of(found.intervals, self._points.commits(computation), newest_us)
+            shares = interval_shares(self._state, computation)
+            if shares:
+                percent = {id: 100 * share for id, share in shares.items()}
+                return heat_of(found.intervals, percent, "% of the time in user code", newest_us)
+            commits = self._points.commits(computation)
+            return heat_of(found.intervals, commits, "commits in the last minute", newest_us)
 
         with self._lock:
             return self.latest(read)

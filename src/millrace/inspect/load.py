@@ -31,6 +31,7 @@ class ComputationLoad(msgspec.Struct, frozen=True, kw_only=True):
         state_rows: Rows of its state, in the key intervals that have worked since.
         state_bytes: About their size in a cache.
         busiest: Share of its busiest key interval in that time, lately; 0 if it cost none.
+        intervals: Key interval -> its share in that time, lately, of the busiest 64.
         hottest: The keys with the most records, lately, the most first.
     """
 
@@ -39,6 +40,7 @@ class ComputationLoad(msgspec.Struct, frozen=True, kw_only=True):
     state_rows: int
     state_bytes: int
     busiest: float
+    intervals: dict[int, float] = {}
     hottest: list[KeyShare]
 
 
@@ -54,5 +56,6 @@ def _load_of(loads: Loads) -> ComputationLoad:
         state_rows=loads.rows,
         state_bytes=loads.state_bytes,
         busiest=loads.busiest(),
+        intervals=loads.shares(),
         hottest=[KeyShare(key_text(decode_key(key)), share) for key, share in loads.hottest()],
     )

@@ -10,6 +10,7 @@ summaries", 2012.)
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -115,11 +116,23 @@ class Loads:
 
     def busiest(self) -> float:
         """Return the share of the busiest interval in the time in user code, of late."""
-        seconds = [
-            load.seconds * KEPT ** (self._epoch - at) for at, load in [*self._known.values()]
-        ]
-        together = sum(seconds)
-        return max(seconds) / together if together else 0.0
+        return next(iter(self.shares(1).values()), 0.0)
+
+    def shares(self, most: int = 64) -> dict[int, float]:
+        """Return the busiest intervals' shares in the time in user code, of late, greatest first.
+
+        >>> loads = Loads()
+        >>> loads.add({0: Load(seconds=3.0), 1: Load(seconds=1.0), 2: Load()})
+        >>> loads.shares()
+        {0: 0.75, 1: 0.25}
+        """
+        seconds = {
+            interval: load.seconds * KEPT ** (self._epoch - at)
+            for interval, (at, load) in [*self._known.items()]
+        }
+        together = sum(seconds.values())
+        busiest = heapq.nlargest(most, seconds, key=seconds.__getitem__)
+        return {one: seconds[one] / together for one in busiest if seconds[one] > 0}
 
     def intervals(self) -> list[int]:
         """Return the intervals that have worked."""

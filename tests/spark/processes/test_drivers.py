@@ -9,6 +9,13 @@ import signal
 import time
 from typing import Any
 
+import pytest
+
+from millrace.dashboard import pulse
+from millrace.dashboard.watcher import Watcher
+from millrace.inspect import state_at
+from millrace.spark.requests import ask
+
 SEED = 20130208
 
 
@@ -21,7 +28,19 @@ def _generation(scene: Any) -> int:
     return max(entry["generation"] for entry in entries if entry.get("type") == "claim")
 
 
-def test_drivers_that_end_in_every_way(scenes: Any, seeds: Any, postgres: Any) -> None:
+def _seen(scene: Any, monkeypatch: pytest.MonkeyPatch, *, patience_s: float) -> str:
+    """Return what a dashboard in this process thinks of the run, which it has to ask."""
+    monkeypatch.setattr(pulse, "_QUIET_S", 0.0)
+    monkeypatch.setattr(pulse, "_TIMEOUT_S", patience_s)
+    state = state_at(scene.checkpoint)
+    watcher = Watcher(state, str(scene.checkpoint), pulse.Pulse(state, ask))
+    watcher.look()
+    return str(json.loads(watcher.now)["state"])
+
+
+def test_drivers_that_end_in_every_way(
+    scenes: Any, seeds: Any, postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Paused and replaced, replaced at work, told to end, killed: the outputs are those of one run.
 
     SIGTERM; kill -9 of the JVM, of the Python workers, and of the driver: each in mid-epoch.
@@ -41,7 +60,11 @@ def test_drivers_that_end_in_every_way(scenes: Any, seeds: Any, postgres: Any) -
             # Somewhere within the epoch that is under way.
             time.sleep(draw.random() * 0.4)
             assert driver.alive(), driver.output()
+            if end == "python":
+                assert _seen(scene, monkeypatch, patience_s=120) == "running"
             _end(driver, end)
+            if end == "python":
+                assert _seen(scene, monkeypatch, patience_s=0.1) == "silent"
         assert "drained" in scene.start().finish()
         scene.check()
         assert _generation(scene) == 2 + len(ends) + 1

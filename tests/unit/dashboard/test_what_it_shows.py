@@ -134,7 +134,7 @@ def test_ten_thousand_intervals_are_a_few_hundred_cells():
         Interval(id=n, start=n, end=n + 1, commit=n, chain=0, report=Report(hold_us=n + 1))
         for n in range(many)
     ]
-    found = heat_of(intervals, {9_999: 3, 0: 1}, 1_000_000)
+    found = heat_of(intervals, {9_999: 3, 0: 1}, "commits", 1_000_000)
 
     assert (found["intervals"], found["each"]) == (many, 14)
     assert len(found["load"]) == len(found["lag"]) == 715 <= CELLS
@@ -143,8 +143,17 @@ def test_ten_thousand_intervals_are_a_few_hundred_cells():
 
 
 def test_load_counts_the_commits_of_the_last_minute(page, flown):
+    heat = page(flown.state).get("/api/intervals", computation="worst")
+    assert heat["unit"] == "commits in the last minute"
+    assert 0 < sum(heat["load"]) < Checkpoint(flown.state)["worst"].commits
+
+
+def test_load_is_time_in_user_code_where_a_run_has_written_it_down(page, flown):
     heat = page(flown.state).get("/api/intervals", computation="Delays")
-    assert 0 < sum(heat["load"]) < Checkpoint(flown.state)["Delays"].commits
+    busy = dict(zip(heat["first"], heat["load"], strict=True))
+
+    assert heat["unit"] == "% of the time in user code"
+    assert (busy[0], busy[3], busy[1]) == (52.0, 8.5, 0)
 
 
 def test_a_key_is_found_with_cells_timers_and_holds(page, flown):

@@ -141,7 +141,13 @@ def test_load_is_by_computation_and_only_lines_in_the_checkpoint_name_keys(
 ) -> None:
     hot = [KeyShare('"tea"}', 0.41)]
     load = ComputationLoad(
-        seconds=1.5, committed_bytes=9, state_rows=7, state_bytes=70, busiest=0.5, hottest=hot
+        seconds=1.5,
+        committed_bytes=9,
+        state_rows=7,
+        state_bytes=70,
+        busiest=0.5,
+        intervals={3: 0.5, 0: 0.25},
+        hottest=hot,
     )
     one = status(load={"Counter": load})
     scrapes.serve(lambda: one)
@@ -154,4 +160,5 @@ def test_load_is_by_computation_and_only_lines_in_the_checkpoint_name_keys(
     assert any('millrace_state_rows{computation="Counter"' in shown for shown in found)
     assert not any("tea" in shown for shown in found)
     assert line["hottest_keys"] == {"Counter": {'"tea"}': 0.41}}
+    assert line["interval_shares"] == {"Counter": {"3": 0.5, "0": 0.25}}
     assert line["user_code_seconds"] == {"Counter": 1.5}

@@ -5,6 +5,7 @@ import { byId, colour, count, el, say, span } from "./text.js";
 const STOPS = ["heat-0", "heat-1", "heat-2", "heat-3", "heat-4"];
 let heat = null, at = -1, cells = { across: 1, size: 10 };
 
+const load = (n) => (heat.unit.startsWith("%") ? `${n.toFixed(n < 10 ? 1 : 0)} ${heat.unit}` : `${count(n)} ${heat.unit}`);
 const by = () => document.querySelector('input[name="heat-by"]:checked').value;
 
 function rgb(text) {
@@ -48,7 +49,7 @@ export function drawHeat(found) {
     pen.fill();
     if (n === at) { pen.lineWidth = 2; pen.strokeStyle = colour("ink"); pen.stroke(); }
   });
-  const unit = by() === "lag" ? span(most) : `${count(most)} ${heat.unit}`;
+  const unit = by() === "lag" ? span(most) : load(most);
   legend.replaceChildren(el("span", {}, "0"), el("i"), el("span", {}, unit));
   tell();
 }
@@ -63,7 +64,7 @@ function tell() {
   const which = heat.first[at] === heat.last[at]
     ? `Interval ${heat.first[at]}` : `Intervals ${heat.first[at]} to ${heat.last[at]}`;
   const lag = heat.lag[at] === null ? "nothing pending" : `oldest work ${span(heat.lag[at])} behind the newest record`;
-  say("heat-words", `${which}: ${count(heat.load[at])} ${heat.unit}, ${lag}.`);
+  say("heat-words", `${which}: ${load(heat.load[at])}, ${lag}.`);
 }
 
 function move(to) {

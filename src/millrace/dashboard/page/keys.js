@@ -26,7 +26,7 @@ export function drawHot(hot) {
     return;
   }
   box.replaceChildren(table("By the records of late", ["key", "of", "share"],
-    hot.map((one) => [one.key, one.computation, share(one.share)]), ["mono", null, "number"]));
+    hot.map((one) => [one.key, one.computation, share(one.share)]), ["mono", "of", "number"]));
 }
 
 function share(part) {

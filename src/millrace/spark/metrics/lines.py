@@ -49,9 +49,13 @@ class MetricLines:
                 "at": at_us,
                 "state": status.state,
                 **by_name(families(status)),
-                # Not among the metrics: a label a key would be one without a bound.
+                # Not among the metrics: a label a key, or interval, would be one without a bound.
                 "hottest_keys": {
                     name: {hot.key: round(hot.share, 3) for hot in load.hottest}
+                    for name, load in status.load.items()
+                },
+                "interval_shares": {
+                    name: {id: round(share, 3) for id, share in load.intervals.items()}
                     for name, load in status.load.items()
                 },
             }
