@@ -8,6 +8,8 @@ import pytest
 from dashboard_scene import SCRIPT
 from selenium.webdriver.common.keys import Keys
 
+from millrace.dashboard import Dashboard
+
 TOKEN = "a-token-of-enough-letters"
 
 
@@ -110,6 +112,17 @@ def test_to_stop_takes_the_token(page, run):
     page.one("#token").send_keys(TOKEN, Keys.ENTER)
     page.until("stopped after epoch 41", "dialog-said")
     assert run.asked == [("stop", 1)]
+
+
+def test_where_others_can_ask_nothing_is_shown_without_the_token(browser, flights, run):
+    with Dashboard(flights.state, "flights", run, host="0.0.0.0", token=TOKEN) as served:
+        browser.open(f"http://127.0.0.1:{served.port}/")
+        browser.until("it takes its token to read", "dialog-text")
+        assert browser.text("pipeline") == "Millrace"
+        browser.one("#token").send_keys(TOKEN, Keys.ENTER)
+        browser.until("flights", "pipeline")
+        browser.until("Epochs ", "time-words")
+    browser.run("sessionStorage.clear()")
 
 
 def test_it_is_used_without_a_mouse(page):

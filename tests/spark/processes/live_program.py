@@ -11,6 +11,7 @@ import logging
 import queue
 import sys
 import time
+import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,8 @@ def undisturbed(case: Case) -> dict[str, Any]:
     first = run.process_available("90 s"), case.counts()
     status = run.status()
     why = str(run.explain_watermark("Passing"))
+    with run.dashboard() as dashboard, urllib.request.urlopen(dashboard.url + "api/now") as answer:
+        shown = json.load(answer)
     run.stop()
     stopped = run.status().state, case.counts()
     run = case.start(realtime=True)
@@ -193,6 +196,7 @@ def undisturbed(case: Case) -> dict[str, Any]:
         "low watermark": status.low_watermark,
         "state": status.state,
         "why": why,
+        "shown": [shown["state"], shown["epoch"] >= 0, shown["totals"]["injected"]],
         "stopped": stopped,
         "second": second,
         "drained": drained,

@@ -8,6 +8,9 @@ const WORDS = {
   drain: ["Drain the run?", "Its input ends, every window is emitted, and the run ends. No later run goes on with this checkpoint.", "Drain", "bad"],
 };
 
+// Where others can ask, the token is needed to see anything at all.
+const READ = ["Token", "This dashboard can be reached by other hosts, so it takes its token to read.", "Show", "quiet"];
+
 let asked = null, generation = 0;
 
 export function about(now) {
@@ -31,15 +34,19 @@ export function offer({ acts, actions }) {
   }));
 }
 
+export function unlock() {
+  if (!byId("dialog").open) question(null);
+}
+
 function question(what) {
-  const [title, text, yes] = WORDS[what];
+  const [title, text, yes] = what === null ? READ : WORDS[what];
   asked = what;
   byId("dialog-title").textContent = title;
   byId("dialog-text").textContent = text;
   byId("dialog-yes").textContent = yes;
   byId("dialog-yes").disabled = false;
   said("");
-  byId("dialog-token").hidden = Boolean(token());
+  byId("dialog-token").hidden = what !== null && Boolean(token());
   byId("dialog").showModal();
 }
 
@@ -55,6 +62,7 @@ export function listenToActs() {
     event.preventDefault();
     if (byId("token").value) remember(byId("token").value);
     byId("token").value = "";
+    if (asked === null) { location.reload(); return; }
     byId("dialog-yes").disabled = true;
     said("The run is asked. It answers when it has done so.", true);
     try {

@@ -1,6 +1,6 @@
 // The page: takes what the server tells, and has it drawn.
 
-import { about, listenToActs, offer } from "./acting.js";
+import { about, listenToActs, offer, unlock } from "./acting.js";
 import { drawEpochs, drawTime, fit, recolour } from "./charts.js";
 import { drawCulprit, drawGraph } from "./graph.js";
 import { drawHeat, listenToHeat } from "./heat.js";
@@ -134,4 +134,8 @@ addEventListener("resize", () => {
 listenToHeat();
 listenToActs();
 setInterval(tick, 1000);
-follow(take, (error) => { state("lost"); trouble(`${error.message} Asking again; what is shown is what was known last.`); });
+follow(take, (error) => {
+  state("lost");
+  trouble(`${error.message} Asking again; what is shown is what was known last.`);
+  if (error.status === 401) unlock();
+});
