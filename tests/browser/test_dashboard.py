@@ -47,7 +47,7 @@ def test_it_names_each_thing_that_is_wrong(page):
     page.one("#stuck summary").click()
     assert "answer = ask_gate(record.key)" in page.one("#stuck pre").text
     assert len(page.all("#time-picture canvas")) == len(page.all("#epochs-picture canvas")) == 1
-    assert "user code" in page.one("#epochs-picture .u-legend").text
+    assert "completing" in page.one("#epochs-picture .u-legend").text
     assert page.complaints() == []
 
 

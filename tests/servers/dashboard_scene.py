@@ -173,8 +173,7 @@ class Flights:
         parts = {
             name: round(seconds * self._draw.uniform(0.7, 1.5), 3)
             for name, seconds in (
-                ("planning", 0.04), ("reading", 0.09), ("shuffle", 0.12),
-                ("user code", 0.26), ("commit", 0.07), ("sinks", 0.05),
+                ("planning", 0.07), ("tasks", 0.36), ("sinks", 0.11), ("completing", 0.05),
             )
         }  # fmt: skip
         line = {

@@ -93,6 +93,8 @@ def test_status_from_start_to_end(
     assert status.records_per_second > 0
     assert status.epoch_seconds > 0
     assert status.task_seconds > 0
+    assert list(status.epoch_parts) == ["planning", "tasks", "sinks", "completing"]
+    assert 0 < sum(status.epoch_parts.values()) <= status.epoch_seconds
     assert status.moved.keys() == {"Remind"}
     lines = Path(tools.checkpoint, "metrics", "epochs.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["late_records"] == {"Remind": 1}

@@ -8,6 +8,7 @@ Source: MillWheel 5.2 (injectors publish), 6.2 and 7.2 (the authority journals w
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -22,11 +23,20 @@ from millrace.windmill.place import places_after
 
 @dataclass(frozen=True)
 class Turn:
-    """An epoch that was run: what it began with, what came of it, and what is known after it."""
+    """An epoch that was run: what it began with, what came of it, and what is known after it.
+
+    Attributes:
+        manifest: What it began with.
+        outcome: What came of it.
+        completion: What is known after it.
+        parts: How long the driver spent on each part, in seconds: ``planning`` up to the manifest,
+            ``tasks`` and ``sinks``, which are published when all tasks have ended, ``completing``.
+    """
 
     manifest: Manifest
     outcome: Outcome
     completion: Completion
+    parts: dict[str, float]
 
 
 @dataclass
@@ -92,7 +102,7 @@ class EpochDriver:
         Raises:
             ZombieWriter: A newer run has claimed the checkpoint.
         """
-        epochs = self.epochs
+        epochs, began = self.epochs, time.perf_counter()
         published = self.published(wall_time_us)
         manifest = epochs.begin(
             number,
@@ -104,11 +114,19 @@ class EpochDriver:
         )
         if manifest is None:
             return None
+        planned = time.perf_counter()
         outcome = stages(manifest)
+        ran = time.perf_counter()
         observed = outcome.observed
         observed.processes = self.publisher.heard(
             observed.by_process(), epochs.observed.processes, manifest.wall_time_us
         )
         places = places_after(epochs.places, outcome.reached)
         completion = epochs.complete(manifest, outcome.results, observed, places=places)
-        return Turn(manifest, outcome, completion)
+        parts = {
+            "planning": planned - began,
+            "tasks": ran - planned - outcome.publishing,
+            "sinks": outcome.publishing,
+            "completing": time.perf_counter() - ran,
+        }
+        return Turn(manifest, outcome, completion, parts)

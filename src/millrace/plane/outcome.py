@@ -33,6 +33,7 @@ class Outcome:
         partials: What it left of them.
         reached: Injected stream -> process -> the offset to which the epoch has read it, and what
             the process has promised.
+        publishing: How long it took to publish what tasks had written, in seconds.
     """
 
     results: list[Result]
@@ -42,6 +43,7 @@ class Outcome:
     liftable: int
     partials: int
     reached: dict[str, dict[str, tuple[Any, int | None]]] = field(default_factory=dict)
+    publishing: float = 0.0
 
     @classmethod
     def of(cls, reports: Iterable[wire.TaskReport]) -> Outcome:

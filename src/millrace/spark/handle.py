@@ -338,9 +338,11 @@ class Handle(Throttled, ABC):
         if self._scrapes is not None:
             self._scrapes.serve(lambda: self._status(active=not self._ended))
 
-    def _measured(self, outcome: Outcome, seconds: float) -> None:
-        """Take what came of an epoch, or of a mark, and how long it took."""
-        self._progress.add(outcome, seconds)
+    def _measured(
+        self, outcome: Outcome, seconds: float, parts: Mapping[str, float] | None = None
+    ) -> None:
+        """Take what came of an epoch, or of a mark, and how long it and its parts took."""
+        self._progress.add(outcome, seconds, parts)
         self._lines.add(self._status(active=True), self._clock())
 
     def _status(self, *, active: bool) -> Status:

@@ -268,7 +268,7 @@ class Run(Handle):
             partials=ran.outcome.partials,
         )
         self._housekeeping.offer(epochs.collectable())
-        self._measured(ran.outcome, time.perf_counter() - started)
+        self._measured(ran.outcome, time.perf_counter() - started, ran.parts)
         quiet = not any(observed.injected.values()) and not any(observed.refused.values())
         settled = self._driver.settled(ran.manifest, self._hold_back())
         if quiet and settled:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from millrace.injectors.publisher import Publisher
@@ -42,6 +42,8 @@ class Status:
         counters: Computation -> what it did since the beginning.
         records_per_second: Records read, over the last epochs of this process.
         epoch_seconds: How long the last epoch took.
+        epoch_parts: Part of it -> how long that took, in seconds, by the driver's clock:
+            ``planning``, ``tasks``, ``sinks``, ``completing``; empty in real time.
         task_seconds: Python time of this process's epochs, over all tasks.
         replayed: Commits that this process found made by an earlier attempt.
         repaired: Commits by which caches had to be brought forward.
@@ -89,6 +91,7 @@ class Status:
     stuck: list[Stuck]
     load: dict[str, ComputationLoad] = field(default_factory=dict)
     held_back: dict[str, str] = field(default_factory=dict)
+    epoch_parts: dict[str, float] = field(default_factory=dict)
 
     @property
     def low_watermark(self) -> int:
@@ -154,14 +157,17 @@ class Progress:
         # A rate over the last epochs: long enough to read, short enough to follow.
         self._recent: deque[tuple[int, float]] = deque(maxlen=20)
         self._seconds = self._task_seconds = 0.0
+        self._parts: dict[str, float] = {}
         self._replayed = 0
         self._repairs = Repairs()
         self._written = Written()
         self._housekeeping = housekeeping
 
-    def add(self, outcome: Outcome, seconds: float) -> None:
-        """Take one epoch and how long it took."""
-        self._seconds = seconds
+    def add(
+        self, outcome: Outcome, seconds: float, parts: Mapping[str, float] | None = None
+    ) -> None:
+        """Take one epoch, and how long it and its parts took."""
+        self._seconds, self._parts = seconds, dict(parts or {})
         self._task_seconds += outcome.seconds
         records = sum(outcome.observed.injected.values())
         if records:
@@ -198,6 +204,7 @@ class Progress:
             counters={one.name: one.counters for one in computations},
             records_per_second=sum(n for n, _ in self._recent) / seconds if seconds else 0.0,
             epoch_seconds=self._seconds,
+            epoch_parts=self._parts,
             task_seconds=self._task_seconds,
             replayed=self._replayed,
             repaired=self._repairs.deltas_applied,

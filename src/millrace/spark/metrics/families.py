@@ -64,6 +64,8 @@ def families(status: Status) -> list[Family]:
         _one("epoch", "The last completed epoch, or mark; -1 before the first", status.epoch),
         _one("generation", "How many runs have claimed the checkpoint", status.generation),
         _one("epoch_duration_seconds", "How long the last epoch took", status.epoch_seconds),
+        Family("epoch_part_seconds", "How long parts of it took, by the driver's clock", False,
+               "part", status.epoch_parts),
         _one("task_seconds", "Python time of tasks in this process's epochs", status.task_seconds,
              counter=True),
         *(
