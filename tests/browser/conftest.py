@@ -115,6 +115,6 @@ def run() -> Run:
 def dashboard(flights: Flights, run: Run) -> Iterator[Dashboard]:
     """Return a dashboard that may act."""
     with Dashboard(
-        flights.state, "/srv/runs/flights-2026", run, token=TOKEN, alive=lambda: run.going
+        flights.state, "/srv/runs/flights-2026", run, token=TOKEN, alive=lambda _: run.going
     ) as served:
         yield served

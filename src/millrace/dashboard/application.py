@@ -163,6 +163,8 @@ class Answers:
             return _error(409, f"The run cannot be asked: {error}")
         if answer is None:
             return _error(504, f"No run answers within {patience:.0f} s. It was taken back.")
+        if answer.done:
+            self._watcher.ended(generation)
         said = {"done": answer.done, "said": answer.said, "epoch": answer.epoch}
         return JSONResponse(said, 200 if answer.done else 409)
 

@@ -53,7 +53,8 @@ class Pulse:
     Args:
         state: The checkpoint.
         ask: Asks a run something, see :class:`Ask`.
-        alive: Returns whether the run goes on, of one in this process; None of another's.
+        alive: Given a generation, returns whether that run goes on; None if it is not one of this
+            process.
         clock: Returns seconds since 1970.
     """
 
@@ -61,13 +62,14 @@ class Pulse:
         self,
         state: HardState,
         ask: Ask,
-        alive: Callable[[], bool] | None = None,
+        alive: Callable[[int], bool | None] = lambda _: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._mailbox = mailbox_of(state)
         self._ask = ask
         self._alive = alive
         self._clock = clock
+        self._gone = 0
         self._about: tuple[int, int] | None = None
         self._asked = self._wait = 0.0
         self._answered = False
@@ -76,10 +78,11 @@ class Pulse:
         """Return ``waiting``, before there is a run, ``running``, ``silent`` or ``drained``."""
         if overview.drained:
             return "drained"
-        if self._alive is not None:
-            return "running" if self._alive() else "silent"
         if not overview.generation:
             return "waiting"
+        alive = self._alive(overview.generation)
+        if self._gone == overview.generation or alive is not None:
+            return "running" if alive else "silent"
         now = self._clock()
         if overview.wall_time is not None and now - overview.wall_time / 1e6 < _QUIET_S:
             return "running"
@@ -91,6 +94,10 @@ class Pulse:
             self._asked = now
             self._wait = _FIRST_S if self._answered else min(_LAST_S, 2 * self._wait)
         return "running" if self._answered else "silent"
+
+    def ended(self, generation: int) -> None:
+        """Take that a run has said of itself that it has ended."""
+        self._gone = generation
 
     def _answers(self, generation: int) -> bool:
         if self._mailbox is None:

@@ -32,7 +32,8 @@ class Dashboard:
         port: Where it is served; 0 for any port that is free.
         host: The interface. On another than loopback it takes a token.
         token: Who shows it may act on the run; without one the page only shows.
-        alive: Returns whether the run goes on, of one in this process.
+        alive: Given a generation, returns whether that run goes on; None if it is not one of this
+            process.
 
     Attributes:
         port: The one that was taken.
@@ -52,7 +53,7 @@ class Dashboard:
         port: int = 0,
         host: str = "127.0.0.1",
         token: str | None = None,
-        alive: Callable[[], bool] | None = None,
+        alive: Callable[[int], bool | None] = lambda _: None,
     ) -> None:
         try:
             import uvicorn

@@ -79,6 +79,10 @@ class Watcher:
             )
             self._thread.start()
 
+    def ended(self, generation: int) -> None:
+        """Take that a run has said of itself that it has ended."""
+        self._pulse.ended(generation)
+
     def close(self) -> None:
         """Look no more."""
         self._closed.set()

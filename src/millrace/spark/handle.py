@@ -183,10 +183,14 @@ class Handle(Throttled, ABC):
                 and uvicorn are not installed (``pip install 'millrace[dashboard]'``).
         """
         state = self._epochs.state
+
+        def alive(generation: int) -> bool | None:
+            run = self._latest()
+            return None if generation != run._epochs.generation else not run._ended
+
         return Dashboard(
-            state, location_of(state), ask, port=port, host=host, token=token,
-            alive=lambda: not self._latest()._ended,
-        )  # fmt: skip
+            state, location_of(state), ask, port=port, host=host, token=token, alive=alive
+        )
 
     @property
     def history(self) -> History:

@@ -94,6 +94,30 @@ def test_a_run_that_answers_is_running_though_it_has_nothing_to_do(flown):
     assert asked.state(overview) == "running"
 
 
+def test_a_run_of_this_process_is_asked_nothing_and_another_s_is(flown):
+    overview = Checkpoint(flown.state).overview
+    at, asked = overview.wall_time / 1e6 + 60, []
+
+    def state(alive: Any) -> str:
+        pulse = Pulse(flown.state, lambda *a, **_: asked.append(a[2]), alive, clock=lambda: at)
+        return pulse.state(overview)
+
+    assert [state(lambda _: True), state(lambda _: False)] == ["running", "silent"]
+    assert asked == []
+    assert state(lambda generation: None if generation == 1 else True) == "silent"
+    assert asked == [1]
+
+
+def test_a_run_that_has_said_that_it_ends_is_gone_at_once(flown):
+    overview = Checkpoint(flown.state).overview
+    pulse = Pulse(flown.state, lambda *_, **__: None, clock=lambda: overview.wall_time / 1e6)
+    assert pulse.state(overview) == "running"
+    pulse.ended(1)
+    assert pulse.state(overview) == "silent"
+    later = msgspec.structs.replace(overview, generation=2)
+    assert pulse.state(later) == "running", "another run has begun"
+
+
 def test_before_the_first_epoch_everything_is_empty(page, flights):
     served = page(flights.state)
     now = served.now()
