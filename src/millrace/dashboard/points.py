@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from millrace.dashboard.plain import millis
-from millrace.model.errors import DamagedStore
+from millrace.model.errors import StoreError
 from millrace.model.time import MIN_TIMESTAMP, SECOND
 from millrace.store import EpochLog
 from millrace.windmill.manifest import Completion, decode_entry
@@ -75,19 +75,17 @@ class Points:
         self._forget()
 
     def follow(self, log: EpochLog) -> None:
-        """Take the epochs that have completed since the last time."""
+        """Take the epochs that have completed since the last time, but for what cannot be read."""
         last = log.last()
         if last + 1 < self._next:  # another checkpoint stands there now
             self._forget()
         number = max(1, self._next, log.first())
         while number <= last:
-            data = log.read(number)
-            if data is None:
-                if number >= log.first():
-                    raise DamagedStore(f"entry {number} of the epoch log is gone.")
-                number = log.first()  # collected meanwhile
-                continue
-            entry = decode_entry(data)
+            try:
+                data = log.read(number)
+                entry = None if data is None else decode_entry(data)
+            except (StoreError, msgspec.MsgspecError):
+                entry = None  # a line has a gap there; who needs the entry says what is wrong
             if isinstance(entry, Completion):
                 self._add(entry)
             number += 1

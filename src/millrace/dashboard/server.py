@@ -75,9 +75,9 @@ class Dashboard:
         guard = Guard(self._answers.application(), token, [host], closed=closed)
         self._server = uvicorn.Server(
             uvicorn.Config(
-                guard, log_config=None, access_log=False, lifespan="off", ws="none",
-                limit_concurrency=_AT_ONCE, timeout_keep_alive=10, server_header=False,
-                timeout_graceful_shutdown=1,
+                guard, log_config=None, log_level="warning", access_log=False,
+                lifespan="off", ws="none", limit_concurrency=_AT_ONCE, timeout_keep_alive=10,
+                server_header=False, timeout_graceful_shutdown=1,
             )
         )  # fmt: skip
         self._thread = threading.Thread(

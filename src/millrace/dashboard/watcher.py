@@ -99,6 +99,7 @@ class Watcher:
     def history(self) -> dict[str, Any]:
         """Return the points so far, and how long epochs took."""
         with self._lock:
+            self._points.follow(self._state.epochs)
             return {**self._points.columns(), "parts": epochs_by_part(self._state)}
 
     def heat(self, computation: str) -> dict[str, Any]:

@@ -280,6 +280,19 @@ def test_secrets_of_a_location_are_not_shown(page, flown):
     assert page(flown.state).now()["checkpoint"] == "s3://bucket/runs"
 
 
+def test_an_old_entry_that_is_damaged_is_a_gap_in_the_lines_and_no_more(page, flights):
+    flights.go_on(3)
+    whole = page(flights.state).get("/api/history")["epoch"]
+    done = Checkpoint(flights.state).ended.completion
+    for path in sorted((flights.path / "epochs").glob("*.json"))[:4]:
+        path.write_bytes(b"{")
+    found = Points()
+    found.follow(flights.state.epochs)
+
+    assert len(found.points) < len(whole)
+    assert found.points[-1].epoch == done.epoch
+
+
 def test_a_damaged_checkpoint_is_said_and_what_was_known_stays(page, flights):
     flights.go_on(2)
     served = page(flights.state)
