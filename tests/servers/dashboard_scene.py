@@ -83,9 +83,12 @@ class Flights:
         path: Where its checkpoint is.
         epochs: How many rounds there are until now, twelve seconds of the clock each.
         intervals: Key intervals a computation, a power of two.
+        now: What time it is, in microseconds; by default what it is.
     """
 
-    def __init__(self, path: Path, *, epochs: int, intervals: int = 64) -> None:
+    def __init__(
+        self, path: Path, *, epochs: int, intervals: int = 64, now: int | None = None
+    ) -> None:
         p = mr.Pipeline("flights")
         p.inject("departures", format=dict)
         p.inject("weather", format=dict)
@@ -111,7 +114,8 @@ class Flights:
             self.harness = mr.testing.Harness(p, intervals=intervals)
         self.path = path
         self._draw = random.Random(7)
-        self._now = time.time_ns() // 1000 - epochs * 12 * mr.SECOND
+        now = time.time_ns() // 1000 if now is None else now
+        self._now = now - epochs * 12 * mr.SECOND
         self._lines = path / "metrics" / "epochs.jsonl"
         self._lines.parent.mkdir(parents=True, exist_ok=True)
         self._shares = {"0": 0.52, "3": 0.085} | {

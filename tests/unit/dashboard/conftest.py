@@ -17,6 +17,9 @@ from millrace.store import HardState
 
 TOKEN = "a-token-of-enough-letters"
 
+#: Shortly before a window ends, so that much has been made of it, and withdrawn.
+NOW = 1_795_392_240_000_000
+
 
 class Client:
     """Asks an application without a port."""
@@ -81,7 +84,8 @@ def page() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def flown(tmp_path_factory: pytest.TempPathFactory) -> Flights:
     """Return a run in which a key holds the low watermark, and records are late; look only."""
-    flights = Flights(tmp_path_factory.mktemp("flown") / "ckpt", epochs=9, intervals=16)
+    path = tmp_path_factory.mktemp("flown") / "ckpt"
+    flights = Flights(path, epochs=9, intervals=16, now=NOW)
     flights.go_on(4)
     flights.fail()
     flights.go_on(3, held=True)

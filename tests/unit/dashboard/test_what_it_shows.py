@@ -214,11 +214,15 @@ def test_panes_are_made_and_withdrawn(page, flown):
     found = page(flown.state).get("/api/panes", computation="totals", key="JFK")
     panes = found["panes"]
 
-    made = {pane["index"]: pane["value"] for pane in panes if not pane["retraction"]}
-    withdrawn = {pane["index"]: pane["value"] for pane in panes if pane["retraction"]}
-    assert max(made) not in withdrawn, "the last one stands"
-    assert withdrawn.keys() & made.keys() == made.keys() - {max(made)}
-    assert all(made[index] == withdrawn[index] for index in withdrawn if index in made)
+    def values(retraction: bool) -> dict[tuple[float, int], str]:
+        mine = (pane for pane in panes if pane["retraction"] is retraction)
+        return {(pane["start"], pane["index"]): pane["value"] for pane in mine}
+
+    made, withdrawn = values(False), values(True)
+    assert withdrawn
+    assert all(made[pane] == value for pane, value in withdrawn.items() if pane in made)
+    last = {start: max(n for of, n in made if of == start) for start, _ in made}
+    assert not withdrawn.keys() & last.items(), "the last one of a window stands"
     assert found["open"], "the last window is not over"
     assert [pane["at"] for pane in panes] == sorted(pane["at"] for pane in panes)
 
