@@ -20,10 +20,12 @@ class Run:
 
     def __init__(self) -> None:
         self.going = True
-        self.asked: list[tuple[str, int]] = []
+        self.asked: list[tuple[str, int, str]] = []
 
-    def __call__(self, mailbox: Any, what: str, generation: int, **_: Any) -> Any:
-        self.asked.append((what, generation))
+    def __call__(
+        self, mailbox: Any, what: str, generation: int, *, about: str, timeout_s: float
+    ) -> Any:
+        self.asked.append((what, generation, about))
         return type("Answer", (), {"done": True, "said": "stopped", "epoch": 41})()
 
 

@@ -111,7 +111,14 @@ def test_to_stop_takes_the_token(page, run):
 
     page.one("#token").send_keys(TOKEN, Keys.ENTER)
     page.until("stopped after epoch 41", "dialog-said")
-    assert run.asked == [("stop", 1)]
+    assert run.asked == [("stop", 1, "")]
+    page.one("#dialog-no").click()
+
+    page.one('[data-act="pause"]').click()
+    page.run("document.getElementById('stream').value = 'weather'")
+    page.one("#dialog-yes").click()
+    page.wait(lambda: len(run.asked) == 2)
+    assert run.asked[1] == ("pause", 1, "weather")
 
 
 def test_where_others_can_ask_nothing_is_shown_without_the_token(browser, flights, run):

@@ -25,9 +25,12 @@ from millrace.store import HardState, mailbox_of
 T = TypeVar("T")
 
 #: What the page has buttons for. What a run cannot do it refuses itself.
-ACTIONS: Final = ("stop", "drain")
-#: To stop takes an epoch, to drain all that waits.
-_PATIENCE_S: Final = {"stop": 90.0, "drain": 600.0}
+ACTIONS: Final = ("pause", "resume", "stop", "drain")
+#: To drain takes as long as all that waits; the others an epoch.
+_PATIENCE_S: Final = {"drain": 600.0}
+_EPOCH_S: Final = 90.0
+#: After these there is no run.
+_ENDING: Final = ("stop", "drain")
 #: Nothing that is asked for is longer.
 _BODY_MAX: Final = 4_096
 _KEY_MAX: Final = 8_192
@@ -153,7 +156,7 @@ class Answers:
         mailbox = self._mailbox
         if mailbox is None:
             return _error(409, "This checkpoint has no mailbox: nobody can be asked.")
-        patience = _PATIENCE_S[what]
+        patience = _PATIENCE_S.get(what, _EPOCH_S)
         try:
             answer = await self._in(
                 self._actors,
@@ -163,7 +166,7 @@ class Answers:
             return _error(409, f"The run cannot be asked: {error}")
         if answer is None:
             return _error(504, f"No run answers within {patience:.0f} s. It was taken back.")
-        if answer.done:
+        if answer.done and what in _ENDING:
             self._watcher.ended(generation)
         said = {"done": answer.done, "said": answer.said, "epoch": answer.epoch}
         return JSONResponse(said, 200 if answer.done else 409)

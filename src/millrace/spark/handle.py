@@ -176,7 +176,7 @@ class Handle(Throttled, ABC):
         Args:
             port: Of it; 0 for any that is free.
             host: The interface. On another than loopback it takes a token, to read as well.
-            token: Who shows it may stop and drain the run; without one the page only shows.
+            token: Who shows it may pause, stop and drain; without one the page only shows.
 
         Raises:
             PipelineError: The port is in use, the token has less than 16 characters, or Starlette

@@ -69,6 +69,16 @@ def test_with_the_token_the_run_is_asked_and_what_it_says_is_told(page, flown):
     assert run.asked == [("stop", 1, "")]
 
 
+@pytest.mark.parametrize(("what", "state"), [("pause", "running"), ("stop", "silent")])
+def test_a_run_that_was_stopped_is_gone_at_once_and_one_that_pauses_is_not(
+    page, flown, what, state
+):
+    served = page(flown.state, ask=Run(Answer(True, "done")), token=TOKEN)
+    body = {"what": what, "generation": 1, "about": "weather"}
+    assert served.client.post("/api/act", json=body, headers=BEARER).status_code == 200
+    assert served.now()["state"] == state
+
+
 @pytest.mark.parametrize(
     ("answer", "status", "said"),
     [(None, 504, "No run answers"), (Answer(False, "run 2 has taken over"), 409, "run 2 has")],

@@ -4,6 +4,8 @@ import { act, forget, remember, token } from "./live.js";
 import { byId, el } from "./text.js";
 
 const WORDS = {
+  pause: ["Pause a stream?", "Nothing more of it is read. What it has waits where it is, and low watermarks wait with it, until it is resumed.", "Pause", "quiet"],
+  resume: ["Resume a stream?", "It is read again, as it comes.", "Resume", "quiet"],
   stop: ["Stop the run?", "The epoch under way is finished. A later run with the same checkpoint goes on where this one stood.", "Stop", "quiet"],
   drain: ["Drain the run?", "Its input ends, every window is emitted, and the run ends. No later run goes on with this checkpoint.", "Drain", "bad"],
 };
@@ -11,10 +13,13 @@ const WORDS = {
 // Where others can ask, the token is needed to see anything at all.
 const READ = ["Token", "This dashboard can be reached by other hosts, so it takes its token to read.", "Show", "quiet"];
 
-let asked = null, generation = 0;
+const OF_A_STREAM = ["pause", "resume"];
+
+let asked = null, generation = 0, streams = [];
 
 export function about(now) {
   generation = now.generation;
+  streams = now.graph.nodes.filter((node) => node.kind === "injector").map((node) => node.name);
   for (const button of document.querySelectorAll("#acts button")) {
     button.disabled = now.state !== "running";
   }
@@ -46,6 +51,8 @@ function question(what) {
   byId("dialog-yes").textContent = yes;
   byId("dialog-yes").disabled = false;
   said("");
+  byId("dialog-stream").hidden = !OF_A_STREAM.includes(what);
+  byId("stream").replaceChildren(...streams.map((name) => el("option", { value: name }, name)));
   byId("dialog-token").hidden = what !== null && Boolean(token());
   byId("dialog").showModal();
 }
@@ -66,7 +73,7 @@ export function listenToActs() {
     byId("dialog-yes").disabled = true;
     said("The run is asked. It answers when it has done so.", true);
     try {
-      const answer = await act(asked, generation);
+      const answer = await act(asked, generation, OF_A_STREAM.includes(asked) ? byId("stream").value : "");
       said(`${answer.said} after epoch ${answer.epoch}`, true);
     } catch (error) {
       if (error.status === 401) { forget(); byId("dialog-token").hidden = false; byId("token").focus(); }

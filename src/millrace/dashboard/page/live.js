@@ -30,11 +30,11 @@ export async function ask(path, parameters = {}) {
   return answered(await fetch(query ? `${path}?${query}` : path, { headers: headers() }));
 }
 
-export async function act(what, generation) {
+export async function act(what, generation, about) {
   return answered(await fetch("/api/act", {
     method: "POST",
     headers: { ...headers(), "content-type": "application/json" },
-    body: JSON.stringify({ what, generation }),
+    body: JSON.stringify({ what, generation, about }),
   }));
 }
 
