@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo test chaos chaos-processes chaos-realtime lint format types layers demo leaderboard demo-realtime bench bench-windows nexmark lock clean
+.PHONY: help setup setup-demo test chaos chaos-processes chaos-realtime lint format types layers demo leaderboard demo-realtime nab bench bench-windows nexmark lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,6 +10,7 @@ WORKERS ?= 2
 N ?= 10000
 FIRST ?= 1000
 MINUTES ?=
+NAB ?=
 PLANES ?= epochs realtime
 
 help: ## list the targets
@@ -55,6 +56,10 @@ leaderboard: setup-demo ## the tutorial's game on a local Spark, results in demo
 
 demo-realtime: setup-demo ## the game live through Kafka, with latency; ARGS="--seconds 60 --rate 200"
 	$(BIN)/millrace demo realtime $(ARGS)
+
+nab: setup-demo ## anomalies in the 58 streams of NAB on a local Spark, with NAB's score; NAB=folder of a clone
+	@test -n "$(NAB)" -o -d demo-out/NAB || git clone --depth 1 https://github.com/numenta/NAB demo-out/NAB
+	$(BIN)/python -m millrace_examples.nab --nab $(or $(NAB),demo-out/NAB) $(ARGS)
 
 bench: ## benchmarks of keyed state, in an environment of their own (.venv-bench)
 	@sh scripts/setup.sh bench
