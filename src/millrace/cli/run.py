@@ -50,11 +50,13 @@ def run(
     """Run a pipeline until it is stopped: by Ctrl-C, SIGTERM, or `millrace stop`.
 
     APP is package.module:NAME or path/to/module.py:NAME, where NAME is a pipeline, or a function
-    that returns one; a parameter `spark` of it is given the session. On a terminal one line says
-    how far it is, in a log one every 30 seconds. Exit code 0: it was stopped, or drained; 1: it
-    failed, and the last words say why.
+    that returns one; a parameter `spark` of it is given the session. On a terminal a line says how
+    far it is, with a table of the computations below, in a log a line every 30 seconds. Exit code
+    0: it was stopped, or drained; 1: it failed, and the last words say why.
     """
-    options: dict[str, Any] = {"realtime": True} if realtime else {}
+    options: dict[str, Any] = {"progress": "table"}
+    if realtime:
+        options["realtime"] = True
     if tasks is not None:
         options["tasks"] = tasks
     if metrics is not None:

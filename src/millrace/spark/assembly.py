@@ -69,7 +69,7 @@ def start(
     spark_checkpoint: str | None = None,
     trigger: str = _TRIGGER,
     clock: Callable[[], int] | None = None,
-    progress: bool = True,
+    progress: bool | str = True,
     metrics: int | str | None = None,
     stuck_after: Duration | None = STUCK_AFTER,
     time_limit: Duration | None = None,
@@ -94,7 +94,8 @@ def start(
         clock: Wall-clock microseconds since 1970; by default the machine's.
         progress: Whether to say on standard error how far it is: on a terminal in a line that is
             there while ``wait``, ``process_available`` or ``drain`` wait, else in a line of the
-            logger ``millrace.progress`` every 30 seconds and at the end.
+            logger ``millrace.progress`` every 30 seconds and at the end. ``"table"``: on a terminal
+            with a table of the computations below it.
         metrics: Where Prometheus may ask for them: a port of the driver's loopback interface, such
             as 9464, or ``"0.0.0.0:9464"``; 0 for any that is free, see ``run.metrics_port``.
         stuck_after: How long one call of user code may take before it is reported, with its stack:

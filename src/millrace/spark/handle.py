@@ -18,6 +18,7 @@ from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.outcome import Outcome
 from millrace.spark.failure import failed
 from millrace.spark.held import Held
+from millrace.spark.live_table import LiveTable
 from millrace.spark.progress_display import ProgressDisplay
 from millrace.spark.requests import Listener, ask
 from millrace.spark.signals import interrupted
@@ -54,7 +55,8 @@ class Handle(Throttled, ABC):
         self._clock = held.clock
         self._console = held.console
         self._progress = Progress(held.topology.name, held.housekeeping)
-        self._display = ProgressDisplay(self._line, held.shown, going=self._goes_on)
+        table = LiveTable(lambda: self._status(active=not self._ended)).table
+        self._display = ProgressDisplay(self._line, held.shown, table=table, going=self._goes_on)
         self._scrapes = held.scrapes
         self._lines = held.lines
         self._news = threading.Condition()

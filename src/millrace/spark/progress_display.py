@@ -38,7 +38,9 @@ class Where(Enum):
     NOWHERE = "nowhere"
     #: A line that is drawn again while somebody waits for the run.
     TERMINAL = "terminal"
-    #: The same, and the line below it is Spark's, for the bar that it draws there.
+    #: The same, and below it a table of the computations.
+    TABLE = "table"
+    #: As on a terminal, and the line below it is Spark's, for the bar that it draws there.
     ABOVE_SPARK = "above Spark's"
     #: Python's logging, or, where nobody has set that up, standard error.
     STDERR = "stderr"
@@ -46,11 +48,11 @@ class Where(Enum):
     LOG = "log"
 
 
-def where_to_show(progress: bool, spark: Any, console: Console | None = None) -> Where:
+def where_to_show(progress: bool | str, spark: Any, console: Console | None = None) -> Where:
     """Return where progress is to be shown.
 
     Args:
-        progress: Whether the user wants any.
+        progress: Whether the user wants any; "table" for a table, too, where there is room.
         spark: The session. Where nobody has told it otherwise it draws a bar on standard error for
             each of its stages, and two that draw on one line leave nothing that can be read.
         console: Of standard error; for tests.
@@ -62,7 +64,9 @@ def where_to_show(progress: bool, spark: Any, console: Console | None = None) ->
         return Where.LOG  # a thread's lines would turn up in whatever cell runs then
     if console.is_interactive and console.file.isatty():
         spark_draws = spark.conf.get(_SPARKS_BAR, "false") == "true"
-        return Where.ABOVE_SPARK if spark_draws else Where.TERMINAL
+        if spark_draws:
+            return Where.ABOVE_SPARK
+        return Where.TABLE if progress == "table" else Where.TERMINAL
     return Where.STDERR
 
 
@@ -80,6 +84,7 @@ class ProgressDisplay:
         line: What to say now. A thread calls it four times a second, so it takes no locks and asks
             nobody.
         where: Where to.
+        table: What to draw below it, where that is wanted.
         console: Of standard error; for tests.
         going: Whether there is still something to tell; a thread asks before each line of a log.
         pause: Wait for so many seconds, and return whether it is over; by default until
@@ -91,13 +96,15 @@ class ProgressDisplay:
         line: Callable[[], str],
         where: Where,
         *,
+        table: Callable[[], RenderableType] | None = None,
         console: Console | None = None,
         going: Callable[[], bool] = lambda: True,
         pause: Callable[[float], bool] | None = None,
     ) -> None:
         self._line = line
         self._where = where
-        self._draws = where in (Where.TERMINAL, Where.ABOVE_SPARK)
+        self._table = table
+        self._draws = where in (Where.TERMINAL, Where.TABLE, Where.ABOVE_SPARK)
         self._console = console or stderr_console()
         self._going = going
         self._finishing = threading.Lock()
@@ -179,4 +186,6 @@ class ProgressDisplay:
         text = Text(self._line())
         text.truncate(max(1, self._console.width - 3), overflow="crop")
         self._spinner.update(text=text)
+        if self._where is Where.TABLE and self._table is not None:
+            return Group(self._spinner, "", self._table())
         return Group(self._spinner, "") if self._where is Where.ABOVE_SPARK else self._spinner

@@ -71,7 +71,12 @@ def test_a_run_that_is_stopped_says_how_to_go_on(millrace: Any, started: Any) ->
     assert shown.output == (
         "on local[2]: stopped after epoch 41. The same command goes on from there.\n"
     )
-    assert started.options == {"checkpoint": "ckpt", "tasks": 3, "metrics": "0.0.0.0:9464"}
+    assert started.options == {
+        "progress": "table",
+        "checkpoint": "ckpt",
+        "tasks": 3,
+        "metrics": "0.0.0.0:9464",
+    }
     assert started.settings == {"spark.a": "b=c"}
 
 

@@ -75,7 +75,7 @@ def start(
     journals: str | None = None,
     spark_batch: Duration = "12 h",
     clock: Callable[[], int] | None = None,
-    progress: bool = True,
+    progress: bool | str = True,
     metrics: int | str | None = None,
     stuck_after: Duration | None = STUCK_AFTER,
     time_limit: Duration | None = None,

@@ -1,0 +1,95 @@
+"""The table of computations that `millrace run` draws on a terminal."""
+
+import dataclasses
+import io
+from typing import Any
+
+from rich.console import Console
+
+import millrace as mr
+from millrace.compile.build import build
+from millrace.injectors.publisher import Publisher
+from millrace.plane.stuck import Stuck
+from millrace.spark.live_table import LiveTable
+from millrace.spark.progress_display import ProgressDisplay, Where, where_to_show
+from millrace.spark.status import Progress, Status
+from millrace.store import MemoryHardState
+from millrace.windmill.counters import Counters
+from millrace.windmill.epochs import Epochs
+
+NINE = 1_795_165_200 * mr.SECOND  # 2026-11-20T09:00:00Z
+
+
+def status(**changed: Any) -> Status:
+    """Return the status of a run that has only begun, but for what is given."""
+    topology = build(mr.Pipeline("p"))
+    begun = Progress("p").status(
+        Epochs(topology, MemoryHardState(), intervals=1), Publisher({}), state="running"
+    )
+    nothing = {"low_watermarks": {"Counter": mr.MIN_TIMESTAMP}}
+    return dataclasses.replace(begun, **(nothing | changed))
+
+
+def drawn(table: Any) -> list[list[str]]:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table)
+    return [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+
+def counted(records: int, **more: int) -> Counters:
+    made = Counters()
+    made.records = records
+    for name, n in more.items():
+        setattr(made, name, n)
+    return made
+
+
+def test_a_line_a_computation_with_rate_lag_and_what_is_wrong() -> None:
+    now, stands = [100.0], [status(counters={"Counter[bold]": counted(50)},
+                                   low_watermarks={"Counter[bold]": mr.MIN_TIMESTAMP})]  # fmt: skip
+    live = LiveTable(lambda: stands[0], lambda: now[0])
+    assert drawn(live.table())[1] == ["Counter[bold]", "0", "-", "0", "0", "0"]
+
+    stuck = Stuck("Counter[bold]", "'tea'", "record 1", "process 1 on host h", 12.0, "")
+    stands[0] = status(
+        counters={"Counter[bold]": counted(1250, late=7, dead_letters=2)},
+        low_watermarks={"Counter[bold]": NINE},
+        newest={"searches": NINE + 5 * mr.SECOND},
+        stuck=[stuck],
+    )
+    now[0] = 100.9
+    assert drawn(live.table())[1][1] == "0"  # it is as it was a moment ago
+    now[0] = 102.0
+    header, row = drawn(live.table())
+    assert header == ["computation", "records/s", "behind", "late", "dead", "letters", "stuck"]
+    assert row == ["Counter[bold]", "600", "5", "s", "7", "2", "1"]
+
+
+def test_a_rate_is_that_of_the_last_seconds() -> None:
+    now, records = [0.0], [0]
+    live = LiveTable(
+        lambda: dataclasses.replace(status(), counters={"Counter": counted(records[0])}),
+        lambda: now[0],
+    )
+    for now[0] in range(10):
+        records[0] += 1000 if now[0] < 3 else 0
+        rate = drawn(live.table())[1][1]
+    assert rate == "0"
+
+
+def test_it_is_drawn_below_the_line_on_a_terminal_only() -> None:
+    class Spark:
+        conf: dict[str, str] = {}
+
+    terminal = Console(file=io.StringIO(), force_terminal=True, force_interactive=True)
+    terminal.file.isatty = lambda: True  # type: ignore[method-assign]
+    spark: Any = Spark()
+    assert where_to_show("table", spark, terminal) is Where.TABLE
+    assert where_to_show(True, spark, terminal) is Where.TERMINAL
+    assert where_to_show("table", spark, Console(file=io.StringIO())) is Where.STDERR
+
+    live = LiveTable(lambda: status(counters={"Counter": counted(5)}))
+    display = ProgressDisplay(lambda: "job: running", Where.TABLE, table=live.table)
+    text = [" ".join(line) for line in drawn(display._drawn())]
+    assert text[0].endswith("job: running")
+    assert text[-1].startswith("Counter 0")
