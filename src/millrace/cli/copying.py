@@ -13,13 +13,19 @@ from millrace import inspect
 @click.argument("target")
 @click.option("--epoch", type=int, help="As it was after this epoch; by default after the last.")
 @click.option("--journals", help="Directory for journals, of a TARGET in an object store.")
-def copy(source: str, target: str, epoch: int | None, journals: str | None) -> None:
+@click.option("--intervals", type=int, help="Key intervals of each computation; a power of two.")
+def copy(
+    source: str, target: str, epoch: int | None, journals: str | None, intervals: int | None
+) -> None:
     """Make a checkpoint at TARGET of the one at SOURCE, as it was after an epoch.
 
     Needs no Spark, leaves SOURCE alone, and may be used while a run goes on by epochs; one in real
     time is stopped first. A run goes on from TARGET with the epoch after; give it other sinks.
+    With --intervals the state is divided anew.
     """
-    found = inspect.copy_checkpoint(source, target, epoch=epoch, journals=journals)
+    found = inspect.copy_checkpoint(
+        source, target, epoch=epoch, journals=journals, intervals=intervals
+    )
     click.echo(f"{target} is {source} after epoch {found}")
 
 

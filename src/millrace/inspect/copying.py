@@ -4,7 +4,10 @@ A copy is a checkpoint of its own: a snapshot of each key interval, and an epoch
 entries. It shares no file with the original, has no commits or journals, and another uuid, so that
 no cache and no sink takes it for the original.
 
-Source: MillWheel 6.1 (hard state outlives its processes); docs/changing.md.
+A copy may have another number of key intervals (``inspect/remapping.py``).
+
+Source: MillWheel 6.1 (hard state outlives its processes), 7.1 (key intervals split and merge);
+docs/changing.md.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from msgspec.structs import replace
 from millrace.inspect.checkpoint import Checkpoint
 from millrace.inspect.ended import ended
 from millrace.inspect.location import open_checkpoint, state_at
+from millrace.inspect.remapping import remapped
 from millrace.model.errors import CheckpointMismatch, NotKept, PipelineError
 from millrace.store import (
     HardState,
@@ -33,7 +37,7 @@ from millrace.store import (
 )
 from millrace.store.durable import sync_directory
 from millrace.windmill.epoch_log import claim_before
-from millrace.windmill.manifest import Claim, Completion, encode_entry
+from millrace.windmill.manifest import Claim, Completion, encode_entry, interval_map
 
 Location = str | os.PathLike[str]
 
@@ -47,6 +51,7 @@ def copy_checkpoint(
     *,
     epoch: int | None = None,
     journals: Location | None = None,
+    intervals: int | None = None,
 ) -> int:
     """Make an independent checkpoint of one as it was after an epoch; return the epoch.
 
@@ -59,15 +64,21 @@ def copy_checkpoint(
         epoch: Which; by default the last that has completed. The epoch log has the last hundred or
             so, and the state of some of them.
         journals: Of a target in an object store: a directory for what a run in real time commits.
+        intervals: Key intervals of each computation, a power of two; by default as many as there
+            are. State, timers, holds, ids and panes stay with their keys; an interval that is made
+            anew has an id that was never used.
 
     Raises:
+        PipelineError: ``intervals`` is no power of two; nothing was written.
         CheckpointMismatch: There is no checkpoint, or there is one at the target; or live tasks
-            have not been stopped.
+            have not been stopped; or intervals that would be one keep for all keys what differs.
         NotKept: The epoch, or what its state was, is not kept any more.
         CheckpointUnwritable: The target cannot be written. What was written there is no checkpoint.
 
     Source: docs/changing.md.
     """
+    if intervals is not None and (intervals < 1 or intervals & (intervals - 1)):
+        raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")
     found = open_checkpoint(source, epoch=epoch)
     state = state_at(source)
     completion = ended(state.epochs, found.epoch if found.epoch >= 0 else None).completion
@@ -83,16 +94,19 @@ def copy_checkpoint(
             f"{os.fspath(target)}: there is a checkpoint, or a copy that was cut off. Remove it, "
             "or choose another place."
         )
+    whole = replace(completion, since=None, live=None)
     names = [name for name in completion.intervals if name in claim.topology["computations"]]
     for name in names:
-        _copy_intervals(found, name, made)
+        if intervals in (None, len(interval_map(completion.intervals[name]))):
+            _copy_intervals(found, name, made)
+        else:
+            whole = remapped(found, name, intervals, made, whole)
     base = completion.base if files else completion.epoch + 1
     for file, to in files:
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, to)
         _sync(to)
-    whole = replace(completion, since=None, live=None, base=base)
-    made.epochs.append(2, encode_entry(whole))
+    made.epochs.append(2, encode_entry(replace(whole, base=base)))
     made.epochs.append(3, encode_entry(replace(claim, base=base)))
     return completion.epoch
 

@@ -115,6 +115,23 @@ def test_a_copy_goes_on_from_its_epoch_and_the_original_from_its_own(
     assert fork.live.state.uuid != shop.live.state.uuid
 
 
+def test_a_copy_may_have_another_number_of_key_intervals(shop: Shop, tmp_path: Path) -> None:
+    ckpt, copy = tmp_path / "ckpt", tmp_path / "copy"
+    said = run("copy", ckpt, copy, "--intervals", 3)
+    assert said.exit_code
+    assert "intervals=3: expected a power of two" in said.output
+    assert not copy.exists()
+
+    assert run("copy", ckpt, copy, "--intervals", 16).exit_code == 0
+    assert run("verify", copy).exit_code == 0
+    there, copied = mr.open_checkpoint(ckpt), mr.open_checkpoint(copy)
+    assert [len(one.intervals("Counted")) for one in (there, copied)] == [4, 16]
+    assert [*copied["Counted"].scan()] == [*there["Counted"].scan()]
+    fork = Shop(copy, feeds())
+    fork.epoch(ROWS)
+    assert fork.counts == rest(18)
+
+
 def test_a_savepoint_is_kept_listed_and_removed_by_name(shop: Shop, tmp_path: Path) -> None:
     ckpt = tmp_path / "ckpt"
     assert mr.add_savepoint(ckpt, "before", epoch=1) == 1
@@ -180,7 +197,7 @@ def test_what_cannot_be_copied_is_said(shop: Shop, tmp_path: Path) -> None:
         mr.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy")
     live.plane.end(live.clock_us)
     assert live.coordinator.ended
-    mr.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy")
+    mr.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy", intervals=2)
     fork = Shop(tmp_path / "copy", feeds())
     fork.epoch(ROWS)
     assert fork.counts == rest(20)
