@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo test chaos chaos-processes chaos-realtime lint format types layers demo leaderboard demo-realtime nab bench bench-windows nexmark lock clean
+.PHONY: help setup setup-demo test chaos chaos-processes chaos-realtime lint format types layers demo leaderboard demo-realtime nab bench bench-windows nexmark evaluation lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -74,6 +74,10 @@ nexmark: ## Nexmark's queries beside Flink and Spark, checked by DuckDB; ARGS="-
 	@sh scripts/setup.sh bench
 	@sh scripts/setup.sh flink
 	.venv-bench/bin/python -m benchmarks.nexmark $(ARGS)
+
+evaluation: ## MillWheel's evaluation measured again, into docs/evaluation.md; ARGS=--quick for a look
+	@sh scripts/setup.sh bench
+	.venv-bench/bin/python -m benchmarks.evaluation $(ARGS)
 
 lock: ## write requirements/*.lock again, with the newest versions that fit
 	@sh scripts/lock.sh

@@ -29,6 +29,7 @@ from millrace.windmill.epochs import Epochs
 from millrace.windmill.observed import Observed
 from millrace.windmill.worker import Worker
 
+_PATIENCE_S = 60
 NEVER = SnapshotPolicy(fixed_bytes=1 << 60)
 
 
@@ -107,6 +108,20 @@ class BlobWorker:
         self.snapshots.offer(spec.name, [result.interval for result in results])
         self._collector.collect(self._epochs.collectable())
         return seconds
+
+    def bring(self, interval: int) -> Repair:
+        """Build the cache of an interval again if it is not there; return what it took."""
+        number = self._epochs.collectable().numbers["Blob"][interval]
+        return bring(self.caches.open("Blob", interval), self.state, "Blob", interval, number)
+
+    def forget(self, interval: int) -> None:
+        """Drop the cache of an interval, when its snapshot is not being written."""
+        self.snapshots.wait(_PATIENCE_S)
+        self.caches.open("Blob", interval).clear()
+
+    def cached_bytes(self, interval: int) -> int:
+        """Return the size of an interval's cache."""
+        return self.caches.open("Blob", interval).size_bytes
 
     def recover(self, cache: Path) -> tuple[float, list[Repair]]:
         """Build all caches in an empty directory; return the seconds and what it took."""

@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         "--document", action="store_true", help="also write the tables into docs/nexmark.md"
     )
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--timeout", type=float, default=1200.0, help="seconds a contender")
+    parser.add_argument("--timeout", type=float, default=1800.0, help="seconds a contender")
     parser.add_argument("--work-dir", type=Path, help="events, checkpoints, results")
     parser.add_argument("--out", type=Path, help="results file (default: benchmarks/results/…)")
     parser.add_argument("--quick", action="store_true", help=f"a check, not a result: {_QUICK}")
