@@ -155,6 +155,8 @@ def _run(
 
         poller = threading.Thread(target=poll, daemon=True)
         poller.start()
+        while run.status().epoch < 0 and not run.wait(mr.SECOND):
+            pass  # Spark and Python are starting, which on a busy machine takes long
         run.wait(arguments.warm_up * mr.SECOND)
         since_us = time.time_ns() // 1_000
         run.wait(arguments.seconds * mr.SECOND)
