@@ -22,7 +22,7 @@ from millrace.injectors.keys import Keys
 from millrace.inspect.location import plan_of
 from millrace.model.computation import Computation
 from millrace.model.errors import PipelineError
-from millrace.model.evolution import Migration
+from millrace.model.evolution import Migration, names
 from millrace.model.guarantees import DeliveryMode, ProductionMode
 from millrace.model.pipeline import (
     INGRESS,
@@ -75,6 +75,7 @@ class Pipeline(Declarations):
         expected: Iterable[str] = (),
         idle: Duration | None = None,
         skew: Duration | None = None,
+        was: str | Iterable[str] = (),
     ) -> Stream:
         """Feed a stream from outside.
 
@@ -113,6 +114,8 @@ class Pipeline(Declarations):
             skew: How far ahead of the low watermark a process may be read. One that is further
                 waits until the low watermark advances, so what is buffered for it stays bounded.
                 Only for an Injector: what Spark's own sources read is Spark's to say.
+            was: The name that the stream had in earlier versions, or several: it is read on where
+                it was read to under that one. Not of Spark's own sources. See docs/changing.md.
 
         Raises:
             PipelineError: The stream is injected already, or an argument is missing.
@@ -170,6 +173,7 @@ class Pipeline(Declarations):
             _SLACK_US if slack is None else duration_us(slack, "inject(slack)"),
             time_unit(unit, f"inject({stream!r}, unit)"),
             timestamp is INGRESS,
+            names(was),
         )
         return Stream(self, stream)
 
@@ -240,7 +244,10 @@ class Pipeline(Declarations):
         added = list(self.computations)[-1]
         stream = f"{added}.keys"
         try:
-            self.inject(stream, Keys(added, keys), timestamp="at", unit="us", format=bytes)
+            earlier = [f"{one}.keys" for one in names(was)]
+            self.inject(
+                stream, Keys(added, keys), timestamp="at", unit="us", format=bytes, was=earlier
+            )
         except PipelineError:
             del self.computations[added], self.guarantees[added], self.evolutions[added]
             raise

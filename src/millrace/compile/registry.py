@@ -47,6 +47,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
         shapes: Computation -> how its state lies, where that has changed or been migrated.
         called: Computation -> what the pipeline calls it, where that is another name than the one
             with which it began here, and which it has in all entries, logs and numbers.
+        read_as: Name that an injected stream had -> the one that it has now.
 
     >>> import millrace as mr
     >>> p = mr.Pipeline("game")
@@ -67,6 +68,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
     dropped: list[str] = []
     shapes: dict[str, Shape] = {}
     called: dict[str, str] = {}
+    read_as: dict[str, str] = {}
 
     def checked(self) -> Registry:
         """Return it if this version can read it.
@@ -105,6 +107,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
                 for name, title in (self.called | topology.titles).items()
                 if title != name
             },
+            read_as=self.read_as,
         )
 
     def known(self, topology: Topology, there: Collection[str]) -> Topology:

@@ -57,6 +57,7 @@ class Injection:
         slack_us: For how long past a record's timestamp its id is kept, in microseconds.
         unit: What an integer in the column with the event time counts; None if nobody said.
         ingress: Whether a record's event time is the clock's when it is read.
+        was: Names that the stream had before.
     """
 
     stream: str
@@ -73,6 +74,7 @@ class Injection:
     slack_us: int = 0
     unit: TimeUnit | None = None
     ingress: bool = False
+    was: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Set
 
 from msgspec.structs import replace
 
-from millrace.compile.change import ADDED, CHANGED, KEPT, REFUSED, Change, ChangePlan, planned
+from millrace.compile.change import (
+    ADDED,
+    CHANGED,
+    KEPT,
+    REFUSED,
+    RENAMED,
+    Change,
+    ChangePlan,
+    planned,
+)
 from millrace.compile.comparison import changes, sink_changes
 from millrace.compile.identity import identity, sunk
 from millrace.compile.registry import SINK, Registry
@@ -18,6 +27,7 @@ from millrace.model.errors import CheckpointMismatch
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
 from millrace.windmill.epoch_log import End
 from millrace.windmill.manifest import Claim, Completion, InjectorEntry, Manifest
+from millrace.windmill.read_as import read_as
 
 _log = logging.getLogger("millrace")
 
@@ -111,6 +121,7 @@ def taken_up(end: End, topology: Topology) -> tuple[Topology, Registry, Manifest
     for change in plan.changes:
         if change.kind != KEPT:
             _log.info("pipeline %r has changed, %s: %s", topology.name, change.kind, change)
+    end, _ = read_as(end, topology)
     unfinished = _unfinished(end)
     registry = registry_after(end.claim, topology, unfinished)
     return registry.bind(topology), registry, unfinished
@@ -131,6 +142,7 @@ def plan_of(end: End, topology: Topology) -> ChangePlan:
             "this is a copy of another checkpoint, and it was cut off before it was whole. Remove "
             "it, and copy again."
         )
+    end, streams = read_as(end, topology)
     claim, unfinished, completion = end.claim, _unfinished(end), end.completion
     epoch = -1 if completion is None else completion.epoch
     if claim is None:
@@ -140,13 +152,14 @@ def plan_of(end: End, topology: Topology) -> ChangePlan:
     registry = _registry(claim, topology)
     topology = under_known_names(claim, topology)
     found = changes(claim.topology, topology, registry)
+    found += [_renamed(topology.streams[new], old) for old, new in sorted(streams.items())]
     if completion is not None:
         found += _behind(
             registry, registry_after(claim, topology, unfinished), topology, completion
         )
         found += _ended(registry, topology, completion)
         found += _missed(claim, topology, completion)
-    if completion is not None and sources_changed(claim, topology):
+    if completion is not None and (streams or sources_changed(claim, topology)):
         read = {stream for stream, count in completion.injected.items() if count}
         found += _not_kept(topology, read - completion.places.keys())
     if unfinished is not None:
@@ -206,6 +219,20 @@ def _ended(registry: Registry, topology: Topology, completion: Completion) -> It
             yield Change(CHANGED, f"computation {spec.title!r}", why)
 
 
+def _renamed(stream: StreamSpec, old: str) -> Change:
+    """Return what becomes of an injected stream that is called otherwise now."""
+    where = f"injected stream {stream.name!r}"
+    if stream.injection is not None and stream.injection.id is not None:
+        return Change(
+            REFUSED,
+            where,
+            f"was {old!r}, and the ids of its records that were seen are kept under that name: "
+            "what is delivered again would be processed again",
+            f"let it keep its name: p.inject({old!r}, ..., id=...)",
+        )
+    return Change(RENAMED, where, f"was {old!r}; it is read on", between=True)
+
+
 def _missed(claim: Claim, topology: Topology, completion: Completion) -> Iterator[Change]:
     """Yield which streams have gone past the instant that is to part them from a past to come."""
     for stream in topology.streams.values():
@@ -237,11 +264,13 @@ def _origins(topology: Topology, stream: StreamSpec) -> set[str]:
     return found
 
 
-def _not_kept(topology: Topology, unknown: Collection[str]) -> Iterator[Change]:
+def _not_kept(topology: Topology, unknown: Set[str]) -> Iterator[Change]:
     """Yield that Spark's own sources cannot be told where to go on beside others than before."""
+    # Keys are counted as they begin, and in the Harness have no place to go on from.
+    starts = {spec.starts for spec in topology.computations}
     for spec in topology.injected():
         injection = spec.injection
-        if spec.name in unknown and injection is not None and injection.source is not None:
+        if spec.name in unknown - starts and injection is not None and injection.source is not None:
             yield Change(
                 REFUSED,
                 f"injected stream {spec.name!r}",

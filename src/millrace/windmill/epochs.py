@@ -45,6 +45,7 @@ from millrace.windmill.manifest import (
 from millrace.windmill.observed import Observed
 from millrace.windmill.place import Place
 from millrace.windmill.positions import Positions
+from millrace.windmill.read_as import read_as
 from millrace.windmill.replay import Result
 
 # A claim is read by a start only, and must not hold up the collection of all that came since: a run
@@ -94,9 +95,8 @@ class Epochs:
         claim_entries: int | None = None,
     ) -> None:
         end = end_of(state.epochs)
-        topology = under_known_names(end.claim, topology)
         self.state = state
-        self.topology = topology
+        self.topology = topology = under_known_names(end.claim, topology)
         self._registry = registry_after(None, topology)
         self._log = state.epochs
         self.completed = -1
@@ -118,8 +118,7 @@ class Epochs:
         self._wall_time_us = 0
         self._claim_entries = claim_entries or _CLAIM_ENTRIES
         self._claim_entry = self._whole_entry = 0
-        # Bytes that are not known to be in the log, and what is to be done when they are; and
-        # whether that was tried, so that they are perhaps there.
+        # Bytes not known to be in the log, what to do when they are; whether they perhaps are.
         self._unwritten: tuple[bytes, Callable[[], None]] | None = None
         self._tried = False
         self._last = 0
@@ -359,9 +358,11 @@ class Epochs:
     def _recover(self, end: End, uniform: IntervalMap) -> Claim | None:
         """Take up what the end of the log says; return the last claim."""
         self._last = end.last
-        manifest, completion = end.manifest, end.completion
+        manifest = end.manifest
         if end.claim is not None:
             self.topology, self._registry, manifest = taken_up(end, self.topology)
+        end, renamed = read_as(end, self.topology)
+        completion = end.completion
         maps = dict.fromkeys(self.authority.bulletins, uniform)
         # What else they say is of computations that were dropped since.
         for said in (completion, manifest):
@@ -373,7 +374,7 @@ class Epochs:
             self._take_up(completion)
             if end.claim is not None:
                 self.base = max(self.base, end.claim.base)
-                if manifest is None and sources_changed(end.claim, self.topology):
+                if manifest is None and (renamed or sources_changed(end.claim, self.topology)):
                     self.base = self.completed + 1
             self.positions.add(completion, end.completed)
             self._whole_entry = end.whole
@@ -390,13 +391,9 @@ class Epochs:
         )
         there = self.counters.keys() & completion.counters.keys()
         self.counters |= {name: completion.counters[name] for name in there}
-        self.observed = Observed(
-            completion.newest,
-            completion.injected,
-            completion.refused,
-            completion.processes,
-            completion.ahead,
-        ).of({spec.name for spec in self.topology.injected()})
+        self.observed = Observed.until(completion).of(
+            {spec.name for spec in self.topology.injected()}
+        )
         shown = self.authority.low_watermarks.outputs
         self.moved = {name: at for name, at in completion.moved.items() if name in shown}
         self.places = {stream: dict(of) for stream, of in completion.places.items()}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.process import ONLY, Process
+from millrace.windmill.manifest import Completion
 
 
 @dataclass
@@ -28,6 +29,11 @@ class Observed:
     refused: dict[str, int] = field(default_factory=dict)
     processes: dict[str, dict[str, Process]] = field(default_factory=dict)
     ahead: dict[str, Ahead] = field(default_factory=dict)
+
+    @classmethod
+    def until(cls, said: Completion) -> Observed:
+        """Return what was seen since the beginning, as a completion says it."""
+        return cls(said.newest, said.injected, said.refused, said.processes, said.ahead)
 
     def by_process(self) -> dict[str, dict[str, Process]]:
         """Return what was seen of each process; an injector that names none has one."""

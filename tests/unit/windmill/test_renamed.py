@@ -201,3 +201,53 @@ def test_what_cannot_be_is_refused() -> None:
     p.add(type("More", (Counts,), {"outputs": {}}), was="Counts")
     with pytest.raises(PipelineError, match="two computations that were one"):
         p.build()
+
+
+class Beats(mr.Computation):
+    outputs = {"beats": str}
+
+    def process_start(self) -> None:
+        self.produce("beats", f"{self.key} begins")
+
+
+@pytest.mark.parametrize("writes", range(0, 8, 2))
+def test_an_injected_stream_is_read_on_under_its_new_name(writes: int) -> None:
+    def shop(stream: str, was: Any = (), id: str | None = None) -> mr.Pipeline:
+        p = mr.Pipeline("shop")
+        p.inject(stream, format=dict, id=id, was=was)
+        p.add(type("Counts", (Counts,), {"inputs": {stream: mr.by("item")}}))
+        return p
+
+    with mr.testing.Harness(shop("bids")) as h:
+        bid(h, 10, "first")
+        h.advance_watermark("bids", 15)
+        changed = shop("offers", was="bids")
+        plan = str(plan_of(end_of(h._durable.epochs), changed.build()))
+        assert "renamed   injected stream 'offers': was 'bids'; it is read on" in plan
+        assert "it is read from its beginning" not in plan
+        h.update(changed)
+        h.crash()  # its claim is there, and no epoch yet
+        h.update(shop("offers"))
+        assert h.low_watermark("Counts") == 15
+        h.crash_in_next_epoch(writes)
+        h.inject("offers", [({"item": "tea"}, 20)])
+        h.update(shop("bids"))  # the program of before
+        bid(h, 30)
+        h.advance_watermark("bids", mr.DAY)
+        assert values(h, "counts") == [3]
+        with pytest.raises(CheckpointMismatch, match="the ids of its records that were seen are"):
+            h.update(shop("offers", was="bids", id="id"))
+
+
+def test_keys_that_have_begun_do_not_begin_again() -> None:
+    def alive(name: str, was: Any = ()) -> mr.Pipeline:
+        p = mr.Pipeline("alive")
+        p.add(Beats, name=name, keys=["here", "there"], was=was)
+        return p
+
+    with mr.testing.Harness(alive("Beats")) as h:
+        h.advance_clock(mr.SECOND)
+        assert len(values(h, "beats")) == 2
+        h.update(alive("Hearts", was="Beats"))
+        h.advance_clock(2 * mr.SECOND)
+        assert len(values(h, "beats")) == 2
