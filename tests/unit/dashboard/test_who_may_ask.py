@@ -3,6 +3,8 @@
 import asyncio
 import dataclasses
 import socket
+import sys
+import urllib.request
 from typing import Any
 
 import pytest
@@ -210,3 +212,17 @@ def test_others_than_loopback_take_a_token(flown):
 def test_a_token_that_can_be_tried_is_refused(flown):
     with pytest.raises(PipelineError, match="at least 16 characters, this one 6"):
         Dashboard(flown.state, "ckpt", Run(None), token="secret")
+
+
+def test_without_its_packages_it_says_what_to_install(flown, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(PipelineError, match=r"needs uvicorn.*pip install 'millrace\[dashboard\]'"):
+        Dashboard(flown.state, "ckpt", Run(None))
+
+
+def test_a_client_that_asks_and_never_reads_holds_nobody_up(flown):
+    with Dashboard(flown.state, "ckpt", Run(None)) as served, socket.socket() as silent:
+        silent.connect(("127.0.0.1", served.port))
+        silent.sendall(b"GET /api/events HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        with urllib.request.urlopen(f"{served.url}api/now", timeout=60) as answer:
+            assert answer.status == 200
