@@ -16,6 +16,8 @@ from millrace.windmill.manifest import Completion, decode_entry
 
 #: A chart has some thousand pixels to the side. Beyond, every other of the older half goes.
 _POINTS_MAX: Final = 1_024
+#: As many lines as can be told apart.
+_LINES_MAX: Final = 6
 #: Over so long a rate is taken: long enough to read, short enough to follow.
 _RATE_US: Final = 30 * SECOND
 #: Over so long the commits of key intervals are counted.
@@ -120,9 +122,11 @@ class Points:
         }
 
     def columns(self) -> dict[str, Any]:
-        """Return the points as columns, for charts."""
-        names = sorted({name for point in self.points for name in point.inputs})
+        """Return the points as columns, for charts: of many computations, those furthest behind."""
+        inputs = self.points[-1].inputs if self.points else {}
+        names = sorted(sorted(inputs, key=inputs.__getitem__)[:_LINES_MAX])
         return {
+            "others": len(inputs) - len(names),
             "epoch": [point.epoch for point in self.points],
             "wall": [millis(point.wall_us) for point in self.points],
             "newest": [millis(point.newest_us) for point in self.points],

@@ -15,6 +15,7 @@ from millrace.dashboard.pulse import Pulse
 from millrace.dashboard.stuck import stuck_in
 from millrace.inspect import Checkpoint, Interval
 from millrace.watermark.report import Report
+from millrace.watermark.shown import LowWatermarks
 
 
 def node(now: Any, name: str) -> Any:
@@ -150,6 +151,16 @@ def test_history_is_bounded_and_keeps_what_is_new(flown):
     assert len(found.points) <= 1_024
     assert len(found._recent) <= 61
     assert [point.epoch for point in found.points[-3:]] == [19_997, 19_998, 19_999]
+
+
+def test_of_many_computations_those_furthest_behind_have_lines(flown):
+    found, done = Points(), Checkpoint(flown.state).ended.completion
+    many = {f"c{n:02}": n * 1_000_000 for n in range(40)}
+    found._add(msgspec.structs.replace(done, after=LowWatermarks(many, {}, {})))
+    columns = found.columns()
+
+    assert list(columns["low"]) == [f"c{n:02}" for n in range(6)]
+    assert columns["others"] == 34
 
 
 def test_ten_thousand_intervals_are_a_few_hundred_cells():

@@ -57,7 +57,7 @@ export function drawTime(history) {
     return;
   }
   const wall = inSeconds(history.wall);
-  const names = Object.keys(history.low).slice(0, COLOURS.length);
+  const names = Object.keys(history.low);
   const lows = names.map((name) => inSeconds(history.low[name]));
   // Late records lie below the low watermark of their time; they are drawn on it.
   const late = history.late.map((n, at) => {
@@ -77,10 +77,9 @@ export function drawTime(history) {
   ];
   put("time-picture", { series, scales: { x: { time: true }, y: { time: true } },
     axes: [axes({ values: times, space: 80 }), axes({ values: times, size: 84 })] }, [wall, inSeconds(history.newest), ...lows, late]);
-  const other = Object.keys(history.low).length - names.length;
   say("time-words", `Epochs ${history.epoch[0]} to ${history.epoch[many - 1]}. As far as a low watermark is `
     + `below the dashed line, it is behind the newest record. ${count(history.late[many - 1])} late records `
-    + `since the beginning.${other > 0 ? ` ${other} more computations are in the graph.` : ""}`);
+    + `since the beginning.${history.others ? ` These are furthest behind; ${history.others} more computations are in the graph.` : ""}`);
 }
 
 export function drawEpochs(parts) {
