@@ -24,20 +24,10 @@ from rich.console import Console
 from rich.table import Table
 
 import millrace as mr
+from benchmarks.dedup import Count
 from benchmarks.kernel import STREAM, Kernel, batches
 from millrace.store.lmdb_view import LmdbView
 from millrace.windmill.load import KeySampler, Load
-
-
-class Count(mr.Computation):
-    """Counts the records of each key."""
-
-    inputs = {STREAM: mr.by_key()}
-    n = mr.ValueState(int)
-
-    def process_record(self, record: mr.Record) -> None:
-        """Count one."""
-        self.n.set(self.n.get(0) + 1)
 
 
 @dataclass(frozen=True)

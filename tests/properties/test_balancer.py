@@ -174,6 +174,19 @@ def test_a_task_that_is_new_is_given_its_share_by_those_that_have_most() -> None
     assert not any(isinstance(one, Split) for one in world.remaps)
 
 
+def test_who_gives_to_a_task_that_is_new_is_not_left_with_little() -> None:
+    even = {n << 52: 0.5 for n in range(4096)}
+    world = World(even | {(n << 60) + 5: 400.0 for n in range(16)}, tasks=16, intervals=256)
+    world.how = Balance(intervals=256, moves=100)
+    world.tasks += [16, 17]
+    world.turn()
+
+    moved = [one.interval for one in world.remaps if isinstance(one, Move)]
+    assert moved
+    assert not [interval for interval in moved if interval % 16 == 0], "that has 400"
+    assert world.by_task()[0] >= 0.5 * sum(world.loads) / 18
+
+
 def test_a_little_unevenness_is_left_as_it_is() -> None:
     world = World({n << 60: 1.2 if n < 4 else 1.0 for n in range(16)}, tasks=4, intervals=16)
     assert not world.turn()

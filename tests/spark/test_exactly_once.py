@@ -108,6 +108,10 @@ def test_a_retry_runs_no_user_code(tools: Any, tmp_path: Path) -> None:
     assert counts == {"w0": "6", "w1": "5", "w2": "4", "w3": "4", "w4": "4", "w5": "4", "w6": "4",
                       "new": "1"}  # fmt: skip
     assert status.state == "drained"
+    load = status.load["Fickle"]
+    assert load.seconds > 0
+    assert load.state_rows >= 7
+    assert load.committed_bytes > 0
 
 
 def test_caches_are_rebuilt_and_tasks_may_change(tools: Any, tmp_path: Path) -> None:

@@ -84,6 +84,8 @@ _NOTHING = Weight()
 _LARGE, _SMALL = 0.5, 0.1
 #: A task with less than so much of its share is given something; no interval is split for it.
 _IDLE = 0.5
+#: Who gives away keeps so much of his share, or he would be the next to be given something.
+_KEPT = 0.7
 #: A key with so much of its interval gets one of its own.
 _HOT = 0.4
 
@@ -214,6 +216,7 @@ class _Round:
             self._owned[task].discard(interval)
             self._load[task] -= self._of(interval)
             self._own(interval, to)
+            heapq.heappush(self._least, (self._load[task], task))
             heapq.heappush(most, (-self._load[task], task))
             heapq.heappush(most, (-self._load[to], to))
             moves += 1
@@ -254,11 +257,12 @@ class _Round:
         if to is None:
             return None
         between = self._load[task] - self._load[to]
+        spare = self._load[task] - _KEPT * self._share
         # What is about the distance between two loads makes one of the other.
         fitting = [
             (load, interval)
             for interval in self._owned[task] - self._touched
-            if 0.0 < (load := self._of(interval)) < between - 0.05 * self._share
+            if 0.0 < (load := self._of(interval)) < between - 0.05 * self._share and load <= spare
         ]
         if not fitting:
             return None

@@ -8,14 +8,20 @@ import pytest
 import millrace as mr
 from millrace.inspect import load_of_run
 from millrace.model.keys import encode_key, hash_key
+from millrace.plane.realtime.report import MarkReport
+from millrace.plane.wire import decode_report, encode
 from millrace.store import Commit, MemoryCache
 from millrace.testing import Harness
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.remap import Merge, Split, remapped
+from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.arrivals import Arrivals, KeyedRecords
 from millrace.windmill.balancer import Weight
+from millrace.windmill.counters import Counters
 from millrace.windmill.load import HOTTEST, KeySampler, Load
 from millrace.windmill.loads import Loads
+from millrace.windmill.replay import Result
+from millrace.windmill.routing import Productions
 
 
 def keyed(counts: dict[bytes, int], weights: dict[bytes, int] | None = None) -> KeyedRecords:
@@ -185,3 +191,16 @@ def test_what_was_not_timed_weighs_by_records() -> None:
     loads.add({0: Load(records=30)})
     weights = loads.weights(IntervalMap.uniform(2))
     assert [weights[n].load for n in (0, 1)] == [30, 0]
+
+
+def test_a_live_task_reports_the_load_of_all_its_bundles_since_the_last_mark() -> None:
+    def result(load: Load) -> Result:
+        return Result("Counter", 0, 1, NOTHING_PENDING, Counters(), Productions(), load=load)
+
+    gathered = MarkReport(1, 0)
+    for n in range(6):
+        gathered.add(result(Load(10, 5, 0.25, n, 10 * n, {b"s%d" % n: n, b"shot": 3})))
+    [one] = decode_report(encode(gathered.take())).intervals
+
+    assert one.load == Load(60, 30, 1.5, 5, 50, {b"shot": 18, b"s5": 5, b"s4": 4, b"s3": 3})
+    assert gathered.take().intervals == []
