@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millrace.model.errors import PipelineError
+from millrace.spark.connect import refuse_connect
 from millrace.spark.realtime.needed import realtime_settings
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def start(
     from millrace.spark.application import pipeline_at
     from millrace.spark.updating import Started
 
+    refuse_connect(spark, "start()")
     given = {"checkpoint": checkpoint, "realtime": realtime, **options}
 
     def again(other: Declarations, **changed: Any) -> Handle:
@@ -79,6 +81,7 @@ def run_batch(pipeline: Declarations, spark: Any, **options: Any) -> Status:
     """Run a pipeline over bounded input; see :func:`millrace.spark.batch.run_batch`."""
     from millrace.spark.batch import run_batch
 
+    refuse_connect(spark, "run_batch()")
     return run_batch(pipeline, spark, **options)
 
 

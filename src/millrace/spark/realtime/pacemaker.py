@@ -34,7 +34,7 @@ def check_spark(spark: Any, pacemaker: str | None) -> None:
         pacemaker: What the user asked for; None for Spark's own.
 
     Raises:
-        PipelineError: It is another version of Spark than was tried, or Spark Connect.
+        PipelineError: It is another version of Spark than was tried.
     """
     version = str(spark.version)
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
@@ -54,13 +54,6 @@ def check_spark(spark: Any, pacemaker: str | None) -> None:
             "topic with as many partitions as there are tasks, which nobody writes to, in its "
             "place: "
             'pacemaker="kafka:servers/topic". Or leave realtime out.'
-        )
-    if not hasattr(spark, "_jsparkSession"):
-        raise PipelineError(
-            "realtime=True: this is a session of Spark Connect, and the real-time plane needs one "
-            "in the driver itself: the tasks call the process that starts them. Start the pipeline "
-            "in the driver (spark-submit, or SparkSession.builder.master(...)), or leave realtime "
-            "out."
         )
 
 

@@ -23,11 +23,8 @@ from millrace.spark.realtime.patience import Patience
 from millrace.spark.realtime.start import start
 
 
-def session(version: str, *, classic: bool = True) -> Any:
-    made = SimpleNamespace(version=version)
-    if classic:
-        made._jsparkSession = object()
-    return made
+def session(version: str) -> Any:
+    return SimpleNamespace(version=version)
 
 
 @pytest.mark.parametrize("version", ["4.3.0", "4.3.2-SNAPSHOT"])
@@ -46,12 +43,6 @@ def test_a_newer_spark_needs_a_topic_for_a_pacemaker() -> None:
     with pytest.raises(PipelineError, match=r'Spark 4\.4\.0.*pacemaker="kafka:servers/topic"'):
         check_spark(session("4.4.0"), None)
     check_spark(session("4.4.0"), "kafka:broker:9092/idle")
-
-
-@pytest.mark.parametrize("pacemaker", [None, "kafka:broker:9092/idle"])
-def test_spark_connect_is_refused(pacemaker: str | None) -> None:
-    with pytest.raises(PipelineError, match="a session of Spark Connect"):
-        check_spark(session("4.3.0", classic=False), pacemaker)
 
 
 def test_a_spark_without_its_kafka_connector_is_told_so() -> None:
