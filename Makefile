@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo test chaos chaos-processes chaos-realtime lint format types layers demo leaderboard demo-realtime nab bench bench-windows nexmark evaluation lock clean
+.PHONY: help setup setup-demo test chaos chaos-processes chaos-realtime lint format types layers demo leaderboard demo-realtime nab bench bench-windows nexmark evaluation package lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
