@@ -79,6 +79,9 @@ evaluation: ## MillWheel's evaluation measured again, into docs/evaluation.md; A
 	@sh scripts/setup.sh bench
 	.venv-bench/bin/python -m benchmarks.evaluation $(ARGS)
 
+package: ## an sdist and a wheel in dist/, installed in a clean environment to run the quick start
+	@sh scripts/package.sh
+
 lock: ## write requirements/*.lock again, with the newest versions that fit
 	@sh scripts/lock.sh
 
