@@ -12,9 +12,11 @@ docs/changing.md.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -104,8 +106,7 @@ def copy_checkpoint(
     base = completion.base if files else completion.epoch + 1
     for file, to in files:
         to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, to)
-        _sync(to)
+        _copy_file(file, to)
     made.epochs.append(2, encode_entry(replace(whole, base=base)))
     made.epochs.append(3, encode_entry(replace(claim, base=base)))
     return completion.epoch
@@ -240,7 +241,7 @@ def _offsets(source: Location, target: Location, completion: Completion) -> list
     return [
         (file, to / file.relative_to(folder))
         for file in (*_until(folder / "offsets", batch), *_until(folder / "commits", batch),
-                     *(folder / "sources").rglob("[!.]*"))
+                     folder / "metadata", *(folder / "sources").rglob("[!.]*"))
         if file.is_file()
     ]  # fmt: skip
 
@@ -249,6 +250,15 @@ def _until(log: Path, batch: int) -> Iterator[Path]:
     for path in sorted(log.glob("[0-9]*")):
         if path.name.isdigit() and int(path.name) <= batch:
             yield path
+
+
+def _copy_file(file: Path, to: Path) -> None:
+    """Copy a file of Spark's; the copy's query is another, which may run beside the original's."""
+    if file.name == "metadata":
+        to.write_text(json.dumps(json.loads(file.read_text()) | {"id": str(uuid.uuid4())}))
+    else:
+        shutil.copyfile(file, to)
+    _sync(to)
 
 
 def _sync(path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
 from millrace.cli.main import main
+from millrace.inspect import copying
 from millrace.model.errors import (
     CheckpointMismatch,
     CheckpointUnwritable,
@@ -130,6 +131,27 @@ def test_a_copy_may_have_another_number_of_key_intervals(shop: Shop, tmp_path: P
     fork = Shop(copy, feeds())
     fork.epoch(ROWS)
     assert fork.counts == rest(18)
+
+
+def test_the_query_of_a_copy_is_another(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As a source of Spark's own leaves it, whose offsets are in no completion.
+    spark = tmp_path / "ckpt" / "spark"
+    for name in ("metadata", "offsets/2", "commits/2"):
+        (spark / name).parent.mkdir(parents=True, exist_ok=True)
+        (spark / name).write_text('{"id":"the original\'s"}')
+    found = copying.ended
+    monkeypatch.setattr(copying, "ended", lambda *how: _without_places(found(*how)))
+    mr.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy")
+    copied = {path.name: path for path in (tmp_path / "copy" / "spark").rglob("*")}
+    assert copied.keys() == {"metadata", "offsets", "commits", "2"}
+    (query,) = json.loads(copied["metadata"].read_text()).values()
+    assert len(query) == 36
+
+
+def _without_places(found: Any) -> Any:
+    return found._replace(completion=msgspec.structs.replace(found.completion, places={}))
 
 
 def test_a_savepoint_is_kept_listed_and_removed_by_name(shop: Shop, tmp_path: Path) -> None:
