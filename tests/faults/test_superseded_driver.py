@@ -91,6 +91,7 @@ class Drivers:
             scrapes=None,
             lines=MetricLines(None),
             mailbox=LocalMailbox(self.folder),
+            attempts=3,
         )
         run = Run(parts)
         left = list(queries)
