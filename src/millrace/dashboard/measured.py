@@ -38,7 +38,7 @@ def epochs_by_part(state: HardState) -> dict[str, Any]:
 
 
 def hottest_in(state: HardState) -> list[dict[str, Any]]:
-    """Return the keys with the greatest shares of their computations' records of late."""
+    """Return the keys with the greatest shares of their computations' recent records."""
     found: list[dict[str, Any]] = [
         {"computation": name, "key": cut(key), "share": share}
         for name, keys in _last(state, "hottest_keys").items()

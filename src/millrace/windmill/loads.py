@@ -188,7 +188,7 @@ class Loads:
         self.forget(known)
 
     def hottest(self, most: int = 5) -> list[HotKey]:
-        """Return the keys with the most records of late, the most first."""
+        """Return the keys with the most recent records, the most first."""
         # An epoch may be added meanwhile: it makes a new dict.
         hot, records = self._hot, self._records
         ordered = sorted(hot.items(), key=lambda one: (-one[1], one[0]))[:most]

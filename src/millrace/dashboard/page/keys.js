@@ -25,7 +25,7 @@ export function drawHot(hot) {
     box.replaceChildren(el("p", { class: "empty" }, "No key stands out, or none was counted."));
     return;
   }
-  box.replaceChildren(table("By the records of late", ["key", "of", "share"],
+  box.replaceChildren(table("By records, of the last epochs", ["key", "of", "share"],
     hot.map((one) => [one.key, one.computation, share(one.share)]), ["mono", "of", "number"]));
 }
 
