@@ -15,7 +15,6 @@ import datetime as dt
 import json
 import statistics
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,17 +25,10 @@ from rich.table import Table
 
 import millrace as mr
 from benchmarks.machine import describe
-from millrace.model.keys import encode_key, hash_key
-from millrace.store import Commit, LmdbCaches
-from millrace.watermark.intervals import IntervalMap
-from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill.arrivals import NO_RECORDS, Arrivals, KeyedRecords
-from millrace.windmill.machine import Machine, Outcome
-from millrace.windmill.routing import Router
-from millrace.windmill.work import Work
+from benchmarks.one_interval import OneInterval, bundles
+from millrace.windmill.arrivals import NO_RECORDS, KeyedRecords
 
 _PENDING = (10_000, 100_000, 1_000_000, 4_000_000)
-_BUNDLE = 100_000
 _FIRING = 1_000
 
 
@@ -72,33 +64,12 @@ class Cost:
     idle_us: float
 
 
-class _Interval:
-    """One key interval: machine and cache."""
-
-    def __init__(self, directory: str) -> None:
-        p = mr.Pipeline("timers")
-        p.inject("events")
-        p.add(Remind)
-        p.sink("reminders", print)
-        topology = p.build()
-        self._machine = Machine(topology, topology.computations[0], Router(topology))
-        self._cache = LmdbCaches(directory, "timers").open("Remind", 0)
-        self._number = 0
-        self._report = NOTHING_PENDING
-
-    def run(self, records: KeyedRecords, low_watermark_us: int) -> tuple[Outcome, float]:
-        """Return the outcome of a bundle, applied, and its seconds."""
-        self._number += 1
-        before = mr.MIN_TIMESTAMP
-        work = Work(self._number, self._number, records, before, low_watermark_us, 0, 0)
-        work.report = self._report
-        started = time.perf_counter()
-        with self._cache.view() as view:
-            outcome = self._machine.run(work, view)
-        self._report = outcome.report
-        mutations = list(outcome.mutations.items())
-        self._cache.apply(Commit("Remind", 0, self._number, self._number, 1, mutations))
-        return outcome, time.perf_counter() - started
+def _pipeline() -> mr.Pipeline:
+    p = mr.Pipeline("timers")
+    p.inject("events")
+    p.add(Remind)
+    p.sink("reminders", print)
+    return p
 
 
 def main() -> None:
@@ -118,7 +89,7 @@ def main() -> None:
 
 def _measure(pending: int) -> Cost:
     with tempfile.TemporaryDirectory(prefix="millrace-timers-") as directory:
-        interval = _Interval(directory)
+        interval = OneInterval(_pipeline(), directory)
         spent = sum(interval.run(records, 0)[1] for records in _bundles(pending))
         firing, idle = [], []
         for n in range(1, min(20, pending // _FIRING) + 1):
@@ -139,21 +110,8 @@ def _measure(pending: int) -> Cost:
 
 def _bundles(pending: int) -> Iterator[KeyedRecords]:
     """Yield records that set timers for 1, 2, ... microseconds, in no order, one a key."""
-    times = np.random.default_rng(pending).permutation(pending) + 1
-    for start in range(0, pending, _BUNDLE):
-        chosen = times[start : start + _BUNDLE].tolist()
-        keys = [encode_key(at) for at in chosen]
-        count = len(keys)
-        arrivals = Arrivals(
-            np.array([hash_key(key) for key in keys], dtype=np.uint64),
-            keys,
-            chosen,
-            np.zeros(count, dtype=np.int64),
-            "events",
-            np.zeros(count, dtype=np.int64),
-            np.arange(count, dtype=np.int64),
-        )
-        yield from (records for _, records in arrivals.by_interval(IntervalMap.uniform(1)))
+    times = (np.random.default_rng(pending).permutation(pending) + 1).tolist()
+    yield from bundles(times, times, [0] * pending)
 
 
 def _table(costs: list[Cost]) -> Table:

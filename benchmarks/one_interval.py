@@ -1,0 +1,72 @@
+"""One key interval as a worker has it, on LMDB and without Spark: bundle after bundle, timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+import millrace as mr
+from millrace.model.keys import encode_key, hash_key
+from millrace.store import Commit, LmdbCaches
+from millrace.watermark.intervals import IntervalMap
+from millrace.watermark.report import NOTHING_PENDING
+from millrace.windmill.arrivals import Arrivals, KeyedRecords
+from millrace.windmill.effects import Effects
+from millrace.windmill.machine import Machine
+from millrace.windmill.routing import Router
+from millrace.windmill.work import Work
+
+_BUNDLE = 100_000
+
+
+class OneInterval:
+    """Machine and cache of a pipeline's only computation, which consumes stream ``events``."""
+
+    def __init__(self, pipeline: mr.Pipeline, directory: str) -> None:
+        topology = pipeline.build()
+        (self._spec,) = topology.computations
+        self._machine = Machine(topology, self._spec, Router(topology))
+        self._cache = LmdbCaches(directory, pipeline.name).open(self._spec.name, 0)
+        self._number = 0
+        self._report = NOTHING_PENDING
+
+    @property
+    def size_bytes(self) -> int:
+        """What the cache takes."""
+        return self._cache.size_bytes
+
+    def run(self, records: KeyedRecords, low_watermark_us: int) -> tuple[Effects, float]:
+        """Return the effects of a bundle, applied, and its seconds."""
+        self._number += 1
+        before = mr.MIN_TIMESTAMP
+        work = Work(self._number, self._number, records, before, low_watermark_us, 0, 0)
+        work.report = self._report
+        started = time.perf_counter()
+        with self._cache.view() as view:
+            effects = self._machine.run(work, view)
+        self._report = effects.report
+        mutations = list(effects.mutations.items())
+        self._cache.apply(Commit(self._spec.name, 0, self._number, self._number, 1, mutations))
+        return effects, time.perf_counter() - started
+
+
+def bundles(
+    keys: Sequence[int], values: Sequence[Any], times_us: Sequence[int]
+) -> Iterator[KeyedRecords]:
+    """Yield records, one for each key, value and time, in bundles of 100,000."""
+    for start in range(0, len(keys), _BUNDLE):
+        encoded = [encode_key(key) for key in keys[start : start + _BUNDLE]]
+        count = len(encoded)
+        arrivals = Arrivals(
+            np.array([hash_key(key) for key in encoded], dtype=np.uint64),
+            encoded,
+            list(values[start : start + _BUNDLE]),
+            np.array(times_us[start : start + _BUNDLE], dtype=np.int64),
+            "events",
+            np.zeros(count, dtype=np.int64),
+            np.arange(start, start + count, dtype=np.int64),
+        )
+        yield from (records for _, records in arrivals.by_interval(IntervalMap.uniform(1)))
