@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 import millrace as mr
 
 KEYS = "abcd"
-STREAMS = ("events", "first", "second", "looked")
+STREAMS = ("events", "first", "second", "looked", "faded", "named", "several")
 
 
 class First(mr.Computation):
@@ -90,6 +90,26 @@ class Looking(mr.Computation):
         self.produce("looked", [*seen, record.late, record.id.hex()])
 
 
+class Fading(mr.Computation):
+    """What it keeps expires, by either clock."""
+
+    inputs = {"events": mr.by("key")}
+    outputs = {"faded": list}
+    last = mr.ValueState(list[int], expires=7)
+    total = mr.CombiningState(int, expires=3, domain=mr.WALL_TIME)
+    entries = mr.MapState(int, expires=5)
+
+    def process_record(self, record):
+        n = record.value["n"]
+        some = [(entry, self.entries[entry]) for entry in self.entries.between(2, 8)]
+        self.produce("faded", [self.last.get(), self.total.get(), some, record.id.hex()])
+        self.last.set([*self.last.get([]), n][-3:])
+        self.total.add(n)
+        self.entries[n] = self.entries.get(n, 0) + 1
+        if n == 5:
+            self.last.clear()
+
+
 event = st.tuples(st.sampled_from(KEYS), st.integers(0, 10), st.integers(0, 30))
 step = st.one_of(
     st.tuples(st.just("inject"), st.lists(event, max_size=4)),
@@ -108,6 +128,16 @@ def run(script, *, crashing):
     p.add(Second)
     p.add(Beat, keys=["x", "y"])
     p.add(Looking)
+    p.add(Fading)
+    events = p.stream("events")
+    events.key_by("key").lookup({"a": 1, "c": 3}).map(lambda pair: [pair[0]["n"], pair[1]]).to(
+        "named", format=list
+    )
+    events.key_by("key").window(mr.FixedWindows(8)).aggregate(
+        n=mr.count(),
+        odd=mr.count(where=lambda event: event["n"] % 2),
+        high=mr.max("n", where=lambda event: event["n"] < 9),
+    ).to("several")
     on_signal = mr.Repeat(mr.OnSignal("first", key=lambda value: str(value[2] % 3)))
     p.stream("events").key_by(lambda event: str(event["n"] % 3)).window(
         mr.FixedWindows(5), trigger=on_signal
@@ -130,7 +160,7 @@ def run(script, *, crashing):
                 h.advance_clock(clock)
             told += [
                 (h.low_watermark(name), h.output_low_watermark(name), repr(h.counters(name)))
-                for name in ("First", "Second", "Looking")
+                for name in ("First", "Second", "Looking", "Fading")
             ]
         h.inject("events", [({"key": key, "n": -1}, 0) for key in KEYS])
         h.advance_clock(clock + 100)

@@ -1,4 +1,4 @@
-"""What transcripts name that is not Millrace's: streams beside others."""
+"""What transcripts name that is not Millrace's: streams beside others, cells that expire."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,4 +41,30 @@ def signalled(said: Any, windowed: Callable[..., Any]) -> Any:
     return windowed(said.filter(lambda one: one != "now"), mr.OnSignal(name))
 
 
-NAMES = {"beside": beside, "signalled": signalled}
+class Fade(mr.Computation):
+    """Says what it has kept by now, and keeps what comes; all of it expires."""
+
+    total = mr.CombiningState(int, expires=10)
+    seen = mr.MapState(int, expires=10)
+
+    def __init__(self, values: str, output: str) -> None:
+        self.inputs = {values: mr.by_key()}
+        self.outputs = {output: list}
+
+    def process_record(self, record: mr.Record) -> None:
+        (output,) = self.outputs
+        between = [self.seen[entry] for entry in self.seen.between(3, 6)]
+        self.produce(output, [self.total.get(0), list(self.seen), between])
+        self.total.add(record.value)
+        self.seen[record.value] = 10 * record.value
+
+
+def fading(said: Any) -> Any:
+    """Return, for each number, the sum, the numbers, and ten times those from 3 to 5 before it."""
+    name = f"{said.name}-fading"
+    said.to(f"{name}-values")
+    said.pipeline.add(Fade(f"{name}-values", name), name=name)
+    return said.pipeline.stream(name)
+
+
+NAMES = {"beside": beside, "signalled": signalled, "fading": fading}
