@@ -1,6 +1,6 @@
 """All of Nexmark's queries on Spark, as a batch and as a stream: the rows are those of DuckDB.
 
-The stream's worker is killed on the way, and another run goes on.
+The stream's worker is killed on the way, and the run goes on.
 """
 
 from __future__ import annotations
@@ -73,10 +73,8 @@ def test_the_rows_are_those_of_sql(
         trap = tmp_path / "trap"
         trap.touch()
         p.add(Trap(str(trap)))
-        with pytest.raises(mr.MillraceError):
-            tools.run(p)
-        assert not trap.exists()
         tools.run(p)
+        assert not trap.exists()
 
     for name, sink in sinks.items():
         found = pa.Table.from_pylist([row.asDict() for row in sink.rows])

@@ -110,7 +110,7 @@ def test_a_worker_dies_with_60_of_100_checkpointed(tools: Any, tmp_path: Path) -
     p.add(Alerting)
     p.sink("balances", balances)
     p.sink("alerts", alerts)
-    run = tools.start(p, tasks=2, intervals=INTERVALS)
+    run = tools.start(p, tasks=2, intervals=INTERVALS, attempts=1)
     with pytest.raises(RunFailed, match="worker"):
         tools.step(run)
     assert balances.rows == []

@@ -51,6 +51,7 @@ class Watched:
         self.h = h
         self.now = 0.0
         self.told: list[Stuck] = []
+        self.over = threading.Event()
         limit = TimeLimit(LIMIT_S)
         before = signal.getsignal(signal.SIGRTMIN)
         self.give_back = lambda: signal.signal(signal.SIGRTMIN, before)
@@ -65,11 +66,16 @@ class Watched:
         )
 
     def looking(self, *at: float) -> threading.Thread:
-        """Return a thread that looks at some times once user code hangs, and then lets it go on."""
+        """Return a thread that looks at some times once user code hangs, and then on and on.
+
+        What it ends may be in a finalizer at that moment, which swallows what is raised there.
+        """
 
         def look() -> None:
             Asks.asked.acquire()
             for self.now in at:
+                self.watch.look()
+            while not self.over.wait(0.01):
                 self.watch.look()
 
         thread = threading.Thread(target=look)
@@ -103,6 +109,7 @@ def test_a_record_that_takes_too_long_becomes_a_dead_letter_and_the_rest_goes_on
     thread = watched.looking(0.0, LIMIT_S - 0.1, LIMIT_S)
     h = watched.h
     h.inject("events", [*events("first", "slow", "last"), *events("other", key="bob")])
+    watched.over.set()
     thread.join()
 
     assert sorted(output.value for output in h.outputs("answers")) == [
@@ -126,6 +133,7 @@ def test_so_does_a_timer(watched: Watched) -> None:
     h.inject("events", events("slow timer"))
     thread = watched.looking(0.0, LIMIT_S)
     h.advance_watermark("events", 10)
+    watched.over.set()
     thread.join()
 
     [letter] = letters(h)
