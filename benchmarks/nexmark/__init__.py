@@ -5,8 +5,9 @@ Run it with ``make nexmark``, or ``python -m benchmarks.nexmark --help``.
 **Same events.** One generator (``examples/nexmark``) makes people, auctions and bids once, as
 Parquet files: a thousand events a second of event time, out of order by up to 200 ms, which is
 everyone's bound on the delay. Spark and Millrace's epochs read a file of each stream a core and
-batch; Millrace in real time reads the same files as they come; Flink reads the same events from one
-file a core and stream, in the same order, as it has no batches.
+batch; Millrace in real time reads the same events from a file of each stream and batch, one after
+the other, as each moves the low watermark while it is read; Flink reads them from one file a core
+and stream, in the same order, as it has no batches.
 
 **Same answer.** What a query has written, as Parquet, is compared with DuckDB's answer over the
 same events, row by row. Of tables that change, what their last rows say. Flink's changelogs are

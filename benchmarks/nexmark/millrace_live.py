@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from benchmarks.file_batches import FileBatches
 from benchmarks.nexmark.job import Job
 from benchmarks.nexmark.millrace_queries import finish, pipeline
-from benchmarks.nexmark.workload import BATCHES
+from benchmarks.nexmark.workload import ONE_BY_ONE
 from benchmarks.realtime import MARKS, realtime_session
 from millrace_examples.nexmark import files
 
@@ -26,8 +26,8 @@ def run(spark: SparkSession, job: Job, folder: Path, name: str) -> None:
     """Run the queries over all that is there, to the end of their windows."""
 
     def source(stream: str) -> FileBatches:
-        schema = files.COLUMNS[stream]
-        return FileBatches(folder / BATCHES / stream, schema=schema, files=job.cores)
+        # A task reads file after file and promises as it goes, so no two are of one time.
+        return FileBatches(folder / ONE_BY_ONE / stream, schema=files.COLUMNS[stream], files=1)
 
     handle = pipeline(job, source, name).start(
         spark,

@@ -18,9 +18,9 @@ from millrace_examples.nexmark import files
 from millrace_examples.nexmark.events import Auction, Bid, Event, Generator, Person
 from millrace_examples.nexmark.joined import SIDE
 
-#: Folders of an input: a file a core, batch and stream; a file a core and stream; and what ends the
-#: windows of those that cannot be told that their input is over.
-BATCHES, WHOLE, FLUSH = "batches", "whole", "flush"
+#: Folders of an input: a file a core, batch and stream; a file a batch and stream; a file a core and
+#: stream; and what ends the windows of those that cannot be told that their input is over.
+BATCHES, ONE_BY_ONE, WHOLE, FLUSH = "batches", "one-by-one", "whole", "flush"
 #: And query 13's table.
 SIDE_TABLE = "side"
 #: What an id is of what only ends windows.
@@ -65,9 +65,10 @@ class Workload:
         return made
 
     def _make(self, folder: Path, count: int) -> None:
-        generator = Generator(rate=RATE, skew=self.skew, disorder=DISORDER_US)
-        made = generator.events(count)
-        files.write(folder / BATCHES, made, batch=self.batch, readers=self.readers)
+        for name, readers in ((BATCHES, self.readers), (ONE_BY_ONE, 1)):
+            generator = Generator(rate=RATE, skew=self.skew, disorder=DISORDER_US)
+            made = generator.events(count)
+            files.write(folder / name, made, batch=self.batch, readers=readers)
         for stream, schema in files.SCHEMAS.items():
             (folder / WHOLE / stream).mkdir(parents=True)
             for reader in range(self.readers):
