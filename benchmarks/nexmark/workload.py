@@ -18,8 +18,8 @@ from millrace_examples.nexmark import files
 from millrace_examples.nexmark.events import Auction, Bid, Event, Generator, Person
 from millrace_examples.nexmark.joined import SIDE
 
-#: Folders of an input: a file a core, batch and stream; a file a batch and stream; a file a core and
-#: stream; and what ends the windows of those that cannot be told that their input is over.
+#: Folders of an input: a file a core, batch and stream; a file a batch and stream; a file a core
+#: and stream; and what ends the windows of those that cannot be told that their input is over.
 BATCHES, ONE_BY_ONE, WHOLE, FLUSH = "batches", "one-by-one", "whole", "flush"
 #: And query 13's table.
 SIDE_TABLE = "side"
