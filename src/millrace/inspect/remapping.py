@@ -26,7 +26,7 @@ def remapped(
 ) -> Completion:
     """Write a snapshot of each interval of a map of equal ones; return what says where they stand.
 
-    One interval that is read, or one that is written, is in memory at a time, whichever is more.
+    One interval that is read is in memory at a time, or all that goes into one that is written.
 
     Args:
         found: The checkpoint that is read.

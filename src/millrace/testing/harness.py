@@ -20,15 +20,9 @@ from millrace.inspect import Checkpoint, Explanation, explain_watermark
 from millrace.model.errors import PipelineError, WatermarkRegression
 from millrace.model.pipeline import Declarations, Injection
 from millrace.model.record import LateRecord
-from millrace.model.time import (
-    MAX_TIMESTAMP,
-    Instant,
-    timestamp_us,
-)
+from millrace.model.time import MAX_TIMESTAMP, Instant, timestamp_us
 from millrace.plane.binding import bind_sinks
-from millrace.store import (
-    MemoryHardState,
-)
+from millrace.store import MemoryHardState
 from millrace.testing.crash import Crash
 from millrace.testing.feed import Feed, reads
 from millrace.testing.invariants import check_interval, check_low_watermarks

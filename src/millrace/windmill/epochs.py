@@ -80,8 +80,7 @@ class Epochs:
         observed: Injected streams since the beginning.
         history: The epochs that this process completed.
         places: Injected stream -> process of its injector -> how far it was read.
-        base: The epoch that is the first batch of Spark's own offsets: they begin anew after live
-            tasks have run, and where other streams are injected than before.
+        base: The first batch of Spark's own offsets, which begin anew after live tasks.
         session: The last session of live tasks that is over and sealed; 0 if there was none.
         live: What live tasks left behind with the last completed epoch; None if it was not theirs.
     """

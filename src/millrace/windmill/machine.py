@@ -67,8 +67,7 @@ class Machine:
         topology: The pipeline.
         spec: The computation.
         router: Shared by all machines of a process.
-        causes: Whether of each production is asked which record it was made of. Then the
-            computation has no timers.
+        causes: Whether it is asked which record made a production; then there are no timers.
         before: Called before each hook that is given a record or timer, if at all.
     """
 

@@ -109,9 +109,8 @@ class Coordinator:
         self._sinks = sinks
         self._every_us = mark_every_us
         self._completed = completed
-        self._where = [
-            (level, n) for level in range(self._topology.depth + 1) for n in range(tasks)
-        ]
+        levels = range(self._topology.depth + 1)
+        self._where = [(level, n) for level in levels for n in range(tasks)]
         self._hello: set[Where] = set()
         self._session: Session | None = None
         self._next_us = 0
