@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo test chaos chaos-processes chaos-realtime lint format types layers demo leaderboard demo-realtime nab bench bench-windows nexmark evaluation package lock clean
+.PHONY: help setup setup-demo test chaos chaos-processes chaos-realtime evolution lint format types layers demo leaderboard demo-realtime nab bench bench-windows nexmark evaluation docs package spark-versions lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +11,7 @@ N ?= 10000
 FIRST ?= 1000
 MINUTES ?=
 NAB ?=
-PLANES ?= epochs realtime
+PLANES ?= epochs changes remaps realtime
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "  make %-15s %s\n", substr($$1, 3), $$2}'
@@ -33,6 +33,9 @@ chaos-processes: setup ## kill real drivers, executors and workers for MINUTES, 
 
 chaos-realtime: setup ## kill what runs a pipeline in real time, KILLS times, by default 100, or for MINUTES; SEED draws
 	CHAOS_KILLS=$(or $(KILLS),100) $(if $(MINUTES),CHAOS_MINUTES=$(MINUTES)) $(if $(SEED),CHAOS_SEED=$(SEED)) $(BIN)/pytest -s tests/spark/processes/test_live_chaos.py $(ARGS)
+
+evolution: setup ## the flights of a year through five versions of a program on Spark, killed KILLS times, by default 6
+	EVOLUTION_KILLS=$(or $(KILLS),6) $(BIN)/pytest -s tests/spark/processes/test_evolution.py $(ARGS)
 
 lint: setup ## ruff: rules, and whether the code is formatted
 	$(BIN)/ruff check . $(ARGS)
@@ -79,8 +82,14 @@ evaluation: ## MillWheel's evaluation measured again, into docs/evaluation.md; A
 	@sh scripts/setup.sh bench
 	.venv-bench/bin/python -m benchmarks.evaluation $(ARGS)
 
+docs: setup ## the documentation site in build/site; any warning fails; ARGS=serve shows it while it is written
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build)
+
 package: ## an sdist and a wheel in dist/, installed in a clean environment to run the quick start
 	@sh scripts/package.sh
+
+spark-versions: ## the quick start on an older Spark, in an environment of its own; ARGS="4.2.1 4.2.0"
+	@sh scripts/spark_versions.sh $(ARGS)
 
 lock: ## write requirements/*.lock again, with the newest versions that fit
 	@sh scripts/lock.sh

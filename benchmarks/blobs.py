@@ -15,6 +15,7 @@ import numpy as np
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import (
+    CacheLimit,
     Collector,
     LmdbCaches,
     LocalHardState,
@@ -76,6 +77,7 @@ class BlobWorker:
         self.topology = pipeline.build()
         self.state = LocalHardState.create_or_open(home, pipeline="blobs")
         self.caches = LmdbCaches(cache or home / "cache", self.state.uuid)
+        self._policy = policy
         self.snapshots = SnapshotWriter(self.caches, self.state.snapshots, policy)
         self._epochs = Epochs(self.topology, self.state, intervals=intervals)
         self._worker = Worker(self.topology, self.state, self.caches)
@@ -114,14 +116,21 @@ class BlobWorker:
         number = self._epochs.collectable().numbers["Blob"][interval]
         return bring(self.caches.open("Blob", interval), self.state, "Blob", interval, number)
 
-    def forget(self, interval: int) -> None:
-        """Drop the cache of an interval, when its snapshot is not being written."""
-        self.snapshots.wait(_PATIENCE_S)
-        self.caches.open("Blob", interval).clear()
+    def limit(self, limit_bytes: int) -> None:
+        """Let the caches take no more than this from now on."""
+        limit = CacheLimit(self.caches, ["Blob"], limit_bytes)
+        self.settle()
+        self.snapshots = SnapshotWriter(self.caches, self.state.snapshots, self._policy, limit)
+        self.snapshots.offer("Blob", [0])
+        self.settle()
 
-    def cached_bytes(self, interval: int) -> int:
-        """Return the size of an interval's cache."""
-        return self.caches.open("Blob", interval).size_bytes
+    def settle(self) -> None:
+        """Wait until the snapshots that are due are written, and what is over the limit is gone."""
+        assert self.snapshots.wait(_PATIENCE_S), "no snapshot takes so long"
+
+    def caches_bytes(self) -> int:
+        """Return what all caches take on disk."""
+        return size_of(self.caches.home)
 
     def recover(self, cache: Path) -> tuple[float, list[Repair]]:
         """Build all caches in an empty directory; return the seconds and what it took."""

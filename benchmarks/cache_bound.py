@@ -1,10 +1,9 @@
 """CPU and reads by how much of the state may be cached: MillWheel's figure 16.
 
-What Millrace's cache can be bounded by is whole key intervals: the rows of one lie in a mapped
-file, as large as they are, of which the operating system keeps in memory what it likes. So
-here a worker may keep the caches of some of its intervals, and drops the others after each epoch,
-the one that was used longest ago first. An interval whose cache is gone is read again, from its
-newest snapshot and the commits after it, before its records are worked on.
+What ``start(cache_limit=)`` limits: the bytes of all caches, which are files, one a key interval.
+After each epoch those that are over it are evicted, by Millrace's own thread, the interval first
+that longest had no commit. An interval whose cache is gone is read again, from its newest snapshot
+and the commits after it, before its records are worked on.
 
 Each epoch has records for some intervals, drawn evenly, so the share of hits is that of the state
 which is cached. One process, local disk, the kernel's worker, log, cache and snapshot thread; no
@@ -21,7 +20,6 @@ import json
 import shutil
 import tempfile
 import time
-from collections import OrderedDict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -35,17 +33,17 @@ from millrace.model.keys import encode_key, hash_key
 from millrace.store import SnapshotPolicy
 from millrace.watermark.intervals import IntervalMap
 
-#: Falling: a bound that rises would find few caches, and fill them first.
+#: Falling, from no limit at all: one that rises would find few caches, and fill them first.
 _SHARES = (1.0, 0.75, 0.5, 0.25, 0.125)
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a bound comes to.
+    """What a limit comes to.
 
     Attributes:
-        share: Of the intervals, whose caches are kept.
-        cache_mb: Of their rows.
+        share: Of all caches' bytes, which they may take.
+        cache_mb: What they take at the end.
         cpu_us: CPU a record, all threads.
         read_bytes: Read from snapshots and commits a record.
         hits: Share of the intervals that were worked on whose cache was there.
@@ -59,7 +57,7 @@ class Case:
 
 
 class Bounded:
-    """A worker of some state that keeps the caches of some of its intervals.
+    """A worker of some state, whose caches are limited.
 
     Args:
         home: An empty folder.
@@ -77,47 +75,40 @@ class Bounded:
         places = IntervalMap.uniform(intervals).locate(hashes)
         self._keys = [np.flatnonzero(places == one) for one in range(intervals)]
         self._generator = np.random.default_rng(16)
-        self._kept: OrderedDict[int, None] = OrderedDict()
         for one in range(intervals):
             self._worker.epoch(self._keys[one])
-            self._kept[one] = None
+        self._all_bytes = 0
 
     def run(self, share: float, *, epochs: int, records: int, touched: int) -> Case:
-        """Run so many epochs with so many records, each for some intervals, under a bound."""
-        most = max(1, round(share * self._intervals))
-        self._evict(most)
+        """Run so many epochs with so many records, each for some intervals, under a limit."""
+        if share < 1:
+            self._worker.limit(round(share * self._all_bytes))
         read = hits = 0
         began_s = time.process_time()
         for _ in range(epochs):
             chosen = self._generator.choice(self._intervals, touched, replace=False)
             for one in map(int, chosen):
-                if one in self._kept:
-                    hits += 1
-                else:
-                    read += self._worker.bring(one).bytes_read
-                self._kept[one] = None
-                self._kept.move_to_end(one)
+                repair = self._worker.bring(one)
+                hits += not repair.rebuilt
+                read += repair.bytes_read
             theirs = np.concatenate([self._keys[one] for one in chosen])
             self._worker.epoch(self._generator.choice(theirs, records))
-            self._evict(most)
+            self._worker.settle()
         cpu_s = time.process_time() - began_s
+        if share == 1:  # now that pages of rows that were replaced are in the files, too
+            self._all_bytes = self._worker.caches_bytes()
         total = epochs * records
         return Case(
             share,
-            sum(self._worker.cached_bytes(one) for one in self._kept) / 1e6,
+            self._worker.caches_bytes() / 1e6,
             cpu_s / total * 1e6,
             read / total,
             hits / (epochs * touched),
         )
 
-    def _evict(self, most: int) -> None:
-        while len(self._kept) > most:
-            one, _ = self._kept.popitem(last=False)
-            self._worker.forget(one)
-
 
 def main() -> None:
-    """Measure every bound, print the table, write the results."""
+    """Measure every limit, print the table, write the results."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.cache_bound",
         description=__doc__,
@@ -128,7 +119,7 @@ def main() -> None:
     parser.add_argument("--intervals", type=int, default=32)
     parser.add_argument("--touched", type=int, default=4, help="intervals an epoch")
     parser.add_argument("--records", type=int, default=2_000, help="an epoch")
-    parser.add_argument("--epochs", type=int, default=60, help="under each bound")
+    parser.add_argument("--epochs", type=int, default=60, help="under each limit")
     parser.add_argument("--out", type=Path, help="results file (default: benchmarks/results/…)")
     arguments = parser.parse_args()
     machine = describe()

@@ -99,10 +99,17 @@ class Kernel:
         directory: For checkpoint and caches.
         keys: How many keys there are: 0, 1, 2, ...
         intervals: Key intervals.
+        clock: By which user code is timed, as in a run; None: it is not.
     """
 
     def __init__(
-        self, pipeline: mr.Pipeline, directory: Path, *, keys: int, intervals: int = 16
+        self,
+        pipeline: mr.Pipeline,
+        directory: Path,
+        *,
+        keys: int,
+        intervals: int = 16,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._topology = pipeline.build()
         (self._spec,) = self._topology.computations
@@ -110,7 +117,7 @@ class Kernel:
         self._state = LocalHardState.create_or_open(self._log, pipeline=pipeline.name)
         self._epochs = Epochs(self._topology, self._state, intervals=intervals)
         caches = LmdbCaches(directory / "cache", self._state.uuid)
-        self._worker = Worker(self._topology, self._state, caches)
+        self._worker = Worker(self._topology, self._state, caches, seconds=clock)
         self._encoded = [encode_key(n) for n in range(keys)]
         self._hashes = np.array([hash_key(key) for key in self._encoded], dtype=np.uint64)
         self._identified = self._topology.edges[0].identified

@@ -124,9 +124,6 @@ class Rows(mr.Injector):
     def hold(self, processes):
         """Do nothing: nobody asks."""
 
-    def backlog(self):
-        """Return nothing."""
-
     def close(self):
         """Do nothing."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,17 @@ class OneInterval:
     def size_bytes(self) -> int:
         """What the cache takes."""
         return self._cache.size_bytes
+
+    def load(self, parts: Iterable[list[tuple[bytes, bytes]]], like: Effects) -> None:
+        """Have rows in the cache, ascending, with nothing before them, as if it had run for them.
+
+        Args:
+            parts: The rows, so many at a time.
+            like: Effects that pin the low watermark as all of them do.
+        """
+        self._number = 1
+        self._cache.load(1, 0, parts)
+        self._report = like.report
 
     def run(self, records: KeyedRecords, low_watermark_us: int) -> tuple[Effects, float]:
         """Return the effects of a bundle, applied, and its seconds."""

@@ -47,6 +47,8 @@ def session(
     options: dict[str, Any] = {
         "spark.driver.extraJavaOptions": " ".join(java),
         "spark.sql.session.timeZone": "UTC",
+        # By default 15 s, in which a machine that is busy has not started Python.
+        "spark.python.authenticate.socketTimeout": "2m",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **(settings or {}),

@@ -27,7 +27,7 @@ compile() { # lock file, inputs and extras...
 }
 
 compile requirements/build.lock requirements/build.in
-compile requirements/dev.lock --extra demo --extra dev \
+compile requirements/dev.lock --extra demo --extra dev --extra site \
     --constraint requirements/spark.txt pyproject.toml
 # Of the versions that the tests run with: `make test` after `make demo` only adds to .venv.
 compile requirements/demo.lock --extra demo \

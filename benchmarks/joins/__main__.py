@@ -9,18 +9,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import environments
 from benchmarks.arguments import among
 from benchmarks.contest import ContenderFailed, run_process, tidy_when_told
 from benchmarks.joins import __doc__ as about
-from benchmarks.joins.contender import CONTENDERS, Job, Outcome
+from benchmarks.joins.contender import CONTENDERS
+from benchmarks.joins.job import Job, Outcome
 from benchmarks.joins.workload import INTERVAL, TABLE, Workload
 
-_ROUNDS = [(INTERVAL, "millrace"), (INTERVAL, "spark"), (TABLE, "millrace"),
-           (TABLE, "millrace-enrich"), (TABLE, "spark")]  # fmt: skip
+_ROUNDS = [(INTERVAL, "millrace"), (INTERVAL, "spark"), (INTERVAL, "flink"), (TABLE, "millrace"),
+           (TABLE, "millrace-enrich"), (TABLE, "spark"), (TABLE, "flink")]  # fmt: skip
 
 
 def measure(workload: Workload, rival: str, cores: int, timeout_s: float) -> tuple[float, float]:
@@ -28,12 +29,12 @@ def measure(workload: Workload, rival: str, cores: int, timeout_s: float) -> tup
     folder = Path(tempfile.mkdtemp(prefix=f"joins-{rival}-"))
     try:
         expected = workload.write(folder / "input")
-        job = Job(rival, workload.shape, workload.batches, cores, str(folder))
-        (folder / "job.json").write_bytes(msgspec.json.encode(job))
-        sampler = run_process(
-            rival, "benchmarks.joins.contender", folder, timeout_s, sys.executable
+        python, jars = environments.flink() if rival == "flink" else (sys.executable, [])
+        Job(rival, workload.shape, workload.batches, cores, str(folder), jars).dump(
+            folder / "job.json"
         )
-        outcome = msgspec.json.decode((folder / "outcome.json").read_bytes(), type=Outcome)
+        sampler = run_process(rival, "benchmarks.joins.contender", folder, timeout_s, python)
+        outcome = Outcome.load(folder / "outcome.json")
         if outcome.totals != expected:
             raise ContenderFailed(f"{rival} found {outcome.totals}, expected {expected}.")
         start_s, end_s = outcome.marks_s[0], outcome.marks_s[-1]
@@ -66,7 +67,9 @@ def main() -> None:
         table.add_column(name, justify="right")
     for shape, rival in _ROUNDS:
         if rival in arguments.only:
-            workload = Workload(shape, arguments.keys, arguments.records, arguments.batches)
+            workload = Workload(
+                shape, arguments.keys, arguments.records, arguments.batches, arguments.cores
+            )
             seconds, cpu_s = measure(workload, rival, arguments.cores, arguments.timeout)
             row = (shape, f"{arguments.keys:,}", rival, f"{1e6 / seconds:,.0f}", f"{cpu_s:.1f}")
             table.add_row(*row)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -13,6 +12,8 @@ import pyarrow.parquet as pq
 
 SCHEMA_DDL = "key BIGINT, value BIGINT, time TIMESTAMP"
 INTERVAL, TABLE = "interval", "table"
+#: Folder of the files for who has no batches.
+WHOLE = "whole"
 #: When a right value meets a left one, counted from that: in whole milliseconds, the end excluded.
 FIRST_MS, END_MS = -5_000, 10_000
 #: Event time of a batch, and by how much less than that records are out of order.
@@ -21,11 +22,17 @@ BATCH_MS = 10_000
 _BEGIN_MS = 1_700_000_000_000
 _SEED = 20150831
 _SCHEMA = pa.schema(
-    [("key", pa.int64()), ("value", pa.int64()), ("time", pa.timestamp("us", tz="UTC"))]
+    [
+        ("key", pa.int64()),
+        ("value", pa.int64()),
+        ("time", pa.timestamp("us", tz="UTC")),
+        ("time_ms", pa.int64()),
+    ]
 )
 
 
-class Totals(msgspec.Struct):
+@dataclass(frozen=True)
+class Totals:
     """What identifies the pairs well enough: their number, and the sums of their values."""
 
     pairs: int
@@ -42,12 +49,15 @@ class Workload:
         keys: Distinct keys drawn from.
         records: A batch of a side.
         batches: How many, the first of which is the table, and warms up.
+        parts: How many files all records of a side are in besides, for who has no batches: each
+            has every so-manyth record, in order.
     """
 
     shape: str
     keys: int
     records: int
     batches: int
+    parts: int = 2
 
     def write(self, folder: Path) -> Totals:
         """Write the files of both sides; return the totals of their pairs."""
@@ -55,11 +65,15 @@ class Workload:
         for number, side in enumerate(("left", "right")):
             random = np.random.default_rng([_SEED, number])
             sides[side] = [self._batch(random, side, n) for n in range(self.batches)]
-            (folder / side).mkdir(parents=True)
-            for n, (keys, values, times_ms) in enumerate(sides[side]):
-                columns = [pa.array(keys), pa.array(values), pa.array(times_ms * 1_000)]
-                table = pa.Table.from_arrays(columns, names=_SCHEMA.names)
-                pq.write_table(table.cast(_SCHEMA), folder / side / f"{n:05}.parquet")
+            whole = folder / WHOLE / side
+            for made in (folder / side, whole):
+                made.mkdir(parents=True)
+            for n, batch in enumerate(sides[side]):
+                pq.write_table(_table(*batch), folder / side / f"{n:05}.parquet")
+            columns = [np.concatenate(of) for of in zip(*sides[side], strict=True)]
+            for part in range(self.parts):
+                table = _table(*(column[part :: self.parts] for column in columns))
+                pq.write_table(table, whole / f"part-{part}.parquet")
         left, right = (
             [np.concatenate(columns) for columns in zip(*batches, strict=True)]
             for batches in sides.values()
@@ -97,6 +111,11 @@ class Workload:
             int(((stop - start) * left[1]).sum()),
             int((sums[stop] - sums[start]).sum()),
         )
+
+
+def _table(keys: np.ndarray, values: np.ndarray, times_ms: np.ndarray) -> pa.Table:
+    columns = [keys, values, times_ms * 1_000, times_ms]
+    return pa.Table.from_arrays([*map(pa.array, columns)], names=_SCHEMA.names).cast(_SCHEMA)
 
 
 def read_totals(folder: Path) -> Totals:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -18,10 +17,11 @@ import millrace as mr
 from millrace_examples.local_spark import session
 from millrace_examples.nab import scoring, streams
 from millrace_examples.nab.novelty import Known, novelty
-from millrace_examples.nab.pipeline import build
+from millrace_examples.nab.pipeline import build, replay
 
 FILES = 12
-SCHEMA = "stream STRING, number LONG, value DOUBLE, at TIMESTAMP"
+#: Of one level and two tasks, which are live at once with those that read, and one slot more.
+REALTIME_SLOTS = 5
 
 Scores = dict[str, list[float]]
 
@@ -29,19 +29,20 @@ Scores = dict[str, list[float]]
 @click.command()
 @click.option("--nab", type=click.Path(path_type=Path), required=True, help="A clone of NAB.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("demo-out/nab"))
+@click.option("--plane", type=click.Choice(["epochs", "batch", "realtime"]), default="epochs")
 @click.option("--plain", is_flag=True, help="Without Spark, by NumPy alone.")
 @click.option("--check", is_flag=True, help="Score the results that NAB bundles, and stop.")
-def main(nab: Path, out: Path, plain: bool, check: bool) -> None:
+def main(nab: Path, out: Path, plane: str, plain: bool, check: bool) -> None:
     """Run the 58 streams through Millrace on Spark, and score what it reports."""
     console = Console()
     if check:
         check_rule(nab, console)
         return
-    replay = readings(nab)
-    scores = by_numpy(replay)
+    rows = readings(nab)
+    scores = by_numpy(rows)
     if not plain:
-        found = by_millrace(replay, out)
-        console.print(f"Millrace on Spark and plain NumPy agree: {found == scores}")
+        found = by_millrace(rows, out, plane)
+        console.print(f"Millrace on Spark ({plane}) and plain NumPy agree: {found == scores}")
         scores = found
     labelled = [streams.labelled(nab, name, scores[name]) for name in streams.names(nab)]
     verdicts = [scoring.best(labelled, profile) for profile in scoring.PROFILES]
@@ -73,38 +74,55 @@ def readings(nab: Path) -> pd.DataFrame:
     return pd.concat(frames).sort_values(["at", "stream", "number"], ignore_index=True)
 
 
-def by_numpy(replay: pd.DataFrame) -> Scores:
+def by_numpy(readings: pd.DataFrame) -> Scores:
     """Return the scores of each stream, without Millrace."""
     scores = {}
-    for name, rows in replay.groupby("stream"):
+    for name, rows in readings.groupby("stream"):
         times = [at.timestamp() for at in rows["at"]]
         scores[str(name)] = novelty(Known(), times, rows["value"].tolist())
     return scores
 
 
-def by_millrace(replay: pd.DataFrame, out: Path) -> Scores:
-    """Return the scores of each stream, by a run on Spark in several epochs."""
+def by_millrace(readings: pd.DataFrame, out: Path, plane: str) -> Scores:
+    """Return the scores of each stream, by a run on Spark: the same pipeline on any plane."""
     for name in ("replay", "reports", "checkpoint"):
         shutil.rmtree(out / name, ignore_errors=True)
-    (out / "replay").mkdir(parents=True)
-    for number in range(FILES):
-        first, last = (len(replay) * n // FILES for n in (number, number + 1))
-        file = out / "replay" / f"{number:02}.parquet"
-        part = replay.iloc[first:last].astype({"at": "datetime64[us, UTC]"})
-        part.to_parquet(file, index=False)
-        os.utime(file, (1_000_000 + number, 1_000_000 + number))  # Spark reads in that order
-    spark = session("nab", out)
+    write(readings, out / "replay")
+    live = plane == "realtime"
+    spark = session(
+        "nab",
+        out,
+        slots=REALTIME_SLOTS if live else 2,
+        settings=mr.spark.realtime_settings(tasks=2) if live else None,
+    )
+    pipeline = build(replay(out / "replay"), reports=mr.Parquet(out / "reports"))
     try:
-        files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-        source = files.parquet(str(out / "replay"))
-        pipeline = build(source, reports=mr.Parquet(out / "reports"))
-        run = pipeline.start(spark, checkpoint=str(out / "checkpoint"), progress=False)
-        run.process_available()
-        run.drain()
+        if plane == "batch":
+            pipeline.run_batch(spark, progress=False)
+        else:
+            run = pipeline.start(
+                spark, checkpoint=str(out / "checkpoint"), realtime=live, progress=False
+            )
+            run.process_available()
+            run.drain()
     finally:
         spark.stop()
-    scores = {str(name): [0.0] * len(rows) for name, rows in replay.groupby("stream")}
-    for file in sorted((out / "reports").glob("epoch=*/*.parquet")):
+    return reported(readings, out / "reports")
+
+
+def write(readings: pd.DataFrame, folder: Path, files: int = FILES) -> None:
+    """Write readings, which are in order of time, as `replay` reads them."""
+    folder.mkdir(parents=True)
+    for number in range(files):
+        first, last = (len(readings) * n // files for n in (number, number + 1))
+        part = readings.iloc[first:last].astype({"at": "datetime64[us, UTC]"})
+        part.to_parquet(folder / f"{int(part['at'].iloc[0].timestamp())}.parquet", index=False)
+
+
+def reported(readings: pd.DataFrame, reports: Path) -> Scores:
+    """Return the scores that the reports have, and 0 for what was not reported."""
+    scores = {str(name): [0.0] * len(rows) for name, rows in readings.groupby("stream")}
+    for file in sorted(reports.glob("epoch=*/*.parquet")):
         for row in pq.ParquetFile(file).read(["stream", "number", "score"]).to_pylist():
             scores[row["stream"]][row["number"]] = row["score"]
     return scores

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -90,22 +91,31 @@ class NoveltyDetector(mr.Computation):
                 self.produce("reports", report, timestamp=arrived.at)
 
 
+def replay(folder: Path) -> mr.Files:
+    """Return the files of a folder, each named by its first record's time: ``1388534400.parquet``.
+
+    No record of a file is older than that, so the low watermark goes from file to file.
+    """
+    return mr.Files(
+        folder,
+        schema="stream string, number long, value double, at timestamp",
+        created=lambda path: int(Path(path).stem) * mr.SECOND,
+        bytes_per_epoch=512 << 10,
+        forget=20 * 365 * mr.DAY,  # They stay, and are of years.
+    )
+
+
 def build(source: Any = None, *, reports: Callable[..., Any] | None = None) -> mr.Pipeline:
     """Return the pipeline.
 
     Args:
-        source: Spark DataFrame with the columns of `Reading` and ``at``, a timestamp. None leaves
-            the stream ``"readings"`` to be fed by a `millrace.testing.Harness`.
+        source: Injector of rows with the columns of `Reading` and ``at``, a timestamp, such as
+            `replay`. None leaves the stream ``"readings"`` to be fed by a
+            `millrace.testing.Harness`.
         reports: Sink of the reports.
     """
     p = mr.Pipeline("nab")
-    p.inject(
-        "readings",
-        source,
-        timestamp="at",
-        low_watermark=mr.BoundedDelay("2 h"),
-        format=Reading,
-    )
+    p.inject("readings", source, timestamp="at", format=Reading)
     p.add(NoveltyDetector)
     if reports is not None:
         p.sink("reports", reports)

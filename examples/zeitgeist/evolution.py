@@ -23,6 +23,8 @@ from .computations import DipDetector, ModelCalculator, SpikeDetector, WindowCou
 from .model import DAY, QUIET_US, WEEK, Model
 from .records import Count, Departure
 
+Sink = Callable[..., Any]
+
 BLIND_US: Final = WEEK + QUIET_US
 """For so long a detector that is new may find other things than one that was there before: it has
 no predictions for a week, and then an episode may be under way."""
@@ -85,30 +87,30 @@ def january(source: Any = None) -> mr.Pipeline:
     return p
 
 
-def march(source: Any = None) -> mr.Pipeline:
+def march(source: Any = None, tallies: Sink | None = None) -> mr.Pipeline:
     """A third, to look at: it begins empty."""
     p = january(source)
     p.add(Tally)
-    return p
+    return _sunk(p, "tallies", tallies)
 
 
-def april(source: Any = None) -> mr.Pipeline:
+def april(source: Any = None, tallies: Sink | None = None) -> mr.Pipeline:
     """The counter and its cell are called otherwise, the model is kept in another format."""
     p = _flights(source)
     p.add(Counter, name="WindowCounter", was="Windower")
     p.add(ModelCalculator, migrate={"model": by_name})
     p.add(Tally)
-    return p
+    return _sunk(p, "tallies", tallies)
 
 
-def june(source: Any = None) -> mr.Pipeline:
+def june(source: Any = None, tallies: Sink | None = None) -> mr.Pipeline:
     """Nobody looks at the tally any more; the day that it is in is counted to its end."""
-    p = april(source)
+    p = april(source, tallies)
     p.drain("Tally")
     return p
 
 
-def july(source: Any = None, **sinks: Callable[..., Any] | None) -> mr.Pipeline:
+def july(source: Any = None, anomalies: Sink | None = None) -> mr.Pipeline:
     """The tally is gone, and the model of half a year is put to use."""
     p = _flights(source)
     p.add(Counter, name="WindowCounter", was="Windower")
@@ -116,10 +118,7 @@ def july(source: Any = None, **sinks: Callable[..., Any] | None) -> mr.Pipeline:
     p.remove("Tally")
     p.add(SpikeDetector)
     p.add(DipDetector)
-    for stream, sink in sinks.items():
-        if sink is not None:
-            p.sink(stream, sink)
-    return p
+    return _sunk(p, "anomalies", anomalies)
 
 
 class Version(NamedTuple):
@@ -127,19 +126,21 @@ class Version(NamedTuple):
 
     Attributes:
         since: The first day that it runs, in local time.
-        pipeline: Makes it.
+        pipeline: Makes it, of a source and a sink.
+        shown: The stream that has the sink, if any.
     """
 
     since: str
     pipeline: Callable[..., mr.Pipeline]
+    shown: str | None
 
 
 VERSIONS: Final = (
-    Version("2013-01-01", january),
-    Version("2013-03-01", march),
-    Version("2013-04-01", april),
-    Version("2013-06-01", june),
-    Version("2013-07-01", july),
+    Version("2013-01-01", january, None),
+    Version("2013-03-01", march, "tallies"),
+    Version("2013-04-01", april, "tallies"),
+    Version("2013-06-01", june, "tallies"),
+    Version("2013-07-01", july, "anomalies"),
 )
 
 
@@ -152,4 +153,10 @@ def _flights(source: Any) -> mr.Pipeline:
         low_watermark=mr.BoundedDelay("3 h"),
         format=Departure,
     )
+    return p
+
+
+def _sunk(p: mr.Pipeline, stream: str, sink: Sink | None) -> mr.Pipeline:
+    if sink is not None:
+        p.sink(stream, sink)
     return p

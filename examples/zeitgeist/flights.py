@@ -87,27 +87,28 @@ def arrivals(scheduled: pd.DataFrame) -> pd.DataFrame:
     return flights.sort_values(order, ignore_index=True)
 
 
-def write_replay(flights: pd.DataFrame, directory: Path) -> list[Path]:
-    """Write the flights as Parquet files, one for each day (UTC) of arrival, and return the files.
+def write_replay(flights: pd.DataFrame, directory: Path, days: int = 1) -> list[Path]:
+    """Write the flights as Parquet files, one for so many days (UTC) of arrival; return the files.
 
-    The modification time of each is the end of its day: Spark's file source reads in that order.
+    The modification time of each is the end of its days: Spark's file source reads in that order.
     A file that is there already is kept, so a replay can be completed after an interruption, and a
     file appears complete or not at all.
 
     Args:
         flights: Rows as of `arrivals`.
         directory: Where to write; created if missing.
+        days: In a file.
     """
     directory.mkdir(parents=True, exist_ok=True)
     files = []
-    for day, rows in flights.groupby(flights["departed"].dt.floor("D")):
+    for day, rows in flights.groupby(flights["departed"].dt.floor(f"{days}D")):
         file = directory / f"departed-{day:%Y-%m-%d}.parquet"
         files.append(file)
         if file.exists():
             continue
         unfinished = directory / f"_{file.name}"  # Spark skips names with an underscore
         rows.to_parquet(unfinished, index=False)
-        end_s = int(day.timestamp()) + 24 * 3600
+        end_s = int(day.timestamp()) + days * 24 * 3600
         os.utime(unfinished, (end_s, end_s))
         unfinished.rename(file)
     return files

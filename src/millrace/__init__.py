@@ -1,92 +1,121 @@
-"""Millrace: MillWheel's programming model on Apache Spark."""
+"""Millrace: MillWheel's programming model on Apache Spark.
 
-from millrace import testing
-from millrace.dataflow.aggregates import (
-    Aggregate,
-    count,
-    distinct,
-    group,
-    max,
-    mean,
-    min,
-    quantiles,
-    stddev,
-    sum,
-    top,
-    variance,
-)
-from millrace.dataflow.aggregations import CombineFn, VectorFold
-from millrace.dataflow.strategy import (
-    ACCUMULATING,
-    ACCUMULATING_AND_RETRACTING,
-    DISCARDING,
-    EARLIEST,
-    END_OF_WINDOW,
-    LATEST,
-)
-from millrace.dataflow.triggers import (
-    AfterBytes,
-    AfterCount,
-    AfterDelay,
-    AllOf,
-    AtPeriod,
-    AtWatermark,
-    CompositeTrigger,
-    FireMode,
-    FirstOf,
-    OnSignal,
-    Punctuation,
-    Repeat,
-    RepeatCount,
-    RepeatUntil,
-    SequenceOf,
-    Trigger,
-)
-from millrace.dataflow.windows import FixedWindows, GlobalWindow, Sessions, SlidingWindows, WindowFn
-from millrace.injectors.advance import Advance
-from millrace.injectors.files import Files
-from millrace.injectors.injector import Injector
-from millrace.injectors.kafka import Kafka
-from millrace.injectors.policy import ArrivalTime, BoundedDelay, WatermarkColumn
-from millrace.inspect import (
-    add_savepoint,
-    copy_checkpoint,
-    open_checkpoint,
-    remove_savepoint,
-    savepoints,
-)
-from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
-from millrace.model.computation import Computation
-from millrace.model.element import Element, of_record
-from millrace.model.errors import MillraceError
-from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
-from millrace.model.pane import EARLY, LATE, ON_TIME, Pane, PanedCoder, Window
-from millrace.model.pipeline import INGRESS
-from millrace.model.record import LOW_WATERMARK, WALL_TIME, DeadLetter, LateRecord, Record, Timer
-from millrace.model.side_input import SideInput
-from millrace.model.state import BagState, CombiningState, MapState, ValueState
-from millrace.model.stream import by, by_key
-from millrace.model.time import (
-    DAY,
-    HOUR,
-    MAX_TIMESTAMP,
-    MICROSECOND,
-    MILLISECOND,
-    MIN_TIMESTAMP,
-    MINUTE,
-    SECOND,
-    UNBOUNDED_PAST,
-)
-from millrace.observe.pane_plot import plot_panes
-from millrace.observe.watermark_plot import plot_watermarks
-from millrace.pipeline import Pipeline
-from millrace.sinks.arrow import ArrowSink
-from millrace.sinks.console import Console
-from millrace.sinks.delta import Delta
-from millrace.sinks.kafka import KafkaSink
-from millrace.sinks.parquet import Parquet
-from millrace.sinks.postgres import PostgreSQL
-from millrace.spark.memory import Memory
+A public name is imported when it is first used. Spark starts Python processes for a run, and forks
+one for each task, which wait for their imports; most need a part of Millrace only.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millrace import testing
+    from millrace.dataflow.aggregates import (
+        Aggregate,
+        count,
+        distinct,
+        group,
+        max,
+        mean,
+        min,
+        quantiles,
+        stddev,
+        sum,
+        top,
+        variance,
+    )
+    from millrace.dataflow.aggregations import CombineFn, VectorFold
+    from millrace.dataflow.strategy import (
+        ACCUMULATING,
+        ACCUMULATING_AND_RETRACTING,
+        DISCARDING,
+        EARLIEST,
+        END_OF_WINDOW,
+        LATEST,
+    )
+    from millrace.dataflow.triggers import (
+        AfterBytes,
+        AfterCount,
+        AfterDelay,
+        AllOf,
+        AtPeriod,
+        AtWatermark,
+        CompositeTrigger,
+        FireMode,
+        FirstOf,
+        OnCall,
+        OnSignal,
+        Punctuation,
+        Repeat,
+        RepeatCount,
+        RepeatUntil,
+        SequenceOf,
+        Trigger,
+    )
+    from millrace.dataflow.windows import (
+        FixedWindows,
+        GlobalWindow,
+        Sessions,
+        SlidingWindows,
+        WindowFn,
+    )
+    from millrace.injectors.advance import Advance
+    from millrace.injectors.backlog import Backlog
+    from millrace.injectors.files import Files
+    from millrace.injectors.injector import Injector
+    from millrace.injectors.kafka import Kafka
+    from millrace.injectors.policy import ArrivalTime, BoundedDelay, WatermarkColumn
+    from millrace.inspect import (
+        add_savepoint,
+        copy_checkpoint,
+        open_checkpoint,
+        remap_checkpoint,
+        remove_savepoint,
+        savepoints,
+    )
+    from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
+    from millrace.model.computation import Computation
+    from millrace.model.element import Element, of_record
+    from millrace.model.errors import MillraceError
+    from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
+    from millrace.model.pane import EARLY, LATE, ON_TIME, Pane, PanedCoder, Window
+    from millrace.model.pipeline import INGRESS
+    from millrace.model.record import (
+        LOW_WATERMARK,
+        WALL_TIME,
+        DeadLetter,
+        LateRecord,
+        Record,
+        Timer,
+    )
+    from millrace.model.side_input import SideInput
+    from millrace.model.state import BagState, CombiningState, MapState, ValueState
+    from millrace.model.stream import by, by_key
+    from millrace.model.time import (
+        DAY,
+        HOUR,
+        MAX_TIMESTAMP,
+        MICROSECOND,
+        MILLISECOND,
+        MIN_TIMESTAMP,
+        MINUTE,
+        SECOND,
+        UNBOUNDED_PAST,
+    )
+    from millrace.observe.pane_plot import plot_panes
+    from millrace.observe.watermark_plot import plot_watermarks
+    from millrace.pipeline import Pipeline
+    from millrace.sinks.arrow import ArrowSink
+    from millrace.sinks.console import Console
+    from millrace.sinks.delta import Delta
+    from millrace.sinks.iceberg import Iceberg
+    from millrace.sinks.kafka import KafkaSink
+    from millrace.sinks.parquet import Parquet
+    from millrace.sinks.postgres import PostgreSQL
+    from millrace.spark.memory import Memory
+    from millrace.watermark.remap import Merge, Split
+    from millrace.windmill.balancer import Balance
 
 __all__ = [
     "ACCUMULATING",
@@ -125,6 +154,8 @@ __all__ = [
     "AtPeriod",
     "AtWatermark",
     "BagState",
+    "Backlog",
+    "Balance",
     "BoundedDelay",
     "BytesCoder",
     "Coder",
@@ -141,6 +172,7 @@ __all__ = [
     "FixedWindows",
     "GlobalWindow",
     "Files",
+    "Iceberg",
     "Injector",
     "JsonCoder",
     "Kafka",
@@ -148,8 +180,10 @@ __all__ = [
     "LateRecord",
     "MapState",
     "Memory",
+    "Merge",
     "MillraceError",
     "MsgpackCoder",
+    "OnCall",
     "OnSignal",
     "Pane",
     "PanedCoder",
@@ -166,6 +200,7 @@ __all__ = [
     "Sessions",
     "SideInput",
     "SlidingWindows",
+    "Split",
     "Timer",
     "Trigger",
     "ValueState",
@@ -193,6 +228,75 @@ __all__ = [
     "testing",
     "add_savepoint",
     "copy_checkpoint",
+    "remap_checkpoint",
     "remove_savepoint",
     "savepoints",
 ]
+
+#: Module, below this package -> the public names that are there.
+_PUBLIC = {
+    "dataflow.aggregates": (
+        "Aggregate count distinct group max mean min quantiles stddev sum top variance"
+    ),
+    "dataflow.aggregations": "CombineFn VectorFold",
+    "dataflow.strategy": (
+        "ACCUMULATING ACCUMULATING_AND_RETRACTING DISCARDING EARLIEST END_OF_WINDOW LATEST"
+    ),
+    "dataflow.triggers": (
+        "AfterBytes AfterCount AfterDelay AllOf AtPeriod AtWatermark CompositeTrigger "
+        "FireMode FirstOf OnCall OnSignal Punctuation Repeat RepeatCount RepeatUntil "
+        "SequenceOf Trigger"
+    ),
+    "dataflow.windows": "FixedWindows GlobalWindow Sessions SlidingWindows WindowFn",
+    "injectors.advance": "Advance",
+    "injectors.backlog": "Backlog",
+    "injectors.files": "Files",
+    "injectors.injector": "Injector",
+    "injectors.kafka": "Kafka",
+    "injectors.policy": "ArrivalTime BoundedDelay WatermarkColumn",
+    "inspect": (
+        "add_savepoint copy_checkpoint open_checkpoint remap_checkpoint remove_savepoint savepoints"
+    ),
+    "model.coder": "BytesCoder Coder JsonCoder MsgpackCoder PickleCoder",
+    "model.computation": "Computation",
+    "model.element": "Element of_record",
+    "model.errors": "MillraceError",
+    "model.guarantees": "AT_LEAST_ONCE EXACTLY_ONCE STRONG WEAK",
+    "model.pane": "EARLY LATE ON_TIME Pane PanedCoder Window",
+    "model.pipeline": "INGRESS",
+    "model.record": "LOW_WATERMARK WALL_TIME DeadLetter LateRecord Record Timer",
+    "model.side_input": "SideInput",
+    "model.state": "BagState CombiningState MapState ValueState",
+    "model.stream": "by by_key",
+    "model.time": (
+        "DAY HOUR MAX_TIMESTAMP MICROSECOND MILLISECOND MIN_TIMESTAMP MINUTE SECOND UNBOUNDED_PAST"
+    ),
+    "observe.pane_plot": "plot_panes",
+    "observe.watermark_plot": "plot_watermarks",
+    "pipeline": "Pipeline",
+    "sinks.arrow": "ArrowSink",
+    "sinks.console": "Console",
+    "sinks.delta": "Delta",
+    "sinks.iceberg": "Iceberg",
+    "sinks.kafka": "KafkaSink",
+    "sinks.parquet": "Parquet",
+    "sinks.postgres": "PostgreSQL",
+    "spark.memory": "Memory",
+    "watermark.remap": "Merge Split",
+    "windmill.balancer": "Balance",
+}
+_MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "testing":
+        return import_module("millrace.testing")
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"millrace.{module}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

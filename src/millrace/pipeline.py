@@ -18,6 +18,7 @@ from millrace.compile.change import ChangePlan
 from millrace.compile.explanation import Explanation
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
+from millrace.injectors.calls import Calls, streams_called
 from millrace.injectors.keys import Keys
 from millrace.inspect.location import plan_of
 from millrace.model.computation import Computation
@@ -85,7 +86,8 @@ class Pipeline(Declarations):
                 None lets a Harness feed the stream.
             timestamp: The column with the event time: a Spark timestamp, or an integer. Or
                 ``mr.INGRESS``: the clock's time when it is read, the same for all records of an
-                epoch, fixed with the epoch and so right through failures. Not in real time.
+                epoch, fixed with the epoch and so right through failures. In real time it is in
+                tenths of a second, and written down before the record goes on.
             unit: What an integer there counts since 1970 (UTC): ``"s"``, ``"ms"``, ``"us"`` or
                 ``"ns"``. By default microseconds; then a number that would be a time between 2001
                 and now in seconds or milliseconds is refused, as it is hardly one of January 1970.
@@ -239,6 +241,9 @@ class Pipeline(Declarations):
             dropped=dropped,
             migrate=migrate,
         )
+        for stream in streams_called(computation):
+            if stream not in self.injections:
+                self.inject(stream, Calls(stream), timestamp="at", unit="us", format=bytes)
         if keys is None:
             return
         added = list(self.computations)[-1]
@@ -263,17 +268,17 @@ class Pipeline(Declarations):
 
         Args:
             stream: Name of the stream.
-            sink: ``mr.Parquet(...)``, ``mr.Delta(...)``, ``mr.PostgreSQL(...)``,
-                ``mr.KafkaSink(...)``, ``mr.ArrowSink(...)``, ``mr.Memory()``, ``mr.Console()``, or
-                any callable ``(DataFrame, epoch)``.
+            sink: ``mr.Parquet(...)``, ``mr.Delta(...)``, ``mr.Iceberg(...)``,
+                ``mr.PostgreSQL(...)``, ``mr.KafkaSink(...)``, ``mr.ArrowSink(...)``,
+                ``mr.Memory()``, ``mr.Console()``, or any callable ``(DataFrame, epoch)``.
         """
         check_name(stream, "stream")
         # Those that tasks write are not called.
         if not callable(sink) and not hasattr(sink, "for_tasks"):
             raise PipelineError(
                 f"p.sink({stream!r}, {sink!r}): expected mr.Parquet(...), mr.Delta(...), "
-                "mr.PostgreSQL(...), mr.KafkaSink(...), mr.ArrowSink(...), mr.Memory(), "
-                "mr.Console(), or a callable (DataFrame, epoch) -> None."
+                "mr.Iceberg(...), mr.PostgreSQL(...), mr.KafkaSink(...), mr.ArrowSink(...), "
+                "mr.Memory(), mr.Console(), or a callable (DataFrame, epoch) -> None."
             )
         self.sinks.append(SinkDeclaration(stream, sink))
 
@@ -356,7 +361,14 @@ class Pipeline(Declarations):
         return on_spark.start(self, spark, checkpoint=checkpoint, **options)
 
     def run_batch(
-        self, spark: Any, *, tasks: int | None = None, until: Instant | None = None
+        self,
+        spark: Any,
+        *,
+        tasks: int | None = None,
+        until: Instant | None = None,
+        percentile: int | None = None,
+        scratch: str | None = None,
+        progress: bool = True,
     ) -> Any:
         """Run over bounded sources, to their end, as one Spark job without a checkpoint.
 
@@ -369,20 +381,21 @@ class Pipeline(Declarations):
             until: Read of injectors only what was written before this instant, as
                 ``"2026-11-22T10:00:00Z"``: of ``mr.Kafka``, by its messages' timestamps; of
                 ``mr.Files``, files that were created before.
-            tasks: Tasks a level; by default as many as the session can run at once, as for
-                :meth:`start`. A key's records are in one task, and a task's go through it sorted,
-                so its input may be larger than memory.
+            tasks: Tasks a level; by default as many as the session can run at once.
+            percentile: End when so many percent of injectors' pieces have been read: docs/time.md.
+            scratch: For that: a directory or URL that driver and workers reach.
+            progress: Whether to say on standard error that it is under way.
 
         Returns:
-            What was done, as ``run.status()`` says it: records, refusals, counters.
+            What was done, as ``run.status()`` says it: records, refusals, counters; ``left``.
 
         Raises:
-            PipelineError: The pipeline, or a source, cannot run: one without an end, say. Nothing
-                was written.
+            PipelineError: The pipeline, or a source, cannot run. Nothing was written.
             InputLost: Some of what an injector should read is gone.
             RunFailed: User code or Spark failed; the cause is attached.
 
         Source: VLDB 2015 Dataflow paper: batch is the case in which the low watermark goes from the
         beginning to the end of time once.
         """
-        return on_spark.run_batch(self, spark, tasks=tasks, until=until)
+        asked: Any = {"tasks": tasks, "until": until, "percentile": percentile, "scratch": scratch}
+        return on_spark.run_batch(self, spark, progress=progress, **asked)

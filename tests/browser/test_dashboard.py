@@ -42,6 +42,17 @@ def test_it_names_each_thing_that_is_wrong(page):
     assert len(labels) == 7
     assert all(rate.endswith("/s") and lag.endswith(" lag") for rate, lag in labels)
 
+    assert "1,284 records wait" in page.one('[data-id="injector:departures"]').text
+    waits = "3 files, 5.1 MiB wait in its source"
+    assert waits in page.one('[data-id="injector:weather"]').get_attribute("aria-label")
+    calls = page.all("#calls tbody tr")
+    assert [one.text for one in calls] == [
+        "Alerts\n2 ms 125 ms 2 s", "Delays\n15 µs 61 µs 8 ms"
+    ]  # fmt: skip
+    bars = page.one("#calls tr:nth-child(2) .bars").get_attribute("aria-label")
+    assert bars.startswith("210 below 3.8 µs, 1,900 below 7.6 µs, ")
+    assert len(page.all("#calls tr:nth-child(2) .bars rect")) == 20  # one axis for both
+
     hottest = page.all("#hot-keys tbody tr")
     assert [one.text for one in hottest][:2] == ["JFK Delays 41 %", "JFK totals 33 %"]
     page.one("#stuck summary").click()
@@ -119,6 +130,20 @@ def test_to_stop_takes_the_token(page, run):
     page.one("#dialog-yes").click()
     page.wait(lambda: len(run.asked) == 2)
     assert run.asked[1] == ("pause", 1, "weather")
+    page.one("#dialog-no").click()
+
+    for what, told, about in (
+        ("rate-limit", "500", "departures=500"), ("savepoint", "before", "before"),
+    ):  # fmt: skip
+        page.one(f'[data-act="{what}"]').click()
+        page.one("#dialog-yes").click()
+        assert page.one("#dialog").get_attribute("open"), "nothing is asked without it"
+        page.one("#told").send_keys(told, Keys.ENTER)
+        page.wait(lambda what=what: run.asked[-1][0] == what)
+        assert run.asked[-1][2] == about
+        page.until("after epoch 41", "dialog-said")
+        page.one("#dialog-no").click()
+    assert len(run.asked) == 4
 
 
 def test_where_others_can_ask_nothing_is_shown_without_the_token(browser, flights, run):

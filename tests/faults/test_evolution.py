@@ -10,7 +10,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch
-from millrace_examples.zeitgeist import evolution, flights
+from millrace_examples.zeitgeist import backfill, evolution, flights
 from millrace_examples.zeitgeist.pipeline import build
 from millrace_examples.zeitgeist.records import Anomaly, Departure
 
@@ -95,6 +95,33 @@ def test_a_year_of_changes_finds_what_the_final_code_finds(
     assert list(filter(comparable, found)) == expected
     assert len(expected) >= 5
     assert len(final) > len(expected)  # in the first half nobody looked for any
+
+
+def test_a_model_of_the_first_half_is_switched_on_in_the_second(
+    weeks: list[Batch], final: list[Anomaly]
+) -> None:
+    dice = random.Random(2013)
+    before = [one for one in weeks if one[0] + pd.Timedelta("7D") <= backfill.SWITCHED_ON]
+    rest = weeks[len(before) :]
+    with mr.testing.Harness(backfill.first_half()) as h:
+        for _ in weekly(h, before):
+            pass
+        h.update(backfill.second_half())
+        # While the stream goes on, the files are read, in which there is more than the first half.
+        for _ in weekly(h, rest[:2]):
+            h.crash_in_next_epoch(dice.randrange(40))
+        for week, departures in weeks[: len(before) + 3]:
+            h.crash_in_next_epoch(dice.randrange(40))
+            h.inject("first half", departures)
+            h.advance_watermark("first half", us(week) + 7 * mr.DAY - 3 * mr.HOUR)
+        h.advance_watermark("first half", mr.MAX_TIMESTAMP)
+        h.update(backfill.second_half(past=False))
+        for _ in weekly(h, rest[2:]):
+            pass
+        found = anomalies(h)
+        daily = sum(output.value.count for output in h.outputs("daily"))
+    assert found == final
+    assert daily == sum(len(departures) for _, departures in weeks)
 
 
 def test_each_version_says_what_it_changes_and_the_one_before_may_come_back() -> None:

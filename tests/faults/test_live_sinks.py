@@ -181,6 +181,26 @@ def test_a_delta_table_has_each_row_once_whoever_dies(
     assert list((out / STAGING).iterdir()) == []
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_an_iceberg_table_has_each_row_once_whoever_dies(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "an extra: pip install 'millrace[iceberg]'"
+    loading = pytest.importorskip("pyiceberg.catalog", reason=why)
+    tables = pytest.importorskip("pyiceberg.table", reason=why)
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    out, killer = tmp_path / "out", Killer(random.Random(seed), monkeypatch)
+    killer.around(tables.Table, "_do_commit")
+    killer.around(mr.Iceberg, "publish")
+    killer.around(Epochs, "complete")
+    killer.play(Live(pipeline(mr.Iceberg("lake.totals", out, catalog=catalog))))
+
+    assert killer.kills
+    rows = loading.load_catalog(**catalog).load_table("lake.totals").scan().to_arrow().to_pylist()
+    assert Counter((row["key"], row["count"]) for row in rows) == EXPECTED
+    assert list((out / STAGING).iterdir()) == []
+
+
 @pytest.mark.parametrize("kind", ["Parquet", "Delta"])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_table_by_key_has_the_last_row_of_each_whoever_dies(

@@ -92,6 +92,7 @@ class Drivers:
             lines=MetricLines(None),
             mailbox=LocalMailbox(self.folder),
             attempts=3,
+            tasks=1,
         )
         run = Run(parts)
         left = list(queries)

@@ -114,9 +114,11 @@ def test_a_handful_is_consumed_as_a_table_is(turns):
         rows = handful(drawn)
         scratch = wire.TaskReport(2, 0, [], {}, {}, {}, 0.0)
         table = wire.together([rows.batch(0)])
-        few = by_hand.few(rows)
+        received: dict[str, int] = {}
+        few = by_hand.few(rows, received)
         many = columnar.table(table, {}, Inbox(task, 2, Outbox(task), scratch))
 
         assert by_interval(few) == by_interval(many)
         assert by_hand.channels.take() == columnar.channels.take()
         assert few_input == table_input
+        assert received[spec.name] == sum(map(len, rows.values))

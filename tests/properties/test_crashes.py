@@ -1,12 +1,14 @@
 """Crashes change nothing: neither outputs nor state nor low watermarks, wherever they fall."""
 
+from itertools import zip_longest
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
 
 KEYS = "abcd"
-STREAMS = ("events", "first", "second", "looked", "faded", "named", "several")
+STREAMS = ("events", "first", "second", "looked", "faded", "named", "several", "best")
 
 
 class First(mr.Computation):
@@ -121,7 +123,7 @@ crash = st.one_of(st.none(), st.just("between"), st.integers(0, 8))
 scripts = st.lists(st.tuples(step, crash), min_size=1, max_size=10)
 
 
-def run(script, *, crashing):
+def run(script, *, crashing, evicting=()):
     p = mr.Pipeline("crashes")
     p.inject("events")
     p.add(First)
@@ -133,6 +135,9 @@ def run(script, *, crashing):
     events.key_by("key").lookup({"a": 1, "c": 3}).map(lambda pair: [pair[0]["n"], pair[1]]).to(
         "named", format=list
     )
+    counts = events.key_by("key").window(mr.FixedWindows(8)).count()
+    named = counts.map(mr.of_record(lambda one: [one.value, one.key]))
+    named.key_by("_window_start").top(1).to("best")
     events.key_by("key").window(mr.FixedWindows(8)).aggregate(
         n=mr.count(),
         odd=mr.count(where=lambda event: event["n"] % 2),
@@ -142,10 +147,19 @@ def run(script, *, crashing):
     p.stream("events").key_by(lambda event: str(event["n"] % 3)).window(
         mr.FixedWindows(5), trigger=on_signal
     ).sum("n").to("sums")
+    every_key = mr.Repeat(mr.OnSignal("first", every_key=True))
+    p.stream("events").key_by("key").window(mr.FixedWindows(5), trigger=every_key).count().to("all")
     watermark = clock = 0
     told = []
     with mr.testing.Harness(p, intervals=2) as h:
-        for (kind, argument), crash in script:
+        for ((kind, argument), crash), gone in zip_longest(
+            script, evicting[: len(script)], fillvalue=0
+        ):
+            # As a limit of the caches does, by interval; which of them, is all the same.
+            kept = h._caches._open
+            for at, cache in enumerate(sorted(kept)):
+                if gone >> at & 1:
+                    del kept[cache]
             if crashing and crash == "between":
                 h.crash()
             elif crashing and crash is not None:
@@ -165,10 +179,16 @@ def run(script, *, crashing):
         h.inject("events", [({"key": key, "n": -1}, 0) for key in KEYS])
         h.advance_clock(clock + 100)
         h.advance_watermark("events", mr.MAX_TIMESTAMP)
-        return told, [h.outputs(stream) for stream in (*STREAMS, "sums")]
+        return told, [h.outputs(stream) for stream in (*STREAMS, "sums", "all")]
 
 
-@settings(max_examples=150)
+@settings(max_examples=120)
 @given(scripts)
 def test_a_script_with_crashes_tells_the_same_as_without(script):
     assert run(script, crashing=True) == run(script, crashing=False)
+
+
+@settings(max_examples=30)
+@given(scripts, st.lists(st.integers(0, (1 << 24) - 1), min_size=1, max_size=10))
+def test_whatever_caches_are_evicted_changes_nothing(script, evicting):
+    assert run(script, crashing=True, evicting=evicting) == run(script, crashing=False)

@@ -224,7 +224,7 @@ def test_ids_of_intervals_are_never_used_again(counts: list[int]) -> None:
     known = IntervalMap.uniform(4)
     ever = {one.id: one for one in known.intervals}
     for count in counts:
-        known = resized(known, count)
+        known = resized(known, count, first_id=1 + max(ever))
         for one in known.intervals:
             assert ever.setdefault(one.id, one) == one
         assert len(known) == count

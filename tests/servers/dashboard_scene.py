@@ -184,6 +184,23 @@ class Flights:
             "at": wall, "epoch": self.harness.checkpoint().epoch,
             "epoch_duration_seconds": round(sum(parts.values()), 3),
             "epoch_part_seconds": parts,
+            "backlog_records": {"departures": 1_284},
+            "backlog_files": {"weather": 3},
+            "backlog_bytes": {"weather": 5_400_000},
+            "hook_duration_seconds": {
+                "Delays": {"p50": 2.0**-16, "p95": 2.0**-14, "p99": 2.0**-7},
+                "Alerts": {"p50": 2.0**-9, "p95": 0.125, "p99": 2.0},
+            },
+            "hook_calls": {
+                "Delays": {
+                    str(n): calls
+                    for n, calls in zip(
+                        (*range(-18, -11), -8, -7), (210, 1900, 2600, 900, 130, 40, 9, 30, 31),
+                        strict=True,
+                    )
+                },
+                "Alerts": {"-10": 120, "-9": 310, "-8": 90, "-7": 22, "-4": 8, "-3": 14, "1": 6},
+            },
             "hottest_keys": {
                 "Delays": {"JFK": 0.412, "ATL": 0.081, SCRIPT: 0.06},
                 "totals": {"JFK": 0.334},

@@ -31,6 +31,7 @@ from millrace.watermark.authority import Authority
 from millrace.windmill import epoch_log, execution, fence, rows, worker
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
+from millrace.windmill.log_writer import LogWriter
 from millrace.windmill.manifest import encode_entry
 from millrace.windmill.worker import Worker
 
@@ -89,11 +90,12 @@ def productions_leave_before_the_commit(patch):
 def the_loser_sends_its_own_productions(patch):
     commit = Worker._commit
 
-    def mine(self, spec, commits, attempt, fence, results):
+    def mine(self, spec, slots, commits, attempt, fence, results):
         own = {number: result.productions for number, result in results.items()}
-        commit(self, spec, commits, attempt, fence, results)
+        commit(self, spec, slots, commits, attempt, fence, results)
         for one in commits:
-            results[one.interval].productions = own[one.interval]
+            if one.interval in results:
+                results[one.interval].productions = own[one.interval]
 
     patch.setattr(Worker, "_commit", mine)
 
@@ -132,10 +134,10 @@ def a_retry_commits_once_more_at_the_next_free_number(patch):
 def the_cache_is_written_before_the_commit(patch):
     commit = Worker._commit
 
-    def cache_first(self, spec, commits, *rest):
+    def cache_first(self, spec, slots, commits, *rest):
         for one in commits:
             self.execution.caches.open(one.computation, one.interval).apply(one)
-        commit(self, spec, commits, *rest)
+        commit(self, spec, slots, commits, *rest)
 
     patch.setattr(Worker, "_commit", cache_first)
 
@@ -260,7 +262,7 @@ def commits_are_collected_before_their_snapshot_is_durable(patch):
 
 @mutant
 def an_older_commit_is_applied_again(patch):
-    def apply(self, *commits, grouped=False):
+    def apply(self, *commits, overhead=0):
         puts, deletes = changes(*commits)
         self._rows = self._rows.copy()
         for row in deletes:
@@ -278,7 +280,7 @@ def an_older_commit_is_applied_again(patch):
 
 @mutant
 def commits_come_before_the_manifest(patch):
-    append, complete = Epochs._append, Epochs.complete
+    append, complete = LogWriter.append, Epochs.complete
 
     def begin_unwritten(self, entry, then):
         if type(entry).__name__ != "Manifest":
@@ -287,11 +289,11 @@ def commits_come_before_the_manifest(patch):
             then()
 
     def write_both(self, manifest, *arguments, **named):
-        append(self, manifest, lambda: None)
+        append(self._log, manifest, lambda: None)
         return complete(self, manifest, *arguments, **named)
 
     patch.setattr(fence, "refuse_superseded", lambda *_: None)  # it would find no manifest
-    patch.setattr(Epochs, "_append", begin_unwritten)
+    patch.setattr(LogWriter, "append", begin_unwritten)
     patch.setattr(Epochs, "complete", write_both)
 
 
@@ -310,23 +312,23 @@ def a_retry_writes_a_manifest_of_its_own(patch):
 @mutant
 def a_zombie_driver_goes_on_at_the_next_number(patch):
     def append(self, entry, then):
-        while not self._log.append(self._last + 1, encode_entry(entry)):
-            self._last += 1
-        self._last += 1
+        while not self._log.append(self.last + 1, encode_entry(entry)):
+            self.last += 1
+        self.last += 1
         then()
 
-    patch.setattr(Epochs, "_append", append)
+    patch.setattr(LogWriter, "append", append)
 
 
 @mutant
 def a_claim_that_is_there_is_taken_for_its_own(patch):
-    append = Epochs._append
+    append = LogWriter.append
 
     def trusting(self, *arguments):
         self._tried = True
         append(self, *arguments)
 
-    patch.setattr(Epochs, "_append", trusting)
+    patch.setattr(LogWriter, "append", trusting)
 
 
 @mutant

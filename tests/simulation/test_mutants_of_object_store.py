@@ -1,11 +1,14 @@
 """Bugs planted into how an object store is used: the simulator finds each of them."""
 
 import pytest
+from msgspec import structs
 from obstore import exceptions
 
 from millrace.model.errors import CheckpointUnwritable
 from millrace.store import Bucket
+from millrace.store.object_segments import ObjectSegments, SegmentCommits
 from millrace.testing.simulation import Simulation
+from millrace.windmill.epochs import Epochs
 
 #: Mutant -> the schedule that found it last, to look there first.
 MUTANTS = {}
@@ -37,7 +40,7 @@ def a_put_has_no_condition(patch):
     puts(patch, attempt)
 
 
-@mutant(1373)
+@mutant(1196)
 def a_name_that_is_taken_after_a_lost_answer_is_taken_for_its_own(patch):
     def put_if_absent(self, name, data):
         tries = []
@@ -55,7 +58,7 @@ def a_name_that_is_taken_after_a_lost_answer_is_taken_for_its_own(patch):
     patch.setattr(Bucket, "put_if_absent", put_if_absent)
 
 
-@mutant(5)
+@mutant(43)
 def its_own_put_is_taken_for_another_s(patch):
     def attempt(self, name, data):
         try:
@@ -81,7 +84,7 @@ def a_request_without_an_answer_is_taken_for_done(patch):
     puts(patch, attempt)
 
 
-@mutant(76)
+@mutant(325)
 def a_failing_read_is_taken_for_nothing_there(patch):
     tried = Bucket._tried
 
@@ -94,6 +97,35 @@ def a_failing_read_is_taken_for_nothing_there(patch):
             return None
 
     patch.setattr(Bucket, "_tried", give_up)
+
+
+@mutant(44)
+def the_loser_of_a_segment_takes_itself_for_the_winner(patch):
+    append = SegmentCommits.append
+    patch.setattr(SegmentCommits, "append", lambda *a: [True] * len(append(*a)))
+
+
+@mutant(22)
+def an_epoch_is_tried_again_with_another_number_of_tasks(patch):
+    begin = Epochs.begin
+
+    def anew(self, epoch, **said):
+        manifest = begin(self, epoch, **said)
+        return manifest and structs.replace(manifest, tasks=said["tasks"])
+
+    patch.setattr(Epochs, "begin", anew)
+
+
+@mutant(787)
+def a_segment_goes_with_the_first_commit_that_may(patch):
+    def remove_to(self, interval, number):
+        self.refresh()
+        line = self._lines.get(interval)
+        gone = {*line.forget_to(number)} if line is not None else set()
+        self._bucket.remove(self._segments[key].name for key in gone)
+        self._forget(gone)
+
+    patch.setattr(ObjectSegments, "remove_to", remove_to)
 
 
 @pytest.mark.parametrize("plant", MUTANTS, ids=lambda plant: plant.__name__)

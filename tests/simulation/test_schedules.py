@@ -7,13 +7,19 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from millrace.testing.simulation import Simulation, run_all
+from millrace.testing.simulation.changing import ChangingSimulation
 from millrace.testing.simulation.realtime import RealtimeSimulation
+from millrace.testing.simulation.remapping import RemappingSimulation, RemappingVersions
 from millrace.testing.simulation.report import failure
+from millrace.testing.simulation.workload import TURN
 
 LOT = 25
 LOTS = [
-    *((Simulation, first) for first in range(0, 500, LOT)),
-    *((RealtimeSimulation, first) for first in range(0, 250, LOT)),
+    *((Simulation, first) for first in (*range(0, 275, LOT), *range(TURN, TURN + 100, LOT))),
+    *((ChangingSimulation, first) for first in range(0, 50, LOT)),
+    *((RemappingSimulation, first) for first in range(0, 50, LOT)),
+    (RemappingVersions, 0),
+    *((RealtimeSimulation, first) for first in (*range(0, 200, LOT), *range(TURN, TURN + 50, LOT))),
 ]
 
 

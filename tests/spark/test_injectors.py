@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
-from millrace.model.errors import RunFailed
+from millrace.model.errors import CheckpointMismatch, RunFailed
+from millrace.spark.calling import Called
 from millrace.spark.requests import ask
 from millrace.spark.updating import Wanted
 
@@ -45,12 +46,27 @@ def _write(folder: Path, hour: int, *zones: str, mode: str = "w") -> None:
             file.write(json.dumps({"zone": zone, "at": hour * mr.HOUR + 5}) + "\n")
 
 
+def _waiting(run: Any, stream: str) -> mr.Backlog:
+    """Return what waits in a stream's source, asked for now."""
+    run._backlog.ask(stream)
+    found: mr.Backlog = run.status().backlog[stream]
+    return found
+
+
+def _jobs(spark: SparkSession) -> set[str]:
+    """Return what Spark's status store, which its UI shows, says that jobs are."""
+    gateway: Any = spark.sparkContext._jvm
+    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(gateway.java.util.ArrayList())  # type: ignore[union-attr]
+    return {jobs.apply(n).description().toString() for n in range(jobs.size())}
+
+
 def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     """Hours end when their files do, beside files that come later, and in a batch.
 
     One that shrinks is lost.
     """
     folder, others, kept, batch = tmp_path / "logs", tmp_path / "a", tools.Kept(), tools.Kept()
+    so_far = tools.Kept()
     folder.mkdir()
     others.mkdir()
 
@@ -68,9 +84,13 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
         if more:  # before the other, by name: Spark's offsets go by that
             p.inject("bikes", files(others), timestamp="at")
             p.add(Bikes)
+            on_call = mr.Repeat(mr.OnCall("so far"))
+            p.stream("trips").key_by("zone").window(trigger=on_call).count().to("so far")
+            p.sink("so far", so_far)
         p.sink("counts", kept)
         return p
 
+    earlier = _jobs(spark)
     _write(folder, 8, "Soho", "Bow", "Soho")
     _write(folder, 9, "Soho")
     run = tools.start(pipeline(kept))
@@ -78,8 +98,18 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 2"]
     assert run.status().low_watermark == 9 * mr.HOUR
     assert run.status().injected == {"trips": 4}
+    assert f"Some(files: epoch {min(kept.epochs)}, level 1)" in _jobs(spark) - earlier
+    assert run.status().load["Hours"].times.calls
+    # What there is is kept from outside, by name and by epoch; the run goes on.
+    mailbox, generation, epoch = run._epochs.state.mailbox, 1, run.status().epoch
+    answer = ask(mailbox, "savepoint", generation, about="before", timeout_s=60)
+    assert answer is not None
+    assert (answer.done, answer.said) == (True, f"epoch {epoch} is kept as savepoint before")
+    assert run.snapshot() == run.snapshot() == f"epoch-{epoch}"
+    assert mr.savepoints(tools.checkpoint) == {"before": epoch, f"epoch-{epoch}": epoch}
+    with pytest.raises(CheckpointMismatch, match="before: there is a checkpoint"):
+        run.savepoint("before")
     # Paused from outside, it is read no more until it goes on; low watermarks wait.
-    mailbox, generation = run._epochs.state.mailbox, run.status().generation
     answer = ask(mailbox, "pause", generation, about="trips", timeout_s=60)
     assert answer is not None
     assert (answer.done, answer.said) == (True, "trips: paused")
@@ -87,8 +117,10 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     tools.step(run)
     assert run.status().injected == {"trips": 4}
     assert "held back      trips: paused" in str(run.status())
+    assert _waiting(run, "trips").files == 1
     run.resume("trips")
     tools.step(run)
+    assert _waiting(run, "trips") == mr.Backlog(files=0, size=0)
     assert run.status().injected == {"trips": 5}
     # From outside, as `millrace update` asks; the handle is that of who took over from then on.
     run.started.load = lambda name: pipeline(kept, more=name == "jobs.py:more")
@@ -107,6 +139,15 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 2", "Soho 9: 2"]
     assert run.status().injected == {"bikes": 2, "trips": 6}
     assert run.status().counters["Bikes"].records == 2
+    # From outside, as `millrace fire` asks, and by the handle: what came since the update.
+    about = msgspec.json.encode(Called("so far", [])).decode()
+    answer = ask(mailbox, "fire", generation + 1, about=about, timeout_s=60)
+    assert answer is not None
+    assert (answer.done, answer.said) == (True, "so far was called")
+    tools.step(run)
+    run.fire("so far", "Ely")
+    tools.step(run)
+    assert [row["value"] for row in so_far.values] == [1]
     # The same as a batch, of the files that were created before 10 o'clock.
     status = pipeline(batch).run_batch(spark, until="1970-01-01T10:00:00Z")
     assert sorted(batch.values) == sorted(kept.values)

@@ -16,8 +16,10 @@ from pyspark.sql import SparkSession
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
 from millrace.spark.numbering import Numbering
+from millrace.spark.owners import task_column
 from millrace.spark.source import native_rows, sources_of
 from millrace.watermark.intervals import IntervalMap
+from millrace.watermark.remap import Merge, Remap, Split, remapped
 
 
 class Keyed(msgspec.Struct):
@@ -78,10 +80,18 @@ def _text(draw: random.Random) -> str:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "intervals"), [(1, 1), (2, 16), (3, 16), (5, 4), (7, 128), (16, 2)]
+    ("tasks", "intervals", "remaps"),
+    [
+        (1, 1, []),
+        (2, 16, [Split(15), Split(3, (3 << 60) + 7)]),
+        (3, 16, [Merge(7, 8), Split(0)]),
+        (5, 4, [Merge(0, 1)]),
+        (7, 128, [Split(n) for n in range(60, 70)]),
+        (16, 2, [Split(1)]),
+    ],
 )
 def test_spark_gives_a_key_to_the_task_that_owns_its_interval(
-    spark: SparkSession, tools: Any, tasks: int, intervals: int
+    spark: SparkSession, tools: Any, tasks: int, intervals: int, remaps: list[Remap]
 ) -> None:
     keys = _keys(10_000)
     feed = tools.feed(DDL.format(integer="long"))
@@ -95,9 +105,13 @@ def test_spark_gives_a_key_to_the_task_that_owns_its_interval(
     assert source.native
     names = [computation.__name__ for computation in COMPUTATIONS]
 
-    intervals_of = dict.fromkeys(names, intervals)
-    rows = native_rows(source, tasks=tasks, intervals=intervals_of, several=True)
-    made = Numbering().apply(rows).select("pid", "edge", "hash", "key", "sequence").toArrow()
+    rows = Numbering().apply(native_rows(source, several=True))
+    # One of the maps is of intervals that were split and merged.
+    equal = IntervalMap.uniform(intervals)
+    unequal = remapped(equal, dict.fromkeys(equal.places, 0), remaps, first_id=200).intervals
+    maps = {edge.number: unequal if n == 1 else equal for n, edge in enumerate(topology.edges)}
+    owned = rows.withColumn("pid", task_column(maps, tasks))
+    made = owned.select("pid", "edge", "hash", "key", "sequence").toArrow()
     made = made.sort_by([("edge", "ascending"), ("sequence", "ascending")])
 
     columns = [names.index(str(edge.computation)) for edge in topology.edges]
@@ -105,8 +119,11 @@ def test_spark_gives_a_key_to_the_task_that_owns_its_interval(
     assert made.column("key").to_pylist() == expected
     hashes = made.column("hash").to_numpy().view(np.uint64)
     assert hashes.tolist() == [hash_key(key) for key in expected]
-    owners = IntervalMap.uniform(intervals).task_of(hashes, tasks)
-    assert made.column("pid").to_numpy().tolist() == owners.tolist()
+    edges = made.column("edge").to_numpy()
+    for number, intervals_of in maps.items():
+        here = edges == number
+        owners = intervals_of.task_of(hashes[here], tasks)
+        assert made.column("pid").to_numpy()[here].tolist() == owners.tolist()
 
 
 @pytest.mark.parametrize("integer", ["tinyint", "smallint", "int", "bigint"])

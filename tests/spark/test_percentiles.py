@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
 
 import millrace as mr
+from millrace.model.errors import PipelineError
 from millrace.testing import Output, outputs_of
 
 
@@ -114,3 +121,53 @@ def test_most_of_a_window_is_counted_before_the_stragglers_are_waited_for(tools:
             expected.items()
         )
     assert "the injector of stream 'events', which published" in explained
+
+
+class Logs(mr.Injector):
+    """Ten hosts with a record each; the last goes on for as long as it is asked."""
+
+    schema = "key string, n long, at timestamp"
+
+    def processes(self) -> list[str]:
+        return [f"host {n}" for n in range(10)]
+
+    def advance(self, process: str, offset: Any) -> mr.Advance:
+        return mr.Advance(1)
+
+    def read(self, process: str, start: Any, end: Any) -> Any:
+        raise AssertionError("only by columns")
+
+    def read_arrow(self, process: str, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
+        at = pa.array([0], pa.timestamp("us", tz="UTC"))
+        row = pa.RecordBatch.from_arrays([[process], [1], at], ["key", "n", "at"])
+        yield from itertools.repeat(row, 10**9 if process == "host 9" else 1)
+
+
+def test_a_batch_ends_when_most_of_its_input_has_been_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def pipeline(trigger: Any) -> tuple[mr.Pipeline, list[Output]]:
+        p, panes = mr.Pipeline("stragglers"), list[Output]()
+        logs = p.inject("logs", Logs(), timestamp="at", format=Event).key_by("key")
+        logs.window(mr.FixedWindows("1 min"), trigger=trigger).count().to("panes")
+        p.sink("panes", lambda rows, _: panes.extend(outputs_of(rows)))
+        return p, panes
+
+    final = mr.Repeat(mr.AtWatermark())
+    p, panes = pipeline(mr.SequenceOf(mr.AtWatermark(90), final))
+    status = p.run_batch(spark, percentile=90, scratch=str(tmp_path), progress=False)
+
+    assert {pane.key: pane.pane.timing for pane in panes} == dict.fromkeys(
+        [f"host {n}" for n in range(10 if len(panes) == 10 else 9)], mr.EARLY
+    )
+    assert {(pane.pane.percentile, pane.value) for pane in panes if pane.key != "host 9"} == {
+        (90, 1)
+    }
+    (left,) = status.left["logs"]
+    assert (left.process, left.between) == ("host 9", (None, 1))
+    assert left.rows == sum(pane.value for pane in panes if pane.key == "host 9")
+    assert status.counters["panes"].counted["timers_left"] == len(panes)
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
+
+    with pytest.raises(PipelineError, match="no window or timer of 'stragglers' waits for so"):
+        pipeline(final)[0].run_batch(spark, percentile=90, scratch=str(tmp_path))

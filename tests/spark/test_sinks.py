@@ -184,6 +184,8 @@ def test_a_retried_epoch_is_written_once(
     """The driver dies after the sinks and before the completion: the epoch runs again."""
     if not single:
         deltalake = pytest.importorskip("deltalake", reason="an extra")
+        iceberg = pytest.importorskip("pyiceberg.catalog", reason="an extra")
+        catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
     feed, out = tools.feed(DDL), tmp_path / "out"
     first, second = tools.Kept(), tools.Kept()
     words = tools.Kept(), tools.Kept()
@@ -195,6 +197,7 @@ def test_a_retried_epoch_is_written_once(
         p.sink("words", words[kept is second])
         p.sink("texts", kept)
         p.sink("texts", mr.Delta(tmp_path / "table"))
+        p.sink("texts", mr.Iceberg("lake.texts", tmp_path / "iceberg", catalog=catalog))
         return p
 
     complete, dying = Epochs.complete, [True]
@@ -233,6 +236,10 @@ def test_a_retried_epoch_is_written_once(
         rows = spark.read.parquet(*table.file_uris()).collect()
         assert sorted(row.value for row in rows) == ["a1", "a2", "b1"]
         assert table.version() == 1  # one makes it, and one adds the epoch
+        texts = iceberg.load_catalog(**catalog).load_table("lake.texts")
+        (snapshot,) = texts.snapshots()
+        assert snapshot.summary["millrace.epoch"] == str(epoch)
+        assert sorted(texts.scan().to_arrow().column("value").to_pylist()) == ["a1", "a2", "b1"]
     assert not list((out / "_staging").glob("*"))
 
 

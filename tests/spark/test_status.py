@@ -96,6 +96,11 @@ def test_status_from_start_to_end(
     assert list(status.epoch_parts) == ["planning", "tasks", "sinks", "completing"]
     assert 0 < sum(status.epoch_parts.values()) <= status.epoch_seconds
     assert status.moved.keys() == {"Remind"}
+    assert status.injected_bytes["words"] > 0
+    assert status.received_bytes["Remind"] > 0
+    assert status.load["Remind"].cache_misses == 0 < status.load["Remind"].cache_hits
+    # Its place among them says which source is a stream's: the last is that of ticks.
+    assert len(run.query.lastProgress.sources) == 2
     lines = Path(tools.checkpoint, "metrics", "epochs.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["late_records"] == {"Remind": 1}
     assert (status.replayed, status.repaired) == (0, 0)

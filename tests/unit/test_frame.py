@@ -1,5 +1,6 @@
 """The package as a whole: what importing it loads, what it exports, what it ships."""
 
+import ast
 import importlib
 import importlib.metadata
 import json
@@ -8,7 +9,8 @@ import subprocess
 import sys
 from importlib.resources import files
 from pathlib import Path
-from types import ModuleType
+
+import pytest
 
 import millrace
 
@@ -16,7 +18,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_importing_millrace_imports_no_pyspark() -> None:
-    program = "import json, sys, millrace, millrace.testing; print(json.dumps(sorted(sys.modules)))"
+    program = (
+        "import json, sys; from millrace import *; import millrace.testing; "
+        "print(json.dumps(sorted(sys.modules)))"
+    )
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False
     )
@@ -26,22 +31,42 @@ def test_importing_millrace_imports_no_pyspark() -> None:
     assert loaded.isdisjoint({"pyspark", "py4j"})
 
 
-def test_all_is_what_is_public() -> None:
-    # The folders are modules and become attributes when they are imported, wanted or not;
-    # `millrace.testing` is the one that users reach that way.
-    public = {
-        name
-        for name, value in vars(millrace).items()
-        if not name.startswith("_") and not (isinstance(value, ModuleType) and name != "testing")
+def imported(block: ast.If) -> dict[str, str]:
+    """Return public name -> module, as an ``if TYPE_CHECKING`` has it."""
+    return {
+        alias.name: str(node.module).removeprefix("millrace.")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     }
 
-    assert public - {"testing"} == set(millrace.__all__) - {"testing"}
-    assert len(millrace.__all__) == len(set(millrace.__all__))
-    assert isinstance(millrace.testing, ModuleType)
+
+def test_what_a_type_checker_sees_of_the_package_is_what_there_is() -> None:
+    [block] = [
+        node
+        for node in ast.parse(Path(millrace.__file__).read_text()).body
+        if isinstance(node, ast.If)
+    ]
+
+    assert imported(block) == {**millrace._MODULES, "testing": "millrace"}
+    assert sorted(millrace.__all__) == sorted(imported(block)) == sorted(dir(millrace))
+    assert all(hasattr(millrace, name) for name in millrace.__all__)
+    with pytest.raises(AttributeError, match="module 'millrace' has no attribute 'Windows'"):
+        millrace.Windows  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_every_name_of_all_is_there() -> None:
-    assert [name for name in millrace.__all__ if not hasattr(millrace, name)] == []
+def test_importing_the_package_imports_no_more_of_it() -> None:
+    """As Spark waits for it in each Python process that it starts."""
+    program = "import sys, millrace.spark.ticks; print(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    ours = {name for name in ran.stdout.split() if name.startswith("millrace.")}
+    assert ours == {
+        "millrace.model", "millrace.model.errors", "millrace.spark", "millrace.spark.connect",
+        "millrace.spark.realtime", "millrace.spark.realtime.needed", "millrace.spark.ticks",
+    }  # fmt: skip
 
 
 def test_no_foreign_name_is_public() -> None:

@@ -6,13 +6,15 @@ import math
 import random
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from tests.live import Kept, Live
 
 import millrace as mr
 from millrace_examples.nab import scoring, streams
-from millrace_examples.nab.__main__ import held_out
+from millrace_examples.nab.__main__ import by_numpy, held_out, write
 from millrace_examples.nab.novelty import Known, novelty
-from millrace_examples.nab.pipeline import Reading, build
+from millrace_examples.nab.pipeline import Reading, build, replay
 
 STEP_S = 1800
 RECORDS = 900
@@ -126,6 +128,53 @@ def test_nothing_is_known_of_what_comes_later():
     before = novelty(Known(), times()[:ODD], values[:ODD])
 
     assert before == novelty(Known(), times(), values)[:ODD]
+
+
+def made() -> pd.DataFrame:
+    """Return three streams, one of them far from the others in time, in order of time."""
+    return pd.concat(
+        pd.DataFrame(
+            {
+                "stream": name,
+                "number": range(RECORDS),
+                "value": sinus(seed),
+                "at": pd.to_datetime(times(), unit="s", utc=True) + pd.Timedelta(days=days),
+            }
+        )
+        for name, seed, days in (("a", 1, 0), ("b", 2, 3), ("c", 3, 700))
+    ).sort_values(["at", "stream"], ignore_index=True)
+
+
+def test_epochs_over_files_score_as_the_functions_do(tmp_path: Path):
+    """File after file: the low watermark says when a reading has all before it."""
+    rows = made()
+    write(rows, tmp_path / "replay", files=4)
+    with mr.testing.Harness(build(replay(tmp_path / "replay")), publish=True) as h:
+        while h.poll("readings"):
+            pass
+        h.advance_watermark("readings", mr.MAX_TIMESTAMP)
+        scores = {name: [0.0] * RECORDS for name in "abc"}
+        for output in h.outputs("reports"):
+            scores[output.value.stream][output.value.number] = output.value.score
+        assert h.counters("NoveltyDetector").late == 0
+    assert scores == by_numpy(rows)
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_live_tasks_score_as_the_functions_do(tmp_path: Path, seed: int | None):
+    rows = made()
+    write(rows, tmp_path / "replay", files=4)
+    kept = Kept()
+    live = Live(build(replay(tmp_path / "replay"), reports=kept))
+    live.clock_us = 60 * 365 * mr.DAY
+    live.boot()
+    if seed is not None:
+        live.play(random.Random(seed), turns=60, crash=0.05, mark=0.1)
+    live.finish()
+    scores = {name: [0.0] * RECORDS for name in "abc"}
+    for row in kept.rows:
+        scores[row["stream"]][row["number"]] = row["score"]
+    assert scores == by_numpy(rows)
 
 
 def test_the_pipeline_reports_the_same_in_any_order_and_through_a_crash():

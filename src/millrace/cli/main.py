@@ -20,7 +20,19 @@ from millrace.cli.new import new
 from millrace.cli.plan import plan
 from millrace.cli.plot import plot
 from millrace.cli.plot_panes import panes
-from millrace.cli.requests import drain, pause, rate_limit, resume, status, stop, update
+from millrace.cli.remap import remap
+from millrace.cli.requests import (
+    drain,
+    fire,
+    pause,
+    rate_limit,
+    resume,
+    savepoint,
+    snapshot,
+    status,
+    stop,
+    update,
+)
 from millrace.cli.run import run
 from millrace.cli.state import state
 from millrace.model.errors import MillraceError
@@ -59,12 +71,16 @@ main.add_command(explain)
 main.add_command(explain_watermark)
 main.add_command(new)
 main.add_command(panes)
+main.add_command(fire)
 main.add_command(pause)
 main.add_command(plan)
 main.add_command(plot)
 main.add_command(rate_limit)
+main.add_command(remap)
 main.add_command(resume)
 main.add_command(run)
+main.add_command(savepoint)
+main.add_command(snapshot)
 main.add_command(state)
 main.add_command(status)
 main.add_command(stop)

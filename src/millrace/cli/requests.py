@@ -1,4 +1,4 @@
-"""``millrace status``, ``stop``, ``drain``, ``update``: asked of a run, through its checkpoint."""
+"""``millrace status``, ``stop``, ``drain`` and others: asked of a run, through its checkpoint."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import msgspec
 
 from millrace.cli.checkpoint import show
 from millrace.inspect import Checkpoint, state_at
+from millrace.inspect.json_text import keys_of
 from millrace.model.errors import StoreError
+from millrace.model.keys import encode_key
 from millrace.model.time import SECOND
+from millrace.spark.calling import Called
 from millrace.spark.plain_text import in_words
 from millrace.spark.requests import Answer, ask
 from millrace.spark.updating import Wanted
@@ -20,7 +23,8 @@ from millrace.spark.updating import Wanted
 _Command = Callable[..., None]
 
 
-def _timeout(default: int) -> Callable[[_Command], _Command]:
+def timeout_option(default: int) -> Callable[[_Command], _Command]:
+    """Return the option that says how long to wait for a run's answer."""
     return click.option(
         "--timeout", type=click.FloatRange(0), default=default, show_default=True,
         help="Seconds to wait for the run's answer.",
@@ -29,7 +33,7 @@ def _timeout(default: int) -> Callable[[_Command], _Command]:
 
 @click.command(short_help="Say where a run stands, live or dead.")
 @click.argument("path")
-@_timeout(3)
+@timeout_option(3)
 @click.pass_context
 def status(context: click.Context, path: str, timeout: float) -> None:
     """Say where the run of the checkpoint at PATH stands.
@@ -55,7 +59,7 @@ def status(context: click.Context, path: str, timeout: float) -> None:
 
 @click.command(short_help="Stop a run.")
 @click.argument("path")
-@_timeout(90)
+@timeout_option(90)
 def stop(path: str, timeout: float) -> None:
     """Stop the run of the checkpoint at PATH, as Ctrl-C in its program does.
 
@@ -67,7 +71,7 @@ def stop(path: str, timeout: float) -> None:
 
 @click.command(short_help="End a run's input, and the run.")
 @click.argument("path")
-@_timeout(600)
+@timeout_option(600)
 def drain(path: str, timeout: float) -> None:
     """End the input of the run of the checkpoint at PATH.
 
@@ -82,7 +86,7 @@ def drain(path: str, timeout: float) -> None:
 @click.argument("path", metavar="CHECKPOINT")
 @click.option("--tasks", type=click.IntRange(1), help="Tasks a level, if others than before.")
 @click.option("--realtime/--epochs", default=None, help="The plane, if another than before.")
-@_timeout(300)
+@timeout_option(300)
 @click.pass_context
 def update(
     context: click.Context,
@@ -105,64 +109,104 @@ def update(
     given = {"tasks": tasks, "realtime": realtime}
     options = {option: value for option, value in given.items() if value is not None}
     about = msgspec.json.encode(Wanted(app, options)).decode()
-    answer = _asked(path, "update", timeout, about)
+    answer = asked(path, "update", timeout, about)
     if not answer.done:
         click.echo(f"not updated: {answer.said}", err=True)
         context.exit(3)
     click.echo(f"{answer.said} after epoch {answer.epoch}")
 
 
+@click.command(short_help="Have windows fire now.")
+@click.argument("path")
+@click.argument("name")
+@click.argument("keys", nargs=-1)
+@timeout_option(90)
+def fire(path: str, name: str, keys: tuple[str, ...], timeout: float) -> None:
+    """Have the triggers OnCall(NAME) of the run at PATH fire, for some KEYS or for all.
+
+    A key is text, or JSON such as 7 or ["ann",7]; 7 stands for the number and the text. What has
+    come to their windows since the last pane is emitted, once.
+    """
+    encoded = [encode_key(each).hex() for key in keys for each in keys_of(key)]
+    answer = asked(path, "fire", timeout, msgspec.json.encode(Called(name, encoded)).decode())
+    if not answer.done:
+        raise click.ClickException(f"the run did not fire: {answer.said}")
+    click.echo(f"{answer.said}, after epoch {answer.epoch}")
+
+
 @click.command(short_help="Read nothing more of a stream.")
 @click.argument("path")
 @click.argument("stream")
-@_timeout(90)
+@timeout_option(90)
 def pause(path: str, stream: str, timeout: float) -> None:
     """Read nothing more of the injected STREAM in the run of the checkpoint at PATH.
 
     What it has waits where it is, and low watermarks wait with it, until `millrace resume` or the
-    next run. On epochs, and of streams that an injector reads, such as Kafka.
+    next run. Of streams that an injector reads, such as Kafka.
     """
-    _hold_back(path, "pause", stream, timeout)
+    _act(path, "pause", stream, timeout)
 
 
 @click.command(short_help="Read a stream again.")
 @click.argument("path")
 @click.argument("stream")
-@_timeout(90)
+@timeout_option(90)
 def resume(path: str, stream: str, timeout: float) -> None:
     """Read the injected STREAM again, as it comes, in the run of the checkpoint at PATH."""
-    _hold_back(path, "resume", stream, timeout)
+    _act(path, "resume", stream, timeout)
 
 
 @click.command("rate-limit", short_help="Read so many records a second of a stream.")
 @click.argument("path")
 @click.argument("stream")
 @click.argument("records", type=click.FloatRange(0, min_open=True))
-@_timeout(90)
+@timeout_option(90)
 def rate_limit(path: str, stream: str, records: float, timeout: float) -> None:
     """Read of the injected STREAM so many RECORDS a second on the average, as for `pause`.
 
     An epoch reads what it would read otherwise, and those after it nothing until as much time has
     passed. `millrace resume` takes the limit back.
     """
-    _hold_back(path, "rate-limit", f"{stream}={records!r}", timeout)
+    _act(path, "rate-limit", f"{stream}={records!r}", timeout)
 
 
-def _hold_back(path: str, what: str, about: str, timeout: float) -> None:
-    answer = _asked(path, what, timeout, about)
+@click.command(short_help="Keep what there is now, under a name.")
+@click.argument("path")
+@click.argument("name")
+@timeout_option(600)
+def savepoint(path: str, name: str, timeout: float) -> None:
+    """Keep the checkpoint at PATH, as its run has it now, as savepoint NAME.
+
+    The run goes on. Where none runs, `millrace checkpoint savepoint add` does the same. A run goes
+    on from a copy: `millrace checkpoint copy PATH/savepoints/NAME TARGET`.
+    """
+    _act(path, "savepoint", name, timeout)
+
+
+@click.command(short_help="Keep what there is now, under its epoch.")
+@click.argument("path")
+@timeout_option(600)
+def snapshot(path: str, timeout: float) -> None:
+    """Keep the checkpoint at PATH, as its run has it now, as savepoint epoch-N."""
+    _act(path, "snapshot", "", timeout)
+
+
+def _act(path: str, what: str, about: str, timeout: float) -> None:
+    answer = asked(path, what, timeout, about)
     if not answer.done:
         raise click.ClickException(f"the run did not {what}: {answer.said}")
     click.echo(f"{answer.said}, after epoch {answer.epoch}")
 
 
 def _end(path: str, what: str, timeout: float) -> None:
-    answer = _asked(path, what, timeout)
+    answer = asked(path, what, timeout)
     if not answer.done:
         raise click.ClickException(f"the run did not {what}: {answer.said}.")
     click.echo(f"{answer.said} after epoch {answer.epoch}")
 
 
-def _asked(path: str, what: str, timeout: float, about: str = "") -> Answer:
+def asked(path: str, what: str, timeout: float, about: str = "") -> Answer:
+    """Ask the run of a checkpoint for something; return its answer, or say that none came."""
     state = state_at(path)
     found = Checkpoint(state)
     if found.overview.drained:

@@ -32,7 +32,7 @@ def cell_changes(
         given: The same of the pipeline.
         where: Begins every change.
     """
-    olds, pending = renamed(spec, stored), migrations_of(spec, known)
+    olds, pending = renamed(spec, stored), migrations_of(spec, known, stored)
     left = stored.keys() - {*olds.values()}
     for cell in sorted({*left, *given}):
         at, old = f"{where}, state {cell!r}", stored.get(olds.get(cell, cell))

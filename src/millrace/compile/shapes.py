@@ -75,10 +75,24 @@ class Reshape:
     migrated: Mapping[int, tuple[str, Schema, Callable[[Any], Any]]]
 
 
-def migrations_of(spec: ComputationSpec, known: Shape) -> dict[str, str]:
-    """Return cell -> name of its migration, of those that have yet to run."""
+def migrations_of(spec: ComputationSpec, known: Shape, state: Schema) -> dict[str, str]:
+    """Return cell -> name of its migration, of those that have yet to run.
+
+    Args:
+        spec: The computation of the program.
+        known: The shape so far.
+        state: Cell -> what the checkpoint says of it.
+    """
     names = {cell: named(function) for cell, function in spec.evolution.migrations.items()}
-    return {cell: name for cell, name in names.items() if f"{cell}: {name}" not in known.done}
+    done = _done(known, renamed(spec, state))
+    return {cell: name for cell, name in names.items() if f"{cell}: {name}" not in done}
+
+
+def _done(known: Shape, olds: Mapping[str, str]) -> set[str]:
+    """Return what has run, of a cell that has another name now under that."""
+    cells = {old: cell for cell, old in olds.items()}
+    ran = (entry.partition(": ") for entry in known.done)
+    return {f"{cells.get(cell, cell)}: {name}" for cell, _, name in ran}
 
 
 def shape_after(
@@ -92,13 +106,13 @@ def shape_after(
         numbers: Cell -> its number; of those that were dropped, too, under names that no cell has.
         spec: The computation of the program.
     """
-    pending = migrations_of(spec, known)
-    done = sorted({*known.done, *(f"{cell}: {name}" for cell, name in pending.items())})
+    state: Schema = {} if stored is None else stored["state"]
+    olds, pending = renamed(spec, state), migrations_of(spec, known, state)
+    ran = {f"{cell}: {name}" for cell, name in pending.items()}
+    done = sorted(_done(known, olds) | ran)
     found = dict(numbers)
     if stored is None:
         return msgspec.structs.replace(known, done=done), found
-    state: Schema = stored["state"]
-    olds = renamed(spec, state)
     for cell, old in olds.items():
         found[cell] = found.pop(old)
     dropped = [cell for cell in state if cell in spec.evolution.dropped]

@@ -226,6 +226,10 @@ class Topology:
         found = [spec for spec in self.streams.values() if spec.injection is not None]
         return tuple(sorted(found, key=lambda spec: spec.name))
 
+    def by_ingress(self) -> frozenset[str]:
+        """Return the injected streams whose records have the time at which they are read."""
+        return frozenset(s.name for s in self.injected() if s.injection and s.injection.ingress)
+
     def edge(self, number: int) -> Edge:
         """Return a subscription by its number."""
         return self._edges[number]

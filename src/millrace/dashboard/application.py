@@ -25,9 +25,9 @@ from millrace.store import HardState, mailbox_of
 T = TypeVar("T")
 
 #: What the page has buttons for. What a run cannot do it refuses itself.
-ACTIONS: Final = ("pause", "resume", "stop", "drain")
-#: To drain takes as long as all that waits; the others an epoch.
-_PATIENCE_S: Final = {"drain": 600.0}
+ACTIONS: Final = ("pause", "rate-limit", "resume", "savepoint", "stop", "drain")
+#: To drain takes as long as all that waits, a savepoint as long as all state; the others an epoch.
+_PATIENCE_S: Final = {"drain": 600.0, "savepoint": 600.0}
 _EPOCH_S: Final = 90.0
 #: After these there is no run.
 _ENDING: Final = ("stop", "drain")

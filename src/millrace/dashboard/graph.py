@@ -17,7 +17,12 @@ from millrace.windmill.manifest import Claim, Completion
 _SINK = "sink:"
 
 
-def graph_of(checkpoint: Checkpoint, points: Points, stuck: Mapping[str, int]) -> dict[str, Any]:
+def graph_of(
+    checkpoint: Checkpoint,
+    points: Points,
+    stuck: Mapping[str, int],
+    backlog: Mapping[str, Mapping[str, float]],
+) -> dict[str, Any]:
     """Return nodes, in order of their levels, and edges.
 
     A record's way is not counted by edge. Where one computation or injector alone feeds another,
@@ -27,6 +32,7 @@ def graph_of(checkpoint: Checkpoint, points: Points, stuck: Mapping[str, int]) -
         checkpoint: After the last epoch.
         points: Of the epochs before.
         stuck: Computation -> calls of user code that have not returned for long.
+        backlog: Injected stream -> unit -> how much waits in its source.
     """
     claim, completion, _ = checkpoint.ended
     if claim is None:
@@ -42,6 +48,7 @@ def graph_of(checkpoint: Checkpoint, points: Points, stuck: Mapping[str, int]) -
             "rate": points.rate("injected", name),
             "count": one.injected,
             "refused": one.refused,
+            "backlog": backlog.get(name),
             "policy": claim.injectors[name].policy if name in claim.injectors else "",
             **_instant("low", one.low_watermark, newest_us),
         }

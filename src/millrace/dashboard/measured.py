@@ -1,4 +1,4 @@
-"""What the metrics in the checkpoint say: how long epochs took, hot keys, busy intervals."""
+"""What the metrics in the checkpoint say: epochs, calls, backlog, hot keys, busy intervals."""
 
 from __future__ import annotations
 
@@ -53,11 +53,38 @@ def interval_shares(state: HardState, computation: str) -> dict[int, float]:
     return {int(id): share for id, share in found.items() if id.isdecimal()}
 
 
-def _last(state: HardState, what: str) -> dict[str, dict[str, float]]:
+def calls_in(state: HardState) -> list[dict[str, Any]]:
+    """Return how long calls of user code took, by computation: percentiles, and a histogram.
+
+    A bar is how many calls took less than a power of two seconds, and at least half of that; from
+    the first bar to the last there is one for each power.
+    """
+    percentiles = _last(state, "hook_duration_seconds")
+    found = []
+    for name, calls in _last(state, "hook_calls").items():
+        known = {int(exponent): n for exponent, n in calls.items()}
+        first, last = min(known), max(known)
+        bars = [known.get(exponent, 0.0) for exponent in range(first, last + 1)]
+        found.append(
+            {"computation": name, "first": first, "bars": bars, **percentiles.get(name, {})}
+        )
+    return sorted(found, key=lambda one: -float(one.get("p99", 0)))
+
+
+def backlog_in(state: HardState) -> dict[str, dict[str, float]]:
+    """Return injected stream -> how many records, files or bytes wait in its source."""
+    found: dict[str, dict[str, float]] = {}
+    for unit in ("records", "files", "bytes"):
+        for stream, n in _last(state, f"backlog_{unit}", dict[str, float]).items():
+            found.setdefault(stream, {})[unit] = n
+    return found
+
+
+def _last(state: HardState, what: str, kind: Any = dict[str, dict[str, float]]) -> Any:
     """Return what the last whole line says; nothing if it does not say it."""
     for line in reversed(_tail(state, _LINE_BYTES)):
         try:
-            return msgspec.convert(json.loads(line).get(what, {}), dict[str, dict[str, float]])
+            return msgspec.convert(json.loads(line).get(what, {}), kind)
         except (ValueError, AttributeError):
             continue  # half a line, or one of another version
     return {}

@@ -15,7 +15,13 @@ import msgspec
 
 from millrace.dashboard.graph import graph_of, lit_by
 from millrace.dashboard.heat import heat_of
-from millrace.dashboard.measured import epochs_by_part, hottest_in, interval_shares
+from millrace.dashboard.measured import (
+    backlog_in,
+    calls_in,
+    epochs_by_part,
+    hottest_in,
+    interval_shares,
+)
 from millrace.dashboard.panes import groupings
 from millrace.dashboard.plain import millis, without_secrets
 from millrace.dashboard.points import Points
@@ -163,6 +169,7 @@ class Watcher:
             "culprit": None,
             "stuck": [],
             "hot": [],
+            "calls": [],
             "groupings": [],
         }
         return nothing | self._said
@@ -177,7 +184,8 @@ class Watcher:
         for one in stuck:
             name = one["computation"]
             by_computation[name] = by_computation.get(name, 0) + 1
-        graph = graph_of(checkpoint, self._points, by_computation)
+        backlog = backlog_in(self._state)
+        graph = graph_of(checkpoint, self._points, by_computation, backlog)
         return {
             **self._unread(),
             "state": state,
@@ -191,6 +199,7 @@ class Watcher:
             "culprit": self._explained(checkpoint),
             "stuck": stuck,
             "hot": hottest_in(self._state),
+            "calls": calls_in(self._state),
             "groupings": groupings(checkpoint),
         }
 

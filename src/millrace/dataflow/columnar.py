@@ -81,7 +81,7 @@ class Emitted:
     stream: str
     keys: list[bytes]
     hashes: list[int]
-    values: list[Any]
+    values: Sequence[Any]
     pane: Pane
     windows: list[tuple[int, int]] | None
     timestamps: list[int]

@@ -128,11 +128,17 @@ class EnrichByKey(Computation):
         rows = self.rows
         rows[at_us] = [*rows.get(at_us, ()), (self._forms[1][0](row),)]
         # Before the last one that is old enough, none is asked for any more.
-        stop_us = self.low_watermark - self.lateness_us + 1 if self.waits else None
+        stop_us = self._asked_us() + 1 if self.waits else None
         for superseded in list(rows.between(None, stop_us))[:-1]:
             del rows[superseded]
         if self.expires_us is not None and (entries := list(rows)):
             self.set_timer(_EXPIRES, at=entries[-1] + self.expires_us + self.lateness_us)
+
+    def _asked_us(self) -> int:
+        """Return the earliest time that a value may ask for: one that waits, or comes yet."""
+        late_us = self.low_watermark - self.lateness_us
+        # The low watermark may have passed a value whose timer is due in this very bundle.
+        return min(late_us, next(self.waiting.between(None, late_us), late_us))
 
     def _take_back(self, row: Any, at_us: int) -> None:
         """Take a row back; if it does not stand any more, that is done already."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from typing import Any, Generic, Self, TypeVar
 
 from millrace.dataflow.durations import positive_us
@@ -36,6 +37,7 @@ class Joining(PlainStream, Generic[Made]):
         expires: Duration | None = None,
         allowed_lateness: Duration = 0,
         name: str | None = None,
+        was: str | Iterable[str] = (),
         productions: ProductionMode | None = None,
         delivery: DeliveryMode | None = None,
     ) -> Made:
@@ -54,6 +56,7 @@ class Joining(PlainStream, Generic[Made]):
                 late partners. A value that is later than that is dropped and counted
                 (``dropped_late``): what it would meet may be forgotten.
             name: Of the computation, in counters and checkpoint.
+            was: The name that it had in earlier versions, or several; see docs/changing.md.
             productions: ``mr.STRONG`` or ``mr.WEAK``, as for a computation.
             delivery: ``mr.EXACTLY_ONCE`` or ``mr.AT_LEAST_ONCE``, as for a computation.
 
@@ -87,7 +90,9 @@ class Joining(PlainStream, Generic[Made]):
         made = name or self._free_name("join")
         near = nearness(within, expires, allowed_lateness, "join")
         computation = JoinByKeyAndTime(both, near, how, made)
-        self.pipeline.add(computation, name=made, productions=productions, delivery=delivery)
+        self.pipeline.add(
+            computation, name=made, was=was, productions=productions, delivery=delivery
+        )
         return self._named(made)
 
     def enrich(
@@ -99,6 +104,7 @@ class Joining(PlainStream, Generic[Made]):
         expires: Duration | None = None,
         allowed_lateness: Duration = 0,
         name: str | None = None,
+        was: str | Iterable[str] = (),
         productions: ProductionMode | None = None,
         delivery: DeliveryMode | None = None,
     ) -> Made:
@@ -114,6 +120,7 @@ class Joining(PlainStream, Generic[Made]):
             allowed_lateness: For how long rows are kept for values that come late. Later ones are
                 dropped and counted (``dropped_late``), unless values do not wait.
             name: Of the computation, in counters and checkpoint.
+            was: The name that it had in earlier versions, or several; see docs/changing.md.
             productions: ``mr.STRONG`` or ``mr.WEAK``, as for a computation.
             delivery: ``mr.EXACTLY_ONCE`` or ``mr.AT_LEAST_ONCE``, as for a computation.
 
@@ -148,7 +155,9 @@ class Joining(PlainStream, Generic[Made]):
             expires_us=None if expires is None else positive_us(expires, "enrich(expires)"),
             lateness_us=duration_us(allowed_lateness, "enrich(allowed_lateness)"),
         )
-        self.pipeline.add(computation, name=made, productions=productions, delivery=delivery)
+        self.pipeline.add(
+            computation, name=made, was=was, productions=productions, delivery=delivery
+        )
         return self._named(made)
 
     def lookup(self, table: Any, how: str = "left", *, key: str | None = None) -> Self:

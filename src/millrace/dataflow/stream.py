@@ -268,6 +268,7 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         expires: Duration | None = None,
         allowed_lateness: Duration = 0,
         name: str | None = None,
+        was: str | Iterable[str] = (),
         productions: ProductionMode | None = None,
         delivery: DeliveryMode | None = None,
     ) -> WindowedStream:
@@ -281,6 +282,7 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
             expires: See ``within``.
             allowed_lateness: See ``within``; ``window`` takes it.
             name: Of the grouping.
+            was: The name that it had in earlier versions, or several; see docs/changing.md.
             productions: See :meth:`aggregate`.
             delivery: Likewise.
 
@@ -296,7 +298,7 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         both = sides(self, other, "join")
         made = name or self._free_name("join")
         grouping = JoinByKeyAndWindow(both, self.windowing, how, made)
-        self.pipeline.add(grouping, name=made, productions=productions, delivery=delivery)
+        self.pipeline.add(grouping, name=made, was=was, productions=productions, delivery=delivery)
         pairs = Stream(self.pipeline, made).flat_map(_each_pair)
         self.pipeline.formats[pairs.name] = DerivedFormat((made,), pair_format)
         return WindowedStream(pairs, self.windowing.over(AssignedWindows(self.windowing.window_fn)))

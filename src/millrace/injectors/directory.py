@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from millrace.injectors.backlog import Backlog
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import format_timestamp
 from millrace.model.time import timestamp_us as instant_us
@@ -54,6 +55,20 @@ class Directory:
         self._recursive = recursive
         self._created = created
         self._rotated = rotated
+        # Files that may have been read, and of which that was said: every look finds them.
+        self._said: set[str] = set()
+
+    def _say_forgotten(self, path: str, created_us: int, horizon_us: int) -> None:
+        if path not in self._said:
+            self._said.add(path)
+            log.warning(
+                "%s is not read: it was created at %s, and which files from before %s were read is "
+                "forgotten. If it has just appeared, its records are missing: raise forget=. If it "
+                "has been there for long, it was read.",
+                path,
+                format_timestamp(created_us),
+                format_timestamp(horizon_us),
+            )
 
     def look(
         self, known: dict[str, list[Any]], promised_us: int, horizon_us: int
@@ -81,13 +96,7 @@ class Directory:
             if state is None:
                 created_us = self._created_us(Path(path), name, found.st_mtime_ns // 1000)
                 if created_us < horizon_us:
-                    log.warning(
-                        "%s appeared too late and is not read: it was created at %s, and what was "
-                        "read before %s is forgotten.",
-                        path,
-                        format_timestamp(created_us),
-                        format_timestamp(horizon_us),
-                    )
+                    self._say_forgotten(path, created_us, horizon_us)
                     continue
                 if created_us < promised_us:
                     log.warning(
@@ -111,6 +120,22 @@ class Directory:
             if name not in files and state[FINISHED]:
                 files[name] = state  # it may come back, and was read
         return files
+
+    def waiting(self, known: dict[str, list[Any]], horizon_us: int) -> Backlog:
+        """Return what was not read. It only looks at sizes, and says nothing about what is wrong.
+
+        Args:
+            known: The states of files as they were left.
+            horizon_us: Files that were created before it are not read.
+        """
+        left = []
+        for name, path, found in self._entries(str(self.path), ""):
+            if name in known:
+                left.append(found.st_size - known[name][READ])
+            elif self._created_us(Path(path), name, found.st_mtime_ns // 1000) >= horizon_us:
+                left.append(found.st_size)
+        left = [size for size in left if size > 0]
+        return Backlog(files=len(left), size=sum(left))
 
     def _changed(self, path: Path, state: list[Any], size: int) -> list[Any]:
         """Return the state of a file that is not as it was left."""

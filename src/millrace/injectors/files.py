@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.injectors.advance import Advance
+from millrace.injectors.backlog import Backlog
 from millrace.injectors.directory import CREATED, EARLIER, FINISHED, READ, SUM, Directory, checksum
 from millrace.injectors.file_formats import Format, Lines, Parquet
 from millrace.injectors.injector import Injector
@@ -138,6 +139,13 @@ class Files(Injector):
         """Return one advance: over all files that are there, or that were created before then."""
         before_us = MAX_TIMESTAMP if before is None else timestamp_us(before)
         return [self._advance(None, sys.maxsize, before_us)]
+
+    def backlog(self, process: str, offset: Any) -> Backlog | None:
+        """Return how many files there are of which something was not read, and how many bytes."""
+        known, promised_us = (
+            (offset["files"], offset["promised"]) if offset else ({}, MIN_TIMESTAMP)
+        )
+        return self._directory.waiting(known, promised_us - self._forget_us)
 
     def _advance(self, offset: Any, room: int, before_us: int = MAX_TIMESTAMP) -> Advance:
         known: dict[str, list[Any]] = dict(offset["files"]) if offset else {}

@@ -6,7 +6,7 @@ docs/design/2026-11-22-the-real-time-plane.md, "Injectors".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -41,6 +41,13 @@ class Taken(NamedTuple):
     low_watermark: int | None = None
     decided: Any = None
 
+    def places(self, count: int) -> npt.NDArray[np.int64]:
+        """Return the numbers of the rows, where ``count`` is the next of rows that are counted."""
+        if self.numbers is not None:
+            return self.numbers
+        first = count if self.first is None else self.first
+        return np.arange(first, first + self.rows.num_rows, dtype=np.int64)
+
 
 class Follower(Protocol):
     """Reads on and on; asked by one thread. What it raises ends the task."""
@@ -60,10 +67,6 @@ class Follower(Protocol):
 
     def hold(self, processes: Collection[str]) -> None:
         """Take nothing of these processes from now on, and of all others again."""
-        ...
-
-    def backlog(self) -> Mapping[str, int] | None:
-        """Return process -> rows that are known to wait; None if the source cannot tell."""
         ...
 
     def close(self) -> None:

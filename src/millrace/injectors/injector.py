@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from millrace.injectors.advance import Advance
+from millrace.injectors.backlog import Backlog
 from millrace.injectors.follower import Follower
 from millrace.injectors.polling import Polling
 from millrace.injectors.schema import batches_of
@@ -200,6 +201,37 @@ class Injector(ABC):
             "run_batch() needs an end. Have advance() stay where there is nothing more, define "
             f"until_now(process) in {type(self).__name__}, or run the pipeline with p.start()."
         )
+
+    def backlog(self, process: str, offset: Any) -> Backlog | None:
+        """Return what waits in a process after an offset; None, as by default, if it cannot tell.
+
+        It is for people, and nothing depends on it. Called in the driver on a copy of the injector,
+        made as for a worker, in a thread of its own, every few seconds, after :meth:`processes`.
+
+        Args:
+            process: One of :meth:`processes`.
+            offset: How far it was read; None at the beginning.
+
+        >>> class Counter(Injector):
+        ...     '''Counts to a thousand.'''
+        ...
+        ...     schema = "number long, at long"
+        ...
+        ...     def processes(self):
+        ...         return ["all"]
+        ...
+        ...     def advance(self, process, offset):
+        ...         return Advance(min((offset or 0) + 100, 1000))
+        ...
+        ...     def read(self, process, start, end):
+        ...         return ((n, n) for n in range(start or 0, end))
+        ...
+        ...     def backlog(self, process, offset):
+        ...         return Backlog(records=1000 - (offset or 0))
+        >>> Counter().backlog("all", 300).records
+        700
+        """
+        return None
 
     def follow(self, places: Mapping[str, Any], *, most: int = 100_000) -> Follower:
         """Return what reads some processes on and on, in a task of the real-time plane.

@@ -18,6 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millrace.injectors.advance import Advance
+from millrace.injectors.backlog import Backlog
 from millrace.injectors.follower import Follower
 from millrace.injectors.injector import Injector
 from millrace.injectors.kafka_follower import KafkaFollower
@@ -166,6 +167,15 @@ class Kafka(Injector):
         while offset < last:
             offset = min(last, offset + self._records)
             yield Advance(offset)
+
+    def backlog(self, process: str, offset: Any) -> Backlog | None:
+        """Return how many offsets there are up to the end of the partition.
+
+        With ``since=``, what was written before counts as long as nothing was read. Where messages
+        were compacted away, or transactions end, there are less records than offsets.
+        """
+        first, last = self._bounds[process]
+        return Backlog(records=max(0, last - max(first, offset or 0)))
 
     def _offset_at(self, process: str, us: int, last: int) -> int:
         topic, _, number = process.rpartition("-")

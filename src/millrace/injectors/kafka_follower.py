@@ -146,17 +146,6 @@ class KafkaFollower:
                 change([TopicPartition(*at) for at, name in self._names.items() if name in names])
         self._held = held
 
-    def backlog(self) -> Mapping[str, int]:
-        """Return how many offsets there are after the last, of partitions that were fetched."""
-        from confluent_kafka import TopicPartition
-
-        found = {}
-        for at, name in self._names.items():
-            _, end = self._consumer.get_watermark_offsets(TopicPartition(*at), cached=True)
-            if end >= 0:
-                found[name] = max(0, end - self._offsets[name])
-        return found
-
     def close(self) -> None:
         """Leave the broker."""
         self._consumer.close()

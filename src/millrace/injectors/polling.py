@@ -73,9 +73,6 @@ class Polling:
         for name, process in self._processes.items():
             process.held = name in processes
 
-    def backlog(self) -> None:
-        """Return nothing: an injector does not say how many rows it has."""
-
     def close(self) -> None:
         """Read nothing more."""
         for process in self._turn:

@@ -6,11 +6,15 @@ wait where they are, and its silence is not taken for idleness.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import Final
 
 from millrace.model.time import MAX_TIMESTAMP, SECOND
+
+#: Who comes late to read what it might have read may read more for it, up to so much: the rate is
+#: kept also where nobody looks at the very moment.
+_CREDIT_US: Final = SECOND
 
 
 class _Everyone(frozenset[str]):
@@ -68,11 +72,23 @@ class Throttle:
         else:
             self._rates[stream] = rate
 
+    def asked(self) -> tuple[list[str], dict[str, float]]:
+        """Return the streams that are paused, and injected stream -> records a second."""
+        return sorted(self._paused), dict(self._rates)
+
+    def take(self, paused: Iterable[str], rates: Mapping[str, float]) -> None:
+        """Take what another was asked, in place of what this one was."""
+        self._paused = set(paused)
+        for stream in self._rates.keys() - rates.keys():
+            self.limit(stream, None)
+        for stream, rate in rates.items():
+            self.limit(stream, rate)
+
     def read(self, injected: Mapping[str, int], now_us: int) -> None:
         """Take how many records an epoch has read, by stream, and what time it is."""
         self._now_us = now_us
         for stream, rate in list(self._rates.items()):
-            since_us = max(now_us, self._until.get(stream, 0))
+            since_us = max(now_us - _CREDIT_US, self._until.get(stream, now_us))
             self._until[stream] = since_us + ceil(injected.get(stream, 0) / rate * SECOND)
 
     def holds(self, stream: str) -> bool:

@@ -24,6 +24,7 @@ from millrace.inspect.overview import (
     overview_of_run,
 )
 from millrace.inspect.pending import DeliveredIds, PendingChunk, PendingHold, PendingTimer
+from millrace.inspect.remapping import remap_checkpoint
 from millrace.inspect.watermark import Explanation, Hop, Pin, explain_watermark
 from millrace.inspect.windows import WindowState
 
@@ -62,6 +63,7 @@ __all__ = [
     "overview_of_run",
     "read_latest",
     "rows_of",
+    "remap_checkpoint",
     "remove_savepoint",
     "savepoints",
     "sizes",

@@ -4,7 +4,7 @@ A copy is a checkpoint of its own: a snapshot of each key interval, and an epoch
 entries. It shares no file with the original, has no commits or journals, and another uuid, so that
 no cache and no sink takes it for the original.
 
-A copy may have another number of key intervals (``inspect/remapping.py``).
+A copy may have another number of key intervals (``windmill/carrying.py``).
 
 Source: MillWheel 6.1 (hard state outlives its processes), 7.1 (key intervals split and merge);
 docs/changing.md.
@@ -17,7 +17,8 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -26,20 +27,21 @@ from msgspec.structs import replace
 from millrace.inspect.checkpoint import Checkpoint
 from millrace.inspect.ended import ended
 from millrace.inspect.location import open_checkpoint, state_at
-from millrace.inspect.remapping import remapped
 from millrace.model.errors import CheckpointMismatch, NotKept, PipelineError
 from millrace.store import (
     HardState,
     LocalHardState,
-    SnapshotHead,
-    encode_snapshot,
     is_object_store,
     local_path,
     open_location,
 )
 from millrace.store.durable import sync_directory
+from millrace.watermark.intervals import KeyInterval
+from millrace.windmill.carrying import Read, carried, first_id
+from millrace.windmill.dividing import Pair
 from millrace.windmill.epoch_log import claim_before
 from millrace.windmill.manifest import Claim, Completion, encode_entry, interval_map
+from millrace.windmill.remapping import resized
 
 Location = str | os.PathLike[str]
 
@@ -98,17 +100,20 @@ def copy_checkpoint(
         )
     whole = replace(completion, since=None, live=None)
     names = [name for name in completion.intervals if name in claim.topology["computations"]]
+    ids = dict(claim.ids)
     for name in names:
-        if intervals in (None, len(interval_map(completion.intervals[name]))):
-            _copy_intervals(found, name, made)
-        else:
-            whole = remapped(found, name, intervals, made, whole)
+        after = before = interval_map(completion.intervals[name])
+        if intervals not in (None, len(before)):
+            first = first_id(ids, name, before)
+            after = resized(before, intervals, first_id=first)
+            ids[name] = first_id({name: first}, name, after)
+        whole = carried(whole, name, after, _rows(found, name), made.snapshots, whole=True)
     base = completion.base if files else completion.epoch + 1
     for file, to in files:
         to.parent.mkdir(parents=True, exist_ok=True)
         _copy_file(file, to)
     made.epochs.append(2, encode_entry(replace(whole, base=base)))
-    made.epochs.append(3, encode_entry(replace(claim, base=base)))
+    made.epochs.append(3, encode_entry(replace(claim, base=base, ids=ids)))
     return completion.epoch
 
 
@@ -203,16 +208,14 @@ def _check_live(found: Checkpoint, completion: Completion, *, latest: int) -> No
         )
 
 
-def _copy_intervals(found: Checkpoint, name: str, made: HardState) -> None:
-    """Write a snapshot of each key interval that ever had a commit."""
-    for interval in found.intervals(name):
-        if not interval.commit:
-            continue
-        head = SnapshotHead(name, interval.id, interval.commit, interval.chain)
-        with found.rows(name, interval) as view:
-            made.snapshots.put(
-                name, interval.id, interval.commit, encode_snapshot(head, view.everything())
-            )
+def _rows(found: Checkpoint, name: str) -> Read:
+    intervals = {one.id: one for one in found.intervals(name)}
+
+    def read(interval: KeyInterval, _number: int, _chain: int) -> Sequence[Pair]:
+        with found.rows(name, intervals[interval.id]) as view:
+            return list(chain.from_iterable(view.everything()))
+
+    return read
 
 
 def _offsets(source: Location, target: Location, completion: Completion) -> list[tuple[Path, Path]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -45,6 +45,10 @@ def _plain(value: Any) -> Any:
         return str(value)
     return value
 
+
+#: What JSON begins with that is none of its words, and those words as Python reads them.
+_BEGINS: Final = frozenset('{["-0123456789')
+_WORDS: Final = frozenset(("true", "false", "null", "NaN", "Infinity"))
 
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 
@@ -89,6 +93,10 @@ def keys_of(text: str) -> list[Any]:
 
 
 def _is_json(text: str) -> bool:
+    begins = text.lstrip()[:1]
+    # Most texts are names: to tell those without an attempt makes a scan a third cheaper.
+    if begins not in _BEGINS:
+        return text.strip() in _WORDS
     try:
         json.loads(text)
     except (ValueError, RecursionError):

@@ -7,6 +7,7 @@ import msgspec
 from millrace.inspect.json_text import key_text
 from millrace.model.keys import decode_key
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.hook_times import NO_TIMES, HookTimes
 from millrace.windmill.loads import Loads
 
 
@@ -33,6 +34,10 @@ class ComputationLoad(msgspec.Struct, frozen=True, kw_only=True):
         busiest: Share of its busiest key interval in that time, lately; 0 if it cost none.
         intervals: Key interval -> its share in that time, lately, of the busiest 64.
         hottest: The keys with the most records, lately, the most first.
+        cache_hits: Key intervals of an epoch, or mark, whose cache stood where they began, since.
+        cache_misses: Those whose cache had to be brought there from the log first.
+        times: How long calls of its hooks took since, a record or timer each; none of a grouping
+            kept as columns, which makes no such calls.
     """
 
     seconds: float
@@ -42,6 +47,9 @@ class ComputationLoad(msgspec.Struct, frozen=True, kw_only=True):
     busiest: float
     intervals: dict[int, float] = {}
     hottest: list[KeyShare]
+    cache_hits: int = 0
+    cache_misses: int = 0
+    times: HookTimes = NO_TIMES
 
 
 def load_of_run(epochs: Epochs) -> dict[str, ComputationLoad]:
@@ -58,4 +66,7 @@ def _load_of(loads: Loads) -> ComputationLoad:
         busiest=loads.busiest(),
         intervals=loads.shares(),
         hottest=[KeyShare(key_text(decode_key(key)), share) for key, share in loads.hottest()],
+        cache_hits=loads.cache_hits,
+        cache_misses=loads.cache_misses,
+        times=loads.times,
     )

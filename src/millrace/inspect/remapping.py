@@ -1,67 +1,64 @@
-"""Remapping: the key intervals of a computation, written to another checkpoint as those of a map.
+"""Remapping: splitting and merging key intervals of a checkpoint that no run has.
 
-Source: MillWheel, "Architecture" (7.1: intervals split and merge); docs/changing.md.
+Source: MillWheel, "Architecture" (7.1); docs/changing.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace as without
-from itertools import chain
+import os
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from millrace.dataflow.columns.cutting import cut_chunk
-from millrace.inspect.checkpoint import Checkpoint
-from millrace.inspect.computation import Interval
-from millrace.store import HardState, SnapshotHead, encode_snapshot
-from millrace.store.snapshot import parts_of
-from millrace.watermark.intervals import KeyInterval
-from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill.manifest import Completion, interval_map, partition_of
-from millrace.windmill.remapping import Standing, remade, resized
+from millrace.inspect.location import state_at
+from millrace.model.errors import CheckpointMismatch, PipelineError
+from millrace.watermark.remap import Merge, Split
+from millrace.windmill.carrying import all_carried, check_between, ids_after, maps_after
+from millrace.windmill.epoch_log import end_of
+from millrace.windmill.log_writer import LogWriter
+from millrace.windmill.manifest import interval_map
 
 
-def remapped(
-    found: Checkpoint, name: str, intervals: int, made: HardState, completion: Completion
-) -> Completion:
-    """Write a snapshot of each interval of a map of equal ones; return what says where they stand.
+def remap_checkpoint(
+    checkpoint: str | os.PathLike[str], computation: str, remaps: Sequence[Split | Merge]
+) -> int:
+    """Split and merge key intervals of a computation; return how many it has then.
 
-    One interval that is read is in memory at a time, or all that goes into one that is written.
+    For a checkpoint that no run has; one that goes on with it is superseded by this, and ends with
+    an error. A crash leaves the intervals as they were, or as they are to be.
 
     Args:
-        found: The checkpoint that is read.
-        name: Of the computation.
-        intervals: How many, a power of two.
-        made: The checkpoint that is written.
-        completion: Where the intervals before them stand, and those of other computations.
+        checkpoint: A path or a URL.
+        computation: As the pipeline called it in its last run.
+        remaps: No interval is in two of them.
 
     Raises:
-        CheckpointMismatch: Intervals that are to be one differ in what they keep for all keys.
+        PipelineError: That cannot be; nothing was written.
+        CheckpointMismatch: There is no checkpoint, or it is a copy that was cut off; or live tasks
+            left it; or intervals that are to be one differ in what they keep for all keys.
+        ZombieWriter: A run took the checkpoint meanwhile.
     """
-    target = resized(interval_map(completion.intervals[name]), intervals)
-    earlier = [one for one in found.intervals(name) if one.commit]
-    stand = list[Standing]()
-    for interval in target.intervals:
-        over = [one for one in earlier if one.start < interval.end and interval.start < one.end]
-        new = remade(interval, [_standing(found, name, one) for one in over], cut_chunk)
-        if new is None:
-            continue
-        head = SnapshotHead(name, interval.id, new.number, new.chain)
-        made.snapshots.put(
-            name, interval.id, new.number, encode_snapshot(head, parts_of(iter(new.pairs)))
-        )
-        stand.append(without(new, pairs=()))
-    return replace(
-        completion,
-        intervals=completion.intervals | {name: partition_of(target)},
-        numbers=completion.numbers | {name: {one.interval.id: one.number for one in stand}},
-        chains=completion.chains | {name: {one.interval.id: one.chain for one in stand}},
-        reports=completion.reports | {name: {one.interval.id: one.report for one in stand}},
-    )
-
-
-def _standing(found: Checkpoint, name: str, one: Interval) -> Standing:
-    with found.rows(name, one) as view:
-        pairs = list(chain.from_iterable(view.everything()))
-    report = one.report or NOTHING_PENDING
-    return Standing(KeyInterval(one.id, one.start, one.end), one.commit, one.chain, report, pairs)
+    state = state_at(checkpoint)
+    end = end_of(state.epochs)
+    claim, completion = end.claim, end.completion
+    if claim is None or claim.copying:
+        raise CheckpointMismatch(f"{checkpoint}: no run has had it, so there is nothing to remap.")
+    if completion is None:
+        check_between(-1, end.manifest, None, drained=False)
+        raise AssertionError("that no epoch has completed is refused")
+    check_between(completion.epoch, end.manifest, completion.live, drained=completion.drained)
+    known = {} if claim.registry is None else claim.registry.checked().called
+    name = next((name for name, title in known.items() if title == computation), computation)
+    there = claim.topology["computations"]
+    maps = {one: interval_map(of) for one, of in completion.intervals.items() if one in there}
+    if name not in maps:
+        raise PipelineError(f"no computation {computation!r}; there are {', '.join(maps)}.")
+    made = maps_after(maps, claim.ids, {name: remaps})
+    generation = claim.generation + 1
+    log = LogWriter(state.epochs, end.last, generation)
+    # First the claim: from here on no other driver writes an entry, or uses these ids.
+    ids = ids_after(claim.ids, made)
+    log.append(replace(claim, generation=generation, ids=ids), lambda: None)
+    whole = replace(completion, generation=generation, since=None)
+    log.append(log.ours(lambda: all_carried(whole, made, state)), lambda: None)
+    return len(made[name].intervals)

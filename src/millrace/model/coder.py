@@ -13,7 +13,7 @@ import inspect
 import pickle
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -80,6 +80,10 @@ class MsgpackCoder:
                 f"{_brief(value)} is not of format {type_name(self.type)}: {refused}."
             ) from None
         return data
+
+    def encode_all(self, values: Sequence[Any]) -> list[bytes]:
+        """Return what :meth:`encode` returns for each of many values."""
+        return [self.encode(value) for value in values]
 
     def decode(self, data: bytes) -> Any:
         """Return the value from msgpack."""

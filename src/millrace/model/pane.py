@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from millrace.model.coder import Coder, coder_for
+from millrace.model.coder import Coder, MsgpackCoder, coder_for
 from millrace.model.element import Element
 from millrace.model.errors import CoderError
 from millrace.model.stream import KeyExtractor, Step
@@ -148,8 +148,10 @@ class PanedCoder:
         ... ]
         True
         """
-        encode = self._inner.encode
-        inner = [encode(value) for value in values]
+        if isinstance(self._inner, MsgpackCoder):
+            inner = self._inner.encode_all(values)
+        else:
+            inner = [self._inner.encode(value) for value in values]
         if windows is None:
             tails = [_encode(pane)] * len(inner)
         else:

@@ -91,9 +91,9 @@ def new_axes() -> Axes:
         PipelineError: matplotlib is not installed.
     """
     try:
-        from matplotlib.figure import Figure
+        from millrace.observe.shown import ShownFigure
     except ImportError:
         raise PipelineError("a picture needs matplotlib: pip install 'millrace[plots]'") from None
     # Not by pyplot, which would choose a backend and keep every figure alive.
-    axes: Axes = Figure(figsize=(8, 6), layout="constrained").add_subplot()
+    axes: Axes = ShownFigure(figsize=(8, 6), layout="constrained").add_subplot()
     return axes

@@ -20,15 +20,19 @@ from millrace.plane import wire
 from millrace.plane.inbox import Inbox
 from millrace.plane.lifting import Lifter
 from millrace.plane.outbox import Outbox
+from millrace.plane.stragglers import Enough
 from millrace.plane.task import Task
 from millrace.store import NOTHING, MemoryCache, MemoryCaches
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING
+from millrace.windmill import rows
 from millrace.windmill.all_keys import tables_in
 from millrace.windmill.counters import Counters
 from millrace.windmill.deduplication import without_repeats
+from millrace.windmill.effects import Effects
 from millrace.windmill.record_ids import production_ids
-from millrace.windmill.work import Work
+from millrace.windmill.to_all_keys import signal_streams, signals_in
+from millrace.windmill.work import Signal, Work
 
 _EVERYTHING = IntervalMap.uniform(1)
 
@@ -39,20 +43,30 @@ class BatchLevelStage:
 
     Attributes:
         level: Which, from 1.
+        enough: Of a batch that may leave the rest of its input; else None.
     """
 
     level: int
+    enough: Enough | None = None
 
     def run(self, task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows for the levels below, the sinks and the driver, as they are made."""
-        yield from _Run(task, self.level).over(batches)
+        yield from _Run(task, self.level, self.enough).over(batches)
 
 
 class _Run:
     """One run of a batch's level stage."""
 
-    def __init__(self, task: Task, level: int) -> None:
+    def __init__(self, task: Task, level: int, enough: Enough | None) -> None:
         runtime = task.runtime
+        self._left = enough is not None and enough.decisions().anything_left()
+        # Where something was left, only what waits for so large a share, or a smaller one, fires.
+        share = enough.percentile if enough is not None and self._left else 100
+        self._low_watermark_us = MIN_TIMESTAMP if self._left else MAX_TIMESTAMP
+        self._percentiles = {
+            percentile: MAX_TIMESTAMP if percentile <= share else MIN_TIMESTAMP
+            for percentile in runtime.topology.percentiles
+        }
         self._task = task
         self._runtime = runtime
         self._level = level
@@ -62,8 +76,10 @@ class _Run:
         }
         self._lifter = Lifter(task, by_time=True)
         self._made = 0
-        # Of side inputs: all that lasts from one key to the next.
+        # Of side inputs, which last from one key to the next.
         self._tables: dict[str, MemoryCache] = {}
+        # And signals to every key: those that come later in the partition are told of them, too.
+        self._signals: dict[str, list[Signal]] = {}
         # The computation that each edge leads to, by its number; -1 where none of this level is.
         self._computation = np.full(len(runtime.topology.edges), -1, dtype=np.int64)
         for edge in runtime.topology.edges:
@@ -124,28 +140,33 @@ class _Run:
         table = table.combine_chunks()
         of = self._of(table.column("edge").to_numpy())
         for number in np.unique(of).tolist():
-            rows = wire.where(table, of == number)
+            chosen = wire.where(table, of == number)
             spec = self._runtime.topology.computations[number]
             outbox = Outbox(self._task, once=True)
-            self._run(spec, rows, outbox)
+            self._run(spec, chosen, outbox)
             for batch in outbox.batches():
                 yield from self._lifter.lifted(batch)
 
-    def _run(self, spec: ComputationSpec, rows: pa.Table, outbox: Outbox) -> None:
-        edges = rows.column("edge").to_numpy()
-        arrivals = self._inbox(outbox).arrivals(rows, edges, spec)
+    def _run(self, spec: ComputationSpec, arrived: pa.Table, outbox: Outbox) -> None:
+        edges = arrived.column("edge").to_numpy()
+        arrivals = self._inbox(outbox).arrivals(arrived, edges, spec)
         machine = self._runtime.machines[spec.name]
-        for _, arrived in arrivals.by_interval(_EVERYTHING, by_time=True):
-            filtered = without_repeats(arrived)
+        for _, keyed in arrivals.by_interval(_EVERYTHING, by_time=True):
+            filtered = without_repeats(keyed)
             records = filtered.records
             wall_us = self._task.manifest.wall_time_us
-            work = Work(1, 0, records, MIN_TIMESTAMP, MAX_TIMESTAMP, wall_us, MAX_TIMESTAMP)
-            work.percentiles = dict.fromkeys(self._runtime.topology.percentiles, MAX_TIMESTAMP)
+            ends_us = self._low_watermark_us
+            work = Work(1, 0, records, MIN_TIMESTAMP, ends_us, wall_us, MAX_TIMESTAMP)
+            work.percentiles = self._percentiles
+            work.signals = signals = self._signals.setdefault(spec.name, [])
             tables = self._tables.setdefault(spec.name, MemoryCaches().open(spec.name, 0))
             with tables.view() as view:
                 outcome = machine.run(work, view)
+            signals += signals_in(records, signal_streams(spec))
             if changed := tables_in(outcome.mutations):
                 tables.load(0, 0, [[*changed.items()]])
+            if self._left:
+                _count_waiting(outcome)
             outcome.counters.productions = len(outcome.productions)
             outcome.counters.duplicates_filtered = filtered.duplicates
             self._counters[spec.name].add(outcome.counters)
@@ -158,3 +179,14 @@ class _Run:
 
     def _inbox(self, outbox: Outbox) -> Inbox:
         return Inbox(self._task, self._level, outbox, self._report)
+
+
+def _count_waiting(outcome: Effects) -> None:
+    """Count what never fires, for the low watermark itself does not come to the end of time."""
+    waiting = sum(
+        value is not None and row.startswith(rows.TIMERS)
+        for row, value in outcome.mutations.items()
+    )
+    if waiting:
+        counted = outcome.counters.counted
+        counted["timers_left"] = counted.get("timers_left", 0) + waiting

@@ -105,8 +105,8 @@ def check_live(topology: Topology) -> None:
         raise PipelineError(
             f"the sink {sink!r} of stream {stream!r} wants a DataFrame, and the real-time plane "
             "has none: its tasks write. Wrap a function of Arrow batches in mr.ArrowSink(...), use "
-            "mr.KafkaSink, mr.PostgreSQL, or mr.Parquet or mr.Delta on a local or mounted path; or "
-            "run the pipeline by epochs."
+            "mr.KafkaSink, mr.PostgreSQL, or mr.Parquet, mr.Delta or mr.Iceberg on a local or "
+            "mounted path; or run the pipeline by epochs."
         )
 
 

@@ -40,7 +40,7 @@ class EncodeStage:
         for batch in batches:
             yield from run.encoded(batch)
         run.report.seconds = time.perf_counter() - started
-        yield wire.report_row(run.report, task.number % task.runtime.tasks)
+        yield wire.report_row(run.report, task.number % task.tasks)
 
 
 class _Run:
@@ -82,8 +82,10 @@ class _Run:
             injection = self._injections[stream, partition] = Injection(
                 task, stream, partition, self._outbox, self.report, task.event_times(stream)
             )
+        values = rows.column(f"s{source.number}")
+        wire.count(self.report.sizes, stream, values.nbytes)
         accepted = injection.send_columns(
-            rows.column(f"s{source.number}"),
+            values,
             rows.column("ts").to_pylist(),
             None if source.id is None else rows.column(wire.FINGERPRINT).to_pylist(),
         )

@@ -50,6 +50,8 @@ class EpochDriver:
         said: Percentile -> injected stream -> what it published by hand, 100 the low watermark
             itself; only where somebody scripts time.
         estimates: Whether percentiles are estimated from the records, and not said.
+        tasks: How many tasks a level an epoch has that is begun now; 0 where there is never another
+            number of them.
     """
 
     topology: Topology
@@ -57,6 +59,7 @@ class EpochDriver:
     publisher: Publisher
     said: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     estimates: bool = True
+    tasks: int = 0
 
     def published(self, wall_time_us: int) -> dict[str, int]:
         """Return injected stream -> what it publishes now: never below what it did."""
@@ -111,6 +114,7 @@ class EpochDriver:
             draining=draining,
             percentiles=self.percentiles(published),
             splitting=splitting,
+            tasks=self.tasks,
         )
         if manifest is None:
             return None

@@ -70,12 +70,13 @@ class LocalExchange:
         self, rows: list[pa.RecordBatch], stage: Stage, *, last: bool
     ) -> list[pa.RecordBatch]:
         """Return what the tasks send, in the order of the tasks, each in its own order."""
+        tasks = self._manifest.tasks or self._runtime.tasks
         return [
             batch
-            for number in range(self._runtime.tasks)
+            for number in range(tasks)
             for batch in stage.run(
                 Task(self._runtime, self._manifest, number),
-                rows if self._runtime.tasks == 1 else sent_to(number, rows),
+                rows if tasks == 1 else sent_to(number, rows),
             )
         ]
 

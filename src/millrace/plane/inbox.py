@@ -69,6 +69,7 @@ class Inbox:
 
     def _read_partials(self, rows: pa.Table, edge: Edge) -> Arrivals:
         decode = edge.lift.coder.decode
+        self._receive(edge, rows.column("value"))
         partials = [decode(value) for value in rows.column("value").to_pylist()]
         return Arrivals(
             rows.column("hash").to_numpy().view(np.uint64),
@@ -84,6 +85,7 @@ class Inbox:
     def _read(self, rows: pa.Table, edge: Edge, native: str | None) -> Arrivals:
         stream = self._topology.streams[edge.stream]
         ids: SourceIds | None = None
+        self._receive(edge, rows.column("value" if native is None else native))
         if native is not None:
             rows, values = self._read_native(rows, edge, native)
             timestamps = rows.column("ts").to_numpy()
@@ -110,6 +112,9 @@ class Inbox:
             rows.column("sequence").to_numpy(),
             ids,
         )
+
+    def _receive(self, edge: Edge, values: pa.ChunkedArray) -> None:
+        wire.count(self._report.received, str(edge.computation), values.nbytes)
 
     def _read_native(self, rows: pa.Table, edge: Edge, column: str) -> tuple[pa.Table, list[Any]]:
         """Return the accepted rows of a native source and their values; set the others aside."""

@@ -67,7 +67,7 @@ class Keying:
             intervals = task.manifest.interval_map(str(edge.computation))
             made = pa.RecordBatch.from_arrays(
                 [
-                    pa.array(intervals.task_of(hashes, task.runtime.tasks)),
+                    pa.array(intervals.task_of(hashes, task.tasks)),
                     pa.array(np.full(len(hashes), edge.number, dtype=np.int32)),
                     pa.array(hashes.view(np.int64)),
                     keys,

@@ -98,7 +98,7 @@ class _Run:
         for batch in self._outbox.batches():
             yield from lifter.lifted(batch)
         if self._level < self._topology.depth:
-            yield wire.control_rows(shown.message(pending), self._task.runtime.tasks)
+            yield wire.control_rows(shown.message(pending), self._task.tasks)
         self._report.written = self._task.runtime.snapshots.take()
         self._report.seconds = time.perf_counter() - started
         yield wire.report_row(self._report, self._task.number)
@@ -108,10 +108,10 @@ class _Run:
         shown = self._task.manifest.shown()
         if self._level == 1:
             return shown
-        if len(told) != self._task.runtime.tasks:
+        if len(told) != self._task.tasks:
             raise InvariantViolation(
                 f"level {self._level}, task {self._task.number}: {len(told)} of "
-                f"{self._task.runtime.tasks} tasks of the level before sent their low watermarks"
+                f"{self._task.tasks} tasks of the level before sent their low watermarks"
             )
         shown.hear(map(wire.decode_message, told), self._topology)
         return shown
@@ -120,8 +120,10 @@ class _Run:
         """Run a computation; return the pending work of the intervals that the task owns."""
         runtime, manifest = self._task.runtime, self._task.manifest
         positions = runtime.positions(manifest)
-        owned = manifest.interval_map(spec.name).owned(self._task.number, runtime.tasks)
-        results = run_epoch(runtime.worker, spec, manifest, positions, owned, arrivals, clocks)
+        owned = manifest.interval_map(spec.name).owned(self._task.number, self._task.tasks)
+        results = run_epoch(
+            runtime.worker, spec, manifest, positions, owned, arrivals, clocks, self._task.number
+        )
         runtime.snapshots.offer(
             spec.name, [result.interval for result in results if result.counters.keys]
         )

@@ -126,7 +126,7 @@ class LiftStage:
         if schema is None:
             return  # nothing came, nothing to report
         native.report.seconds = time.perf_counter() - started
-        yield _widened(wire.report_row(native.report, task.number % task.runtime.tasks), schema)
+        yield _widened(wire.report_row(native.report, task.number % task.tasks), schema)
 
 
 class NativeLifter:

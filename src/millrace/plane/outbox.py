@@ -33,7 +33,7 @@ class Outbox:
     def __init__(self, task: Task, *, once: bool = False) -> None:
         self._topology = task.topology
         self._manifest = task.manifest
-        self._tasks = task.runtime.tasks
+        self._tasks = task.tasks
         self._own = task.number % self._tasks
         self._all = Productions()
         self._ids: list[tuple[int | _Ints, range | _Ints]] = []
@@ -176,7 +176,7 @@ class Outbox:
         intervals = self._map_of(edge)
         if intervals is None:
             return self._own
-        return intervals.place_of(hash) * self._tasks // len(intervals)
+        return intervals.task_at(hash, self._tasks)
 
     def _tasks_of(
         self, edges: npt.NDArray[np.int32], hashes: npt.NDArray[np.uint64]

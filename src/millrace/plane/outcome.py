@@ -33,6 +33,7 @@ class Outcome:
         partials: What it left of them.
         reached: Injected stream -> process -> the offset to which the epoch has read it, and what
             the process has promised.
+        received: Computation -> bytes of the values that came to it.
         publishing: How long it took to publish what tasks had written, in seconds.
     """
 
@@ -44,6 +45,7 @@ class Outcome:
     partials: int
     reached: dict[str, dict[str, tuple[Any, int | None]]] = field(default_factory=dict)
     publishing: float = 0.0
+    received: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, reports: Iterable[wire.TaskReport]) -> Outcome:
@@ -51,12 +53,20 @@ class Outcome:
         observed, written, results = Observed(), Written(), list[Result]()
         seconds, liftable, partials = 0.0, 0, 0
         reached: dict[str, dict[str, tuple[Any, int | None]]] = {}
+        received: dict[str, int] = {}
         for report in reports:
             observed.add(
                 Observed(
-                    report.newest, report.injected, report.refused, report.processes, report.ahead
+                    report.newest,
+                    report.injected,
+                    report.refused,
+                    report.processes,
+                    report.ahead,
+                    report.sizes,
                 )
             )
+            for name, size in report.received.items():
+                wire.count(received, name, size)
             written.add(report.written)
             seconds += report.seconds
             liftable += report.liftable
@@ -78,7 +88,9 @@ class Outcome:
                 )
                 for one in report.intervals
             ]
-        return cls(results, observed, seconds, written, liftable, partials, reached)
+        return cls(
+            results, observed, seconds, written, liftable, partials, reached, received=received
+        )
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,12 @@ was found in it fails with an exception: so its record becomes a dead letter, an
 The child has the state of this process, writes nothing, and sends nothing. What user code does to
 the world outside it does once more, as it may in every attempt.
 
+The child reads the cache by the transaction that this process began, though LMDB says that neither
+environment nor transaction crosses ``fork``. What that rule keeps from harm is not touched here:
+the reader's slot and its lock are this process's, which keeps both until the child is gone; pages
+that the transaction shows are not written as long as the slot is there; and the child ends by
+``_exit`` or a signal, so that it closes nothing and frees nothing of LMDB's.
+
 Source: Streaming Engine, 5 (one bad key must not hold up the rest).
 """
 
@@ -25,7 +31,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from math import inf
-from pathlib import Path
 from typing import IO, Any, Final
 
 from millrace.model.errors import ProcessKilled
@@ -40,7 +45,7 @@ _DONE: Final = b"\xff" * _DIGEST
 _FATAL_MAX: Final = 1000
 _LOOK_S: Final = 0.002
 #: What calls the user's code.
-_OURS: Final = f'File "{Path(__file__).parents[1] / "windmill"}/'
+_OURS: Final = f'File "{__file__}"'
 
 
 class Probe:
@@ -70,8 +75,8 @@ class Probe:
         """Whether it has looked for long enough."""
         return self._clock() >= self._until
 
-    def before(self, key: Any, given: Record | Timer) -> None:
-        """Note a call that is about to be made.
+    def call(self, hook: Callable[[Any], None], key: Any, given: Record | Timer) -> None:
+        """Call a hook with what it is given, and note it for as long as it runs.
 
         Raises:
             ProcessKilled: It would end the process.
@@ -81,8 +86,15 @@ class Probe:
             killed = ProcessKilled(f"it ends the process that it runs in: {why[0]}")
             killed.add_note(why[1])
             raise killed
-        if self._note is not None:
-            self._note[:_DIGEST] = name
+        if (note := self._note) is None:
+            hook(given)
+            return
+        note[:_DIGEST] = name
+        try:
+            hook(given)
+        finally:
+            # What Millrace does between calls is not laid to the one before.
+            note[:_DIGEST] = _NOTHING
 
     def look(self, run: Callable[[], object]) -> None:
         """Find what in a bundle ends its process.

@@ -24,6 +24,7 @@ from millrace.plane import processes, wire
 from millrace.plane.injected import Injected, injected
 from millrace.plane.keying import Keying
 from millrace.plane.runtime import SourceColumns
+from millrace.plane.stragglers import Enough
 from millrace.plane.task import Stage, Task
 from millrace.windmill.record_ids import place
 
@@ -44,29 +45,32 @@ class ReadStage:
         then: What becomes of the rows in the same task: they are encoded or lifted; None if they
             leave as they are. Rows that the engine has read pass on to it.
         keyed: Whether it gets rows on edges; else it gets rows of sources.
+        enough: Of a batch that may leave the rest of its input; else None.
     """
 
     then: Stage | None
     keyed: bool
+    enough: Enough | None = None
 
     def run(self, task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows, then this task's report if it has read anything."""
         started = time.perf_counter()
-        reading = _Reading(task, keyed=self.keyed)
+        reading = _Reading(task, self.enough, keyed=self.keyed)
         rows = reading.rows(batches)
         yield from rows if self.then is None else self.then.run(task, rows)
         if not reading.pieces:
             return
         if self.then is None:
             reading.report.seconds = time.perf_counter() - started
-        yield wire.report_row(reading.report, task.number % task.runtime.tasks)
+        yield wire.report_row(reading.report, task.number % task.tasks)
 
 
 class _Reading:
     """Reads the pieces of one task."""
 
-    def __init__(self, task: Task, *, keyed: bool) -> None:
+    def __init__(self, task: Task, enough: Enough | None, *, keyed: bool) -> None:
         self._task = task
+        self._decisions = None if enough is None else enough.decisions()
         self._keying = Keying(task) if keyed else None
         self._sources = {source.stream: source for source in task.runtime.sources}
         self.report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
@@ -91,7 +95,10 @@ class _Reading:
         assert isinstance(injector, Injector), "only injectors are read by a task"
         if piece.between is not None:
             where, first = f"{type(injector).__name__}.read_arrow({piece.process!r})", 0
-            for batch in injector.read_arrow(piece.process, *piece.between):
+            batches = injector.read_arrow(piece.process, *piece.between)
+            if self._decisions is not None:
+                batches = self._decisions.rows(source.stream, piece.number, batches)
+            for batch in batches:
                 if not batch.num_rows:
                     continue
                 rows = _source_rows(source, injected(source, stream, batch, where), piece, first)

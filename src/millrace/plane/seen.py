@@ -37,7 +37,9 @@ class Seen:
         report.newest[stream] = max(report.newest.get(stream, MIN_TIMESTAMP), newest_us)
         if edge.number != self._topology.streams[stream].edges[0].number:
             return
-        report.injected[stream] = report.injected.get(stream, 0) + len(timestamps)
+        wire.count(report.injected, stream, len(timestamps))
+        number = self._topology.streams[stream].number
+        wire.count(report.sizes, stream, rows.column(f"s{number}").nbytes)
         if self._topology.percentiles:
             ahead = report.ahead.get(stream, Ahead())
             report.ahead[stream] = ahead.merged(Ahead.of(timestamps, self._published[stream]))

@@ -29,11 +29,12 @@ from millrace.model.record import Record, Timer
 from millrace.model.time import format_timestamp
 from millrace.plane.time_limit import TimeLimit
 from millrace.windmill.execution import Running
+from millrace.windmill.hook_times import TIMED
 from millrace.windmill.machine import Machine
 
 #: What calls hooks, coders and cells for a key.
 _CALLERS = frozenset(
-    {Machine._run_keys.__code__, Machine._attempt.__code__, Machine._fire_due.__code__}
+    {Machine._run_keys.__code__, Machine._attempt.__code__, Machine._fire_due.__code__, TIMED}
 )
 #: How often who was told is told again, as long as it goes on.
 _AGAIN_S = 15.0

@@ -34,6 +34,11 @@ class Task:
         """The pipeline."""
         return self.runtime.topology
 
+    @property
+    def tasks(self) -> int:
+        """How many tasks each level has: of an epoch, as many as when it was begun."""
+        return self.manifest.tasks or self.runtime.tasks
+
     @cached_property
     def latest_us(self) -> Mapping[str, int]:
         """Injected stream -> timestamps after this are refused."""

@@ -99,6 +99,8 @@ class TaskReport(msgspec.Struct, array_like=True):
         partials: What they became: partials, and those that went on as they were.
         reached: Injected stream -> process of its injector -> the offset to which it was read, and
             what the process has promised.
+        sizes: Injected stream -> bytes of the values that it saw.
+        received: Computation -> bytes of the values that came to it.
     """
 
     level: int
@@ -114,6 +116,13 @@ class TaskReport(msgspec.Struct, array_like=True):
     liftable: int = 0
     partials: int = 0
     reached: dict[str, dict[str, tuple[Any, int | None]]] = {}
+    sizes: dict[str, int] = {}
+    received: dict[str, int] = {}
+
+
+def count(found: dict[str, int], name: str, more: int) -> None:
+    """Add to one of the counts of a report."""
+    found[name] = found.get(name, 0) + more
 
 
 encode = msgspec.msgpack.Encoder().encode

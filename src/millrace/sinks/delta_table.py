@@ -24,15 +24,13 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millrace.model.errors import PipelineError, SinkError
+from millrace.model.errors import PipelineError
 from millrace.sinks.delta_known import note, rewritten
 from millrace.sinks.delta_merge import merge
-from millrace.sinks.parquet_files import STAGING, link
+from millrace.sinks.parquet_files import STAGING
+from millrace.sinks.table import Commits, placed
 from millrace.store.durable import sync_directory
 
-#: How often an epoch is tried again after another writer has changed what the table is like.
-#: Conflicts that change nothing (appends, compactions) delta-rs settles by itself.
-_TRIES: Final = 5
 #: Of ``deltalake``: (major, minor).
 _OLDEST: Final = (1, 6)
 
@@ -55,7 +53,7 @@ def require_deltalake() -> None:
         )
 
 
-class DeltaCommits:
+class DeltaCommits(Commits):
     """Commits epochs to one table, which is opened when it is needed, and once.
 
     Args:
@@ -74,72 +72,11 @@ class DeltaCommits:
         sink: str,
         key: Sequence[str] = (),
     ) -> None:
-        self._root = root
+        super().__init__(root, columns, sink)
         self._log = root / "_delta_log"
         self._application = f"millrace-{owner}"
-        self._columns = pa.schema(list(columns))
-        self._sink = sink
         self._key = key
         self._opened: Any = None
-
-    def check(self) -> None:
-        """Refuse a table that cannot take the rows.
-
-        Raises:
-            PipelineError: It is partitioned, lacks a column, asks more of rows than is checked, or
-                was rewritten since an earlier run merged into it.
-        """
-        table = self._open()
-        if table is not None and (why := self._refused(table)):
-            raise PipelineError(f"the sink {self._sink} cannot take its stream: {why}")
-
-    def has(self, epoch: int) -> bool:
-        """Return whether the table has an epoch."""
-        table = self._open()
-        return table is not None and self._has(table, epoch)
-
-    def append(self, epoch: int, names: list[str]) -> None:
-        """Add an epoch's records in one durable commit, unless the table has the epoch.
-
-        A driver that was superseded in this epoch, and woke up, may be doing the same: one of the
-        two commits is refused, as both name the epoch.
-
-        Args:
-            epoch: The epoch.
-            names: Of the files in the staging directory that count.
-
-        Raises:
-            SinkError: Others keep changing the table, or have made of it what cannot take the rows.
-        """
-        from deltalake.exceptions import DeltaError
-
-        refusal: Exception | None = None
-        for _ in range(_TRIES):
-            try:
-                table = self._open() or self._make()
-                if self._has(table, epoch):
-                    self._sync(0)
-                    return
-                if why := self._refused(table):
-                    raise self._error(epoch, why)
-                self._add(table, epoch, names)
-            except DeltaError as conflict:
-                refusal, self._opened = conflict, None
-            except FileNotFoundError:
-                # Another driver has added the epoch meanwhile, and removed what was staged.
-                if not self.has(epoch):
-                    raise
-            else:
-                if self._key:
-                    self._settle(table)
-                else:
-                    self._sync(table.version() + 1)
-                return
-        raise self._error(
-            epoch,
-            f"the commit was refused {_TRIES} times, at last by: {refusal}. Do others write to it "
-            "all the time, or change what it is like?",
-        )
 
     def _open(self) -> Any:
         """Return the table as it is now; None if there is none."""
@@ -173,25 +110,33 @@ class DeltaCommits:
         if self._key:
             files = [self._root / STAGING / name for name in names]
             merge(table, files, self._key, properties, f"{self._sink}, epoch {epoch}")
+            self._settle_merge(table)
         else:
             self._append(table, names, properties)
+            self._sync(table.version() + 1)
+
+    def _settle(self, table: Any) -> None:
+        self._sync(0)
+
+    def _conflicts(self) -> type[Exception]:
+        from deltalake.exceptions import DeltaError
+
+        return DeltaError
+
+    def _forget(self) -> None:
+        self._opened = None
 
     def _append(self, table: Any, names: list[str], properties: Any) -> None:
         from deltalake import Schema
         from deltalake.transaction import AddAction
 
         added = []
-        for staged in names:
-            file = self._root / STAGING / staged
-            given = self._root / staged.replace("epoch=", "part-", 1)
-            # By an attempt that died before it could commit, maybe in the middle of a copy.
-            if not given.exists() or given.stat().st_size != file.stat().st_size:
-                link(file, given)
-            about = given.stat()
-            rows = pq.read_metadata(given).num_rows
+        for file in placed(self._root, names, self._root):
+            about = file.stat()
+            rows = pq.read_metadata(file).num_rows
             added.append(
                 AddAction(
-                    path=given.name,
+                    path=file.name,
                     size=about.st_size,
                     partition_values={},
                     modification_time=about.st_mtime_ns // 1_000_000,
@@ -199,7 +144,6 @@ class DeltaCommits:
                     stats=json.dumps({"numRecords": rows}),
                 )
             )
-        sync_directory(self._root)
         table.create_write_transaction(
             added,
             "append",
@@ -210,7 +154,7 @@ class DeltaCommits:
     def _refused(self, table: Any) -> str:
         return refused(table, self._columns) or (rewritten(self._root, table) if self._key else "")
 
-    def _settle(self, merged: Any) -> None:
+    def _settle_merge(self, merged: Any) -> None:
         """Make what a merge has written durable: files of delta-rs, then the log."""
         for line in (self._log / f"{merged.version():020}.json").read_text().splitlines():
             added = json.loads(line).get("add")
@@ -228,12 +172,6 @@ class DeltaCommits:
                     os.fsync(written.fileno())
         sync_directory(self._log)
         sync_directory(self._root)
-
-    def _error(self, epoch: int, why: str) -> SinkError:
-        return SinkError(
-            f"{self._sink}, epoch {epoch}: {why} Nothing of the epoch is in the table, and its "
-            "files are kept: it is added when the pipeline is started again."
-        )
 
 
 def refused(table: Any, columns: pa.Schema) -> str:

@@ -64,7 +64,13 @@ def _started(
     if realtime:
         from millrace.spark.realtime.start import start as start_live
 
-        others = sorted({"trigger", "spark_checkpoint"} & options.keys())
+        if "cache_limit" in options:
+            raise PipelineError(
+                "start(realtime=True, cache_limit=...): in real time a cache cannot be evicted, as "
+                "what was committed since the session began can be read when it is over. Leave it "
+                "out, or run the pipeline by epochs."
+            )
+        others = sorted({"balance", "trigger", "spark_checkpoint"} & options.keys())
         if others:
             raise PipelineError(
                 f"start(realtime=True, {others[0]}=...): with realtime=True there are no epochs "

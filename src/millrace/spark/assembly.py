@@ -19,8 +19,10 @@ from millrace.injectors.skew import Gate
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.model.pipeline import Declarations
 from millrace.model.time import Duration
+from millrace.plane.balancing import Balancing
 from millrace.plane.binding import bind_sinks, claim_sinks, sinks_by_edge
 from millrace.plane.realtime.handover import from_live_tasks
+from millrace.spark.calling import bind_calls
 from millrace.spark.console import Quiet
 from millrace.spark.external import external
 from millrace.spark.housekeeping import Housekeeping
@@ -28,9 +30,11 @@ from millrace.spark.metrics.lines import lines_in
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.opening import (
     STUCK_AFTER,
+    balance_of,
     cache_of,
     call_limits,
     check_attempts,
+    check_cache_limit,
     check_not_drained,
     intervals_of,
     now_us,
@@ -49,6 +53,7 @@ from millrace.spark.source import sources_of
 from millrace.spark.splitting import Splitting
 from millrace.spark.ticks import Alarm, ticks
 from millrace.store import open_location
+from millrace.windmill.balancer import Balance
 from millrace.windmill.epochs import Epochs
 
 #: How often Spark asks the sources for news when there was none. Its own default, ten times a
@@ -66,6 +71,7 @@ def start(
     tasks: int | None = None,
     intervals: int | None = None,
     cache: str | None = None,
+    cache_limit: int | None = None,
     spark_checkpoint: str | None = None,
     trigger: str = _TRIGGER,
     clock: Callable[[], int] | None = None,
@@ -74,6 +80,7 @@ def start(
     stuck_after: Duration | None = STUCK_AFTER,
     time_limit: Duration | None = None,
     attempts: int = 3,
+    balance: bool | Balance = False,
 ) -> Run:
     """Run a pipeline on Spark until it is stopped, from where its checkpoint stands.
 
@@ -88,6 +95,9 @@ def start(
             16. The checkpoint remembers it.
         cache: Directory for caches, on each worker's own disk; ``$NAME`` in it is a variable of
             the worker's environment.
+        cache_limit: How many bytes of disk the caches of one host may take. What is more is
+            evicted, the least recently used key interval first, and built again from the checkpoint
+            when it is needed. None: as many as there is state.
         spark_checkpoint: Directory or URL for Spark's own offsets; by default ``spark`` in the
             checkpoint. Durable too: without it a run cannot go on.
         trigger: Spark's processing-time interval: how often to look for data when there was none.
@@ -103,6 +113,8 @@ def start(
         time_limit: How long one call of user code may take before it is ended: its record or timer
             becomes a dead letter, with the stack, and all else goes on. Native code is ended when
             it returns to Python. None: it never is.
+        balance: Whether key intervals are split and merged by load while the run goes on, or how
+            hard that is tried. Docs/changing.md says what it costs.
         attempts: How often an epoch is tried in which worker processes die. The last attempt finds
             the records of which they do, and makes them dead letters; of one there is none.
 
@@ -115,6 +127,7 @@ def start(
         CheckpointUnwritable: The checkpoint cannot be written.
     """
     topology = build(pipeline)
+    bind_calls(topology, checkpoint)
     # Made when there is a run: only then does anybody write there.
     scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
     gates = {
@@ -146,6 +159,8 @@ def start(
     has_progress(spark, progress_location(checkpoint, spark_checkpoint))
     limits = call_limits(stuck_after, time_limit)
     check_attempts(attempts)
+    check_cache_limit(cache_limit)
+    how = balance_of(balance, intervals)
     scrapes = None if metrics is None else Scrapes(metrics)
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
@@ -166,7 +181,7 @@ def start(
             file.write_text(json.dumps(_begin_at(epochs, stream)))
         sources = [source.of(topology) for source in sources]
         plan = StreamPlan(topology, sources, tasks=tasks)
-        plan.attach(state, cache_of(cache, checkpoint, spark), limits)
+        plan.attach(state, cache_of(cache, checkpoint, spark), limits, cache_limit)
         parts = Parts(
             topology=topology,
             epochs=epochs,
@@ -186,9 +201,11 @@ def start(
             scratch=scratch,
             splitting=Splitting(spark),
             attempts=attempts,
+            balancing=None if how is None else Balancing(epochs, tasks, how),
+            tasks=tasks,
         )
         run = Run(parts)
-        rows = plan.rows(epochs.interval_counts())
+        rows = plan.rows()
         query = (
             rows.unionByName(nothing, allowMissingColumns=True)
             .writeStream.queryName(f"millrace: {pipeline.name}")

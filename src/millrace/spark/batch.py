@@ -6,21 +6,26 @@ beginning to the end of time once; docs/architecture.md, "Batch".
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from uuid import uuid4
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from millrace.compile.build import build
+from millrace.injectors.injector import Injector
+from millrace.injectors.offsets import Piece
 from millrace.injectors.publisher import Publisher
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.model.pipeline import Declarations
 from millrace.model.time import Instant
 from millrace.plane.binding import bind_sinks, claim_sinks
 from millrace.spark.console import Quiet
-from millrace.spark.external import external_until_now
+from millrace.spark.enough import enough_of, said_of
+from millrace.spark.external import external_pieces, pieces_there
 from millrace.spark.failure import failed
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import tasks_for
@@ -32,6 +37,8 @@ from millrace.spark.status_text import as_line
 from millrace.store import MemoryHardState
 from millrace.windmill.epochs import Epochs
 
+_log = logging.getLogger("millrace")
+
 
 def run_batch(
     pipeline: Declarations,
@@ -39,6 +46,8 @@ def run_batch(
     *,
     tasks: int | None = None,
     until: Instant | None = None,
+    percentile: int | None = None,
+    scratch: str | None = None,
     progress: bool = True,
 ) -> Status:
     """Run a pipeline over bounded input, to its end.
@@ -55,11 +64,16 @@ def run_batch(
             smaller, and less is lost with one that fails.
         until: Read of injectors only what was written before this instant: of ``mr.Kafka``, by its
             messages' timestamps; of ``mr.Files``, files that were created before.
+        percentile: End when so many percent of the pieces of each injector have been read, and
+            leave what the others have not read by then; see docs/time.md.
+        scratch: For that: a directory, or ``s3://``, ``gs://``, ``az://``, that driver and workers
+            reach, where they tell each other how far they are. No file stays there.
         progress: Whether to say on standard error that it is under way: on a terminal in a line,
             else in one of the logger ``millrace.progress`` every 30 seconds and at the end.
 
     Returns:
-        What was done: records, refusals, and counters for each computation.
+        What was done: records, refusals, and counters for each computation; ``left`` says what was
+        not read.
 
     Raises:
         PipelineError: The pipeline, or a source, cannot run: an injector without an end, say.
@@ -69,12 +83,14 @@ def run_batch(
     """
     topology = build(pipeline)
     at_once = tasks_for(spark)
-    sources = sources_of(
-        topology,
-        lambda stream, injector: external_until_now(
-            spark, stream, injector, tasks=at_once, before=until
-        ),
-    )
+    there: dict[str, list[Piece]] = {}
+
+    def read(stream: str, injector: Injector) -> DataFrame:
+        there[stream] = pieces_there(stream, injector, before=until)
+        return external_pieces(spark, stream, there[stream], tasks=at_once)
+
+    sources = sources_of(topology, read)
+    enough = enough_of(topology, there, percentile, scratch)
     if until is not None and all(source.pieces is None for source in sources):
         raise PipelineError(
             f"run_batch(until={until!r}) is about injectors, and no stream of {pipeline!r} has "
@@ -90,6 +106,7 @@ def run_batch(
         raise PipelineError(f"{pipeline!r} injects no stream, so it has nothing to run over.")
     tasks = at_once if tasks is None else tasks
     plan = BatchPlan(topology, sources, tasks=tasks)
+    plan.ends_with(enough)
     # Only so that the plan, the manifest and the counters are those of a streaming epoch.
     state = MemoryHardState()
     epochs = Epochs(topology, state, intervals=1 << (tasks - 1).bit_length())
@@ -99,7 +116,7 @@ def run_batch(
     bind_sinks(topology, f"batch {uuid4()}")
     claim_sinks(topology, epochs)
     plan.attach(None, "")
-    rows = plan.rows(epochs.interval_counts())
+    rows = plan.rows()
     quiet = Quiet(spark)
     quiet.begin()
     state_of_it = "batch under way for"
@@ -112,6 +129,7 @@ def run_batch(
     try:
         with _settings(spark), display.live():
             outcome = run_job(plan, rows, manifest, topology.sinks)
+        left = {} if enough is None else enough.decisions().left(there)
     except BaseException as error:
         state_of_it = "batch failed after"
         display.finish()
@@ -119,11 +137,16 @@ def run_batch(
         if isinstance(error, MillraceError) or not isinstance(error, Exception):
             raise
         raise failed(pipeline.name, error, spark, batch=True) from None
+    finally:
+        if enough is not None:
+            enough.decisions().forget()
     quiet.end()
     epochs.complete(manifest, outcome.results, outcome.observed)
     seen = Progress(topology.name)
     seen.add(outcome, time.perf_counter() - started)
-    status = seen.status(epochs, Publisher({}), state="drained")
+    status = replace(seen.status(epochs, Publisher({}), state="drained"), left=left)
+    if left:
+        _log.warning("%s: %s", pipeline.name, said_of(left))
     display.finish(as_line(status))
     return status
 

@@ -125,16 +125,12 @@ def external(
     return spark.readStream.format(NAME).options(**options).load()
 
 
-def external_until_now(
-    spark: SparkSession, stream: str, injector: Injector, *, tasks: int, before: Instant | None
-) -> DataFrame:
-    """Return what there is to read of an injector as a bounded DataFrame: a row a piece.
+def pieces_there(stream: str, injector: Injector, *, before: Instant | None) -> list[Piece]:
+    """Return the pieces of what there is to read of an injector.
 
     Args:
-        spark: The session.
         stream: Name of the injected stream.
         injector: Its injector.
-        tasks: How many tasks can read at once.
         before: To read only what was written before this instant.
 
     Raises:
@@ -144,7 +140,21 @@ def external_until_now(
     """
     # A copy is asked, as by the other planes: the user's own opens no connection.
     asked: Injector = pickle.loads(_pickled(stream, injector))
-    lots = _lots(list(pieces_until_now(stream, asked, before)), tasks)
+    return list(pieces_until_now(stream, asked, before))
+
+
+def external_pieces(
+    spark: SparkSession, stream: str, pieces: Sequence[Piece], *, tasks: int
+) -> DataFrame:
+    """Return pieces as a bounded DataFrame: a row a piece.
+
+    Args:
+        spark: The session.
+        stream: Name of the injected stream.
+        pieces: Of it.
+        tasks: How many tasks can read at once.
+    """
+    lots = _lots(pieces, tasks)
     rows = [
         (number, reading.packed_piece(stream, piece))
         for number, lot in enumerate(lots)

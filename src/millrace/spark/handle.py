@@ -11,15 +11,21 @@ from typing import Any
 
 from millrace.compile.explanation import Explanation as PipelineExplanation
 from millrace.dashboard import Dashboard
+from millrace.injectors.waiting import Waiting, asking
 from millrace.inspect import Explanation, explain_watermark
 from millrace.model.errors import MillraceError, ZombieWriter
 from millrace.model.pipeline import Declarations
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.outcome import Outcome
+from millrace.spark.calling import Calling
 from millrace.spark.failure import failed
 from millrace.spark.held import Held
+from millrace.spark.keeping import Keeping
 from millrace.spark.live_table import LiveTable
+from millrace.spark.metrics.families import by_name, families
+from millrace.spark.metrics.opentelemetry import observe
 from millrace.spark.progress_display import ProgressDisplay
+from millrace.spark.remapping import Remappable
 from millrace.spark.requests import Listener, ask
 from millrace.spark.signals import interrupted
 from millrace.spark.status import Progress, Status
@@ -36,7 +42,7 @@ _LISTENED_S = 0.5
 _LISTED_S = 5.0
 
 
-class Handle(Throttled, ABC):
+class Handle(Throttled, Calling, Keeping, Remappable, ABC):
     """The handle of a running pipeline. Its methods may be called from any thread.
 
     ``wait``, ``process_available`` and ``drain`` also take Ctrl-C and SIGTERM when they are called
@@ -54,10 +60,15 @@ class Handle(Throttled, ABC):
         self._reasons = held.reasons
         self._clock = held.clock
         self._console = held.console
-        self._progress = Progress(held.topology.name, held.housekeeping)
-        table = LiveTable(lambda: self._status(active=not self._ended)).table
-        self._display = ProgressDisplay(self._line, held.shown, table=table, going=self._goes_on)
+        self._backlog = Waiting(asking(held.topology, lambda: held.epochs.places))
+        self._progress = Progress(held.topology.name, held.housekeeping, self._backlog)
+        table = LiveTable(self._now).table
+        self._display = ProgressDisplay(
+            self._line, held.shown, table=table, going=self._goes_on,
+            facts=lambda: by_name(families(self._now())),
+        )  # fmt: skip
         self._scrapes = held.scrapes
+        self._end_observing: Callable[[], object] = bool
         self._lines = held.lines
         self._news = threading.Condition()
         self._waiting = 0
@@ -67,6 +78,7 @@ class Handle(Throttled, ABC):
         self._ended = False
         self._epoch_since: float | None = None
         self.started: Started | None = None
+        self._mailbox = held.mailbox
         self._board = Board(held.mailbox)
         self._listener = Listener(
             held.mailbox,
@@ -74,9 +86,12 @@ class Handle(Throttled, ABC):
             {
                 "stop": lambda _: self._said_of(self.stop),
                 "drain": lambda _: self._said_of(self.drain),
-                "status": lambda _: str(self._status(active=not self._ended)),
+                "status": lambda _: str(self._now()),
                 "update": self._update_from_outside,
                 **self.holding_acts(held.publisher.throttle),
+                **self.calling_acts(),
+                **self.keeping_acts(),
+                **self.remapping_acts(),
             },
             ended=lambda: self._status(active=False).state,
             epoch=lambda: self._epochs.completed,
@@ -229,6 +244,9 @@ class Handle(Throttled, ABC):
         heir = None if self.started is None else self.started.heir
         return self if heir is None else heir._latest()
 
+    def _that_runs(self) -> Handle:
+        return self._latest()
+
     def _survivor(self) -> Handle:
         """Return it, once nobody is taking over."""
         heir = None if self.started is None else self.started.settled()
@@ -327,6 +345,8 @@ class Handle(Throttled, ABC):
         self._housekeeping.close()
         self._listener.close()
         self._lines.close()
+        self._backlog.close()
+        self._end_observing()
         if self._scrapes is not None:
             self._scrapes.close()
 
@@ -340,9 +360,11 @@ class Handle(Throttled, ABC):
     def _begin_telling(self) -> None:
         """Show progress, and answer those who ask for metrics or something else, from now on."""
         self._display.start()
+        self._backlog.start()
         self._listener.start()
+        self._end_observing = observe(self._now)
         if self._scrapes is not None:
-            self._scrapes.serve(lambda: self._status(active=not self._ended))
+            self._scrapes.serve(self._now)
 
     def _measured(
         self, outcome: Outcome, seconds: float, parts: Mapping[str, float] | None = None
@@ -361,11 +383,13 @@ class Handle(Throttled, ABC):
         stuck = self._board.now() if active else []
         return self._progress.status(self._epochs, self._publisher, state=state, stuck=stuck)
 
+    def _now(self) -> Status:
+        return self._status(active=not self._ended)
+
     def _line(self) -> str:
         """Return where the run stands in a line. Other threads draw it, so it asks nobody."""
-        since = self._epoch_since
-        under_way = 0.0 if since is None else time.monotonic() - since
-        return as_line(self._status(active=not self._ended), under_way=under_way)
+        under_way = time.monotonic() - (self._epoch_since or time.monotonic())
+        return as_line(self._now(), under_way=under_way)
 
     def _goes_on(self) -> bool:
         """Return whether the run goes on, for a thread that may outlive Spark."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from millrace.model.errors import StoreError
 from millrace.store import Collectable, Collected, Collector, HardState
@@ -26,6 +28,7 @@ class Housekeeping:
     def __init__(self, state: HardState) -> None:
         self._collector = Collector(state)
         self._changed = threading.Condition()
+        self._turn = threading.Lock()
         self._offered: Collectable | None = None
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -42,6 +45,12 @@ class Housekeeping:
                 )
                 self._thread.start()
             self._changed.notify_all()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Collect nothing meanwhile, for somebody who reads what is no longer the last."""
+        with self._turn:
+            yield
 
     def close(self, timeout: float = 5.0) -> None:
         """Stop, after the round under way; what it leaves, the next run collects."""
@@ -66,7 +75,8 @@ class Housekeeping:
 
     def _collect(self, offered: Collectable) -> None:
         try:
-            self.collected.add(self._collector.collect(offered))
+            with self._turn:
+                self.collected.add(self._collector.collect(offered))
         except (StoreError, OSError) as error:
             self.failed += 1
             _log.warning("old commits could not be collected; it is tried again: %s", error)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.storagelevel import StorageLevel
 
 from millrace.plane.outcome import Messages, Outcome
@@ -18,6 +19,9 @@ from millrace.spark.plan import Plan
 from millrace.windmill.manifest import Manifest
 
 _log = logging.getLogger("millrace")
+
+#: Spark's name for what its UI says of a job.
+_DESCRIPTION = "spark.job.description"
 
 
 def run_job(
@@ -43,9 +47,10 @@ def run_job(
     written = plan.written
     called = {number: sink for number, sink in enumerate(sinks) if number not in written}
     while True:
-        messages = Messages.of(
-            _called(plan, frame, manifest, called) if called else frame.collect()
-        )
+        with _named(rows.sparkSession, plan, manifest.epoch):
+            messages = Messages.of(
+                _called(plan, frame, manifest, called) if called else frame.collect()
+            )
         ran = time.perf_counter()
         try:
             for sink, edge in written.items():
@@ -57,6 +62,22 @@ def run_job(
             continue
         outcome = Outcome.of(messages.reports)
         return replace(outcome, publishing=time.perf_counter() - ran)
+
+
+@contextmanager
+def _named(session: SparkSession, plan: Plan, epoch: int) -> Iterator[None]:
+    """Have Spark's UI say of jobs which epoch they are of, and for how many levels.
+
+    Their group stays what it is: by that Spark cancels the jobs of a query that is stopped.
+    """
+    context = session.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    levels = "level 1" if plan.levels == 1 else f"levels 1 to {plan.levels}"
+    context.setLocalProperty(_DESCRIPTION, f"{plan.pipeline}: epoch {epoch}, {levels}")
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]
 
 
 def run_patiently(

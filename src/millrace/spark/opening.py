@@ -13,6 +13,7 @@ from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.stuck import CallLimits
 from millrace.spark.parallelism import intervals_for, is_local
 from millrace.store import is_object_store, local_path
+from millrace.windmill.balancer import Balance
 from millrace.windmill.epochs import Epochs
 
 #: How long one call of user code may take before it is reported, unless told otherwise.
@@ -94,3 +95,33 @@ def _seconds(wanted: Duration | None, option: str, what: str) -> float:
 def now_us() -> int:
     """Return what time it is, in microseconds since 1970."""
     return time.time_ns() // 1000
+
+
+def check_cache_limit(limit: int | None) -> None:
+    """Refuse what is no number of bytes.
+
+    Raises:
+        PipelineError: It is none.
+    """
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise PipelineError(
+            f"cache_limit={limit!r}: expected a number of bytes, such as cache_limit=10 << 30, or "
+            "None for caches as large as the state."
+        )
+
+
+def balance_of(balance: bool | Balance, intervals: int) -> Balance | None:
+    """Return how hard key intervals follow the load; None if they do not.
+
+    Args:
+        balance: As the user said.
+        intervals: How many a computation is to have, unless he said.
+
+    Raises:
+        PipelineError: That is no ``mr.Balance``, and neither True nor False.
+    """
+    if isinstance(balance, Balance):
+        return balance
+    if not isinstance(balance, bool):
+        raise PipelineError(f"balance={balance!r}: expected True, False or an mr.Balance.")
+    return Balance(intervals=intervals) if balance else None

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import Any
 from uuid import uuid4
@@ -28,10 +28,12 @@ from millrace.plane.lifting import LiftStage
 from millrace.plane.outlet import Outlet
 from millrace.plane.reading import ReadStage
 from millrace.plane.runtime import SourceColumns
+from millrace.plane.stragglers import Enough
 from millrace.plane.stuck import NO_LIMITS, CallLimits
 from millrace.plane.task import Stage
 from millrace.spark.captured import captured
 from millrace.spark.numbering import Numbering
+from millrace.spark.owners import Owners
 from millrace.spark.pickling import pickle_topology
 from millrace.spark.process import Blueprint
 from millrace.spark.source import Source, native_rows, python_rows
@@ -67,6 +69,8 @@ class Plan:
     _by_time = False
     #: Whether rows leave a stage in packets. Spark cannot sort what is in them.
     _packed = True
+    #: When a batch may end before it has read everything.
+    _enough: Enough | None = None
 
     def __init__(self, topology: Topology, sources: Sequence[Source], *, tasks: int) -> None:
         if tasks < 1:
@@ -80,13 +84,20 @@ class Plan:
             raise PipelineError(captured(topology, refused)) from None
         self._blueprint: Blueprint
 
-    def attach(self, state: HardState | None, cache: str, limits: CallLimits = NO_LIMITS) -> None:
+    def attach(
+        self,
+        state: HardState | None,
+        cache: str,
+        limits: CallLimits = NO_LIMITS,
+        cache_limit: int | None = None,
+    ) -> None:
         """Say where the run keeps its state; when it owns its sinks, before a frame is asked for.
 
         Args:
             state: The checkpoint; None for a batch.
             cache: Directory for caches on each worker's host.
             limits: How long calls of user code may take.
+            cache_limit: How many bytes the caches of a host may take.
         """
         columns = tuple(
             SourceColumns(
@@ -111,23 +122,30 @@ class Plan:
             columns,
             task_writers(self._topology),
             limits=limits,
+            cache_limit=cache_limit,
         )
+
+    @property
+    def pipeline(self) -> str:
+        """Name of the pipeline."""
+        return self._topology.name
+
+    @property
+    def levels(self) -> int:
+        """Number of levels."""
+        return self._topology.depth
 
     @property
     def blueprint(self) -> Blueprint:
         """Return what every task of the run gets."""
         return self._blueprint
 
-    def rows(self, intervals: Mapping[str, int]) -> DataFrame:
-        """Return all sources' rows in one frame; for a stream, its batches go to :meth:`frame`.
-
-        Args:
-            intervals: Computation -> number of its intervals.
-        """
+    def rows(self) -> DataFrame:
+        """Return all sources' rows in one frame; for a stream, its batches go to :meth:`frame`."""
         frames = [
             source.pieces
             if source.pieces is not None
-            else native_rows(source, tasks=self._tasks, intervals=intervals, several=self._several)
+            else native_rows(source, several=self._several)
             if source.native
             else python_rows(source)
             for source in self._sources
@@ -160,16 +178,17 @@ class Plan:
             lift: Whether there is to be a lifting stage, if it :meth:`has_lifting_stage`.
             careful: Whether tasks look for user code that ends their process.
         """
+        tasks = manifest.tasks or self._tasks
         spark = _Stages(
             self._blueprint,
             encode_entry(manifest),
-            self._tasks,
+            tasks,
             self._leaving,
             self._ordered,
             packed=self._packed,
             careful=careful,
         )
-        frame = self._numbering.apply(rows)
+        frame = self._owners.apply(self._numbering.apply(rows), manifest, tasks)
         stage = self._first_stage(lift=lift)
         if stage is not None:
             frame = spark.here(frame, stage)
@@ -184,7 +203,7 @@ class Plan:
         elif lift and self.has_lifting_stage:
             stage = LiftStage(self._by_time)
         if any(source.pieces is not None for source in self._sources):
-            return ReadStage(stage, keyed=native)
+            return ReadStage(stage, keyed=native, enough=self._enough)
         return stage
 
     @property
@@ -226,6 +245,11 @@ class Plan:
     @cached_property
     def _numbering(self) -> Numbering:
         return Numbering()
+
+    @cached_property
+    def _owners(self) -> Owners:
+        native = (source.stream for source in self._sources if source.native)
+        return Owners([edge for stream in native for edge in stream.edges])
 
     @property
     def _several(self) -> bool:
@@ -343,6 +367,10 @@ class BatchPlan(Plan):
     _by_time = True
     _packed = False
 
+    def ends_with(self, enough: Enough | None) -> None:
+        """Say when it may end before it has read everything, before a frame is asked for."""
+        self._enough = enough
+
     def _ordered(self, shuffled: DataFrame) -> DataFrame:
         computation = F.lit(-1)
         for edge in self._topology.edges:
@@ -353,4 +381,4 @@ class BatchPlan(Plan):
         return shuffled.sortWithinPartitions(computation, "hash")
 
     def _level(self, level: int) -> Stage:
-        return BatchLevelStage(level)
+        return BatchLevelStage(level, self._enough)

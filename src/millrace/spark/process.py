@@ -28,6 +28,7 @@ from millrace.plane.task_sinks import TaskWriter
 from millrace.plane.time_limit import TimeLimit
 from millrace.spark.stuck_board import Reporter
 from millrace.store import (
+    CacheLimit,
     HardState,
     LmdbCaches,
     LocalHardState,
@@ -54,6 +55,7 @@ class Blueprint:
         live_writers: The same for sinks that live tasks write in every turn.
         live: Whether tasks do not end.
         limits: How long calls of user code may take.
+        cache_limit: How many bytes the caches of a host may take; None for any.
     """
 
     digest: str
@@ -66,6 +68,7 @@ class Blueprint:
     live_writers: Mapping[int, LiveWriter] = field(default_factory=dict)
     live: bool = False
     limits: CallLimits = NO_LIMITS
+    cache_limit: int | None = None
 
     def built(self) -> Runtime:
         """Return the runtime of a process."""
@@ -82,7 +85,9 @@ class Blueprint:
             topology,
             tasks=self.tasks,
             worker=worker,
-            snapshots=SnapshotWriter(caches, self.state.snapshots),
+            snapshots=SnapshotWriter(
+                caches, self.state.snapshots, limit=self._limit(caches, topology)
+            ),
             sources=self.sources,
             writers=self.writers,
             live_writers=self.live_writers,
@@ -99,6 +104,11 @@ class Blueprint:
             limit.install()
         reporter = Reporter(mailbox_of(state))
         Watch(running, self.limits.told_s, reporter.tell, reporter.over, limit=limit).start()
+
+    def _limit(self, caches: LmdbCaches, topology: Topology) -> CacheLimit | None:
+        if self.cache_limit is None:
+            return None
+        return CacheLimit(caches, [spec.name for spec in topology.computations], self.cache_limit)
 
     def _caches(self, state: HardState) -> LmdbCaches:
         """Return the caches of this host; those of checkpoints that are gone are removed."""

@@ -85,6 +85,7 @@ class ProgressDisplay:
             nobody.
         where: Where to.
         table: What to draw below it, where that is wanted.
+        facts: The same for programs: what a record of the log has besides the line.
         console: Of standard error; for tests.
         going: Whether there is still something to tell; a thread asks before each line of a log.
         pause: Wait for so many seconds, and return whether it is over; by default until
@@ -97,6 +98,7 @@ class ProgressDisplay:
         where: Where,
         *,
         table: Callable[[], RenderableType] | None = None,
+        facts: Callable[[], dict[str, Any]] = dict,
         console: Console | None = None,
         going: Callable[[], bool] = lambda: True,
         pause: Callable[[float], bool] | None = None,
@@ -104,6 +106,7 @@ class ProgressDisplay:
         self._line = line
         self._where = where
         self._table = table
+        self._facts = facts
         self._draws = where in (Where.TERMINAL, Where.TABLE, Where.ABOVE_SPARK)
         self._console = console or stderr_console()
         self._going = going
@@ -175,7 +178,9 @@ class ProgressDisplay:
 
     def _say(self, line: str) -> None:
         if self._where is Where.LOG or _log.hasHandlers():
-            _log.info("%s", line)
+            if _log.isEnabledFor(logging.INFO):
+                said = {"event": "progress", **self._facts()}
+                _log.info("%s", line, extra={"millrace": said})
         elif _log.isEnabledFor(logging.WARNING):
             # Nobody has set up logging, which then shows warnings only; this is none.
             now = dt.datetime.now(dt.UTC)

@@ -32,11 +32,11 @@ class Request(msgspec.Struct, frozen=True):
     """What somebody wants of a run.
 
     Attributes:
-        what: ``stop``, ``drain``, ``status``, ``update``.
+        what: Such as ``stop``: one of what its :class:`Listener` can do.
         generation: Of the run.
         by: Who asked, as process and host.
         at_us: When, by the asker's clock.
-        about: What it is about, such as a stream; "" for the run as a whole.
+        about: What it is about, such as a stream or a name; "" for the run as a whole.
     """
 
     what: str

@@ -6,9 +6,8 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from millrace.injectors.skew import Gate
 from millrace.injectors.throttle import EVERYONE
 from millrace.model.errors import MillraceError, PipelineError, RunFailed
 from millrace.model.time import SECOND, Duration, duration_us
+from millrace.plane.balancing import Balancing
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.lifting import Payoff
 from millrace.spark.failure import failed
@@ -27,8 +27,11 @@ from millrace.spark.held import Held
 from millrace.spark.job import run_patiently
 from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.progress_files import ProgressFiles
+from millrace.spark.sparks_backlog import asking_spark
 from millrace.spark.splitting import Splitting
+from millrace.spark.throttled import EFFECT_S, cannot_hold, check_rate
 from millrace.spark.ticks import Alarm
+from millrace.watermark.remap import Merge, Split
 
 _log = logging.getLogger("millrace")
 
@@ -36,8 +39,8 @@ _log = logging.getLogger("millrace")
 #: seconds; a due timer or a low watermark on the move does not wait for it.
 _IDLE_US = 10 * SECOND
 
-#: How long a stream that is paused may take to stand still, before who paused it is told.
-_EFFECT_S = 60.0
+#: Why a stream cannot be held back that no injector reads, and what to do.
+_SPARKS = "is read by Spark, not Millrace (mr.Files, mr.Kafka and injectors of your own are)"
 
 #: How often a query is begun again after its offsets collided with another driver's. A superseded
 #: driver gets to write one batch's offsets, so each earlier driver that is alive costs one.
@@ -56,6 +59,7 @@ class Parts(Held):
         scratch: Directory of this run alone, removed with it.
         splitting: The settings by which Spark cuts files.
         attempts: How often an epoch is tried in which worker processes die.
+        balancing: Has key intervals follow the load, if they are to.
     """
 
     plan: StreamPlan
@@ -65,6 +69,11 @@ class Parts(Held):
     scratch: Path
     splitting: Splitting
     attempts: int
+    tasks: int
+    balancing: Balancing | None = None
+
+
+_OFFLINE = "millrace remap --stopped remaps a checkpoint that no run has."
 
 
 class Run(Handle):
@@ -75,14 +84,16 @@ class Run(Handle):
         self.query: Any = None
         self._start_query: Callable[[], Any]
         self._collisions = 0
+        self._backlog.add(asking_spark(parts.topology, lambda: self.query))
         self._plan = parts.plan
-        self._driver = EpochDriver(parts.topology, parts.epochs, parts.publisher)
+        self._driver = EpochDriver(parts.topology, parts.epochs, parts.publisher, tasks=parts.tasks)
         self._progress_files = parts.progress_files
         self._alarm = parts.alarm
         self._gates = parts.gates
         self._scratch = parts.scratch
         self._splitting = parts.splitting
         self._attempts = parts.attempts
+        self._balancing = parts.balancing
         self._turn = threading.Lock()
         self._begun = 0
         self._idle = 0
@@ -151,13 +162,20 @@ class Run(Handle):
     def limit_rate(self, stream: str, records_per_second: float) -> None:
         """Read of an injected stream so many records a second on the average."""
         self._gate(stream)
-        if not 0 < records_per_second < inf:
-            raise PipelineError(
-                f"limit_rate({stream!r}, {records_per_second!r}): expected a number of records a "
-                "second above 0. To read none of it, pause it."
-            )
+        check_rate(stream, records_per_second)
         self._publisher.throttle.limit(stream, records_per_second)
         self._take_effect()
+
+    def remap(self, computation: str, remaps: Sequence[Split | Merge]) -> int:
+        """Split and merge key intervals of a computation, between two epochs."""
+        name = self._topology.name_of(computation)
+        if self._ended:
+            raise PipelineError(f"this run has ended; {_OFFLINE}")
+        with self._turn:
+            made = self._epochs.remap({name: remaps})[name]
+            self._housekeeping.offer(self._epochs.collectable())
+        _log.info("%r has %d key intervals", computation, len(made.intervals))
+        return len(made.intervals)
 
     def _gate(self, stream: str) -> Gate:
         spec = self._topology.streams.get(stream)
@@ -168,13 +186,8 @@ class Run(Handle):
             if one.injection is not None and isinstance(one.injection.source, Injector)
         ]
         if injection is None or stream not in ours:
-            what = (
-                "is no injected stream" if injection is None else "is read by Spark, not Millrace"
-            )
-            raise PipelineError(
-                f"stream {stream!r} {what}, so it cannot be held back. Those that can: "
-                f"{', '.join(ours) or 'none'}."
-            )
+            what = "is no injected stream" if injection is None else _SPARKS
+            raise cannot_hold(stream, what, ours)
         return self._gates[stream]
 
     def _take_effect(self) -> None:
@@ -182,7 +195,7 @@ class Run(Handle):
         with self._news:
             wanted = self._wanted = self._begun + 2
             self._alarm.ring_in(0)
-            until = time.monotonic() + _EFFECT_S
+            until = time.monotonic() + EFFECT_S
             while self._on() and (self._begun < wanted or self._epoch_since is not None):
                 left = until - time.monotonic()
                 if left <= 0 or self._begun > wanted:
@@ -267,6 +280,8 @@ class Run(Handle):
             liftable=ran.outcome.liftable,
             partials=ran.outcome.partials,
         )
+        if self._balancing is not None and not epochs.drained:
+            self._balancing.after_epoch(busy=any(observed.injected.values()))
         self._housekeeping.offer(epochs.collectable())
         self._measured(ran.outcome, time.perf_counter() - started, ran.parts)
         quiet = not any(observed.injected.values()) and not any(observed.refused.values())

@@ -8,7 +8,7 @@ stage does, in the same Spark stage as the scan.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -213,20 +213,16 @@ def python_rows(source: Source) -> DataFrame:
     )
 
 
-def native_rows(
-    source: Source, *, tasks: int, intervals: Mapping[str, int], several: bool
-) -> DataFrame:
+def native_rows(source: Source, *, several: bool) -> DataFrame:
     """Return a native source as rows on edges, made by Spark alone.
 
     Nothing in them depends on the epoch, so the query has them from its first batch to its last.
-    Who reads them knows the epoch, and with it the record's origin.
+    Who reads them knows the epoch, and with it the record's origin, and the task it goes to.
 
     Args:
         source: The source.
-        tasks: Number of tasks a level.
-        intervals: Computation -> number of its (uniform) intervals.
         several: Whether a row may be for several edges: then a column ``to`` holds an array of
-            (pid, edge, hash, key), else these four are columns.
+            (edge, hash, key), else these three are columns.
     """
     time = _time(source)
     edges = source.stream.edges
@@ -235,15 +231,12 @@ def native_rows(
     accepted = time.between(EARLIEST_RECORD, LATEST_RECORD)  # null for a null time
     for needed in (*_fingerprint(source), *keys):
         accepted = accepted & needed.isNotNull()
-    targets = [
-        _target(key, F.lit(edge.number), tasks, intervals[str(edge.computation)])
-        for key, edge in zip(keys, edges, strict=True)
-    ]
+    targets = [_target(key, F.lit(edge.number)) for key, edge in zip(keys, edges, strict=True)]
     first = F.when(accepted, F.lit(edges[0].number)).otherwise(F.lit(wire.REFUSED))
     if source.punctuation is not None:
         first = F.when(_is_punctuation(source), F.lit(wire.PUNCTUATION)).otherwise(first)
         accepted = accepted & ~_is_punctuation(source)
-    refusable = _target(keys[0], first, tasks, intervals[str(edges[0].computation)])
+    refusable = _target(keys[0], first)
     others = [partition(), _value(source), *_fingerprint(source), *_process(source)]
     if not several:
         return source.frame.select(*refusable, time.alias("ts"), *others)
@@ -326,23 +319,9 @@ def _encoded(frame: DataFrame, name: str) -> Column:
     return F.concat(F.lit(b"i"), F.unhex(F.lpad(F.hex(shifted), 16, "0")))
 
 
-def _target(key: Column, edge: Column, tasks: int, intervals: int) -> list[Column]:
-    """Return where a row goes: task, edge, the key's hash, and the key."""
-    hashed = F.xxhash64(key)
-    return [
-        _pid(hashed, tasks, intervals).alias("pid"),
-        edge.alias("edge"),
-        hashed.alias("hash"),
-        key.alias("key"),
-    ]
-
-
-def _pid(hashed: Column, tasks: int, intervals: int) -> Column:
-    """Return the task that owns a hash; the same as ``IntervalMap.task_of``."""
-    if intervals == 1:
-        return F.lit(0)
-    position = F.shiftrightunsigned(hashed, 64 - (intervals.bit_length() - 1))
-    return F.floor(position * tasks / intervals).cast("int")
+def _target(key: Column, edge: Column) -> list[Column]:
+    """Return where a row goes: edge, the key's hash, and the key."""
+    return [edge.alias("edge"), F.xxhash64(key).alias("hash"), key.alias("key")]
 
 
 def _python_reason(

@@ -6,10 +6,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from millrace.injectors.backlog import Backlog
 from millrace.injectors.publisher import Publisher
+from millrace.injectors.waiting import Waiting
 from millrace.inspect import ComputationLoad, load_of_run, overview_of_run
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.plane.outcome import Outcome
+from millrace.plane.stragglers import Left
 from millrace.plane.stuck import Stuck
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.status_text import as_html, as_line, as_text
@@ -47,7 +50,7 @@ class Status:
         task_seconds: Python time of this process's epochs, over all tasks.
         replayed: Commits that this process found made by an earlier attempt.
         repaired: Commits by which caches had to be brought forward.
-        rebuilt: Caches that were lost, damaged or of no use, and were built again.
+        rebuilt: Caches that were lost, evicted, damaged or of no use, and were built again.
         recovered_bytes: What was read for both, of snapshots and commits.
         damaged: Damaged or missing snapshots, commits and caches met on the way; each is logged.
         snapshots: Snapshots of key intervals that were written.
@@ -57,7 +60,11 @@ class Status:
         stuck: Calls of user code that have not returned for long, the longest first.
         load: Computation -> time in user code, size of its state, hottest keys, as far as this
             process saw them.
+        backlog: Injected stream -> what waits in its source, of those that can tell.
+        injected_bytes: Injected stream -> bytes of the values that this process's epochs have read.
+        received_bytes: Computation -> bytes of the values that came to it in them.
         held_back: Injected stream -> what an operator asked of it: to be paused, or a rate.
+        left: Injected stream -> what a batch that ended early has not read of its pieces.
         housekeeping_failures: Snapshots and collections that failed; each is logged and tried
             again.
     """
@@ -91,7 +98,11 @@ class Status:
     stuck: list[Stuck]
     load: dict[str, ComputationLoad] = field(default_factory=dict)
     held_back: dict[str, str] = field(default_factory=dict)
+    left: dict[str, list[Left]] = field(default_factory=dict)
     epoch_parts: dict[str, float] = field(default_factory=dict)
+    backlog: dict[str, Backlog] = field(default_factory=dict)
+    injected_bytes: dict[str, int] = field(default_factory=dict)
+    received_bytes: dict[str, int] = field(default_factory=dict)
 
     @property
     def low_watermark(self) -> int:
@@ -152,16 +163,24 @@ class Repairs:
 class Progress:
     """What this process saw of its own epochs of a pipeline."""
 
-    def __init__(self, pipeline: str, housekeeping: Housekeeping | None = None) -> None:
+    def __init__(
+        self,
+        pipeline: str,
+        housekeeping: Housekeeping | None = None,
+        waiting: Waiting | None = None,
+    ) -> None:
         self._pipeline = pipeline
         # A rate over the last epochs: long enough to read, short enough to follow.
         self._recent: deque[tuple[int, float]] = deque(maxlen=20)
         self._seconds = self._task_seconds = 0.0
         self._parts: dict[str, float] = {}
+        self._injected_bytes: dict[str, int] = {}
+        self._received_bytes: dict[str, int] = {}
         self._replayed = 0
         self._repairs = Repairs()
         self._written = Written()
         self._housekeeping = housekeeping
+        self._waiting = waiting
 
     def add(
         self, outcome: Outcome, seconds: float, parts: Mapping[str, float] | None = None
@@ -169,6 +188,8 @@ class Progress:
         """Take one epoch, and how long it and its parts took."""
         self._seconds, self._parts = seconds, dict(parts or {})
         self._task_seconds += outcome.seconds
+        self._injected_bytes = _more(self._injected_bytes, outcome.observed.sizes)
+        self._received_bytes = _more(self._received_bytes, outcome.received)
         records = sum(outcome.observed.injected.values())
         if records:
             self._recent.append((records, seconds))
@@ -218,8 +239,16 @@ class Progress:
             + (beside.failed if beside is not None else 0),
             stuck=list(stuck),
             load=load_of_run(epochs),
+            backlog={} if self._waiting is None else self._waiting.now(),
+            injected_bytes=self._injected_bytes,
+            received_bytes=self._received_bytes,
             held_back=publisher.throttle.said(),
         )
+
+
+def _more(known: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    """Return sums; another thread may read what is known, so that is left as it is."""
+    return {name: known.get(name, 0) + more.get(name, 0) for name in (*known, *more)}
 
 
 def _there(times: dict[str, int | None]) -> dict[str, int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
+from millrace.injectors.backlog import Backlog
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND, format_timestamp
 from millrace.spark.plain_text import PlainTable, count, in_words, size, text_of
 
@@ -17,7 +18,8 @@ _LONG_S = 5.0
 
 #: Columns that are left out where they say nothing of any computation.
 _RARE = (
-    "duplicates", "dead letters", "behind", "oldest work", "next wall timer", "user code", "state",
+    "duplicates", "dead letters", "behind", "oldest work", "next wall timer", "user code",
+    "p50, p95, p99 of a call", "state", "bytes", "backlog", "cache hits",
 )  # fmt: skip
 
 #: A key with less of a computation's records is none to name.
@@ -109,6 +111,10 @@ def _head(status: Status) -> list[tuple[str, str]]:
         said = "; ".join(f"{stream}: {', '.join(names)}" for stream, names in processes.items())
         if said:
             rows.append((name, said))
+    rows += [
+        ("left unread", f"{stream}: {len(pieces):,} pieces")
+        for stream, pieces in status.left.items()
+    ]
     rows += [("held back", f"{stream}: {said}") for stream, said in status.held_back.items()]
     rows += [("stuck", str(stuck)) for stuck in status.stuck]
     found = [
@@ -145,18 +151,36 @@ def _tables(status: Status) -> list[PlainTable]:
 
 
 def _streams(status: Status) -> PlainTable:
+    columns: dict[str, dict[str, str]] = {
+        "records": {name: f"{n:,}" for name, n in status.injected.items()},
+        "bytes": {name: size(n) for name, n in status.injected_bytes.items() if n},
+        "refused": {name: f"{n:,}" for name, n in status.refused.items()},
+        "newest record": {name: format_timestamp(us) for name, us in status.newest.items()},
+        "backlog": {name: waits(one) for name, one in status.backlog.items()},
+    }
+    names = sorted({*status.injected, *status.refused, *status.newest, *status.backlog})
+    nothing = {"records": "0", "refused": "0"}
     return PlainTable(
-        ("injected stream", "records", "refused", "newest record"),
+        ("injected stream", *columns),
         [
-            (
-                name,
-                f"{status.injected.get(name, 0):,}",
-                f"{status.refused.get(name, 0):,}",
-                format_timestamp(status.newest[name]) if name in status.newest else "-",
-            )
-            for name in sorted({*status.injected, *status.refused, *status.newest})
+            (name, *(of.get(name, nothing.get(title, "-")) for title, of in columns.items()))
+            for name in names
         ],
+    ).without_noughts(_RARE)
+
+
+def waits(backlog: Backlog) -> str:
+    """Return what waits in a source, for a person.
+
+    >>> waits(Backlog(files=3, size=2_500_000)), waits(Backlog(records=0))
+    ('3 files, 2.4 MiB', '0 records')
+    """
+    known = (
+        (backlog.records, count(backlog.records or 0, "record")),
+        (backlog.files, count(backlog.files or 0, "file")),
+        (backlog.size, size(backlog.size or 0)),
     )
+    return ", ".join(words for n, words in known if n is not None) or "-"
 
 
 def _work(status: Status) -> PlainTable:
@@ -171,6 +195,7 @@ def _work(status: Status) -> PlainTable:
     lags = {name: _behind(status, us) for name, us in status.low_watermarks.items()}
     columns = {
         "records": counts("records"),
+        "bytes": {name: size(n) for name, n in status.received_bytes.items() if n},
         "late": counts("late"),
         "duplicates": counts("duplicates_filtered"),
         "timers fired": counts("timers"),
@@ -184,6 +209,15 @@ def _work(status: Status) -> PlainTable:
             name: in_words(round(load.seconds * SECOND))
             for name, load in status.load.items()
             if load.seconds
+        },
+        "p50, p95, p99 of a call": {
+            name: ", ".join(in_words(round(s * SECOND)) for s in load.times.percentiles())
+            for name, load in status.load.items()
+        },
+        "cache hits": {
+            name: f"{load.cache_hits / (load.cache_hits + load.cache_misses):.1%}"
+            for name, load in status.load.items()
+            if load.cache_misses
         },
         "state": {
             name: size(load.state_bytes) for name, load in status.load.items() if load.state_rows

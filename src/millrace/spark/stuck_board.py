@@ -42,7 +42,8 @@ class Reporter:
         """Take a call that does not return; the log has it each time that it took twice as long."""
         if stuck.seconds >= 2 * self._logged_s:
             self._logged_s = stuck.seconds
-            _log.warning("%s\n%s", stuck, stuck.stack)
+            said = {"event": "stuck_call", **msgspec.structs.asdict(stuck)}
+            _log.warning("%s\n%s", stuck, stuck.stack, extra={"millrace": said})
         if self._mailbox is None:
             return
         name = f"{time.time_ns() // 1000:016d}-{uuid.uuid4().hex[:8]}{_STUCK}"

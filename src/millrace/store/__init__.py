@@ -8,7 +8,8 @@ from millrace.store.background import SnapshotWriter
 from millrace.store.bucket import Bucket
 from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Size, Standing, View, replay_cost
-from millrace.store.collection import Collectable, Collected, Collector
+from millrace.store.cache_limit import CacheLimit
+from millrace.store.collection import Collectable, Collected, Collector, Given
 from millrace.store.commit import Commit, Identity, chain_of, payload_bytes
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.journal import (
@@ -27,6 +28,7 @@ from millrace.store.location import (
     is_object_store,
     local_path,
     location_of,
+    mailbox_at,
     mailbox_of,
     open_location,
 )
@@ -40,6 +42,7 @@ from millrace.store.repair import NOTHING, Repair, bring
 from millrace.store.segment import IndexEntry, encode_segment, read_commit, read_index
 from millrace.store.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 from millrace.store.snapshotting import SnapshotPolicy, Written, write_if_due
+from millrace.store.task_commits import SLOT_BYTES, SlotCommits, TaskCommits
 from millrace.store.verification import (
     Finding,
     Verified,
@@ -51,12 +54,14 @@ from millrace.store.verification import (
 __all__ = [
     "NOTHING",
     "ROW_BYTES_MAX",
+    "SLOT_BYTES",
     "AheadCache",
     "AheadCaches",
     "Bucket",
     "BucketOptions",
     "BucketUrl",
     "Cache",
+    "CacheLimit",
     "Caches",
     "Collectable",
     "Collected",
@@ -68,6 +73,7 @@ __all__ = [
     "EpochLog",
     "Finding",
     "Form",
+    "Given",
     "Group",
     "HardState",
     "Identity",
@@ -88,11 +94,13 @@ __all__ = [
     "Repair",
     "Sealing",
     "Size",
+    "SlotCommits",
     "SnapshotHead",
     "SnapshotPolicy",
     "SnapshotWriter",
     "Snapshots",
     "Standing",
+    "TaskCommits",
     "Verified",
     "View",
     "Written",
@@ -108,6 +116,7 @@ __all__ = [
     "local_path",
     "location_of",
     "looked_at",
+    "mailbox_at",
     "mailbox_of",
     "new_form",
     "open_location",

@@ -20,6 +20,7 @@ from millrace.store.cache import Cache, Caches, Standing, View, moved
 from millrace.store.commit import Commit, payload_bytes
 from millrace.store.over import OverView
 from millrace.store.snapshot import Rows
+from millrace.store.task_commits import SLOT_BYTES
 
 _log = logging.getLogger(__name__)
 
@@ -90,13 +91,13 @@ class AheadCache:
         commits, self._commits = self._commits, []
         self._rows = SortedDict()
         try:
-            self._below.apply(*commits, grouped=True)
+            self._below.apply(*commits, overhead=0)
         except StoreError as problem:
             _log.warning("the cache is brought forward later: %s", problem)
 
-    def apply(self, *commits: Commit, grouped: bool = False) -> None:
+    def apply(self, *commits: Commit, overhead: int = SLOT_BYTES) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
-        self._below.apply(*commits, grouped=grouped)
+        self._below.apply(*commits, overhead=overhead)
 
     def load(self, position: int, chain: int, parts: Iterable[Rows]) -> None:
         """See :meth:`millrace.store.Cache.load`."""

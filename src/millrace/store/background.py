@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from millrace.model.errors import StoreError
 from millrace.store.cache import Caches
+from millrace.store.cache_limit import CacheLimit
 from millrace.store.log import Snapshots
 from millrace.store.snapshotting import SnapshotPolicy, Written, write_if_due
 
@@ -34,14 +35,21 @@ class SnapshotWriter:
         caches: Of this process.
         snapshots: Where to.
         policy: When one is due.
+        limit: Evicts caches that are too many, when nothing else is left to do: a snapshot that is
+            due would be gone with its cache, and the commits to read again ever more.
     """
 
     def __init__(
-        self, caches: Caches, snapshots: Snapshots, policy: SnapshotPolicy | None = None
+        self,
+        caches: Caches,
+        snapshots: Snapshots,
+        policy: SnapshotPolicy | None = None,
+        limit: CacheLimit | None = None,
     ) -> None:
         self._caches = caches
         self._snapshots = snapshots
         self._policy = policy or SnapshotPolicy()
+        self._limit = limit
         self._changed = threading.Condition()
         # Interval -> marks since its first commit that no snapshot covers, where they count.
         self._waiting: dict[tuple[str, int], int] = {}
@@ -108,12 +116,25 @@ class SnapshotWriter:
                 self._busy = True
             rest.begin()
             written = self._write(*name, rest, marks)
+            if self._limit is not None and not self._waiting:
+                written.add(self._evict(self._limit, rest))
             with self._changed:
                 self._written.add(written)
                 if written.snapshots and name in self._since:
                     # What has come since the snapshot has come since about now; if there is
                     # nothing, nothing is due when it is looked at again.
                     self._since[name] = self._mark
+
+    def _evict(self, limit: CacheLimit, rest: _Rest) -> Written:
+        written = Written()
+        try:
+            for computation, interval in limit.over():
+                # Another process's, maybe, which has not come to it.
+                written.add(self._write(computation, interval, rest, 0))
+                limit.evict(computation, interval)
+        except OSError as error:
+            _log.warning("caches are over their limit, and stay so for now: %s", error)
+        return written
 
     def _write(self, computation: str, interval: int, rest: _Rest, marks: int) -> Written:
         try:

@@ -27,6 +27,7 @@ from millrace.store.bucket_trouble import (
     TakenByNothing,
     Trouble,
     diagnose,
+    is_beyond_the_end,
     refuse_missing_bucket,
 )
 from millrace.store.bucket_url import BucketOptions, BucketUrl, connect
@@ -46,6 +47,7 @@ _DOWNLOAD_PIECE_BYTES = 1 << 20
 _LIST_NAMES = 1000
 
 _Answer = TypeVar("_Answer")
+_Item = TypeVar("_Item")
 
 _REFUSALS = (exceptions.BaseError, TakenByNothing, ValueError, OSError)
 
@@ -117,7 +119,7 @@ class Bucket:
         Raises:
             CheckpointUnwritable: At least one was not put. No request is under way any more.
         """
-        return self._map(lambda pair: self.put_if_absent(*pair), objects)
+        return self.map(lambda pair: self.put_if_absent(*pair), objects)
 
     def is_exclusive(self, name: str, data: bytes) -> bool:
         """Return whether the store refuses to put an object again that is there.
@@ -142,7 +144,26 @@ class Bucket:
 
     def get_all(self, names: Sequence[str]) -> list[bytes | None]:
         """Return several objects, read at a time."""
-        return self._map(self.get, names)
+        return self.map(self.get, names)
+
+    def get_range(self, name: str, start: int, stop: int) -> bytes | None:
+        """Return bytes ``[start, stop)`` of an object, or None when there is none.
+
+        There are fewer, or none, where the object has been replaced by a shorter one.
+        """
+
+        def attempt() -> bytes | None:
+            try:
+                return bytes(self._store.get_range(name, start=start, end=stop))
+            except FileNotFoundError as error:
+                refuse_missing_bucket(error)
+                return None
+            except exceptions.BaseError as error:
+                if is_beyond_the_end(error):
+                    return b""
+                raise
+
+        return self._tried("get", name, attempt)
 
     def exists(self, name: str) -> bool:
         """Return whether there is an object of that name."""
@@ -159,6 +180,10 @@ class Bucket:
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder and below, sorted; at the cost of a LIST for each 1,000."""
         return sorted(entry["path"] for entry in self._listed(folder))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the names in a folder and below -> their size; at the cost of its names."""
+        return {entry["path"]: entry["size"] for entry in self._listed(folder)}
 
     def size(self, folder: str) -> int:
         """Return the bytes of the objects in a folder and below; at the cost of its names."""
@@ -180,6 +205,19 @@ class Bucket:
         """
         for name in names:
             self._tried("delete", name, lambda: self._delete(name), CheckpointUnwritable)  # noqa: B023
+
+    def map(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
+        """Return what ``call`` makes of each, some at a time: for requests of several kinds.
+
+        Raises: what a call raises; no request is under way any more.
+        """
+        if len(items) < 2 or self.options.requests == 1:
+            return [call(item) for item in items]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.options.requests, "millrace-bucket")
+        futures = [self._pool.submit(call, item) for item in items]
+        wait(futures)
+        return [future.result() for future in futures]
 
     def upload(self, name: str, pieces: Iterable[bytes]) -> None:
         """Put an object of any size, in place of one that is there; it is there whole or not.
@@ -304,12 +342,3 @@ class Bucket:
             f"checkpoint {where}: {verb} failed{again}: {trouble.what}. What was committed before "
             f"is safe. {trouble.remedy}, and start again with the same checkpoint."
         )
-
-    def _map(self, call: Callable[[Any], _Answer], items: Sequence[Any]) -> list[_Answer]:
-        if len(items) < 2 or self.options.requests == 1:
-            return [call(item) for item in items]
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.options.requests, "millrace-bucket")
-        futures = [self._pool.submit(call, item) for item in items]
-        wait(futures)
-        return [future.result() for future in futures]

@@ -56,6 +56,17 @@ def refuse_missing_bucket(error: FileNotFoundError) -> None:
         raise error
 
 
+def is_beyond_the_end(error: Exception) -> bool:
+    """Return whether a range of an object was asked for that begins where it has ended."""
+    text = str(error)
+    status, code = _STATUS.search(text), _CODE.search(text)
+    return (
+        (status is not None and status[1] == "416")
+        or (code is not None and code[1] == "InvalidRange")
+        or "Invalid range" in text
+    )
+
+
 def diagnose(error: Exception, url: BucketUrl) -> Trouble:
     """Return what an exception of obstore means."""
     text = str(error)

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from millrace.model.errors import DamagedCache, InvariantViolation, StoreError
 from millrace.store.commit import Commit, payload_bytes
 from millrace.store.snapshot import Rows
+from millrace.store.task_commits import SLOT_BYTES
 
 # LMDB's limit is 511 bytes, less room for a prefix of its own that a store may want.
 ROW_BYTES_MAX = 480
@@ -35,26 +36,24 @@ class Standing(NamedTuple):
     chain: int = 0
     debt: int = 0
 
-    def after(self, commit: Commit, *, grouped: bool = False) -> Standing:
+    def after(self, commit: Commit, *, overhead: int = SLOT_BYTES) -> Standing:
         """Return where the cache stands when ``commit`` is applied."""
-        cost = payload_bytes(commit) if grouped else replay_cost(commit)
+        cost = replay_cost(commit, overhead)
         return Standing(commit.number, commit.chain, self.debt + cost)
 
 
-# What it takes to read one commit, however small: a request to an object store, or the opening of
-# a file, in bytes that could be read in that time.
-_COMMIT_BYTES = 1 << 16
+def replay_cost(commit: Commit, overhead: int = SLOT_BYTES) -> int:
+    """Return what reading and applying a commit costs, in bytes: its own, and those to get it.
 
-
-def replay_cost(commit: Commit) -> int:
-    """Return what reading and applying a commit costs, in bytes: its own, and 64 KiB to get it.
-
-    That of a group costs its own alone: many lie behind one another in a journal.
+    Args:
+        commit: The commit.
+        overhead: In bytes that could be read in that time: 64 KiB for a request to an object store
+            or the opening of a file, less for what lies beside others, nothing in a journal.
 
     >>> replay_cost(Commit("count", 0, 1, 1, 1, [(b"Sk", b"123")]))
     65541
     """
-    return _COMMIT_BYTES + payload_bytes(commit)
+    return overhead + payload_bytes(commit)
 
 
 class Size(NamedTuple):
@@ -144,12 +143,12 @@ class Cache(Protocol):
         """
         ...
 
-    def apply(self, *commits: Commit, grouped: bool = False) -> None:
+    def apply(self, *commits: Commit, overhead: int = SLOT_BYTES) -> None:
         """Apply durable commits, all of them or none; those that were applied before are passed by.
 
         Args:
             commits: In order of their numbers. Many at once cost little more than their last rows.
-            grouped: Whether they lie in a journal, where to read them again costs their bytes.
+            overhead: What reading one again costs beside its bytes: see :func:`replay_cost`.
 
         Raises:
             StoreError: a commit between ``position`` and one of these is missing, or there is no
@@ -215,7 +214,7 @@ def _said(commits: Sequence[Commit], row: bytes) -> str:
 
 
 def following(
-    standing: Standing, commits: Sequence[Commit], *, grouped: bool
+    standing: Standing, commits: Sequence[Commit], *, overhead: int
 ) -> tuple[Sequence[Commit], Standing]:
     """Return those of some commits that a cache does not have, and where it stands after them.
 
@@ -228,7 +227,7 @@ def following(
         if commit.number > standing.position + 1:
             raise gap(standing.position, commit)
         check_chain(standing, commit)
-        standing = standing.after(commit, grouped=grouped)
+        standing = standing.after(commit, overhead=overhead)
     return new, standing
 
 

@@ -10,13 +10,17 @@ What is needed, of an interval whose last commit is n in the last completed epoc
 * for a reader that is behind (a host whose cache is old, a slow task): what it finds collected
   while it reads, it looks for again, in newer snapshots (:func:`~millrace.store.bring`).
 
+Of a key interval that was split or merged away nothing is needed, once a completion has the map
+without it; nor of one whose making was cut off. Ids are given once, so what is under one that was
+given and is not in the map is nobody's.
+
 Of the epoch log the last completion and the last claim are needed, and what came after the first of
 them. Everything is removed from the lowest number up.
 
 A journal goes as a whole, when all of its commits may go, and its notes are behind a mark that is
 complete: a part of the session under way with its mark, a sealed one with the first mark after it.
 One that is old goes when those of its commits that may not are few, and have been moved to slots
-(:mod:`millrace.store.moving`).
+(:mod:`millrace.store.moving`). A segment in an object store is put again with those alone.
 
 Source: MillWheel, section 6.1.1: "the system garbage collects" what has been acknowledged.
 """
@@ -24,6 +28,7 @@ Source: MillWheel, section 6.1.1: "the system garbage collects" what has been ac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import msgspec
 
@@ -66,6 +71,19 @@ class Collected(msgspec.Struct, array_like=True):
         self.moved += other.moved
 
 
+class Given(msgspec.Struct, frozen=True):
+    """Which key intervals a computation has had: those that are no more can go.
+
+    Args:
+        before: Ids below this were given, before the last completed epoch. Others may be being
+            made now, by this driver or by one that comes after it.
+        there: Those that are there.
+    """
+
+    before: int
+    there: frozenset[int]
+
+
 class Collectable(msgspec.Struct, frozen=True):
     """What a driver knows to be behind it, as of a completed epoch.
 
@@ -78,6 +96,7 @@ class Collectable(msgspec.Struct, frozen=True):
             last number of each interval with a commit there.
         forget: Told the names of those, and of others, that have been removed.
         dropped: Computations of which nothing is needed.
+        given: Computation -> which intervals it has had; only of those that were split or merged.
     """
 
     numbers: Mapping[str, Mapping[int, int]]
@@ -86,6 +105,11 @@ class Collectable(msgspec.Struct, frozen=True):
     parts: Mapping[str, Covered] = {}
     forget: Callable[[Iterable[str]], object] = list
     dropped: frozenset[str] = frozenset()
+    given: Mapping[str, Given] = {}
+
+
+def _is_gone(given: Given, interval: int) -> bool:
+    return interval < given.before and interval not in given.there
 
 
 def removable(
@@ -121,7 +145,8 @@ class Collector:
 
     Args:
         state: The checkpoint.
-        kept_parts: How many finished parts of a task's journal are left alone, whatever keeps them.
+        kept_parts: How many finished parts of a task's journal, and segments, are left alone,
+            whatever keeps them.
 
     >>> from millrace.store import Commit, MemoryHardState
     >>> state = MemoryHardState()
@@ -138,8 +163,10 @@ class Collector:
     def __init__(self, state: HardState, *, kept_parts: int = KEPT_PARTS) -> None:
         self._state = state
         self._mover = Mover(state, kept_parts)
+        self._kept = kept_parts
         self._floors: dict[tuple[str, int], int] = {}
         self._dropped: set[str] = set()
+        self._given: dict[str, Given] = {}
 
     def collect(self, collectable: Collectable) -> Collected:
         """Remove what is not needed, and return how much that was.
@@ -151,7 +178,12 @@ class Collector:
         for computation, numbers in collectable.numbers.items():
             self._collect(computation, numbers, collected)
         for computation in sorted(collectable.dropped - self._dropped):
-            self._collect_all(computation, collected)
+            self._collect_all(computation, collected, lambda _: True)
+            self._dropped.add(computation)
+        for computation, given in collectable.given.items():
+            if self._given.get(computation) != given:
+                self._collect_all(computation, collected, partial(_is_gone, given))
+                self._given[computation] = given
         self._collect_journals(collectable, collected)
         first = collectable.first_entry
         if first > 1:
@@ -178,16 +210,20 @@ class Collector:
             old = [number for number in commits.get(interval, ()) if number <= floor]
             collected.commits += self._state.commits.remove(computation, interval, old)
             self._floors[computation, interval] = floor
+        self._state.commits.thin(computation, self._kept)
 
-    def _collect_all(self, computation: str, collected: Collected) -> None:
-        """Remove all of a computation that was dropped: commits last, so that a listing has it."""
+    def _collect_all(
+        self, computation: str, collected: Collected, gone: Callable[[int], bool]
+    ) -> None:
+        """Remove all of intervals that are no more: commits last, so that a listing has them."""
         for interval, there in self._state.snapshots.numbers(computation).items():
-            self._state.snapshots.remove(computation, interval, there)
-            collected.snapshots += len(there)
+            if gone(interval):
+                self._state.snapshots.remove(computation, interval, there)
+                collected.snapshots += len(there)
         for interval, there in self._state.commits.numbers(computation).items():
-            collected.commits += self._state.commits.remove(computation, interval, there)
-            self._floors[computation, interval] = max(there, default=0)
-        self._dropped.add(computation)
+            if gone(interval):
+                collected.commits += self._state.commits.remove(computation, interval, there)
+                self._floors[computation, interval] = max(there, default=0)
 
     def _collect_journals(self, collectable: Collectable, collected: Collected) -> None:
         if not collectable.session or not (self._floors or collectable.parts):

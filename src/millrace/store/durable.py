@@ -58,6 +58,7 @@ def put_if_absent(
     Raises:
         CheckpointUnwritable: an operating system error; names given before it stay given.
         DamagedStore: a directory has gone.
+        StoreError: other drivers start, and removed what was being written.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -81,9 +82,15 @@ def put_if_absent(
                             given[slot] = _link(temporary, slot, disk)
                 except FileNotFoundError:
                     lost = is_directory(scratch, disk) and not exists(temporary, disk)
-                    if attempt < attempts and lost:
+                    if not lost:
+                        raise
+                    if attempt < attempts:
                         continue
-                    raise
+                    raise StoreError(
+                        f"checkpoint {temporary}: somebody removed it while it was written, as a "
+                        "run does with leftovers when it starts. The newer run goes on; end this "
+                        "one, or start it again if there is no other."
+                    ) from None
                 for directory in dict.fromkeys(map(os.path.dirname, slots)):
                     sync_directory(directory, disk)
             finally:

@@ -16,15 +16,16 @@ import xxhash
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore
 
-FORMAT = 4
+FORMAT = 5
 """The newest version of everything in a checkpoint; docs/checkpoint-format.md describes it.
 
 In format 1 record formats and state were known by the names of their classes alone. In format 2
-there was no registry; such a checkpoint is gone on with, and keeps its ``FORMAT``. Only a
-checkpoint whose journals are elsewhere has format 4: an older version would not find them.
+there was no registry; such a checkpoint is gone on with, and keeps its ``FORMAT``. Format 4 had its
+journals elsewhere, where an older version would not find them; format 5 may, and has a task's
+commits of an epoch in one object, as checkpoints in object stores do. A directory has format 3.
 """
 
-_OLDEST, _WITH_ITS_JOURNALS = 2, 3
+_OLDEST, _PLAIN = 2, 3
 
 _CHECKSUM = "xxh3_64"
 
@@ -46,11 +47,18 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_by: str
     journals: str | None = None
 
+    @property
+    def segmented(self) -> bool:
+        """Whether what a task commits in an epoch is one object."""
+        return self.format >= FORMAT
 
-def new_form(pipeline: str, uuid: str, journals: str | None = None) -> Form:
+
+def new_form(
+    pipeline: str, uuid: str, journals: str | None = None, *, segmented: bool = False
+) -> Form:
     """Return the form of a checkpoint made now, by this version."""
     return Form(
-        format=_WITH_ITS_JOURNALS if journals is None else FORMAT,
+        format=FORMAT if segmented else _PLAIN,
         uuid=uuid,
         pipeline=pipeline,
         created_by=version(),

@@ -15,7 +15,7 @@ class JournaledCommitLog:
     """A commit log that has the commits in sealed journals, too.
 
     Args:
-        slots: All other commits. Only where a slot is free, journals are asked.
+        slots: All other commits. They are asked for what is in no journal.
         journals: The journals.
     """
 
@@ -25,17 +25,19 @@ class JournaledCommitLog:
         # Computation -> what was in slots when it was listed last.
         self._listed: dict[str, Mapping[int, Sequence[int]]] = {}
         self.append = slots.append
+        self.of_task = slots.of_task
+        self.thin = slots.thin
 
     def read(self, computation: str, interval: int, number: int) -> Commit | None:
         """See :meth:`millrace.store.CommitLog.read`."""
-        found = self._slots.read(computation, interval, number)
+        found = self._journals.index.read(computation, interval, number)
         if found is None:
-            return self._journals.index.read(computation, interval, number)
+            return self._slots.read(computation, interval, number)
         return found
 
     def exists(self, computation: str, interval: int, number: int) -> bool:
         """See :meth:`millrace.store.CommitLog.exists`."""
-        return self._slots.exists(computation, interval, number) or self._journals.index.exists(
+        return self._journals.index.exists(computation, interval, number) or self._slots.exists(
             computation, interval, number
         )
 

@@ -37,6 +37,7 @@ from millrace.store.lmdb_trouble import Trouble
 from millrace.store.lmdb_view import LmdbView, size_in
 from millrace.store.names import file_name
 from millrace.store.snapshot import Rows
+from millrace.store.task_commits import SLOT_BYTES
 
 FORMAT = 2
 
@@ -148,13 +149,13 @@ class LmdbCache:
         finally:
             lmdb_environments.release(opened)
 
-    def apply(self, *commits: Commit, grouped: bool = False) -> None:
+    def apply(self, *commits: Commit, overhead: int = SLOT_BYTES) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
         check_owner(self._computation, self._interval, commits)
         opened = self._acquire()
         try:
-            with opened.env.begin(write=True) as txn:
-                new, standing = following(self._standing(txn), commits, grouped=grouped)
+            with opened.writing() as txn:
+                new, standing = following(self._standing(txn), commits, overhead=overhead)
                 if not new:
                     return
                 puts, deletes = changes(*new)
@@ -174,10 +175,10 @@ class LmdbCache:
         opened = self._acquire()
         try:
             rows = opened.env.open_db()
-            with opened.env.begin(write=True) as txn:
+            with opened.writing() as txn:
                 txn.drop(rows, delete=False)
                 self._put_standing(txn, Standing())
-        except lmdb.Error as error:
+        except (lmdb.Error, Damaged) as error:
             self._trouble.refuse_capacity(error)
             self._wipe(opened)
         finally:
@@ -212,7 +213,7 @@ class LmdbCache:
         """See :meth:`millrace.store.Cache.settle`."""
         opened = self._acquire()
         try:
-            with opened.env.begin(write=True) as txn:
+            with opened.writing() as txn:
                 now = self._standing(txn)
                 self._put_standing(txn, now._replace(debt=max(0, now.debt - debt)))
         except (lmdb.Error, Damaged) as error:
@@ -314,6 +315,11 @@ class LmdbCaches:
         self._caches: dict[tuple[str, int], LmdbCache] = {}
 
     @property
+    def home(self) -> Path:
+        """Where they lie: a directory for each computation, with one for each interval."""
+        return boots.home(self._directory, self._uuid, FORMAT)
+
+    @property
     def wiped(self) -> int:
         """How many environments this object found unusable and removed."""
         return sum(cache.wiped for cache in self._caches.values())
@@ -337,8 +343,7 @@ class LmdbCaches:
         Who has them open still, of a run that was superseded, goes on with what is unlinked. What
         cannot be removed stays: a cache costs nothing but its disk.
         """
-        folder = boots.home(self._directory, self._uuid, FORMAT) / file_name(computation)
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self.home / file_name(computation), ignore_errors=True)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _again, (self._directory, self._uuid, self._map_size_bytes)

@@ -10,6 +10,9 @@ Rules of LMDB that the registry keeps: an environment is open once in a process;
 * Opening, and moving a damaged environment out of the way, happen under a ``flock`` shared by all
   processes. A process that still has the old files open goes on with them undisturbed: they are
   a cache like any other, nobody finds them any more, and they vanish when it closes them.
+* LMDB lets writers wait for each other for ever, also for one whose process is stopped, as that of
+  a driver that has been superseded may be. So writers take a ``flock`` first, and what is not free
+  within ``PATIENCE_S`` is left to who has it: a new one is made in its place.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import fcntl
 import os
 import shutil
 import threading
+import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -26,8 +30,11 @@ from pathlib import Path
 
 import lmdb
 
-# Two descriptors each leave half of a 256 descriptor limit to Spark's worker.
+# Three descriptors each leave a quarter of a 256 descriptor limit to Spark's worker.
 OPEN_MAX = 64
+
+# A write takes milliseconds, and seconds where a cache is built again from many commits.
+PATIENCE_S = 10.0
 
 # One slot for each open view of any process on the host; 64 bytes each.
 _READERS_MAX = 512
@@ -40,13 +47,41 @@ class Damaged(Exception):
 class Environment:
     """One open LMDB environment."""
 
-    def __init__(self, path: str, env: lmdb.Environment, inode: int) -> None:
+    def __init__(self, path: str, env: lmdb.Environment, inode: int, turn_fd: int) -> None:
         self.path = path
         self.env = env
         self.inode = inode
         self.pid = os.getpid()
         self.users = 0
         self.retired = False
+        self._turn = threading.Lock()
+        self._turn_fd = turn_fd
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[lmdb.Transaction[bytes]]:
+        """Write in a transaction, which is aborted by whatever is raised.
+
+        Raises:
+            Damaged: Another process has been writing for ``PATIENCE_S``.
+            lmdb.Error: LMDB cannot begin, or commit.
+        """
+        with self._turn:
+            if not _locked_in_time(self._turn_fd):
+                raise Damaged(f"{self.path}: another process has been writing for {PATIENCE_S:g} s")
+            try:
+                with self.env.begin(write=True) as txn:
+                    yield txn
+            finally:
+                fcntl.flock(self._turn_fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close it; nobody may use it any more."""
+        self.env.close()
+        self.disown()
+
+    def disown(self) -> None:
+        """Leave it to the process that opened it: to close it here would disturb its readers."""
+        os.close(self._turn_fd)
 
 
 _lock = threading.Lock()
@@ -87,7 +122,7 @@ def release(opened: Environment) -> None:
     with _lock:
         opened.users -= 1
         if opened.retired and not opened.users and opened.pid == os.getpid():
-            opened.env.close()
+            opened.close()
 
 
 def retire(path: str, inode: int | None) -> None:
@@ -103,7 +138,7 @@ def retire(path: str, inode: int | None) -> None:
             del _open[path]
             opened.retired = True
             if not opened.users:
-                opened.env.close()
+                opened.close()
     # Gone already, or not ours to move: whoever opens it next says what is wrong.
     with contextlib.suppress(OSError), _guarded(path):
         if inode in (None, os.stat(path).st_ino):
@@ -155,13 +190,31 @@ def install(path: str, directory: str) -> None:
         if opened is not None:
             opened.retired = True
             if not opened.users:
-                opened.env.close()
+                opened.close()
     trash = f"{path}.{uuid.uuid4().hex}.trash"
     with _guarded(path):
         with contextlib.suppress(FileNotFoundError):
             os.rename(path, trash)
         os.rename(directory, path)
     shutil.rmtree(trash, ignore_errors=True)
+
+
+def close_removed() -> None:
+    """Close idle environments whose files another process has removed: they take space till then.
+
+    Cost: one stat for each that is open.
+    """
+    with _lock:
+        for path, opened in list(_open.items()):
+            if not opened.users and not _is_there(opened):
+                _open.pop(path).env.close()
+
+
+def _is_there(opened: Environment) -> bool:
+    try:
+        return os.stat(opened.path).st_ino == opened.inode
+    except FileNotFoundError:
+        return False
 
 
 def close_all() -> None:
@@ -174,7 +227,7 @@ def _close_idle(keep: int) -> None:
     for path in [path for path, opened in _open.items() if not opened.users]:
         if len(_open) <= keep:
             break
-        _open.pop(path).env.close()
+        _open.pop(path).close()
 
 
 def _opened(
@@ -196,21 +249,56 @@ def _opened(
                 raise Damaged(f"{path}: {found} bytes, expected {needed} or more")
             env.reader_check()  # Views of killed processes would keep their pages for ever.
             check(env)
+            turn_fd = os.open(Path(path) / "writer", os.O_RDWR | os.O_CREAT, 0o666)
         except BaseException:
             env.close()
             raise
-        return Environment(path, env, inode)
+        return Environment(path, env, inode, turn_fd)
 
 
 @contextlib.contextmanager
 def _guarded(path: str) -> Iterator[None]:
-    with _locked(Path(f"{path}.guard"), fcntl.LOCK_EX, os.O_RDWR | os.O_CREAT):
-        yield
+    guard = f"{path}.guard"
+    while True:
+        fd = os.open(guard, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            in_time = _locked_in_time(fd)
+            if not _leads_to(guard, fd):
+                continue  # Somebody was tired of waiting.
+            if in_time:
+                yield
+                return
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(guard)
+        finally:
+            os.close(fd)
+
+
+def _leads_to(path: str, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+def _locked_in_time(fd: int) -> bool:
+    """Lock a file; return False if it is not free in time."""
+    pause_s, until = 0.0005, time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(pause_s)
+            pause_s = min(0.05, 2 * pause_s)
+        else:
+            return True
 
 
 @contextlib.contextmanager
-def _locked(path: Path, how: int, flags: int = os.O_RDONLY) -> Iterator[None]:
-    fd = os.open(path, flags, 0o666)
+def _locked(path: str | Path, how: int) -> Iterator[None]:
+    fd = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(fd, how)
         yield
@@ -229,6 +317,8 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     # Closing or freeing an inherited environment would disturb the parent's readers.
+    for opened in _open.values():
+        opened.disown()
     _kept_by_parent.extend(_open.values())
     _open.clear()
     _lock.release()

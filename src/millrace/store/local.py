@@ -202,4 +202,11 @@ def _read_form(root: Path, disk: Disk) -> Form | None:
             data = read_file(path, disk)
         except (FileNotFoundError, NotADirectoryError):
             return None
-    return decode_form(data, str(root))
+    form = decode_form(data, str(root))
+    if form.segmented:
+        raise CheckpointMismatch(
+            f"checkpoint {root}: it is of an object store (format {form.format}), where what a "
+            f"task commits is one object, and was copied here file by file. Nothing was written. "
+            f"Copy it from there with: millrace checkpoint copy s3://... {root}"
+        )
+    return form

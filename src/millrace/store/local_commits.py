@@ -15,6 +15,7 @@ from millrace.store.disk import Disk, exists, same_file
 from millrace.store.durable import make_directory, put_if_absent, sync_directory, translated
 from millrace.store.local_slots import Slots
 from millrace.store.segment import encode_segment, read_commit
+from millrace.store.task_commits import SlotCommits, TaskCommits
 
 # The links a file may have: 1,023 on NTFS, 65,000 on ext4, more elsewhere. A larger append is
 # written as several segments.
@@ -50,6 +51,10 @@ class LocalCommitLog:
             )
         return won
 
+    def of_task(self, computation: str, epoch: int, task: int) -> TaskCommits:
+        """See :meth:`millrace.store.CommitLog.of_task`."""
+        return SlotCommits(self, computation)
+
     def read(self, computation: str, interval: int, number: int) -> Commit | None:
         """See :meth:`millrace.store.CommitLog.read`."""
         slot = self._slots.path(computation, interval, number)
@@ -76,6 +81,10 @@ class LocalCommitLog:
     def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
         """See :meth:`millrace.store.CommitLog.remove`."""
         return self._slots.remove(computation, interval, numbers)
+
+    def thin(self, computation: str, kept: int) -> int:
+        """See :meth:`millrace.store.CommitLog.thin`: a name that is removed frees its room."""
+        return 0
 
     def _settle(self, computation: str, interval: int, number: int) -> None:
         """Make a name that was found durable before anybody acts on it.

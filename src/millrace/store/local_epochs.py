@@ -43,7 +43,8 @@ class LocalEpochLog:
         if not put_if_absent(data, [slot], scratch=self._scratch, disk=self._disk)[0]:
             return False
         if self._was_collected(number):
-            remove([slot], self._disk)
+            if not self.exists(number + 1):
+                remove([slot], self._disk)
             return False
         return True
 
@@ -78,11 +79,14 @@ class LocalEpochLog:
 
         The first call lists the directory; later ones only look for what came after.
         """
-        if not self._last or not self.exists(self._last):
-            self._last = max(self._listed(), default=0)
-        while self.exists(self._last + 1):
-            self._last += 1
-        return self._last
+        last = self._last
+        if not last or not self.exists(last):
+            last = max(self._listed(), default=0)
+        while self.exists(last + 1):
+            last += 1
+        # Housekeeping asks while the driver does.
+        self._last = max(self._last, last)
+        return last
 
     def remove_before(self, number: int) -> int:
         """See :meth:`millrace.store.EpochLog.remove_before`."""

@@ -13,7 +13,7 @@ from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.journal_place import directory_of
 from millrace.store.local import LocalHardState
 from millrace.store.log import HardState
-from millrace.store.mailbox import Mailbox
+from millrace.store.mailbox import LocalMailbox, Mailbox, ObjectMailbox
 from millrace.store.objects import ObjectHardState
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
@@ -71,6 +71,13 @@ def open_location(
 def mailbox_of(state: HardState) -> Mailbox | None:
     """Return the mailbox of a checkpoint; one in memory has none."""
     return state.mailbox if isinstance(state, LocalHardState | ObjectHardState) else None
+
+
+def mailbox_at(location: str) -> Mailbox:
+    """Return the mailbox of the checkpoint at a path or URL, and look at nothing else there."""
+    if is_object_store(location):
+        return ObjectMailbox(Bucket(BucketUrl.parse(location), BucketOptions.from_environment()))
+    return LocalMailbox(local_path(location))
 
 
 def location_of(state: HardState) -> str:

@@ -17,6 +17,7 @@ from typing import Protocol
 from millrace.model.errors import InvariantViolation
 from millrace.store.commit import Commit
 from millrace.store.journal import Journals
+from millrace.store.task_commits import TaskCommits
 
 
 class CommitLog(Protocol):
@@ -33,6 +34,17 @@ class CommitLog(Protocol):
         Raises:
             CheckpointUnwritable: nothing more can be written; commits made before are safe.
             InvariantViolation: two commits of the call have the same identity.
+        """
+        ...
+
+    def of_task(self, computation: str, epoch: int, task: int) -> TaskCommits:
+        """Return what one task of an epoch commits of a computation.
+
+        Args:
+            computation: Its name.
+            epoch: Number of the epoch.
+            task: Which of those that its manifest says there are. All attempts at the epoch must
+                have the same intervals in it.
         """
         ...
 
@@ -60,10 +72,19 @@ class CommitLog(Protocol):
         """Remove commits, in the order given; return how many it was asked to.
 
         One that is not there is passed over; one in a journal is, and does not count: journals are
-        removed as wholes.
+        removed as wholes. What is before those removed may go with them.
 
         Raises:
             StoreError: what could not be removed, and all after it, is still there.
+        """
+        ...
+
+    def thin(self, computation: str, kept: int) -> int:
+        """Free the room of removed commits beside which few are left; return how many objects.
+
+        Args:
+            computation: Whose.
+            kept: What is not older than so many epochs is left alone: it will be freed as a whole.
         """
         ...
 
@@ -78,9 +99,12 @@ class EpochLog(Protocol):
         """Put ``entry`` at ``number`` if that is free; True when this call put it. Durable.
 
         A number that was taken once counts as taken for ever, also when its entry has been
-        removed: after its put the log looks whether ``number - 1`` is still there, and takes the
-        entry back if not. That is enough since the last entry stays and removal goes upwards. For
-        number 1, which has none before it, a mark is left before anything is removed.
+        removed: after its put the log looks whether ``number - 1`` is still there, and says that
+        the number was taken if not: the last entry stays, and removal goes upwards. It takes the
+        entry back then, unless ``number + 1`` is there. Who slept between the put and the look may
+        find that others have gone on from its entry, and removed those before it, and theirs would
+        be lost without it; an entry that is in nobody's way goes with the next removal. For number
+        1, which has none before it, a mark is left before anything is removed.
 
         Args:
             number: ``last() + 1`` as the caller knows it; numbers start at 1 and have no gaps.

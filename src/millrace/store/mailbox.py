@@ -57,7 +57,8 @@ class LocalMailbox:
 
     def put(self, name: str, data: bytes) -> bool:
         """See :meth:`Mailbox.put`."""
-        make_directory(self._folder, self._disk)
+        for folder in (self._folder, self._scratch):
+            make_directory(folder, self._disk)
         slot = self._folder / name
         return put_if_absent(data, [slot], scratch=self._scratch, disk=self._disk)[0]
 

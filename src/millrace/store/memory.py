@@ -11,6 +11,7 @@ from millrace.store.journaled import JournaledCommitLog
 from millrace.store.log import check_removal
 from millrace.store.memory_journals import MemoryJournals
 from millrace.store.segment import encode_segment, read_commit
+from millrace.store.task_commits import SlotCommits, TaskCommits
 
 
 class MemoryCommitLog:
@@ -30,6 +31,10 @@ class MemoryCommitLog:
             # Atomic under the interpreter's lock, so threads may share the log.
             won.append(self._slots.setdefault(name, mine) is mine)
         return won
+
+    def of_task(self, computation: str, epoch: int, task: int) -> TaskCommits:
+        """See :meth:`millrace.store.CommitLog.of_task`."""
+        return SlotCommits(self, computation)
 
     def read(self, computation: str, interval: int, number: int) -> Commit | None:
         """See :meth:`millrace.store.CommitLog.read`."""
@@ -55,6 +60,10 @@ class MemoryCommitLog:
         for name in names:
             self._slots.pop(name, None)
         return len(names)
+
+    def thin(self, computation: str, kept: int) -> int:
+        """See :meth:`millrace.store.CommitLog.thin`: a name that is removed frees its room."""
+        return 0
 
     def copy(self) -> MemoryCommitLog:
         """Return a copy of the log."""

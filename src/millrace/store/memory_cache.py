@@ -10,6 +10,7 @@ from sortedcontainers import SortedDict
 from millrace.store.cache import Size, Standing, View, changes, check_owner, following, moved
 from millrace.store.commit import Commit
 from millrace.store.snapshot import Rows, parts_of
+from millrace.store.task_commits import SLOT_BYTES
 
 
 class MemoryCache:
@@ -56,10 +57,10 @@ class MemoryCache:
         finally:
             self._views -= 1
 
-    def apply(self, *commits: Commit, grouped: bool = False) -> None:
+    def apply(self, *commits: Commit, overhead: int = SLOT_BYTES) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
         check_owner(self._computation, self._interval, commits)
-        new, standing = following(self._standing, commits, grouped=grouped)
+        new, standing = following(self._standing, commits, overhead=overhead)
         puts, deletes = changes(*new)
         if not new:
             return

@@ -5,6 +5,7 @@
     <prefix>/FORMAT                                      JSON: format, uuid, pipeline, created_by
     <prefix>/epochs/<number, 10 digits>.json             JSON, then a line with a checksum
     <prefix>/epochs/COLLECTED                            there once the first entry was removed
+    <prefix>/segments/<computation>/<epoch>-<task>       hexadecimal; what a task committed
     <prefix>/commits/<computation>/<interval>-<number>   hexadecimal; a segment of one commit
     <prefix>/journals/<session>-<level>-<task>-<part>/<number>   a group of a journal
     <prefix>/journals/<session>.begun, <session>.seal    as in a directory; unless all journals are
@@ -13,10 +14,11 @@
     <prefix>/mailbox/<name>                              requests to the run, and its answers
 
 The names and contents are those of :class:`~millrace.store.LocalHardState`, so a checkpoint may be
-copied from one to the other. But here the slot is the commit: objects have no second names, so
-there is no segment that slots would share, and nothing that a crash could leave without its slot.
+copied from one to the other by ``millrace checkpoint copy``. But objects have no second names, and
+each costs a request: so a segment is found by its epoch and task, and not by what is in it.
 
-Why: ``docs/design/2026-11-20-checkpoint-on-an-object-store.md``.
+Why: ``docs/design/2026-11-20-checkpoint-on-an-object-store.md``, and for segments
+``docs/design/2026-11-23-one-object-a-task.md``.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from __future__ import annotations
 import re
 import socket
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from millrace.model.errors import (
@@ -35,7 +37,6 @@ from millrace.model.errors import (
 )
 from millrace.store.bucket import Bucket
 from millrace.store.bucket_url import BucketOptions, BucketUrl
-from millrace.store.commit import Commit, identities
 from millrace.store.entry import with_line, without_line
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.journal_place import journals_in, make_place, remove_place, size_of
@@ -43,48 +44,12 @@ from millrace.store.journal_store import JournalFiles, JournalStore
 from millrace.store.journaled import JournaledCommitLog
 from millrace.store.log import check_removal
 from millrace.store.mailbox import ObjectMailbox
-from millrace.store.names import file_name, slot_name, slot_numbers
+from millrace.store.names import file_name, slot_name
+from millrace.store.object_commits import ObjectCommitLog, numbers_in
 from millrace.store.object_journals import ObjectJournals
-from millrace.store.segment import encode_segment, read_commit
 
 _EPOCH_NAME = re.compile(r"epochs/(\d{10,})\.json")
 _COLLECTED = "epochs/COLLECTED"
-
-
-class ObjectCommitLog:
-    """The commit logs of an :class:`ObjectHardState`."""
-
-    def __init__(self, bucket: Bucket) -> None:
-        self._bucket = bucket
-
-    def append(self, commits: Sequence[Commit]) -> list[bool]:
-        """See :meth:`millrace.store.CommitLog.append`. Cost: a PUT a commit, some at a time."""
-        attempt = uuid.uuid4().bytes
-        return self._bucket.put_all_if_absent(
-            [
-                (_slot("commits", *name), encode_segment([commit], attempt=attempt))
-                for name, commit in zip(identities(commits), commits, strict=True)
-            ]
-        )
-
-    def read(self, computation: str, interval: int, number: int) -> Commit | None:
-        """See :meth:`millrace.store.CommitLog.read`. Cost: a GET."""
-        data = self._bucket.get(_slot("commits", computation, interval, number))
-        return None if data is None else read_commit(data, computation, interval, number)
-
-    def exists(self, computation: str, interval: int, number: int) -> bool:
-        """See :meth:`millrace.store.CommitLog.exists`. Cost: a HEAD."""
-        return self._bucket.exists(_slot("commits", computation, interval, number))
-
-    def numbers(self, computation: str) -> dict[int, list[int]]:
-        """See :meth:`millrace.store.CommitLog.numbers`."""
-        return _numbers(self._bucket, "commits", computation)
-
-    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
-        """See :meth:`millrace.store.CommitLog.remove`. Cost: a DELETE a commit."""
-        names = [_slot("commits", computation, interval, number) for number in numbers]
-        self._bucket.remove(names)
-        return len(names)
 
 
 class ObjectSnapshots:
@@ -111,7 +76,7 @@ class ObjectSnapshots:
 
     def numbers(self, computation: str) -> dict[int, list[int]]:
         """See :meth:`millrace.store.Snapshots.numbers`."""
-        return _numbers(self._bucket, "snapshots", computation)
+        return numbers_in(self._bucket, "snapshots", computation)
 
     def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
         """See :meth:`millrace.store.Snapshots.remove`."""
@@ -128,6 +93,8 @@ class ObjectEpochLog:
 
     def append(self, number: int, entry: bytes) -> bool:
         """See :meth:`millrace.store.EpochLog.append`. Cost: a PUT and a HEAD."""
+        if 1 <= number <= self._last:
+            return False
         if number < 1 or (number > self._last + 1 and not self.exists(number - 1)):
             last = self.last()
             if 1 <= number <= last:
@@ -140,10 +107,9 @@ class ObjectEpochLog:
         name = _epoch_name(number)
         if not self._bucket.put_if_absent(name, with_line(number, entry, uuid.uuid4().hex)):
             return False
-        before = _epoch_name(number - 1) if number > 1 else _COLLECTED
-        if self._bucket.exists(before) != (number > 1):
-            # It was free only because its entry had been collected.
-            self._bucket.remove([name])
+        if self._was_collected(number):
+            if not self.exists(number + 1):
+                self._bucket.remove([name])
             return False
         self._last = max(self._last, number)
         return True
@@ -168,11 +134,14 @@ class ObjectEpochLog:
 
     def last(self) -> int:
         """See :meth:`millrace.store.EpochLog.last`. Cost: a LIST at first, then two HEADs."""
-        if not self._last or not self.exists(self._last):
-            self._last = max(self._listed(), default=0)
-        while self.exists(self._last + 1):
-            self._last += 1
-        return self._last
+        last = self._last
+        if not last or not self.exists(last):
+            last = max(self._listed(), default=0)
+        while self.exists(last + 1):
+            last += 1
+        # Housekeeping asks while the driver appends.
+        self._last = max(self._last, last)
+        return last
 
     def remove_before(self, number: int) -> int:
         """See :meth:`millrace.store.EpochLog.remove_before`. Cost: a LIST, a DELETE an entry."""
@@ -182,6 +151,12 @@ class ObjectEpochLog:
             self._bucket.put_if_absent(_COLLECTED, b"")
         self._bucket.remove(_epoch_name(known) for known in old)
         return len(old)
+
+    def _was_collected(self, number: int) -> bool:
+        """Return whether the slot just put was free only because its entry had been removed."""
+        if number > 1:
+            return not self.exists(number - 1)
+        return self._bucket.exists(_COLLECTED)
 
     def _listed(self) -> list[int]:
         names = self._bucket.names("epochs")
@@ -195,6 +170,7 @@ class ObjectHardState:
     URL, uuid and options; credentials are each process's own.
 
     >>> from obstore.store import MemoryStore
+    >>> from millrace.store import Commit
     >>> url, store = BucketUrl.parse("s3://flights/ckpt"), MemoryStore()
     >>> bucket = Bucket(url, BucketOptions(), store=store)
     >>> state = ObjectHardState.create_or_open(bucket, pipeline="zeitgeist")
@@ -208,7 +184,8 @@ class ObjectHardState:
         self.form = form
         self.uuid = form.uuid
         self.journals = JournalStore(_journals(bucket, form))
-        self.commits = JournaledCommitLog(ObjectCommitLog(bucket), self.journals)
+        commits = ObjectCommitLog(bucket, segmented=form.segmented)
+        self.commits = JournaledCommitLog(commits, self.journals)
         self.snapshots = ObjectSnapshots(bucket)
         self.epochs = ObjectEpochLog(bucket)
         self.mailbox = ObjectMailbox(bucket)
@@ -231,6 +208,8 @@ class ObjectHardState:
         """Return the bytes of what is in a folder, such as ``epochs`` or ``commits``."""
         if folder == "journals" and self.form.journals is not None:
             return size_of(self.form.journals, self.uuid)
+        if folder == "commits":
+            return self._bucket.size(folder) + self._bucket.size("segments")
         return self._bucket.size(folder)
 
     @classmethod
@@ -326,7 +305,7 @@ def _create(bucket: Bucket, pipeline: str, journals: str | None) -> bytes:
             f"no FORMAT, so it is no checkpoint. Choose another prefix; if this was a checkpoint, "
             f"restore FORMAT from a copy."
         )
-    form = new_form(pipeline, str(uuid.uuid4()), journals)
+    form = new_form(pipeline, str(uuid.uuid4()), journals, segmented=True)
     if journals is not None:
         make_place(journals, form.uuid, str(bucket.url))
     if not bucket.put_if_absent("FORMAT", encode_form(form)) and journals is not None:
@@ -343,8 +322,3 @@ def _slot(folder: str, computation: str, interval: int, number: int) -> str:
 
 def _epoch_name(number: int) -> str:
     return f"epochs/{number:010d}.json"
-
-
-def _numbers(bucket: Bucket, folder: str, computation: str) -> dict[int, list[int]]:
-    names = bucket.names(f"{folder}/{file_name(computation)}")
-    return slot_numbers(name.rpartition("/")[2] for name in names)

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Self
 
 import msgspec
@@ -142,28 +143,62 @@ def read_index(source: bytes | str | os.PathLike[str], *, disk: Disk = os) -> li
         return _index(segment)
 
 
+#: Returns bytes ``[start, stop)``; fewer where there are no more.
+ReadRange = Callable[[int, int], bytes]
+
+
+class RangedSegment:
+    """A segment that is somewhere else, and read by ranges: its end once, then single blocks.
+
+    Args:
+        name: For messages.
+        size: In bytes.
+        read: Reads a range of it.
+    """
+
+    def __init__(self, name: str, size: int, read: ReadRange) -> None:
+        self._segment = _Segment(name, size, read)
+
+    def index(self) -> list[IndexEntry]:
+        """Return what it holds, in its order.
+
+        Raises: as :func:`read_commit`.
+        """
+        return _index(self._segment)
+
+    def commit(self, entry: IndexEntry) -> Commit:
+        """Return one commit of it.
+
+        Raises:
+            DamagedStore: It is not what was written.
+        """
+        return _block(self._segment, entry)
+
+
 class _Segment:
     """Ranged reads of one segment, in a file or in memory; the tail is read once and kept.
 
     It is closed by the end of a ``with`` block, out of which no OSError comes as it is.
     """
 
-    def __init__(self, name: str, size: int, data: bytes | None, fd: int, disk: Disk) -> None:
+    def __init__(
+        self, name: str, size: int, read: ReadRange, close: Callable[[], object] = bool
+    ) -> None:
         self.name = name
         self.size = size
-        self._fd = fd
-        self._disk = disk
-        if data is None:
-            data = read_range(fd, max(0, size - _TAIL_BYTES), size, disk)
-        self._tail = data
-        self._tail_offset = size - len(self._tail)
+        self._read = read
+        self._close = close
+        self._tail_offset = max(0, size - _TAIL_BYTES)
+
+    @cached_property
+    def _tail(self) -> bytes:
+        return self._read(self._tail_offset, self.size)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._fd >= 0:
-            self._disk.close(self._fd)
+        self._close()
         if isinstance(error, OSError):
             raise unreadable(self.name, error) from error
 
@@ -171,7 +206,7 @@ class _Segment:
         """Return bytes ``[start, stop)``; fewer when the file ends before (a checksum tells)."""
         if start >= self._tail_offset:
             return self._tail[start - self._tail_offset : stop - self._tail_offset]
-        return read_range(self._fd, start, stop, self._disk)
+        return self._read(start, stop)
 
     def damaged(self, what: str, offset: int, expected: object, found: object) -> DamagedStore:
         """Return the error for one failed check."""
@@ -184,11 +219,16 @@ class _Segment:
 
 def _opened(source: bytes | str | os.PathLike[str], disk: Disk) -> _Segment:
     if isinstance(source, bytes):
-        return _Segment("<memory>", len(source), source, -1, disk)
+        return _Segment("<memory>", len(source), lambda start, stop: source[start:stop])
     name, fd = os.fspath(source), -1
     try:
         fd = disk.open(name, os.O_RDONLY)
-        return _Segment(name, disk.fstat(fd).st_size, None, fd, disk)
+        return _Segment(
+            name,
+            disk.fstat(fd).st_size,
+            lambda start, stop: read_range(fd, start, stop, disk),
+            lambda: disk.close(fd),
+        )
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -14,7 +14,9 @@ from millrace.store import (
     JournalName,
     Journals,
     Sealing,
+    SlotCommits,
     Snapshots,
+    TaskCommits,
 )
 
 
@@ -54,6 +56,13 @@ class _Commits:
         self.read = log.read
         self.exists = log.exists
         self.numbers = log.numbers
+        self.thin = log.thin
+
+    def of_task(self, computation: str, epoch: int, task: int) -> TaskCommits:
+        found = self._log.of_task(computation, epoch, task)
+        if isinstance(found, SlotCommits):
+            return SlotCommits(self, computation)
+        return _TaskCommits(found, self._owner)
 
     def append(self, commits: Sequence[Commit]) -> list[bool]:
         """Write each commit on its own, so that a crash can fall between two intervals."""
@@ -70,6 +79,22 @@ class _Commits:
             self._owner.step()
             removed += self._log.remove(computation, interval, [number])
         return removed
+
+
+class _TaskCommits:
+    def __init__(self, commits: TaskCommits, owner: CrashingState) -> None:
+        self._commits = commits
+        self._owner = owner
+        self.overhead = commits.overhead
+        self.read = commits.read
+
+    @property
+    def over(self) -> bool:
+        return self._commits.over
+
+    def append(self, commits: Sequence[Commit]) -> list[bool]:
+        self._owner.step()
+        return self._commits.append(commits)
 
 
 class _Snapshots:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Injection as Injecting
 from millrace.model.stream import by
@@ -121,3 +122,16 @@ def given_id(injection: Injecting, value: Any, given: Sequence[Any]) -> Any:
             f"stream {injection.stream!r} has its ids in column {injection.id!r}, and value "
             f"{value!r} no such field. Give the id beside it: (value, timestamp, id)."
         ) from None
+
+
+def injection_of(topology: Topology, stream: str) -> Injecting:
+    """Return how a stream is injected.
+
+    Raises:
+        PipelineError: It is not.
+    """
+    spec = topology.streams.get(stream)
+    if spec is None or spec.injection is None:
+        known = [spec.name for spec in topology.injected()]
+        raise PipelineError(f"stream {stream!r} is not injected; the injected streams are {known}.")
+    return spec.injection

@@ -14,23 +14,25 @@ from typing import Any, Self
 from millrace.compile.topology import injector_name
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.strategy import Windowing
+from millrace.dataflow.triggers.call import called
 from millrace.injectors.keys import Keys
 from millrace.injectors.offsets import Offsets
 from millrace.inspect import Checkpoint, Explanation, explain_watermark
 from millrace.model.errors import PipelineError, WatermarkRegression
-from millrace.model.pipeline import Declarations, Injection
+from millrace.model.pipeline import Declarations
 from millrace.model.record import LateRecord
 from millrace.model.time import MAX_TIMESTAMP, Instant, timestamp_us
 from millrace.plane.binding import bind_sinks
 from millrace.store import MemoryHardState
 from millrace.testing.crash import Crash
-from millrace.testing.feed import Feed, reads
+from millrace.testing.feed import Feed, injection_of, reads
 from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.testing.output import Output
 from millrace.testing.polling import poll
 from millrace.testing.process import HarnessProcess
 from millrace.testing.taps import tapped, with_taps
 from millrace.watermark.process import ONLY, Process
+from millrace.watermark.remap import Remap
 from millrace.watermark.shown import LowWatermarks
 from millrace.windmill.counters import Counters
 from millrace.windmill.history import History
@@ -139,7 +141,7 @@ class Harness:
 
         What it promises counts if the Harness was made with ``publish=True``.
         """
-        self._injected(stream)
+        injection_of(self._topology, stream)
         driver = self._process.driver
         waiting = driver.publisher.waiting(
             stream, self._epochs.observed.processes, driver.published(self._wall_time_us)
@@ -157,7 +159,7 @@ class Harness:
         told: Mapping[str, Process],
     ) -> None:
         """Run an epoch: records (value, timestamp, process, and an id if given), and promises."""
-        injection = self._injected(stream)
+        injection = injection_of(self._topology, stream)
         self._epoch(Feed(stream, reads(injection, records), told))
 
     def advance_watermark(self, stream: str, to: Instant, *, percentile: int = 100) -> None:
@@ -173,7 +175,7 @@ class Harness:
             WatermarkRegression: ``to`` is below what the stream published before.
             PipelineError: No computation waits for the percentile.
         """
-        self._injected(stream)
+        injection_of(self._topology, stream)
         to_us = timestamp_us(to)
         if percentile not in (100, *self._topology.percentiles):
             raise PipelineError(
@@ -198,6 +200,11 @@ class Harness:
         except Exception:
             self._say(said)
             raise
+
+    def fire(self, name: str, *keys: Any) -> None:
+        """Have the triggers ``mr.OnCall(name)`` fire, as ``run.fire`` does."""
+        stream, said = called(name, keys, self._topology.streams)
+        self.inject(stream, [(key, 0) for key in said])
 
     def advance_clock(self, to: Instant) -> None:
         """Set the wall clock, and fire the timers that it makes due. It starts at 0."""
@@ -246,6 +253,18 @@ class Harness:
             self._recover()
             raise
         self._outputs = {name: [] for name in self._topology.streams} | self._outputs
+
+    def remap(self, computation: str, remaps: Iterable[Remap]) -> None:
+        """Split and merge key intervals of a computation, as ``run.remap`` does."""
+        name, asked = self._topology.name_of(computation), list(remaps)
+        before = self._epochs.positions.maps[name]
+        while self._epochs.positions.maps[name] == before:
+            try:
+                self._epochs.remap({name: asked})
+                break
+            except Crash:
+                self._recover()
+        self._process.state.writes = None
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -305,14 +324,9 @@ class Harness:
         for spec in self._topology.computations:
             intervals = self._epochs.positions.maps[spec.name].intervals
             for entry in intervals if self._last_manifest else ():
-                check_interval(
-                    self._durable,
-                    self._caches,
-                    spec,
-                    entry.id,
-                    authority.report(spec.name, entry.id),
-                    authority.low_watermarks.inputs[spec.name],
-                )
+                report = authority.report(spec.name, entry.id)
+                low_us = authority.low_watermarks.inputs[spec.name]
+                check_interval(self._durable, self._caches, spec, entry.id, report, low_us)
 
     def close(self) -> None:
         """End the test: check the invariants."""
@@ -382,14 +396,3 @@ class Harness:
 
     def _say(self, said: Mapping[int, Mapping[str, int]]) -> None:
         self._said = self._process.driver.said = said
-
-    # -- injection ---------------------------------------------------------------------------------
-
-    def _injected(self, stream: str) -> Injection:
-        spec = self._topology.streams.get(stream)
-        if spec is None or spec.injection is None:
-            known = [spec.name for spec in self._topology.injected()]
-            raise PipelineError(
-                f"stream {stream!r} is not injected; the injected streams are {known}."
-            )
-        return spec.injection

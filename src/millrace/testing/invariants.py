@@ -78,7 +78,11 @@ def check_interval(
     kept = {row for row in stored if row.startswith(rows.HOLDS)}
     _hold(kept == holds, f"{where}: holds by time and by owner differ: {kept ^ holds}")
     ids_us = min(_check_ids(stored, where, low_watermark_us), default=MAX_TIMESTAMP)
-    waiting = tuple((rows.domain_of(c)[1], at_us) for c, at_us in sorted(earliest.items()) if c > 1)
+    waiting = tuple(
+        (rows.domain_of(clock)[1], at_us)
+        for clock, at_us in sorted(earliest.items())
+        if clock > 1 and at_us < MAX_TIMESTAMP
+    )
     truth = Report(earliest[0], earliest[1], min(held, default=MAX_TIMESTAMP), ids_us, waiting)
     _hold(
         msgspec.structs.replace(report, outstanding=None, version=0) == truth,

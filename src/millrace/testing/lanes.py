@@ -56,6 +56,11 @@ class Lane:
         steps = self.transcript.steps
         return steps[self._taken] if self._taken < len(steps) else ("end", None)
 
+    @property
+    def crashes(self) -> bool:
+        """Whether a crash is among the steps that are left."""
+        return any(kind == "crash" for kind, _ in self.transcript.steps[self._taken :])
+
     def take(self) -> None:
         """Go on to the next step."""
         self._taken += 1

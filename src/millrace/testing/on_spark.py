@@ -6,7 +6,6 @@ pipeline, and a file of the source is an epoch: see :mod:`~millrace.testing.time
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -100,9 +99,10 @@ def run_on_spark(
         )
     timetable = Timetable(together)
     with _below(folder) as place:
-        source = _write(timetable, place / "source")
-        run = _batch if batch else _stream
-        return timetable.played(run(spark, timetable, source, str(place / "checkpoint")))
+        source = _Source(timetable, place / "source")
+        if batch:
+            return timetable.played(_batch(spark, timetable, source))
+        return timetable.played(_stream(spark, timetable, source, str(place / "checkpoint")))
 
 
 class _Panes:
@@ -129,23 +129,50 @@ class _Clock:
         return self.now_us
 
 
-def _stream(spark: Any, timetable: Timetable, source: Path, checkpoint: str) -> list[list[Output]]:
+class _Source:
+    """Files of the source, one for each epoch; one without rows is an epoch, too.
+
+    Spark forgets what it has planned when it is stopped between its choice of files and its note of
+    them, and then takes those and one more. So there is never more than the next one.
+    """
+
+    def __init__(self, timetable: Timetable, folder: Path) -> None:
+        self.folder = folder
+        self._timetable = timetable
+        folder.mkdir()
+
+    def write(self, epoch: int) -> None:
+        """Write the file of an epoch, if it is not there yet."""
+        file = self.folder / f"{epoch:06}.parquet"
+        if not file.exists():
+            rows = pa.Table.from_pylist(self._timetable.rows(epoch), schema=_SCHEMA)
+            hidden = file.with_name(f".{file.name}")
+            pq.write_table(rows, hidden)
+            hidden.rename(file)  # Spark may look at any moment
+
+
+def _stream(
+    spark: Any, timetable: Timetable, source: _Source, checkpoint: str
+) -> list[list[Output]]:
     """Run a timetable as a query; an epoch takes one file of its source."""
     clock, crashed, over = _Clock(), threading.Event(), threading.Event()
     last = len(timetable.epochs) - 1
 
     def told(epoch: int) -> None:
-        clock.now_us = timetable.epochs[min(epoch + 1, last)].clock_us
+        following = min(epoch + 1, last)
+        clock.now_us = timetable.epochs[following].clock_us
+        source.write(following)
         if timetable.epochs[min(epoch, last)].crash:
             crashed.set()
         if epoch >= last:
             over.set()
 
     panes = _Panes(told)
-    reader = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
+    source.write(0)
+    reader = spark.readStream.schema(COLUMNS)
     while not over.is_set():
         crashed.clear()
-        p = _pipeline(timetable, reader.parquet(str(source)), panes)
+        p = _pipeline(timetable, reader.parquet(str(source.folder)), panes)
         # Some fifty groupings have a commit for each of their intervals.
         run = p.start(spark, checkpoint=checkpoint, clock=clock, intervals=1)
         try:
@@ -157,10 +184,12 @@ def _stream(spark: Any, timetable: Timetable, source: Path, checkpoint: str) -> 
     return [panes.epochs.get(epoch, []) for epoch in range(last + 1)]
 
 
-def _batch(spark: Any, timetable: Timetable, source: Path, _: str) -> list[list[Output]]:
+def _batch(spark: Any, timetable: Timetable, source: _Source) -> list[list[Output]]:
     """Run a timetable as a batch: all panes come at the end."""
     panes = _Panes(lambda _: None)
-    rows = spark.read.schema(COLUMNS).parquet(str(source))
+    for epoch in range(len(timetable.epochs)):
+        source.write(epoch)
+    rows = spark.read.schema(COLUMNS).parquet(str(source.folder))
     _pipeline(timetable, rows, panes).run_batch(spark)
     return [panes.epochs[0]]
 
@@ -173,18 +202,6 @@ def _pipeline(timetable: Timetable, rows: Any, sink: _Panes) -> Pipeline:
     p = timetable.pipeline(sources)
     p.sink("panes", sink)
     return p
-
-
-def _write(timetable: Timetable, folder: Path) -> Path:
-    """Write a file for each epoch; one without rows is an epoch, too."""
-    folder.mkdir()
-    for epoch in range(len(timetable.epochs)):
-        file = folder / f"{epoch:06}.parquet"
-        pq.write_table(pa.Table.from_pylist(timetable.rows(epoch), schema=_SCHEMA), file)
-        # Spark reads files in order of these times, and two could be of one millisecond.
-        written = 1_700_000_000 + epoch
-        os.utime(file, (written, written))
-    return folder
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from millrace.compile.build import build
 from millrace.compile.topology import Topology, injector_name
+from millrace.model.errors import PipelineError
 from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane import wire
 from millrace.plane.injection import Injection
@@ -58,6 +59,12 @@ class OnRealTime:
 
     def __init__(self, transcript: Transcript, *, lift: bool = False) -> None:
         pipeline = transcript.pipeline()
+        if pipeline.starts:
+            raise PipelineError(
+                f"transcript {transcript.name!r}: its grouping was given keys that begin by "
+                "themselves, and here is one injector only, of the transcript's records. Play it "
+                "in the Harness, or on Spark."
+            )
         pipeline.sink("panes", _nowhere)
         self._lift = lift
         self._clock_us = 0

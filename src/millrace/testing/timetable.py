@@ -204,12 +204,8 @@ class Timetable:
             kind, what = lane.step
             if kind == "records":
                 epoch.lines += lane.lines(what)
-            elif kind == "crash":
-                epoch.crash = True
-            else:
-                continue
-            lane.take()
-            moved = True
+                lane.take()
+                moved = True
         for stream in self.streams:
             lanes = [lane for lane in self._lanes if lane.stream == stream]
             waiting = [lane for lane in lanes if lane.step[0] in TIME and not lane.took]
@@ -226,6 +222,12 @@ class Timetable:
                 if lane.step == (kind, what):
                     lane.take()
             moved = True
+        crashing = [lane for lane in self._lanes if lane.step[0] == "crash" and not lane.took]
+        if crashing and not any(lane.took and lane.crashes for lane in self._lanes):
+            # To start a query takes as long as ten epochs, so they wait for one another.
+            epoch.crash = moved = True
+            for lane in crashing:
+                lane.take()
         if not moved:
             epoch.clock_us = min(lane.step[1] for lane in self._lanes if lane.step[0] == "clock")
             for lane in [lane for lane in self._lanes if lane.step == ("clock", epoch.clock_us)]:

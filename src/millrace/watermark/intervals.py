@@ -10,6 +10,7 @@ intervals, which move between machines, split and merge.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from functools import cache
 
 import msgspec
@@ -18,13 +19,15 @@ import numpy.typing as npt
 
 HASH_SPACE = 1 << 64
 
+#: Ids of intervals are less: they are part of the ids of productions.
+IDS = 1 << 30
+
 
 class KeyInterval(msgspec.Struct, frozen=True, order=True):
     """Hashes in ``[start, end)``.
 
     Attributes:
-        id: Unique among all intervals that this computation ever had; less than 2**30, for it is
-            part of the ids of productions.
+        id: Unique among all intervals that this computation ever had; less than :data:`IDS`.
         start: Lowest hash.
         end: One past the highest hash.
     """
@@ -40,13 +43,15 @@ class IntervalMap:
     Attributes:
         intervals: In order.
         places: Interval id -> its place among them.
+        cuts: Places at which tasks after the first begin, where somebody has chosen; for as many
+            tasks only. Else each has about as many intervals.
 
     >>> halves = IntervalMap.uniform(2)
     >>> halves.locate(np.array([0, 1 << 63], dtype=np.uint64)).tolist()
     [0, 1]
     """
 
-    def __init__(self, intervals: list[KeyInterval]) -> None:
+    def __init__(self, intervals: list[KeyInterval], cuts: Sequence[int] = ()) -> None:
         ordered = sorted(intervals, key=lambda interval: interval.start)
         edges = [0, *(interval.end for interval in ordered)]
         starts = [*(interval.start for interval in ordered), HASH_SPACE]
@@ -54,7 +59,10 @@ class IntervalMap:
             raise ValueError(f"these intervals do not cover the hash space once: {ordered!r}")
         if len({interval.id for interval in ordered}) != len(ordered):
             raise ValueError(f"two of these intervals have one id: {ordered!r}")
+        if [*cuts] != sorted(cuts) or not all(0 <= cut <= len(ordered) for cut in cuts):
+            raise ValueError(f"these places do not cut {len(ordered)} intervals: {cuts!r}")
         self.intervals = ordered
+        self.cuts = tuple(cuts)
         self.places = {interval.id: place for place, interval in enumerate(ordered)}
         self._first = [interval.start for interval in ordered]
         self._starts = np.array(self._first, dtype=np.uint64)
@@ -76,7 +84,11 @@ class IntervalMap:
         return len(self.intervals)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, IntervalMap) and other.intervals == self.intervals
+        return (
+            isinstance(other, IntervalMap)
+            and other.intervals == self.intervals
+            and other.cuts == self.cuts
+        )
 
     __hash__ = None  # type: ignore[assignment]  # a mutable-looking value: compare, do not hash
 
@@ -91,11 +103,36 @@ class IntervalMap:
     def owned(self, task: int, tasks: int) -> range:
         """Return the places of the intervals that one of ``tasks`` tasks owns.
 
-        The interval at place p belongs to task ``p * tasks // len(self)``.
+        Where nobody chose, the interval at place p belongs to task ``p * tasks // len(self)``.
         """
         count = len(self.intervals)
+        if self._is_cut_for(tasks):
+            edges = (0, *self.cuts, count)
+            return range(edges[task], edges[task + 1])
         return range(-(-task * count // tasks), -(-(task + 1) * count // tasks))
+
+    def firsts(self, tasks: int) -> list[tuple[int, int]]:
+        """Return the lowest hash of each task that owns some, and its number, by hash.
+
+        >>> IntervalMap.uniform(4).firsts(3)
+        [(0, 0), (9223372036854775808, 1), (13835058055282163712, 2)]
+        """
+        owned = ((self.owned(task, tasks), task) for task in range(tasks))
+        return [(self._first[places.start], task) for places, task in owned if places]
 
     def task_of(self, hashes: npt.NDArray[np.uint64], tasks: int) -> npt.NDArray[np.int32]:
         """Return the number of the task that owns each hash."""
-        return (self.locate(hashes) * tasks // len(self.intervals)).astype(np.int32)
+        places = self.locate(hashes)
+        if self._is_cut_for(tasks):
+            return np.searchsorted(self.cuts, places, side="right").astype(np.int32)
+        return (places * tasks // len(self.intervals)).astype(np.int32)
+
+    def task_at(self, hash: int, tasks: int) -> int:
+        """Return the number of the task that owns one hash."""
+        place = self.place_of(hash)
+        if self._is_cut_for(tasks):
+            return bisect_right(self.cuts, place)
+        return place * tasks // len(self.intervals)
+
+    def _is_cut_for(self, tasks: int) -> bool:
+        return bool(self.cuts) and len(self.cuts) == tasks - 1

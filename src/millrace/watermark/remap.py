@@ -18,11 +18,17 @@ class Split:
 
     Attributes:
         interval: Its id.
-        at: The lowest hash of the second.
+        at: The lowest hash of the second; by default the middle of its range.
+
+    Source: MillWheel, "Architecture" (7.1).
+
+    >>> import millrace as mr
+    >>> mr.Split(3)
+    Split(interval=3, at=None)
     """
 
     interval: int
-    at: int
+    at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,12 @@ class Merge:
     Attributes:
         left: Id of the one with the lower hashes.
         right: Id of the other.
+
+    Source: MillWheel, "Architecture" (7.1).
+
+    >>> import millrace as mr
+    >>> mr.Merge(2, 3)
+    Merge(left=2, right=3)
     """
 
     left: int
@@ -119,11 +131,12 @@ def remapped(
                 owned[interval] = to
             case Split(interval, at):
                 one = taken(interval, remap)
-                if not one.start < at < one.end:
+                middle = (one.start + one.end) // 2 if at is None else at
+                if not one.start < middle < one.end:
                     raise ValueError(
                         f"{remap!r}: expected a hash above {one.start} and below {one.end}."
                     )
-                replace((one,), [one.start, at, one.end])
+                replace((one,), [one.start, middle, one.end])
             case Merge(left, right):
                 low, high = taken(left, remap), taken(right, remap)
                 if low.end != high.start:

@@ -52,9 +52,15 @@ class Balance:
     Attributes:
         above: A task with so many times its share, or more, is worth doing something.
         until: Then tasks give away until they have no more than so many times their share.
-        moves: Moves a round.
+        moves: Moves a round; none on Spark, where a task has neighbouring intervals.
         splits: Splits a round, and as many merges.
         intervals: How many intervals there are to be; for a time there are twice as many.
+
+    Source: MillWheel, "Architecture" (7.1).
+
+    >>> import millrace as mr
+    >>> mr.Balance(above=1.5).splits
+    8
     """
 
     above: float = 1.25

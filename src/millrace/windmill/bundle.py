@@ -65,6 +65,7 @@ class Attempt:
         collected_us: Input low watermark up to which timers have fired, and source ids have been
             collected.
         intervals: How many intervals share the worker's memory for source ids.
+        task: Which of the epoch's tasks it is; of a live one, 0: its commits are in a journal.
     """
 
     epoch: int
@@ -76,3 +77,4 @@ class Attempt:
     delivered: Mapping[int, int] = field(default_factory=dict)
     collected_us: int = MIN_TIMESTAMP
     intervals: int = 1
+    task: int = 0

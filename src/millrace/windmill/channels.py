@@ -32,6 +32,7 @@ _ROW_MASK: Final = (1 << ROW_BITS) - 1
 _PART_BITS: Final = 31
 _WEAK_PART: Final = 1 << 30
 _SENDER_BITS: Final = 15 + _PART_BITS
+_ROOM_BITS: Final = 63 - _SENDER_BITS
 _NONE: Final[Number] = (-1, -1)
 
 Ints = npt.NDArray[np.int64]
@@ -99,6 +100,10 @@ class Channels:
             others = ~are_weak(origins)
             if not others.all():
                 return self._fresh_but(others, intervals, origins, sequences)
+        # Beside a sender there is room for 17 bits, and ids are given once.
+        few = None
+        if int(intervals.max(initial=0)) >> _ROOM_BITS:
+            few, intervals = np.unique(intervals, return_inverse=True)
         parts = (origins >> _ORIGIN_BITS << _PART_BITS) | (sequences >> ROW_BITS)
         parts |= np.where(are_weak(origins), _WEAK_PART, 0)
         pairs, pair_of = np.unique((intervals << _SENDER_BITS) | parts, return_inverse=True)
@@ -106,7 +111,10 @@ class Channels:
         order = np.lexsort((lows, highs, pair_of))
         ends = np.flatnonzero(np.diff(pair_of[order], append=len(pairs)))
         names = [
-            (pair >> _SENDER_BITS, ((pair >> _PART_BITS) & 0x7FFF, pair & ((1 << _PART_BITS) - 1)))
+            (
+                _of(few, pair >> _SENDER_BITS),
+                ((pair >> _PART_BITS) & 0x7FFF, pair & ((1 << _PART_BITS) - 1)),
+            )
             for pair in pairs.tolist()
         ]
         lasts = [self._known[interval].get(sender, _NONE) for interval, sender in names]
@@ -176,3 +184,7 @@ class Channels:
             )
             for interval, of in moved.items()
         }
+
+
+def _of(few: Ints | None, place: int) -> int:
+    return place if few is None else int(few[place])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -32,7 +33,13 @@ from millrace.windmill.read_as import read_as
 _log = logging.getLogger("millrace")
 
 
-def claim_of(topology: Topology, registry: Registry, generation: int, base: int = 0) -> Claim:
+def claim_of(
+    topology: Topology,
+    registry: Registry,
+    generation: int,
+    base: int = 0,
+    ids: Mapping[str, int] = MappingProxyType({}),
+) -> Claim:
     """Return the claim of a run.
 
     Args:
@@ -40,10 +47,13 @@ def claim_of(topology: Topology, registry: Registry, generation: int, base: int 
         registry: The numbers by which the checkpoint knows it.
         generation: Of the run.
         base: The epoch that is the first batch of Spark's own offsets.
+        ids: See :class:`Claim`; of computations that are no more, nothing is said.
     """
+    names = {spec.name for spec in topology.computations}
     return Claim(
         generation=generation,
         base=base,
+        ids={name: first for name, first in ids.items() if name in names},
         topology=identity(topology),
         registry=registry,
         sinks=sunk(topology),

@@ -25,7 +25,7 @@ from millrace.watermark.report import Report
 from millrace.windmill import rows
 from millrace.windmill.all_keys import ALL_KEYS, ALL_KEYS_ROW
 from millrace.windmill.arrivals import KeyedRecords
-from millrace.windmill.hooks import Before
+from millrace.windmill.hooks import Around
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router, panes_of
 from millrace.windmill.work import Work
@@ -162,9 +162,9 @@ def machine_for(
     router: Router,
     *,
     causes: bool = False,
-    before: Before | None = None,
+    around: Around | None = None,
 ) -> Machine:
     """Return the machine of a computation; only where it works key by key it makes single calls."""
     if spec.columnar is not None:
         return ColumnarMachine(topology, spec, router)
-    return Machine(topology, spec, router, causes=causes, before=before)
+    return Machine(topology, spec, router, causes=causes, around=around)

@@ -82,4 +82,13 @@ def tell_first_late(computation: str, late: FirstLate) -> None:
         format_timestamp(late.timestamp_us),
         format_timestamp(late.low_watermark_us),
         late.epoch,
+        extra={
+            "millrace": {
+                "event": "late_record",
+                "computation": computation,
+                "key": late.key,
+                "stream": late.stream,
+                "epoch": late.epoch,
+            }
+        },
     )

@@ -25,6 +25,7 @@ def run_epoch(
     owned: range,
     arrivals: Arrivals,
     clocks: Mapping[int, int],
+    task: int = 0,
 ) -> list[Result]:
     """Run one computation for one epoch; return the results of the intervals that had work.
 
@@ -40,6 +41,7 @@ def run_epoch(
         arrivals: Every record for them.
         clocks: Percentile -> the computation's input low watermark after the records, 100 among
             them.
+        task: Which of the epoch's tasks it is: those that the manifest says there are.
 
     Returns:
         In the order of the interval map.
@@ -63,11 +65,13 @@ def run_epoch(
     if not bundles:
         return []
     fence = EpochFence(worker.state.epochs, manifest)
-    return worker.run(spec, bundles, attempt(spec, manifest, clocks), fence)
+    return worker.run(spec, bundles, attempt(spec, manifest, clocks, task), fence)
 
 
-def attempt(spec: ComputationSpec, manifest: Manifest, clocks: Mapping[int, int]) -> Attempt:
-    """Return the attempt of a computation's bundles in an epoch."""
+def attempt(
+    spec: ComputationSpec, manifest: Manifest, clocks: Mapping[int, int], task: int
+) -> Attempt:
+    """Return the attempt of a task at a computation's bundles in an epoch."""
     return Attempt(
         manifest.epoch,
         manifest.generation,
@@ -78,4 +82,5 @@ def attempt(spec: ComputationSpec, manifest: Manifest, clocks: Mapping[int, int]
         manifest.delivery_percentiles_us(spec),
         manifest.before.inputs[spec.name],
         len(manifest.interval_map(spec.name)),
+        task,
     )

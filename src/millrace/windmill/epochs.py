@@ -1,44 +1,35 @@
 """The driver's side of the commit protocol: claim the checkpoint, begin an epoch, complete it.
 
 Between the two it does not matter who runs the workers: the Harness calls them one after the other,
-Spark spreads them over a cluster. Like the machine it reads no clock; what time it is, and what the
-injectors publish, it is told.
+Spark spreads them over a cluster. Like the machine it reads no clock: it is told what time it is.
 
-Source: docs/architecture.md, "The commit protocol"; MillWheel 7.2 (the authority
-journals what it knows).
+Source: docs/architecture.md, "The commit protocol"; MillWheel 7.2 (what the authority journals).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from millrace.compile.topology import Topology, injector_name
-from millrace.model.errors import CheckpointMismatch, ZombieWriter
+from millrace.model.errors import ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.store import Collectable, HardState
+from millrace.store import Collectable, Given, HardState
 from millrace.watermark.authority import Authority
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.percentiles import Percentiles
-from millrace.windmill.claims import (
-    claim_of,
-    registry_after,
-    sources_changed,
-    taken_up,
-    under_known_names,
-)
+from millrace.watermark.remap import Remap, Remapped
+from millrace.windmill import carrying, claims
 from millrace.windmill.counters import Counters, tell_first_late
 from millrace.windmill.epoch_log import End, end_of
-from millrace.windmill.fence import superseded_run
+from millrace.windmill.fence import out_of_step
 from millrace.windmill.history import History, Moment
 from millrace.windmill.loads import Loads, take
+from millrace.windmill.log_writer import LogWriter
 from millrace.windmill.manifest import (
     Changes,
-    Claim,
     Completion,
-    Entry,
     LiveMark,
     Manifest,
-    encode_entry,
     interval_map,
     partition_of,
 )
@@ -46,11 +37,10 @@ from millrace.windmill.observed import Observed
 from millrace.windmill.place import Place
 from millrace.windmill.positions import Positions
 from millrace.windmill.read_as import read_as
-from millrace.windmill.replay import Result
+from millrace.windmill.replay import Result, changes_of
 
-# A claim is read by a start only, and must not hold up the collection of all that came since: a run
-# repeats it after so many entries. The completion after it says where every interval stands; so a
-# start reads as many entries at the most.
+# A claim must not hold up the collection of all that came since: a run repeats it after so many
+# entries. The completion after it says where every interval stands; so a start reads as many.
 _CLAIM_ENTRIES = 200
 
 
@@ -95,9 +85,8 @@ class Epochs:
     ) -> None:
         end = end_of(state.epochs)
         self.state = state
-        self.topology = topology = under_known_names(end.claim, topology)
-        self._registry = registry_after(None, topology)
-        self._log = state.epochs
+        self.topology = topology = claims.under_known_names(end.claim, topology)
+        self._registry = claims.registry_after(None, topology)
         self.completed = -1
         self.drained = False
         self.open: Manifest | None = None
@@ -117,12 +106,11 @@ class Epochs:
         self._wall_time_us = 0
         self._claim_entries = claim_entries or _CLAIM_ENTRIES
         self._claim_entry = self._whole_entry = 0
-        # Bytes not known to be in the log, what to do when they are; whether they perhaps are.
-        self._unwritten: tuple[bytes, Callable[[], None]] | None = None
-        self._tried = False
-        self._last = 0
-        earlier = self._recover(end, IntervalMap.uniform(intervals))
-        self.generation = 1 + (earlier.generation if earlier is not None else 0)
+        self.generation = 1 + (0 if end.claim is None else end.claim.generation)
+        self._log = LogWriter(state.epochs, end.last, self.generation)
+        self._ids = {} if end.claim is None else dict(end.claim.ids)
+        self._recover(end, IntervalMap.uniform(intervals))
+        self._settled_ids = self._ids
         self._claim()
 
     def collectable(self) -> Collectable:
@@ -132,16 +120,14 @@ class Epochs:
         say then is of a completed epoch, too.
         """
         first = min(self._claim_entry, self._whole_entry)
-        dropped = frozenset(self._registry.dropped)
-        return Collectable(self.positions.numbers, first, self.session, dropped=dropped)
+        maps, ids = self.positions.maps, self._settled_ids
+        given = {n: Given(ids[n], frozenset(maps[n].places)) for n in ids.keys() & maps.keys()}
+        gone = frozenset(self._registry.dropped)
+        return Collectable(self.positions.numbers, first, self.session, dropped=gone, given=given)
 
     def superseded(self) -> ZombieWriter | None:
         """Return the error to end with if a newer run has claimed the checkpoint, else None."""
-        return superseded_run(self.generation) if self._log.last() > self._last else None
-
-    def interval_counts(self) -> dict[str, int]:
-        """Return the number of key intervals of each computation."""
-        return {name: len(intervals) for name, intervals in self.positions.maps.items()}
+        return self._log.superseded()
 
     def estimated(self, injectors: Mapping[str, int]) -> dict[int, dict[str, int]]:
         """Return what to publish for percentiles with the next epoch; see :class:`Percentiles`."""
@@ -157,6 +143,7 @@ class Epochs:
         percentiles: Mapping[int, Mapping[str, int]] | None = None,
         splitting: Mapping[str, str] | None = None,
         live: int = 0,
+        tasks: int = 0,
     ) -> Manifest | None:
         """Write and return the manifest of an epoch; None if the epoch is completed already.
 
@@ -164,14 +151,13 @@ class Epochs:
 
         Args:
             epoch: The one after the last completed.
-            wall_time_us: What time it is. If that is before the last epoch's time (a clock was set
-                back), the epoch has the last one's.
+            wall_time_us: What time it is; of a clock that was set back, the last epoch's time.
             injectors: Injected stream -> low watermark that it publishes with this epoch's records.
             draining: Let every low watermark go to the end of time after this epoch's records.
-            percentiles: Percentile -> injected stream -> what it publishes for that share; by
-                default, and at least, its low watermark.
-            splitting: Settings by which this epoch's input is cut into partitions.
+            percentiles: Percentile -> injected stream -> what it publishes; at least its low one.
+            splitting: Settings by which the input is cut into partitions.
             live: How many live tasks a level run it; 0 if none do.
+            tasks: How many that end with it; 0 if none do.
 
         Raises:
             CheckpointMismatch: The epoch is not the next one.
@@ -183,22 +169,8 @@ class Epochs:
         if self.open is None and epoch == self.completed:
             return None
         if self.open is not None or epoch != self.completed + 1:
-            # A run that slept while another went on is not the one to complain of its offsets.
-            superseded = self.superseded()
-            if superseded is not None:
-                raise superseded
-            raise CheckpointMismatch(
-                f"epoch {epoch} was asked for, but "
-                + (
-                    f"epoch {self.open.epoch} is unfinished. "
-                    if self.open is not None
-                    else f"epoch {self.completed} was the last to complete. "
-                )
-                + "Spark's offsets and Millrace's state have come apart: was one of their "
-                "directories deleted or restored without the other? Restore both from one copy, "
-                "or start with a new checkpoint."
-            )
-        if self._last - self._claim_entry >= self._claim_entries:
+            raise self.superseded() or out_of_step(epoch, self.open, self.completed)
+        if self._log.last - self._claim_entry >= self._claim_entries:
             self._claim()
         outputs = self.authority.low_watermarks.outputs
         published = {
@@ -216,14 +188,15 @@ class Epochs:
             draining=draining,
             before=self.authority.low_watermarks.copy(self.topology.percentiles),
             intervals=self._partitions,
-            entry=self._last + 1,
+            entry=self._log.last + 1,
             follows=self.positions.entry,
             changed=self._changed,
             splitting=dict(splitting or {}),
             edges=[edge.number for edge in self.topology.edges],
             live=live,
+            tasks=tasks,
         )
-        self._append(manifest, lambda: self._opened(manifest))
+        self._log.append(manifest, lambda: self._opened(manifest))
         return manifest
 
     def complete(
@@ -249,16 +222,12 @@ class Epochs:
             ZombieWriter: A newer run has claimed the checkpoint. Its outcome of the epoch is the
                 same as this one's.
         """
-        changed = Changes(self.positions.entry)
+        changed = changes_of(results, self.positions.entry)
         for result in results:
-            name, interval = result.computation, result.interval
-            changed.reports.setdefault(name, {})[interval] = result.report
-            if result.number:
-                changed.numbers.setdefault(name, {})[interval] = result.number
-                changed.chains.setdefault(name, {})[interval] = result.chain
-            counters = self.counters[name]
+            counters = self.counters[result.computation]
             if counters.first_late is None and result.counters.first_late is not None:
-                tell_first_late(self.topology.titles[name], result.counters.first_late)
+                title = self.topology.titles[result.computation]
+                tell_first_late(title, result.counters.first_late)
             counters.add(result.counters)
         take(self.loads, results)
         self.observed.add(observed)
@@ -279,14 +248,54 @@ class Epochs:
             self.places.setdefault(stream, {}).update(places_of)
         whole = not self._whole_entry or self._claim_entry > self._whole_entry
         said = self.positions.every(changed) if whole else changed
-        completion = Completion(
-            epoch=manifest.epoch,
+        completion = self._completion(
+            said, manifest.epoch, manifest.wall_time_us, drained=manifest.draining, live=live
+        )
+        self._log.append(completion, lambda: self._completed(completion, changed))
+        return completion
+
+    def remap(
+        self, remaps: Mapping[str, Iterable[Remap]], *, grouped: carrying.Grouping = carrying.same
+    ) -> dict[str, Remapped]:
+        """Split and merge key intervals between two epochs; return the maps, and who is new.
+
+        A claim reserves the ids of those that are made, each gets a snapshot, and a completion with
+        the new maps is the moment at which it is done. Until then nothing changes.
+
+        Raises:
+            PipelineError: That cannot be, or not now; nothing was written.
+            CheckpointMismatch: Intervals that are to be one differ in what is of all keys.
+        """
+        self.settle()
+        carrying.check_between(self.completed, self.open, self.live, drained=self.drained)
+        made = carrying.maps_after(self.positions.maps, self._ids, remaps, grouped)
+        if all(one.intervals == self.positions.maps[name] for name, one in made.items()):
+            return made  # so that the epochs before are kept
+        self._ids = carrying.ids_after(self._ids, made)
+        self._claim()
+        every = self.positions.every(Changes(None))
+        whole = self._completion(every, self.completed, self._wall_time_us)
+        completion = self._log.ours(lambda: carrying.all_carried(whole, made, self.state))
+        self._log.append(completion, lambda: self._remapped(completion, made))
+        return made
+
+    def _completion(
+        self,
+        said: Changes,
+        epoch: int,
+        wall_time_us: int,
+        *,
+        drained: bool = False,
+        live: LiveMark | None = None,
+    ) -> Completion:
+        return Completion(
+            epoch=epoch,
             generation=self.generation,
-            drained=manifest.draining,
-            wall_time_us=manifest.wall_time_us,
-            after=after,
-            intervals=manifest.intervals,
-            since=None if whole else changed.since,
+            drained=drained,
+            wall_time_us=wall_time_us,
+            after=self.authority.low_watermarks,
+            intervals=self._partitions,
+            since=said.since,
             numbers=said.numbers,
             chains=said.chains,
             reports=said.reports,
@@ -301,30 +310,17 @@ class Epochs:
             live=live,
             base=self.base,
         )
-        self._append(completion, lambda: self._completed(completion, changed))
-        return completion
 
     def settle(self) -> None:
         """Write what a call before this one could not, if there is something.
 
-        A manifest that was refused is none yet; an epoch whose completion was refused is over all
-        the same, and is complete when this has returned. Nothing is counted twice.
+        A manifest that was refused is none yet; an epoch is complete when this has returned.
 
         Raises:
             CheckpointUnwritable: It is refused again.
             ZombieWriter: A newer run has claimed the checkpoint.
         """
-        if self._unwritten is None:
-            return
-        data, then = self._unwritten
-        number = self._last + 1
-        # A write that failed has perhaps been one all the same. Where none has failed, an equal
-        # entry is another run's: two that start at once have equal claims.
-        again, self._tried = self._tried, True
-        if not self._log.append(number, data) and not (again and self._log.read(number) == data):
-            raise superseded_run(self.generation)
-        self._unwritten, self._tried, self._last = None, False, number
-        then()
+        self._log.settle()
 
     def _opened(self, manifest: Manifest) -> None:
         self.open = manifest
@@ -332,8 +328,8 @@ class Epochs:
     def _completed(self, completion: Completion, changed: Changes) -> None:
         self.history.add(Moment.of(completion, self._registry.called))
         if completion.since is None:
-            self._whole_entry = self._last
-        self.positions.add(changed, self._last)
+            self._whole_entry = self._log.last
+        self.positions.add(changed, self._log.last)
         self._changed = changed
         self.completed = completion.epoch
         self._wall_time_us = completion.wall_time_us
@@ -343,23 +339,25 @@ class Epochs:
 
     def _claim(self) -> None:
         """Claim the checkpoint, or say again that it is claimed, so that older claims can go."""
-        claim = claim_of(self.topology, self._registry, self.generation, self.base)
-        self._append(claim, self._claimed)
+        said = self.topology, self._registry, self.generation, self.base, self._ids
+        self._log.append(claims.claim_of(*said), self._claimed)
 
     def _claimed(self) -> None:
-        self._claim_entry = self._last
+        self._claim_entry = self._log.last
 
-    def _append(self, entry: Entry, then: Callable[[], None]) -> None:
-        assert self._unwritten is None, "what was refused is settled first"
-        self._unwritten = encode_entry(entry), then
-        self.settle()
+    def _remapped(self, completion: Completion, made: Mapping[str, Remapped]) -> None:
+        for name, one in made.items():
+            self.positions.remap(name, one.intervals, completion)
+            self.loads[name].remap(one)
+        self.positions.entry = self._whole_entry = self._log.last
+        self._partitions, self._changed = completion.intervals, None
+        self._settled_ids = self._ids
 
-    def _recover(self, end: End, uniform: IntervalMap) -> Claim | None:
-        """Take up what the end of the log says; return the last claim."""
-        self._last = end.last
+    def _recover(self, end: End, uniform: IntervalMap) -> None:
+        """Take up what the end of the log says."""
         manifest = end.manifest
         if end.claim is not None:
-            self.topology, self._registry, manifest = taken_up(end, self.topology)
+            self.topology, self._registry, manifest = claims.taken_up(end, self.topology)
         end, renamed = read_as(end, self.topology)
         completion = end.completion
         maps = dict.fromkeys(self.authority.bulletins, uniform)
@@ -373,13 +371,14 @@ class Epochs:
             self._take_up(completion)
             if end.claim is not None:
                 self.base = max(self.base, end.claim.base)
-                if manifest is None and (renamed or sources_changed(end.claim, self.topology)):
+                if manifest is None and (
+                    renamed or claims.sources_changed(end.claim, self.topology)
+                ):
                     self.base = self.completed + 1
             self.positions.add(completion, end.completed)
             self._whole_entry = end.whole
         self.positions.settle()
         self.open = manifest
-        return end.claim
 
     def _take_up(self, completion: Completion) -> None:
         self.completed = completion.epoch

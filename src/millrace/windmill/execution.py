@@ -19,14 +19,26 @@ from msgspec.structs import replace
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.errors import DamagedCache, DamagedStore, StoreError
 from millrace.model.record import Record, Timer
-from millrace.store import NOTHING, Cache, Caches, Commit, HardState, Repair, Standing, View, bring
+from millrace.store import (
+    NOTHING,
+    SLOT_BYTES,
+    Cache,
+    Caches,
+    Commit,
+    HardState,
+    Repair,
+    Standing,
+    View,
+    bring,
+)
 from millrace.watermark.report import Report
 from millrace.windmill.bundle import Attempt, Bundle
 from millrace.windmill.columnar import machine_for
 from millrace.windmill.deduplication import deduplication_of
 from millrace.windmill.effects import Effects
 from millrace.windmill.fence import Fence
-from millrace.windmill.load import KeySampler, Load
+from millrace.windmill.hook_times import NO_TIMES
+from millrace.windmill.load import KeySampler, Load, StateSizes
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
 from millrace.windmill.work import Work
@@ -55,8 +67,8 @@ class Probing(Protocol):
         """Whether it does so no more."""
         ...
 
-    def before(self, key: Any, given: Record | Timer) -> None:
-        """Take it that a call is about to be made; raise if it must not be."""
+    def call(self, hook: Callable[[Any], None], key: Any, given: Record | Timer) -> None:
+        """Call a hook with what it is given; raise if it must not be called."""
         ...
 
     def look(self, run: Callable[[], object]) -> None:
@@ -101,6 +113,7 @@ class Execution:
         self.running = Running()
         self._seconds = seconds or _stopped
         self._samplers = {spec.name: KeySampler() for spec in topology.computations}
+        self._sizes = {spec.name: StateSizes() for spec in topology.computations}
         self._causes: Container[str] = ()
         self.carefully(None)
 
@@ -188,15 +201,15 @@ class Execution:
         machine = self.running.machine
         return "" if machine is None else machine.at_hand()
 
-    def apply(self, commit: Commit, *, grouped: bool = False) -> None:
-        """Bring the cache up to a commit just made, alone or in a group of a journal.
+    def apply(self, commit: Commit, *, overhead: int = SLOT_BYTES) -> None:
+        """Bring the cache up to a commit just made; to read it again costs so many bytes beside.
 
         The commit is durable, so whatever is wrong with the cache can wait: the next bundle repairs
         it, or says that it cannot. It may have been found damaged by the thread that writes
         snapshots, and be empty now.
         """
         try:
-            self.caches.open(commit.computation, commit.interval).apply(commit, grouped=grouped)
+            self.caches.open(commit.computation, commit.interval).apply(commit, overhead=overhead)
         except StoreError as problem:
             _log.warning("the cache is brought forward later: %s", problem)
 
@@ -224,18 +237,27 @@ class Execution:
             report,
             attempt.collected_us,
         )
-        began = self._seconds()
+        machine, clock = self._machine(spec, work, view), self._seconds
+        by_call = clock is not _stopped and spec.columnar is None
+        if by_call:
+            machine.timer.begin(clock)
+        began = clock()
         self.running.thread = threading.get_ident()
-        self.running.machine = machine = self._machine(spec, work, view)
+        self.running.machine = machine
         effects = machine.run(work, view)
         self.running.machine = None
+        seconds, times = clock() - began, NO_TIMES
+        if by_call:
+            cuts = filtered.records.cuts
+            times = machine.timer.end(cuts[-1] - cuts[0] + effects.counters.timers, seconds)
         records = effects.counters.records
         effects.load = Load(
             records,
             0,
-            self._seconds() - began,
-            *view.size,
+            seconds,
+            *self._sizes[spec.name].of(bundle.interval.id, records, view),
             self._samplers[spec.name].hottest(filtered.records, records),
+            times,
         )
         filtered.complete(effects)
         return effects
@@ -252,7 +274,7 @@ class Execution:
                 spec,
                 self._router,
                 causes=spec.name in self._causes,
-                before=probe.before,
+                around=probe.call,
             )
         probe.look(lambda: machine.run(work, view))
         return machine

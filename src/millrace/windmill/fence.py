@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from millrace.model.errors import ZombieWriter
+from millrace.model.errors import CheckpointMismatch, ZombieWriter
 from millrace.store import EpochLog
 from millrace.windmill.manifest import Claim, Manifest, decode_entry
 
@@ -80,4 +80,22 @@ def superseded_run(generation: int) -> ZombieWriter:
         f"zombie writer: this run has generation {generation}, but a newer run has claimed the "
         "checkpoint since and goes on with it. This one must stop. Nothing was lost. Two runs on "
         "one checkpoint: was the earlier one thought to be dead?"
+    )
+
+
+def out_of_step(epoch: int, unfinished: Manifest | None, completed: int) -> CheckpointMismatch:
+    """Return the error of a run that is asked for another epoch than the next.
+
+    A run that slept while another went on is told that first: it is not to complain of its offsets.
+    """
+    return CheckpointMismatch(
+        f"epoch {epoch} was asked for, but "
+        + (
+            f"epoch {unfinished.epoch} is unfinished. "
+            if unfinished is not None
+            else f"epoch {completed} was the last to complete. "
+        )
+        + "Spark's offsets and Millrace's state have come apart: was one of their directories "
+        "deleted or restored without the other? Restore both from one copy, or start with a new "
+        "checkpoint."
     )

@@ -16,9 +16,9 @@ from millrace.windmill.timers import KeyTimers
 from millrace.windmill.waiting import Waiting
 
 Hook = Callable[[Record], None]
-#: What is called before a hook, with the key at hand and what the hook is given.
-Before = Callable[[Any, Record | Timer], None]
 Given = TypeVar("Given", Record, Timer)
+#: What calls a hook in its place, with the key at hand and what the hook is given.
+Around = Callable[[Callable[[Any], None], Any, Any], None]
 
 
 def hooked(
@@ -30,7 +30,7 @@ def hooked(
     cells: Mapping[str, Any],
     *,
     causes: bool,
-    before: Before | None = None,
+    around: Around | None = None,
 ) -> tuple[Hook, Waiting | None]:
     """Return what is called with each record of a computation, and where records wait.
 
@@ -42,9 +42,9 @@ def hooked(
         timers: Likewise.
         cells: Its cells by name; one of them may be of records that wait.
         causes: Whether of each production is said which record it was made of.
-        before: Called before each record's call, if at all.
+        around: Calls the computation's hook with each record, if something is to.
     """
-    hook: Hook = user.process_record if before is None else after(before, user, user.process_record)
+    hook = within(around, user, user.process_record)
     if spec.paned:
         hook = taking_panes(calls, hook)
     waiting = None
@@ -56,16 +56,13 @@ def hooked(
     return saying_causes(calls, hook) if causes else hook, waiting
 
 
-def after(
-    before: Before, user: Computation, hook: Callable[[Given], None]
+def within(
+    around: Around | None, user: Computation, hook: Callable[[Given], None]
 ) -> Callable[[Given], None]:
-    """Return a hook that is called after something else."""
-
-    def call(given: Given) -> None:
-        before(user.key, given)
-        hook(given)
-
-    return call
+    """Return a hook that something else calls, if something is to."""
+    if around is None:
+        return hook
+    return lambda given: around(hook, user.key, given)
 
 
 def taking_panes(calls: Calls, process_record: Hook) -> Hook:

@@ -175,4 +175,4 @@ class LiveWorker:
         self._fence.check()
         self.ahead.forward()
         for commit in commits:
-            self.execution.apply(commit, grouped=True)
+            self.execution.apply(commit, overhead=0)

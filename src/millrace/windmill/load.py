@@ -15,14 +15,14 @@ Source: MillWheel, "Architecture" (7.1): intervals are split and moved by load.
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import chain
 from typing import Final
 
 import msgspec
 import numpy as np
 
-from millrace.store import Commit
+from millrace.store import Commit, Size, View
 from millrace.windmill.arrivals import KeyedRecords
+from millrace.windmill.hook_times import NO_TIMES, HookTimes
 
 #: Hottest keys that an interval names in a report.
 HOTTEST: Final = 4
@@ -30,8 +30,12 @@ HOTTEST: Final = 4
 _STRIDE: Final = 128
 _SAMPLES: Final = 16
 
+#: Bundles between two in which the state is sized, at last.
+_SIZED_EVERY: Final = 7
+_FIRST: Final = 0, 0
+
 #: Of a commit with many, about so many rows are measured, and stand for the rest.
-_ROWS: Final = 64
+_ROWS: Final = 8
 
 
 class Load(msgspec.Struct, array_like=True, frozen=True):
@@ -44,6 +48,7 @@ class Load(msgspec.Struct, array_like=True, frozen=True):
         rows: Rows of its state, as the last of the bundles found it.
         state_bytes: About their size.
         hottest: Encoded key -> about how many of the records are of it; at most :data:`HOTTEST`.
+        times: How long calls of its hooks took.
     """
 
     records: int = 0
@@ -52,6 +57,7 @@ class Load(msgspec.Struct, array_like=True, frozen=True):
     rows: int = 0
     state_bytes: int = 0
     hottest: dict[bytes, int] = {}
+    times: HookTimes = NO_TIMES
 
     def then(self, later: Load) -> Load:
         """Return this and what a later bundle of the interval cost.
@@ -72,15 +78,31 @@ class Load(msgspec.Struct, array_like=True, frozen=True):
             later.rows,
             later.state_bytes,
             hottest,
+            self.times.then(later.times),
         )
 
     def of(self, commit: Commit) -> Load:
         """Return the same with what was committed."""
         rows = commit.mutations
-        step = 1 + len(rows) // _ROWS
-        some = sum(map(len, filter(None, chain.from_iterable(rows[::step]))))
-        size = some * step + len(commit.productions) + len(commit.report)
-        return Load(self.records, size, self.seconds, self.rows, self.state_bytes, self.hottest)
+        if len(rows) > _ROWS:
+            # From another place each time: what lies first is not what lies last.
+            step = -(-len(rows) // _ROWS)
+            rows = rows[commit.number % step :: step]
+        size = 0
+        for row, value in rows:
+            size += len(row) + (0 if value is None else len(value))
+        if len(rows) < len(commit.mutations):
+            size = size * len(commit.mutations) // len(rows)
+        size += len(commit.productions) + len(commit.report)
+        return Load(
+            self.records,
+            size,
+            self.seconds,
+            self.rows,
+            self.state_bytes,
+            self.hottest,
+            self.times,
+        )
 
     def reported(self) -> Load:
         """Return the same with no more keys than an interval names."""
@@ -90,6 +112,36 @@ class Load(msgspec.Struct, array_like=True, frozen=True):
 
 
 NO_LOAD: Final = Load()
+
+
+class StateSizes:
+    """Knows about how large the state of one computation's intervals is.
+
+    To ask a cache takes as long as a record or two. So an interval's is asked in its first bundles,
+    and then ever more rarely, at least once in 8 bundles or a thousand records.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, Size] = {}
+        # Interval -> bundles until it is asked again, and how many there were between the last two.
+        self._left: dict[int, tuple[int, int]] = {}
+
+    def of(self, interval: int, records: int, view: View) -> Size:
+        """Return the size of an interval's state, about as a bundle finds it.
+
+        Args:
+            interval: Its id.
+            records: Of the bundle.
+            view: Of its cache.
+        """
+        left, between = self._left.get(interval, _FIRST)
+        left -= 1 + records // 128
+        if left >= 0:
+            self._left[interval] = left, between
+            return self._known[interval]
+        self._left[interval] = between, min(2 * between + 1, _SIZED_EVERY)
+        self._known[interval] = size = view.size
+        return size
 
 
 class KeySampler:

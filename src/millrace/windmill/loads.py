@@ -16,9 +16,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from millrace.model.keys import hash_key
+from millrace.store import Repair
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.remap import Remapped
 from millrace.windmill.balancer import Weight
+from millrace.windmill.hook_times import NO_TIMES
 from millrace.windmill.load import Load
 from millrace.windmill.replay import Result
 
@@ -68,6 +70,9 @@ class Loads:
         committed_bytes: What was committed since.
         rows: Rows of state of the intervals that have worked since.
         state_bytes: About their size.
+        times: How long calls of hooks took since the run began.
+        cache_hits: Intervals of an epoch, or mark, whose cache stood where they began.
+        cache_misses: Those whose cache was brought there first.
 
     >>> loads = Loads()
     >>> for _ in range(40):
@@ -81,6 +86,8 @@ class Loads:
     def __init__(self) -> None:
         self.seconds = 0.0
         self.committed_bytes = self.rows = self.state_bytes = 0
+        self.times = NO_TIMES
+        self.cache_hits = self.cache_misses = 0
         self._epoch = 0
         self._known: dict[int, tuple[int, Lately]] = {}
         self._records = 0.0
@@ -95,6 +102,7 @@ class Loads:
             before = self._known.get(interval)
             self.seconds += load.seconds
             self.committed_bytes += load.committed_bytes
+            self.times = self.times.then(load.times)
             self.rows += load.rows - (0 if before is None else before[1].rows)
             self.state_bytes += load.state_bytes - (0 if before is None else before[1].state_bytes)
             self._records += load.records
@@ -104,6 +112,12 @@ class Loads:
             weight = 1.0 if before is None else 1.0 - KEPT
             self._known[interval] = self._epoch, _after(faded, load, weight)
         self._hot = _heaviest(hot)
+
+    def open(self, repair: Repair) -> None:
+        """Take what it was to have a cache where an interval begins."""
+        missed = bool(repair.deltas_applied or repair.rebuilt)
+        self.cache_misses += missed
+        self.cache_hits += not missed
 
     def lately(self, interval: int) -> Lately:
         """Return what an interval cost in an epoch, of late."""
@@ -205,6 +219,8 @@ def take(loads: Mapping[str, Loads], results: Iterable[Result]) -> None:
     found: dict[str, dict[int, Load]] = {name: {} for name in loads}
     for result in results:
         found[result.computation][result.interval] = result.load
+        if not result.replayed:
+            loads[result.computation].open(result.repair)
     for name, known in loads.items():
         known.add(found[name])
 

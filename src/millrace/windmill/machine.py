@@ -23,14 +23,7 @@ from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.operators import operator_of
 from millrace.model.errors import CoderError, InvariantViolation, TimeLimitExceeded, TimerLoop
 from millrace.model.keys import decode_key
-from millrace.model.record import (
-    LOW_WATERMARK,
-    WALL_TIME,
-    DeadLetter,
-    Record,
-    TimeDomain,
-    Timer,
-)  # fmt: skip
+from millrace.model.record import LOW_WATERMARK, WALL_TIME, DeadLetter, Record, TimeDomain, Timer
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP
 from millrace.store import View
 from millrace.watermark.report import Report
@@ -41,7 +34,8 @@ from millrace.windmill.counters import Counters
 from millrace.windmill.effects import Effects
 from millrace.windmill.failure import Failures, timer_loop
 from millrace.windmill.holds import KeyHold
-from millrace.windmill.hooks import Before, after, codes_of, hooked
+from millrace.windmill.hook_times import HookTimer
+from millrace.windmill.hooks import Around, codes_of, hooked, within
 from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.lateness import first_late, late_record
 from millrace.windmill.parts import Part, parts_of
@@ -50,6 +44,7 @@ from millrace.windmill.reshaping import Reshaping
 from millrace.windmill.routing import Router
 from millrace.windmill.side_tables import SideTables
 from millrace.windmill.timers import DueTimers, KeyTimers
+from millrace.windmill.to_all_keys import signal_streams, told
 from millrace.windmill.work import Work
 
 #: A hook may set timers that are already due; a chain of this many for one key in one bundle is a
@@ -68,7 +63,7 @@ class Machine:
         spec: The computation.
         router: Shared by all machines of a process.
         causes: Whether it is asked which record made a production; then there are no timers.
-        before: Called before each hook that is given a record or timer, if at all.
+        around: Calls each hook that is given a record or timer, if something is to.
     """
 
     def __init__(
@@ -78,7 +73,7 @@ class Machine:
         router: Router,
         *,
         causes: bool = False,
-        before: Before | None = None,
+        around: Around | None = None,
     ) -> None:
         self.spec = spec
         self._causes = causes
@@ -98,13 +93,14 @@ class Machine:
         vars(user).update(self._cells.by_name)
         self._process_record, self._waiting = hooked(
             topology, spec, user, calls, self._timers, self._cells.by_name, causes=causes,
-            before=before,
+            around=around,
         )  # fmt: skip
-        fire = user.process_timer
-        self._process_timer = fire if before is None else after(before, user, fire)
+        self._process_timer = within(around, user, user.process_timer)
+        self.timer = HookTimer(self._process_record, self._process_timer)
         # A letter of a migration is made of no record, of which weak productions have their ids.
         self._reshaping = Reshaping(spec, self._set_aside, letters=letters and not causes)
         self._sides = SideTables(self._cells.sides, user, calls, self._failures, self._set_aside)
+        self._signals = signal_streams(spec)
         self._careful = False
         self._overdue: dict[Any, DeadLetter] = {}
         self._counters = Counters()
@@ -164,6 +160,7 @@ class Machine:
         parts = parts_of(work, view, self._timers.clocks)
         self._counters.keys = len(parts)
         parts = self._sides.take(work, parts, self._note_late)
+        work, parts = told(work, parts, view, self._signals, self._counters)
         stored: Iterable[bytes | None] = repeat(None, len(parts))
         if self._cells.scalars is not None:
             stored = view.get_many([rows.VALUES + part[0] for part in parts])
@@ -180,7 +177,7 @@ class Machine:
         counters, edges = self._counters, calls.productions.edges
         begin = None if self._cells.scalars is None else self._cells.scalars.begin
         collections, flush = self._cells.collections, self._flush
-        process_record = self._process_record
+        process_record = self.timer.process_record
         records = work.records
         values, timestamps = records.values, records.timestamps
         origins, sequences = records.origins, records.sequences
@@ -343,7 +340,7 @@ class Machine:
             try:
                 if timers.rearmed > _REARMED_MAX:
                     raise TimerLoop(timer_loop(work, timer, _REARMED_MAX))
-                self._process_timer(timer)
+                self.timer.process_timer(timer)
                 if self._careful:
                     self._cells.verify()
             except (Exception, TimeLimitExceeded) as error:

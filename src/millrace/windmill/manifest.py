@@ -45,14 +45,28 @@ class IntervalEntry(msgspec.Struct, frozen=True):
         return KeyInterval(self.id, int(self.first, 16), int(self.last, 16) + 1)
 
 
+class Grouped(msgspec.Struct, frozen=True):
+    """Key intervals, and how they are grouped into tasks.
+
+    Attributes:
+        intervals: Each of them.
+        cuts: See :class:`IntervalMap`.
+    """
+
+    intervals: list[IntervalEntry]
+    cuts: list[int]
+
+
 #: The key intervals of a computation: how many, where they are of equal size, else each of them.
-Partition = int | list[IntervalEntry]
+Partition = int | list[IntervalEntry] | Grouped
 
 
 def interval_map(partition: Partition) -> IntervalMap:
     """Return the interval map that an entry says."""
     if isinstance(partition, int):
         return IntervalMap.uniform(partition)
+    if isinstance(partition, Grouped):
+        return IntervalMap([entry.interval() for entry in partition.intervals], partition.cuts)
     uniform = IntervalMap.uniform(1 << (len(partition) - 1).bit_length())
     found = IntervalMap([entry.interval() for entry in partition])
     return uniform if found == uniform else found
@@ -67,21 +81,22 @@ def partition_of(intervals: IntervalMap) -> Partition:
     count = len(intervals)
     if not count & (count - 1) and intervals == IntervalMap.uniform(count):
         return count
-    return [IntervalEntry.of(interval) for interval in intervals.intervals]
+    entries = [IntervalEntry.of(interval) for interval in intervals.intervals]
+    return Grouped(entries, [*intervals.cuts]) if intervals.cuts else entries
 
 
 class Changes(msgspec.Struct):
     """What became of key intervals between two completions.
 
     Attributes:
-        since: Number of the entry of the earlier one; 0 is before all.
+        since: Number of the entry of the earlier one; 0 is before all. None: all is said.
         numbers: Computation -> interval id -> number of its last commit.
         chains: Computation -> interval id -> that commit's chain, by which a cache or a snapshot
             of another history is told.
         reports: Computation -> interval id -> its last report.
     """
 
-    since: int
+    since: int | None
     numbers: dict[str, dict[int, int]] = {}
     chains: dict[str, dict[int, int]] = {}
     reports: dict[str, dict[int, Report]] = {}
@@ -116,6 +131,8 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
         senders: Computation -> who feeds it.
         injectors: Injected stream -> how it publishes.
         base: The epoch that is the first batch of Spark's own offsets, as far as it was known.
+        ids: Computation -> the first id that no key interval of it was given yet, where that is not
+            the one after the highest of its map: intervals have come and gone.
         copying: Whether this is a copy of another checkpoint that is not whole yet.
     """
 
@@ -127,6 +144,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
     senders: dict[str, list[str]] = {}
     injectors: dict[str, InjectorEntry] = {}
     base: int = 0
+    ids: dict[str, int] = {}
     copying: bool = False
 
 
@@ -155,6 +173,8 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
             all that there are.
         live: How many live tasks a level run it: then commits are in journals, and a mark ends it.
             0 where tasks end with it.
+        tasks: How many tasks a level run it, whoever tries again: what each of them commits may be
+            one object. 0 where tasks do not end, and in manifests of older versions.
     """
 
     epoch: int
@@ -171,6 +191,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
     splitting: dict[str, str] = {}
     edges: list[int] | None = None
     live: int = 0
+    tasks: int = 0
 
     def delivery_low_watermark_us(self, spec: ComputationSpec) -> int:
         """Return a computation's low watermark while the epoch's records are on their way to it.

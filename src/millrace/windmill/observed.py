@@ -22,6 +22,7 @@ class Observed:
         processes: Injected stream -> process of its injector -> what was seen of it.
         ahead: Injected stream -> how far its records came ahead of its low watermark; only where
             the pipeline uses percentiles.
+        sizes: Injected stream -> bytes of the values; only of what this process saw.
     """
 
     newest: dict[str, int] = field(default_factory=dict)
@@ -29,6 +30,7 @@ class Observed:
     refused: dict[str, int] = field(default_factory=dict)
     processes: dict[str, dict[str, Process]] = field(default_factory=dict)
     ahead: dict[str, Ahead] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def until(cls, said: Completion) -> Observed:
@@ -54,7 +56,11 @@ class Observed:
         """Add what another task saw."""
         for stream, newest_us in other.newest.items():
             self.newest[stream] = max(self.newest.get(stream, MIN_TIMESTAMP), newest_us)
-        for mine, theirs in ((self.injected, other.injected), (self.refused, other.refused)):
+        for mine, theirs in (
+            (self.injected, other.injected),
+            (self.refused, other.refused),
+            (self.sizes, other.sizes),
+        ):
             for stream, count in theirs.items():
                 mine[stream] = mine.get(stream, 0) + count
         for stream, seen in other.processes.items():

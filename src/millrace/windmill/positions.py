@@ -102,7 +102,7 @@ class Positions:
 
         The bulletins have the reports of the changes already.
         """
-        found = Changes(0)
+        found = Changes(None)
         for name, numbers in self.numbers.items():
             found.numbers[name] = numbers | changed.numbers.get(name, {})
             found.chains[name] = self._chains[name] | changed.chains.get(name, {})
@@ -116,6 +116,18 @@ class Positions:
             if self.maps.get(name) != intervals:
                 self.maps[name] = intervals
                 self._bulletins[name].cover(entry.id for entry in intervals.intervals)
+
+    def remap(self, computation: str, intervals: IntervalMap, said: Changed) -> None:
+        """Take another map of one computation, and where its intervals stand, all at once.
+
+        No low watermark passes what is new in it: it has its report from the beginning.
+        """
+        self.cover({computation: intervals})
+        self.numbers[computation] = dict(said.numbers.get(computation, {}))
+        self._chains[computation] = dict(said.chains.get(computation, {}))
+        bulletin, reports = self._bulletins[computation], said.reports.get(computation, {})
+        bulletin.restore({one: reports[one] for one in bulletin.missing() if one in reports})
+        self.settle()
 
     def add(self, changed: Changed, entry: int) -> None:
         """Take numbers and chains of a completion; its reports are taken by the bulletins."""

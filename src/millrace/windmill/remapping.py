@@ -24,6 +24,7 @@ from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.outstanding import Outstanding
 from millrace.watermark.report import Report
 from millrace.windmill import rows
+from millrace.windmill.all_keys import ALL_KEYS_ROW
 from millrace.windmill.dividing import Cut, Pair, of_range, together
 
 
@@ -46,23 +47,24 @@ class Standing:
     pairs: Sequence[Pair]
 
 
-def resized(intervals: IntervalMap, count: int) -> IntervalMap:
-    """Return a map of some intervals of equal size, with ids above those of the map before.
+def resized(intervals: IntervalMap, count: int, *, first_id: int) -> IntervalMap:
+    """Return a map of some intervals of equal size.
 
     An interval that is in both keeps its id.
 
     Args:
         intervals: The map before.
         count: A power of two.
+        first_id: Of those that are new; above all that the computation ever had.
 
-    >>> [(one.id, one.start) for one in resized(IntervalMap.uniform(1), 2).intervals]
+    >>> made = resized(IntervalMap.uniform(1), 2, first_id=1)
+    >>> [(one.id, one.start) for one in made.intervals]
     [(1, 0), (2, 9223372036854775808)]
     """
     known = {(one.start, one.end): one for one in intervals.intervals}
-    following = 1 + max(one.id for one in intervals.intervals)
     return IntervalMap(
         [
-            known.get((one.start, one.end), KeyInterval(following + one.id, one.start, one.end))
+            known.get((one.start, one.end), KeyInterval(first_id + one.id, one.start, one.end))
             for one in IntervalMap.uniform(count).intervals
         ]
     )
@@ -105,8 +107,8 @@ def remade(interval: KeyInterval, before: Sequence[Standing], cut: Cut) -> Stand
 def report_of_rows(pairs: Iterable[Pair], *, version: int = 0, counted: bool = False) -> Report:
     """Return what rows say pins the low watermark of their interval.
 
-    How the work is spread is known where it is kept by key; of chunks it is not, until the interval
-    has its next bundle.
+    How the work is spread is known where it is kept by key; of chunks and their timers it is not,
+    until the interval has its next bundle.
 
     Args:
         pairs: All rows of an interval.
@@ -116,12 +118,13 @@ def report_of_rows(pairs: Iterable[Pair], *, version: int = 0, counted: bool = F
     timers: dict[int, int] = {}
     held_us = ids_us = MAX_TIMESTAMP
     pending: dict[int, int] = {}
-    chunks = False
+    of_many = False
     for row in starmap(rows.unpack, (pair for pair in pairs if pair[0][:1] in _PINNING)):
         work_us = None
         if isinstance(row, rows.TimerRow):
             timers[row.clock] = min(timers.get(row.clock, MAX_TIMESTAMP), row.at_us)
             work_us = rows.work_us(row.domain, row.tag, row.setting)
+            of_many = of_many or row.key_row == ALL_KEYS_ROW
         elif isinstance(row, rows.HoldRow):
             held_us = min(held_us, row.at_us)
         elif isinstance(row, rows.KeyHoldRow):
@@ -129,7 +132,7 @@ def report_of_rows(pairs: Iterable[Pair], *, version: int = 0, counted: bool = F
         elif isinstance(row, rows.ExpiryRow):
             ids_us = min(ids_us, row.expires_us)
         else:
-            chunks = True
+            of_many = True
         if work_us is not None:
             pending[work_us] = pending.get(work_us, 0) + 1
     return Report(
@@ -137,8 +140,12 @@ def report_of_rows(pairs: Iterable[Pair], *, version: int = 0, counted: bool = F
         timers.pop(1, MAX_TIMESTAMP),
         held_us,
         ids_us,
-        tuple((rows.domain_of(clock)[1], at_us) for clock, at_us in sorted(timers.items())),
-        outstanding=Outstanding().changed(pending) if counted and not chunks else None,
+        tuple(
+            (rows.domain_of(clock)[1], at_us)
+            for clock, at_us in sorted(timers.items())
+            if at_us < MAX_TIMESTAMP
+        ),
+        outstanding=Outstanding().changed(pending) if counted and not of_many else None,
         version=version,
     )
 

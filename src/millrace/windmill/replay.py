@@ -6,6 +6,7 @@ Source: MillWheel 6.1.2 (strong productions are checkpointed before they are del
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -16,6 +17,7 @@ from millrace.watermark.report import Report
 from millrace.windmill.bundle import Attempt
 from millrace.windmill.counters import Counters
 from millrace.windmill.load import NO_LOAD, Load
+from millrace.windmill.manifest import Changes
 from millrace.windmill.routing import Productions
 
 
@@ -74,6 +76,23 @@ class Result:
     chain: int = 0
     repair: Repair = NOTHING
     load: Load = NO_LOAD
+
+
+def changes_of(results: Iterable[Result], since: int) -> Changes:
+    """Return what results say of where intervals stand.
+
+    Args:
+        results: Of an epoch.
+        since: See :class:`Changes`.
+    """
+    changed = Changes(since)
+    for result in results:
+        name, interval = result.computation, result.interval
+        changed.reports.setdefault(name, {})[interval] = result.report
+        if result.number:
+            changed.numbers.setdefault(name, {})[interval] = result.number
+            changed.chains.setdefault(name, {})[interval] = result.chain
+    return changed
 
 
 def holds_productions(log: CommitLog, commit: Commit, attempt: Attempt) -> bool:

@@ -5,12 +5,16 @@ Source: Streaming Engine, "work item"; MillWheel 6.1 (several records in one che
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.arrivals import KeyedRecords
+
+#: A record for every key: its timestamp, value, stream, and both parts of its id.
+Signal = tuple[int, Any, str, int, int]
 
 
 @dataclass(slots=True)
@@ -33,6 +37,8 @@ class Work:
         percentiles_before: The same, while the records were on their way.
         report: What was pending in the interval before.
         passed_us: Input low watermark up to which timers have fired before.
+        signals: Of a batch, whose records are in order of time: those for every key that came in
+            earlier bundles. None: it is no batch.
     """
 
     number: int
@@ -47,3 +53,4 @@ class Work:
     percentiles_before: Mapping[int, int] = field(default_factory=dict)
     report: Report = NOTHING_PENDING
     passed_us: int = MIN_TIMESTAMP
+    signals: Sequence[Signal] | None = None

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.guarantees import WEAK
-from millrace.store import Caches, Commit, HardState, chain_of
+from millrace.store import Caches, Commit, HardState, TaskCommits, chain_of
 from millrace.windmill.bundle import Attempt, Bundle
 from millrace.windmill.execution import Execution
 from millrace.windmill.fence import Fence
@@ -64,24 +64,29 @@ class Worker:
 
         Returns:
             A result for each, in their order: of this attempt, or of one that committed before.
+            Where all of a task's commits are one object, an interval for which that other attempt
+            had nothing to do, as weak productions reached it in this one alone, is as it was.
 
         Raises:
             ZombieWriter: Another epoch has committed where this one must, or the fence says so.
         """
         name, log = spec.name, self.state.commits
+        # In this order: if the cache has what another attempt committed, so has the log.
+        standing = [self.execution.standing(spec, bundle.interval.id) for bundle in bundles]
+        mine = log.of_task(name, attempt.epoch, attempt.task)
         weak = spec.guarantees.productions is WEAK
         results: dict[int, Result] = {}
         commits: list[Commit] = []
-        for bundle in bundles:
+        for bundle, stands in zip(bundles, standing, strict=True):
             interval, position = bundle.interval.id, bundle.position
             number = position.number + 1
-            # In this order: if the cache has what another attempt committed, so has the log.
-            standing = self.execution.standing(spec, interval)
-            committed = log.read(name, interval, number)
+            committed = mine.read(interval, number)
+            if committed is None and mine.over:
+                continue
             if committed is not None and holds_productions(log, committed, attempt):
                 results[interval] = replay(committed, attempt, Productions())
                 continue
-            effects, repair = self.execution.run(spec, bundle, attempt, fence, standing)
+            effects, repair = self.execution.run(spec, bundle, attempt, fence, stands)
             if weak and repair.deltas_applied and not repair.rebuilt:
                 # Its cache is a commit behind, see _commit; another process made it.
                 repair = replace(repair, deltas_applied=repair.deltas_applied - 1)
@@ -110,12 +115,13 @@ class Worker:
                 name, interval, number, effects.report, effects.counters, effects.productions,
                 chain=chain, repair=repair, load=effects.load.of(commit),
             )  # fmt: skip
-        self._commit(spec, commits, attempt, fence, results)
-        return [results[bundle.interval.id] for bundle in bundles]
+        self._commit(spec, mine, commits, attempt, fence, results)
+        return [results[bundle.interval.id] for bundle in bundles if bundle.interval.id in results]
 
     def _commit(
         self,
         spec: ComputationSpec,
+        mine: TaskCommits,
         commits: list[Commit],
         attempt: Attempt,
         fence: Fence,
@@ -127,7 +133,7 @@ class Worker:
         productions again, user code needs the state from before.
         """
         if commits:
-            wins = self.state.commits.append(commits)
+            wins = mine.append(commits)
         elif any(result.replayed for result in results.values()):
             wins = []
         else:
@@ -140,9 +146,11 @@ class Worker:
                 if spec.guarantees.productions is WEAK:
                     self.execution.defer(commit)
                 else:
-                    self.execution.apply(commit)
+                    self.execution.apply(commit, overhead=mine.overhead)
                 continue
-            winner = self.state.commits.read(commit.computation, commit.interval, commit.number)
-            assert winner is not None, "a slot that is taken can be read"
-            mine = results[commit.interval].productions
-            results[commit.interval] = replay(winner, attempt, mine)
+            winner = mine.read(commit.interval, commit.number)
+            if winner is None:
+                del results[commit.interval]
+                continue
+            made = results[commit.interval].productions
+            results[commit.interval] = replay(winner, attempt, made)

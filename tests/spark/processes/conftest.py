@@ -26,6 +26,7 @@ import pyspark
 import pytest
 
 import millrace as mr
+import millrace_examples
 
 #: How long the tests that have rounds go on with new ones, together.
 CHAOS_MINUTES = float(os.environ.get("CHAOS_MINUTES", 0))
@@ -136,7 +137,8 @@ class Driver(Process):
         )
 
     def entries(self) -> int:
-        return len(list(self._epochs.glob("*.json"))) if self._epochs.exists() else 0
+        """Return how many there ever were: those before a remap are collected."""
+        return max((int(file.stem) for file in self._epochs.glob("*.json")), default=0)
 
     def wait_for_entries(self, more: int) -> None:
         """Wait until so many more entries are in the epoch log, or this driver has ended."""
@@ -285,14 +287,20 @@ def nothing_outlives_the_tests(die_with_parent: Callable[[], None]) -> None:
 def program() -> Callable[..., Process]:
     """Start a program, given a folder, in an environment of its own; its output is in ``log``."""
 
-    def start(file: Path, folder: Path, **others: str) -> Process:
+    def start(
+        what: Path | str, folder: Path, *arguments: str, log: str = "log", **others: str
+    ) -> Process:
         env = environment(
-            PYTHONPATH=str(Path(mr.__file__).parents[1]),
+            PYTHONPATH=os.pathsep.join(
+                str(Path(package.__file__).parents[1]) for package in (mr, millrace_examples)
+            ),
             PYSPARK_PYTHON=sys.executable,
             PYSPARK_DRIVER_PYTHON=sys.executable,
             **others,
         )
-        return Process([sys.executable, str(file), str(folder)], folder / "log", env, folder)
+        program = ["-m", what] if isinstance(what, str) else [str(what)]
+        command = [sys.executable, *program, str(folder), *arguments]
+        return Process(command, folder / log, env, folder)
 
     return start
 

@@ -184,6 +184,13 @@ def undisturbed(case: Case) -> dict[str, Any]:
     why = str(run.explain_watermark("Passing"))
     with run.dashboard() as dashboard, urllib.request.urlopen(dashboard.url + "api/now") as answer:
         shown = json.load(answer)
+    run.pause("numbers")
+    case.input.allow(1500)
+    paused = run.process_available("90 s"), run.status().injected, run.status().held_back
+    run.resume("numbers")
+    run.limit_rate("numbers", 1_000_000)
+    limited = run.process_available("90 s"), run.status().injected
+    run.resume("numbers")
     run.stop()
     stopped = run.status().state, case.counts()
     run = case.start(realtime=True)
@@ -197,6 +204,8 @@ def undisturbed(case: Case) -> dict[str, Any]:
         "state": status.state,
         "why": why,
         "shown": [shown["state"], shown["epoch"] >= 0, shown["totals"]["injected"]],
+        "paused": paused,
+        "limited": [*limited, run.status().held_back],
         "stopped": stopped,
         "second": second,
         "drained": drained,

@@ -14,6 +14,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -166,7 +167,29 @@ if config["conninfo"]:
     p.sink("confirmed", mr.PostgreSQL(config["conninfo"], "confirmed"))
     p.sink("windows", mr.PostgreSQL(config["conninfo"], "windows", key="sensor"))
 p.sink("all", mr.Parquet(root / "out"))
+
+
+def remap_after_each_epoch(run):
+    """Split an interval of each computation, or merge two, whenever an epoch has completed."""
+    last = -1
+    while True:
+        time.sleep(0.01)
+        if (epoch := run.status().epoch) in (None, last):
+            continue
+        last = epoch
+        for name in ("Confirm", "Totals", "Everything"):
+            try:
+                there = [one.id for one in mr.open_checkpoint(config["checkpoint"])[name].intervals]
+                at = random.randrange(len(there))
+                several = at + 1 < len(there) and random.random() < 0.6
+                run.remap(name, [mr.Merge(*there[at : at + 2]) if several else mr.Split(there[at])])
+            except mr.MillraceError as refused:  # the next epoch is under way, or another run
+                print("not remapped:", refused, file=sys.stderr)
+
+
 run = p.start(spark, checkpoint=config["checkpoint"], cache=config.get("cache"), tasks=2)
+if config.get("remaps"):
+    threading.Thread(target=remap_after_each_epoch, args=(run,), daemon=True).start()
 print("started", flush=True)
 if sys.argv[2] == "wait":
     run.wait()

@@ -90,8 +90,8 @@ def test_whatever_is_killed_each_row_counts_once(stream: LiveStream) -> None:
         killed = time.time()
         VICTIMS[victim](stream, draw)
         took[victim].append(stream.wait_until_back(killed))
-        rows = stream.check_so_far() if n % CHECKED == 0 else 0
-        sys.stdout.write(f"{n}: {victim}, back after {took[victim][-1]:.1f} s, {rows} rows\n")
+        checked = f", {stream.check_so_far()} rows" if n % CHECKED == 0 else ""
+        sys.stdout.write(f"{n}: {victim}, back after {took[victim][-1]:.1f} s{checked}\n")
         sys.stdout.flush()
     rows = stream.finish()
     said = ", ".join(

@@ -38,6 +38,12 @@ def test_what_is_there_is_processed_and_seen(found: dict[str, Any]) -> None:
     assert case["shown"] == ["running", True, 2000], "the dashboard has the same"
 
 
+def test_a_stream_is_held_back_and_read_again(found: dict[str, Any]) -> None:
+    case = found["undisturbed"]
+    assert case["paused"] == [True, {"numbers": 2000}, {"numbers": "paused"}]
+    assert case["limited"] == [True, {"numbers": 3000}, {}]
+
+
 def test_a_run_goes_on_where_another_was_stopped(found: dict[str, Any]) -> None:
     case = found["undisturbed"]
     assert case["stopped"] == ["stopped", "right"]

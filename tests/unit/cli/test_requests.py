@@ -116,6 +116,16 @@ def test_a_stream_is_held_back_and_read_again(millrace: Any, checkpoint: Any, ru
     assert asked == ["trips", "trips", "trips=2.5"]
 
 
+def test_what_there_is_is_kept(millrace: Any, checkpoint: Any, run: Any) -> None:
+    run(savepoint=lambda name: f"kept as {name}", snapshot=lambda _: "kept as epoch-7")
+    path = str(checkpoint.path)
+
+    named = millrace("savepoint", path, "before", "--timeout", "60")
+    assert (named.exit_code, named.output) == (0, "kept as before, after epoch 7\n")
+    numbered = millrace("snapshot", path, "--timeout", "60")
+    assert (numbered.exit_code, numbered.output) == (0, "kept as epoch-7, after epoch 7\n")
+
+
 def test_what_cannot_be_held_back_is_an_error(millrace: Any, checkpoint: Any, run: Any) -> None:
     run()
     shown = millrace("pause", str(checkpoint.path), "trips", "--timeout", "60")

@@ -267,3 +267,17 @@ def test_explain_says_which_row_a_value_gets() -> None:
     sales.key_by("item").enrich(prices.key_by("item"), expires="1 h")
 
     assert "with the row that stands at its time, for 1 h after it began" in str(p.explain())
+
+
+def test_a_row_that_a_value_waits_for_stays_though_the_low_watermark_went_on() -> None:
+    p = mr.Pipeline("enrich")
+    sales, prices = p.inject("sales", format=Sale), p.inject("prices", format=Price)
+    sales.key_by("item").enrich(prices.key_by("item")).to("priced")
+    with mr.testing.Harness(p) as h:
+        h.inject("prices", [(Price("tea", 5), 0), (Price("tea", 7), 20)])
+        h.inject("sales", [(Sale("tea", 1), 15)])
+        # As an injector's policy publishes it: together with records, before which no timer is due.
+        h._say({100: {"sales": 30, "prices": 30}})
+        h.inject("prices", [(Price("tea", 9), 50)])
+        found = [(out.value[1].cents, out.timestamp) for out in h.outputs("priced")]
+    assert found == [(5, 15)]

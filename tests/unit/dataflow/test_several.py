@@ -8,6 +8,9 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.dataflow.aggregations import Distinct, Top
+from millrace.dataflow.aggregations.part import Part
+from millrace.dataflow.aggregations.several import Several
 from millrace.model.errors import PipelineError
 from millrace.plane.formats import SinkColumns
 
@@ -241,3 +244,20 @@ def test_a_format_with_other_fields_is_refused(made: Any, why: str) -> None:
 def test_an_aggregate_of_something_else_is_refused(wrong: Any) -> None:
     with pytest.raises(PipelineError, match=r"expected a mr\.CombineFn|chooses nothing"):
         wrong()
+
+
+def test_what_is_merged_stays_as_it_was() -> None:
+    # A bundle in which a record is refused runs again, over the values that were decoded once.
+    several = Several((Part("kinds", Distinct(), 0, None), Part("best", Top(2), 0, None)))
+    one, two = (several.add(several.create(), (n,)) for n in (1, 2))
+
+    merged = several.merge(several.merge(several.create(), one), two)
+
+    assert several.extract(merged) == {"kinds": 2, "best": [2, 1]}
+    assert several.extract(one) == {"kinds": 1, "best": [1]}
+
+
+def test_two_of_one_name_are_refused() -> None:
+    bids = mr.Pipeline("bids").inject("bids", format=Bid).key_by("item").window()
+    with pytest.raises(TypeError, match="multiple values for keyword argument 'n'"):
+        bids.aggregate(n=mr.count(), **dict.fromkeys(["n"], mr.max("price")))

@@ -77,11 +77,65 @@ def test_a_join_fires_by_a_signal() -> None:
         assert [out.value for out in h.outputs("pairs")] == [(1, 1)]
 
 
+EVERYBODY = mr.OnSignal("now", every_key=True)
+
+
+def test_a_signal_for_every_key_fires_them_all_those_without_elements_in_the_bundle_too() -> None:
+    teams = [f"team {n}" for n in range(20)]
+    with harness(mr.Repeat(EVERYBODY), window_fn=mr.FixedWindows(10)) as h:
+        h.inject("now", [("", 0)])
+        h.inject("scores", [((team, 1), 1) for team in teams])
+        assert panes(h) == []
+
+        h.crash()
+        h.inject("now", [("", 0), ("", 0)])
+        assert sorted(panes(h)) == sorted((team, 1, "EARLY") for team in teams)
+        assert h.counters("totals").records == 20 + 4 * 3  # a copy an interval, and no more
+
+        h.inject("scores", [(("team 7", 5), 1)])
+        h.inject("now", [("", 0)])
+        assert panes(h)[20:] == [("team 7", 6, "EARLY")]
+
+
+def test_a_key_too_long_to_be_told_is_counted() -> None:
+    with harness(mr.Repeat(EVERYBODY), window_fn=mr.FixedWindows(10)) as h:
+        h.inject("scores", [(("l" * 200, 1), 1), (("short", 2), 1)])
+        h.inject("now", [("", 0)])
+
+        assert panes(h) == [("short", 2, "EARLY")]
+        assert h.counters("totals").counted == {"signals_untold": 1}
+
+
+def test_calls_fire_the_keys_that_they_name_or_all_of_every_grouping_of_the_name() -> None:
+    p = mr.Pipeline("calls")
+    scores = p.inject("scores", format=tuple[str, int]).key_by(lambda score: score[0])
+    for output, window in (("hourly", 60), ("daily", 1440)):
+        windowed = scores.window(mr.FixedWindows(window), trigger=mr.Repeat(mr.OnCall("look")))
+        windowed.sum(lambda score: score[1]).to(output)
+    with mr.testing.Harness(p) as h:
+
+        def fired() -> list[list[tuple[Any, Any]]]:
+            return [[(o.key, o.value) for o in h.outputs(name)] for name in ("hourly", "daily")]
+
+        h.inject("scores", [(("red", 1), 1), (("blue", 4), 1), (("green", 2), 1)])
+        h.fire("look", "red", "nobody")
+        assert fired() == [[("red", 1)], [("red", 1)]]
+
+        h.crash_in_next_epoch(2)
+        h.fire("look")
+        assert [sorted(each) for each in fired()] == [[("blue", 4), ("green", 2), ("red", 1)]] * 2
+
+        with pytest.raises(PipelineError, match=r"called so; those there are: \['look'\]"):
+            h.fire("hourly")
+
+
 @pytest.mark.parametrize(
     ("trigger", "words"),
     [
         (lambda: mr.OnSignal(3), "expected the name of a stream"),
         (lambda: mr.OnSignal("now", key=mr.of_record(lambda r: r.key)), "goes by its value"),
+        (lambda: mr.OnSignal("now", "team", every_key=True), "for one key, or for every"),
+        (lambda: mr.OnCall(""), "expected a name by which it is called"),
         (lambda: ON_NOW, "would be lost. Repeat it"),
         (lambda: mr.Repeat(mr.OnSignal("nwo")), "'nwo', which nobody injects.*Did you mean 'now'"),
         (lambda: mr.Repeat(mr.OnSignal("scores")), "as an input, and beside its inputs"),

@@ -154,7 +154,6 @@ def test_an_end_that_no_message_stands_before_is_reached():
         ("t-0", 0, 6),
         ("t-0", 1, 10),
     ]
-    assert follower.backlog() == {"t-0": 30}
 
 
 def test_columns_are_those_of_the_schema():
@@ -235,13 +234,6 @@ def test_what_is_held_is_not_fetched():
     assert client.paused == {0}
     follower.hold(())
     assert client.paused == set()
-
-
-def test_the_backlog_is_told_where_it_is_known():
-    follower = follow(Client([message(37)]), {"t-0": 30, "t-1": 0})
-    follower.take(0)
-
-    assert follower.backlog() == {"t-0": 2}
 
 
 @pytest.mark.parametrize(
@@ -333,6 +325,5 @@ def test_an_injector_of_kafka_is_followed_by_one_consumer():
     try:
         assert isinstance(follower, KafkaFollower)
         assert follower.take(0) == []
-        assert follower.backlog() == {}
     finally:
         follower.close()

@@ -9,7 +9,7 @@ import millrace as mr
 from millrace.injectors.skew import Gate
 from millrace.injectors.throttle import EVERYONE, Throttle
 from millrace.model.errors import PipelineError
-from millrace.spark.throttled import Throttled
+from millrace.spark.throttled import cannot_hold, check_rate
 
 
 class Three(mr.Injector):
@@ -96,11 +96,20 @@ def test_a_gate_that_is_closed_for_all_is_so_for_those_that_come(tmp_path: Path)
     assert "a" not in other.waiting()
 
 
-def test_in_real_time_it_is_refused() -> None:
-    class Live(Throttled):
-        pass
+def test_what_cannot_be_is_refused_with_what_can() -> None:
+    assert "Those that can: a, b." in str(cannot_hold("c", "is no injected stream", ["a", "b"]))
+    for rate in (0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(PipelineError, match="expected a number of records a second above 0"):
+            check_rate("a", rate)
 
-    acts = Live().holding_acts(Throttle())
-    for what, about in (("pause", "numbers"), ("resume", "numbers"), ("rate-limit", "numbers=2.0")):
-        with pytest.raises(PipelineError, match="'numbers' cannot be held back in real time"):
-            acts[what](about)
+
+def test_a_throttle_takes_what_another_was_asked() -> None:
+    driver, task = Throttle(), Throttle()
+    driver.pause("a")
+    driver.limit("b", 2.0)
+    task.take(*driver.asked())
+    assert task.said() == driver.said() == {"a": "paused", "b": "2 records a second"}
+    driver.resume("a")
+    driver.resume("b")
+    task.take(*driver.asked())
+    assert task.said() == {}

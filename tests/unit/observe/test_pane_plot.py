@@ -297,3 +297,7 @@ def test_the_command_draws_what_a_parquet_sink_wrote(tmp_path: Path) -> None:
     assert mr.testing.outputs_of(written(tmp_path / "out")) == outputs
     assert refused.exit_code == 1
     assert "no panes of key 'x'" in refused.output
+
+
+def test_a_notebook_shows_the_figure_without_pyplot() -> None:
+    assert draw("6c")._repr_png_().startswith(b"\x89PNG")

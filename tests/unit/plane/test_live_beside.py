@@ -1,6 +1,7 @@
 """Keys that begin by themselves, and what stands beside inputs, on live tasks that crash."""
 
 import datetime as dt
+import itertools
 import random
 from collections import defaultdict
 from itertools import pairwise
@@ -10,6 +11,9 @@ import pytest
 from tests.live import Feeds, Kept, Live
 
 import millrace as mr
+from millrace.injectors.calls import Calls, put_call
+from millrace.injectors.polling import Polling
+from millrace.store import LocalHardState
 
 
 class Beat(mr.Computation):
@@ -107,3 +111,51 @@ def test_each_record_sees_the_rows_of_its_time_whatever_crashes(seed, direct):
     found = [(row["n"], row["percent"]) for row in kept.rows]
     assert len(found) == len(expected)
     assert dict(found) == expected
+
+
+def test_a_call_fires_once_also_where_all_crash_before_the_next_mark(tmp_path, monkeypatch):
+    def follow(self, places, *, most=100_000):
+        return Polling(self, places, most=most, clock=itertools.count().__next__)
+
+    monkeypatch.setattr(Calls, "follow", follow)
+    mailbox = LocalHardState.create_or_open(tmp_path, pipeline="calls").mailbox
+    p, kept = mr.Pipeline("calls"), Kept()
+    rows = [("red" if n % 2 else "blue", 1_000_000 * n) for n in range(40)]
+    scores = p.inject(
+        "scores", Feeds("team string, at long", {"f": rows}), timestamp="at", unit="us"
+    )
+    on_call = mr.Repeat(mr.OnCall("look"))
+    scores.key_by("team").window(trigger=on_call, mode=mr.DISCARDING).count().to("look")
+    p.sink("look", kept)
+    for source in (injection.source for injection in p.injections.values()):
+        if isinstance(source, Calls):
+            source.bind(str(tmp_path))
+    live = Live(p)
+
+    def settled():
+        live.plane.settle(live.clock_us)
+
+    def seen():
+        live.coordinator.mark_soon()
+        live.plane.tick(live.clock_us)
+        settled()
+        return sorted((row["_key"], row["value"]) for row in kept.rows)
+
+    live.boot()
+    live.feed(10)
+    settled()
+    put_call(mailbox, "look.calls", [b"sred"])
+    settled()
+    live.plane.crash()
+    live.open()
+    live.boot()
+    settled()
+    assert seen() == [("red", 5)]
+
+    live.feed(20)
+    settled()
+    put_call(mailbox, "look.calls-for-all", [b""])
+    settled()
+    live.boot()
+    settled()
+    assert seen() == [("blue", 10), ("red", 5), ("red", 5)]

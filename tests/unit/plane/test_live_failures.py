@@ -94,8 +94,8 @@ class Refusing:
 def test_a_completion_that_was_refused_is_written_by_the_next_session_and_counts_once(written):
     p, kept = pipeline()
     live = Live(p)
-    log = Refusing(live.epochs._log, Completion, written=written)
-    live.epochs._log = log
+    log = Refusing(live.epochs._log._log, Completion, written=written)
+    live.epochs._log._log = log
     live.boot()
     live.feed(12)
     live.plane.settle(live.clock_us)

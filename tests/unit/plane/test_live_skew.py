@@ -13,7 +13,7 @@ from tests.live import Feeds, InEpochs, Kept, Live
 import millrace as mr
 from millrace.inspect.watermark import explain_watermark
 from millrace.model.time import format_duration
-from millrace.plane.realtime.messages import Reached
+from millrace.plane.realtime.messages import Hold, Reached
 
 SCHEMA = "key long, at long"
 STEP = 10 * mr.SECOND
@@ -253,3 +253,45 @@ def test_both_planes_hold_the_same_back_and_say_so(policy: mr.BoundedDelay | Non
     assert epochs.driver.publisher.waiting(
         "events", observed.processes, {"events": low_watermark}
     ) == {"fast"}
+
+
+def hold(live: Live, paused: list[str], rates: dict[str, float]) -> None:
+    for where, task in live.plane._tasks.items():
+        if where[0] == 0:
+            task.tell(Hold(paused, rates))
+
+
+def test_a_stream_is_held_back_by_an_operator_and_read_again() -> None:
+    feeds, others = Paced({"a": every(60), "b": every(60)}), Paced({"c": every(60)})
+    _, kept, live = keeping(feeds, others)
+    live.boot()
+    others.there["c"] = 60
+    feeds.there = {"a": 10, "b": 10}
+    go_on(live)
+    hold(live, ["events"], {})
+    feeds.there = {"a": 60, "b": 60}
+    go_on(live)
+    assert (read(live), read(live, "others")) == ({"a": 10, "b": 10}, {"c": 60})
+    # Time waits with it: nothing of the other stream is taken for being on time.
+    assert max(row["value"] for row in kept.rows) <= 10 * STEP
+
+    hold(live, [], {})
+    go_on(live)
+    assert read(live) == {"a": 60, "b": 60}
+
+
+def test_a_rate_is_kept_on_the_average() -> None:
+    feeds = Paced({"a": every(600), "b": every(600)})
+    _, _, live = keeping(feeds)
+    live.boot()
+    feeds.there = {"a": 600, "b": 600}
+    hold(live, [], {"events": 10.0})  # of each process
+    began = live.clock_us
+    counts = []
+    for _ in range(5):
+        go_on(live, 40)
+        seconds = (live.clock_us - began) / mr.SECOND
+        counts.append(sum(read(live).values()) / seconds)
+    # No more than one lot of each above it, and not much less.
+    assert all(18 <= count <= 20 + 4 * LOT for count in counts), counts
+    assert counts[-1] <= 21

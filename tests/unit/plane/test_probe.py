@@ -1,13 +1,20 @@
 """Calls of user code that end their process, found by a child that runs into them."""
 
+import contextlib
+import mmap
 import os
 import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import millrace as mr
+from millrace.model.errors import ProcessKilled
 from millrace.plane.probe import Probe
+from millrace.store import Commit, LmdbCache, lmdb_environments
 from millrace.testing import Harness
 
 
@@ -119,3 +126,77 @@ def test_after_its_time_bundles_are_run_at_once(monkeypatch: pytest.MonkeyPatch)
 
         assert looked == ["looked"]
         assert len(out(h)) == 2
+
+
+def test_a_death_in_between_is_laid_to_no_call() -> None:
+    """What Millrace itself does after a call may end the process too."""
+    probe, calls = Probe(), list[str]()
+    timer = mr.Timer("soon", 5, mr.WALL_TIME)
+
+    def run() -> None:
+        probe.call(lambda _: None, "ann", timer)
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    probe.look(run)
+    probe.call(lambda given: calls.append(given.tag), "ann", timer)
+
+    assert calls == ["soon"]
+
+
+def test_a_child_reads_the_view_of_its_parent_whose_cache_goes_on(
+    tmp_path: Path, writer: Callable[[], object]
+) -> None:
+    """Killed after reading, while another process frees the pages that the view has."""
+    cache, rows = LmdbCache(tmp_path, "count", 0, "uuid"), ROWS
+    timer, read_all = mr.Timer("soon", 5, mr.WALL_TIME), mmap.mmap(-1, 1)
+    with cache.view() as view:
+
+        def hook(_: Any) -> None:
+            for n, found in enumerate(view.scan(b"S", b"T")):
+                if n == 500:
+                    writer()
+                assert found == rows[n]
+            read_all[0] = 1
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        probe = Probe()
+        probe.look(lambda: probe.call(hook, "ann", timer))
+
+        assert read_all[0] == 1
+        with pytest.raises(ProcessKilled, match="SIGKILL"):
+            probe.call(hook, "ann", timer)
+        # The writer looks for readers that are gone, and must not take this one's view for one.
+        writer()
+        assert list(view.scan(b"S", b"T")) == rows
+    assert cache.position == 41
+    lmdb_environments.close_all()
+
+
+ROWS = [(b"S%04d" % n, b"%d" % n * 30) for n in range(1000)]
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Callable[[], object]]:
+    """Return what has another process write the rows of a cache anew, twenty times."""
+    cache = LmdbCache(tmp_path, "count", 0, "uuid")
+    cache.apply(Commit("count", 0, 1, 1, 1, ROWS))
+    ours, its = socket.socketpair()
+    if (child := os.fork()) == 0:
+        with contextlib.suppress(BaseException):
+            while its.recv(1) == b"w":
+                for _ in range(20):
+                    rows = [(name, b"new" * 40) for name, _ in ROWS]
+                    cache.apply(Commit("count", 0, cache.position + 1, 1, 1, rows))
+                lmdb_environments.close_all()
+                its.send(b"w")
+        os._exit(0)
+
+    def write() -> object:
+        ours.send(b"w")
+        return ours.recv(1)
+
+    yield write
+    ours.send(b"e")
+    os.waitpid(child, 0)
+    ours.close()
+    its.close()

@@ -180,6 +180,11 @@ def test_what_is_keyed_by_columns_is_what_is_keyed_by_record(id):
     assert seen.observed.processes == also.observed.processes
     assert seen.observed.processes["trips"]["log"].promised_us == 1234
     assert seen.reached == also.reached == {"trips": {"log": ("nine", 1234)}}
+    # Values are columns there, and encoded here; what is refused was read as well.
+    assert seen.observed.sizes["trips"] > 0
+    assert also.observed.sizes["trips"] >= seen.observed.sizes["trips"]
+    assert seen.received.keys() == also.received.keys() == {"PerZone", "PerMile"}
+    assert min(*seen.received.values(), *also.received.values()) > 0
 
 
 def test_a_record_has_the_same_id_whoever_reads_its_piece_and_when():

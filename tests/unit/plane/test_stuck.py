@@ -1,6 +1,7 @@
 """User code that does not return, found while it runs."""
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,12 +56,14 @@ class Told:
         return list(self.said)
 
 
-@pytest.fixture
-def h() -> Iterator[Any]:
+@pytest.fixture(params=[False, True], ids=["", "timed"])
+def h(request: Any) -> Iterator[Any]:
     p = mr.Pipeline("p")
     p.inject("events", format=dict)
     p.add(Slow)
     with mr.testing.Harness(p) as h:
+        if request.param:
+            h._process._runtime.worker.execution._seconds = time.perf_counter
         yield h
 
 
@@ -96,6 +99,7 @@ def test_a_call_that_takes_too_long_is_told_with_key_record_and_stack(h: Any, to
     assert stuck.of.endswith(" of 'events' at 1970-01-01T00:00:00.000005Z")
     assert [line for line in stuck.stack.splitlines() if "in " in line][-1].endswith("in wait")
     assert "machine.py" not in stuck.stack
+    assert "hook_times.py" not in stuck.stack
     assert "Slow, key 'ann', record " in str(stuck)
     assert "in user code for 10 s (process " in str(stuck)
 

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from millrace.model.errors import TimeLimitExceeded, UserCodeError
 from millrace.plane.stuck import Stuck, Watch
 from millrace.plane.time_limit import TimeLimit
 from millrace.testing import Harness, exceed_time_limit
+from millrace.windmill import hook_times
 
 LIMIT_S = 20.0
 
@@ -83,13 +85,16 @@ class Watched:
         return thread
 
 
-@pytest.fixture
-def watched() -> Iterator[Watched]:
+@pytest.fixture(params=[False, True], ids=["", "timed"])
+def watched(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     p = mr.Pipeline("p")
     p.inject("events", format=dict)
     p.add(Asks)
     p.dead_letter("rejects")
     with Harness(p) as h:
+        if request.param:
+            h._process._runtime.worker.execution._seconds = time.perf_counter
+            monkeypatch.setattr(hook_times, "_BETWEEN", 0)  # each bundle's calls are
         watched = Watched(h)
         yield watched
         watched.give_back()

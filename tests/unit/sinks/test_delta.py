@@ -15,7 +15,7 @@ import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError
 from millrace.plane.binding import Binding
 from millrace.plane.formats import SinkColumns
-from millrace.sinks import delta_table
+from millrace.sinks import delta_table, table
 from millrace.sinks.parquet_files import STAGING
 
 deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace[delta]'")
@@ -114,7 +114,7 @@ def test_whoever_goes_on_from_a_driver_that_died_adds_each_row_once(
     owner: Any = {
         "create_write_transaction": deltalake.DeltaTable,
         "_sync": delta_table.DeltaCommits,
-    }.get(step, delta_table)
+    }.get(step, table)
     does = getattr(owner, step)
 
     def dies(*arguments: Any, **named: Any) -> Any:

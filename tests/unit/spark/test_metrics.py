@@ -19,6 +19,7 @@ from millrace.spark.metrics import lines as lines_module
 from millrace.spark.metrics.families import by_name, families
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.prometheus import Scrapes
+from millrace.windmill.hook_times import HookTimes
 
 pytest.importorskip("prometheus_client")
 
@@ -148,6 +149,7 @@ def test_load_is_by_computation_and_only_lines_in_the_checkpoint_name_keys(
         busiest=0.5,
         intervals={3: 0.5, 0: 0.25},
         hottest=hot,
+        times=HookTimes({-10: 60, 0: 39, 7: 1}, 150.5),
     )
     one = status(load={"Counter": load})
     scrapes.serve(lambda: one)
@@ -162,3 +164,16 @@ def test_load_is_by_computation_and_only_lines_in_the_checkpoint_name_keys(
     assert line["hottest_keys"] == {"Counter": {'"tea"}': 0.41}}
     assert line["interval_shares"] == {"Counter": {"3": 0.5, "0": 0.25}}
     assert line["user_code_seconds"] == {"Counter": 1.5}
+    assert line["hook_duration_seconds"] == {
+        "Counter": {"p50": 2.0**-10, "p95": 1.0, "p99": 1.0},
+    }
+    assert line["hook_calls"] == {"Counter": {"-10": 60, "0": 39, "7": 1}}
+    labels = 'computation="Counter",le="{}",pipeline="zeitgeist"'
+    below = {
+        le: found[f"millrace_hook_duration_seconds_bucket{{{labels.format(le)}}}"]
+        for le in ("0.00048828125", "0.0009765625", "0.5", "1.0", "64.0", "+Inf")
+    }
+    assert list(below.values()) == [0, 60, 60, 99, 99, 100]
+    of = 'computation="Counter",pipeline="zeitgeist"'
+    assert found[f"millrace_hook_duration_seconds_count{{{of}}}"] == 100
+    assert found[f"millrace_hook_duration_seconds_sum{{{of}}}"] == 150.5

@@ -188,7 +188,11 @@ def test_what_the_program_draws_itself_stays_alone() -> None:
 def test_a_log_has_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     pause, asked = pauses(2)
     said = iter(["one", "two", "last"])
-    display = ProgressDisplay(lambda: next(said), Where.STDERR, pause=pause)
+    facts = iter([{"epoch": n} for n in range(3)])
+    display = ProgressDisplay(
+        lambda: next(said), Where.STDERR, pause=pause,
+        facts=lambda: next(facts),
+    )  # fmt: skip
 
     with caplog.at_level(logging.INFO, logger="millrace"):
         display.report()
@@ -197,6 +201,9 @@ def test_a_log_has_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None
     assert asked == [EVERY_S] * 3
     assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records] == [
         ("millrace.progress", "INFO", message) for message in ("one", "two", "last")
+    ]
+    assert [r.__dict__["millrace"] for r in caplog.records] == [
+        {"event": "progress", "epoch": n} for n in range(3)
     ]
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.injectors.backlog import Backlog
 from millrace.inspect import ComputationLoad, KeyShare
 from millrace.spark.status import Status
 from millrace.spark.status_text import as_line
 from millrace.windmill.counters import Counters
+from millrace.windmill.hook_times import HookTimes
 
 NINE = 1_795_165_200 * mr.SECOND  # 2026-11-20T09:00:00Z
 
@@ -210,6 +212,7 @@ def test_load_is_a_table_of_hot_keys_and_two_columns() -> None:
         state_bytes=3 << 20,
         busiest=0.5,
         hottest=hot,
+        times=HookTimes({-10: 60, 0: 39, 7: 1}),
     )
     shown = str(status(load={"Counter": load}))
 
@@ -219,4 +222,31 @@ def test_load_is_a_table_of_hot_keys_and_two_columns() -> None:
         ["Counter", "tea", "about", "41%"],
         ["Counter", "coffee", "about", "6%"],
     ]
-    assert re.search(r"user code +state\n.*1 min 23 s +3.0 MiB", shown)
+    assert re.search(r"user code +p50, p95, p99 of a call +state\n", shown)
+    assert re.search(r"1 min 23 s +0.977 ms, 1 s, 1 s +3.0 MiB", shown)
+
+
+def test_what_waits_and_what_came_is_said_where_it_is_known() -> None:
+    load = ComputationLoad(
+        seconds=0.0, committed_bytes=0, state_rows=0, state_bytes=0, busiest=0.0, hottest=[],
+        cache_hits=197, cache_misses=3,
+    )  # fmt: skip
+    found = str(
+        status(
+            injected={"a": 5},
+            injected_bytes={"a": 2048},
+            received_bytes={"Counter": 1024},
+            backlog={"a": Backlog(records=7), "b": Backlog(files=2, size=512)},
+            load={"Counter": load},
+        )
+    ).splitlines()
+    table = [line.split("  ") for line in found[found.index("") + 1 :]]
+    cells = [[cell.strip() for cell in row if cell] for row in table]
+
+    assert cells[:3] == [
+        ["injected stream", "records", "bytes", "refused", "newest record", "backlog"],
+        ["a", "5", "2.0 KiB", "0", "-", "7 records"],
+        ["b", "0", "-", "0", "-", "2 files, 512 bytes"],
+    ]
+    assert "98.5%" in found[-1]
+    assert "1.0 KiB" in found[-1]

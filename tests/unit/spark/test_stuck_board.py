@@ -3,6 +3,7 @@
 import logging
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.spark.test_status_text import IN_THE_MIDDLE, status
 
@@ -70,6 +71,8 @@ def test_the_log_has_it_with_the_stack_each_time_that_it_took_twice_as_long(
         "40 s",
     ]
     assert "in wait" in said[0]
+    facts = caplog.records[0].__dict__["millrace"]
+    assert facts == {"event": "stuck_call", **msgspec.structs.asdict(stuck(10))}
     assert said[-1] == "user code that took so long has returned"
 
 

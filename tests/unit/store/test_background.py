@@ -103,7 +103,7 @@ def test_commits_in_journals_cost_their_bytes_alone(caches: Caches, commit: Make
     """However many there are: small bundles are cheap."""
     cache = caches.open("count", 0)
     for number in range(1, 1001):
-        cache.apply(commit(number, (b"Sa", b"1")), grouped=True)
+        cache.apply(commit(number, (b"Sa", b"1")), overhead=0)
     assert 0 < cache.standing.debt < 64 << 10
     assert not SnapshotPolicy().due(cache)
     assert SnapshotPolicy().due(cache, marks=128)

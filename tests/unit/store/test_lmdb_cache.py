@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from millrace.model.errors import DamagedStore, InvariantViolation, StoreError
+from millrace.model.errors import DamagedCache, DamagedStore, InvariantViolation, StoreError
 from millrace.store import Commit, LmdbCache, LmdbCaches, boots, lmdb_environments
 
 Make = Callable[..., Commit]
@@ -268,6 +270,60 @@ def test_a_view_is_not_read_after_it_is_closed(cache: LmdbCache) -> None:
         with pytest.raises(InvariantViolation, match="after its `with` block"):
             read()
     assert cache.wiped == 0
+
+
+STOPPED = """
+import os, signal, sys
+from millrace.store import Commit, LmdbCache, lmdb_cache
+
+def stop(*arguments, **options):
+    print("writing", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return following(*arguments, **options)
+
+following, lmdb_cache.following = lmdb_cache.following, stop
+cache = LmdbCache(sys.argv[1], "count", 0, "uuid")
+cache.apply(Commit("count", 0, 4, epoch=4, generation=1, mutations=[(b"Sn", b"zombie")]))
+print(cache.position)
+"""
+
+
+def test_a_writer_that_is_stopped_holds_nobody_up(
+    cache: LmdbCache,
+    directory: Path,
+    commit: Make,
+    python: Python,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """LMDB would wait for it for ever: the paused process of a driver that has been superseded."""
+    monkeypatch.setattr(lmdb_environments, "PATIENCE_S", 0.1)
+    zombie = python(STOPPED, directory)
+    assert zombie.stdout is not None
+    assert zombie.stdout.readline() == "writing\n"
+    os.waitid(os.P_PID, zombie.pid, os.WSTOPPED | os.WNOWAIT)
+    with pytest.raises(DamagedCache, match=r"another process has been writing for 0\.1 s"):
+        cache.apply(commit(4, (b"Sn", b"4")))
+    assert cache.position == 0
+    cache.apply(*(commit(n, (b"Sn", b"%d" % n)) for n in range(1, 5)))
+
+    zombie.send_signal(signal.SIGCONT)
+    assert zombie.wait(30) == 0
+    with cache.view(at=4) as view:
+        assert view.get(b"Sn") == b"4"
+    lmdb_environments.close_all()
+    with cache.view(at=4) as view:
+        assert view.get(b"Sn") == b"4"
+
+
+def test_an_opener_that_is_stopped_holds_nobody_up(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lmdb_environments, "PATIENCE_S", 0.1)
+    guard_file = Path(f"{LmdbCache(directory, 'count', 0, 'uuid')._path}.guard")
+    guard_file.parent.mkdir(parents=True)
+    with guard_file.open("w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        assert LmdbCache(directory, "count", 0, "uuid").position == 0
 
 
 def test_an_impossible_key_is_not_taken_for_damage(cache: LmdbCache) -> None:

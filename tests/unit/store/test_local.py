@@ -6,14 +6,19 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable, DamagedStore
+from millrace.model.errors import (
+    CheckpointMismatch,
+    CheckpointUnwritable,
+    DamagedStore,
+    StoreError,
+)
 from millrace.store import Commit, LocalHardState
 from millrace.store.names import file_name
 
@@ -137,9 +142,9 @@ def test_what_a_crash_before_format_left_is_taken(root: Path) -> None:
 
 def test_a_newer_format_is_refused(root: Path) -> None:
     LocalHardState.create_or_open(root, pipeline="p")
-    newer = {"format": 5, "created_by": "7.0", "surprise": []}
+    newer = {"format": 6, "created_by": "7.0", "surprise": []}
     (root / "FORMAT").write_text(json.dumps(newer))
-    refused(root, CheckpointMismatch, "format 5, written by Millrace 7.0; this version reads")
+    refused(root, CheckpointMismatch, "format 6, written by Millrace 7.0; this version reads")
     with pytest.raises(CheckpointMismatch):
         LocalHardState.open(root)
 
@@ -195,6 +200,20 @@ def test_a_driver_removes_leftovers_and_a_worker_does_not(root: Path) -> None:
     assert listing(root / "tmp") == ["1-2.tmp"]
     LocalHardState.create_or_open(root, pipeline="p")
     assert listing(root / "tmp") == []
+
+
+def test_what_another_driver_removed_while_it_was_written_is_no_damage(root: Path) -> None:
+    state = LocalHardState.create_or_open(root, pipeline="p")
+
+    def pieces() -> Iterator[bytes]:
+        yield b"one"
+        LocalHardState.create_or_open(root, pipeline="p")  # another driver starts
+        yield b"two"
+
+    with pytest.raises(StoreError, match="The newer run goes on") as found:
+        state.snapshots.put("count", 0, 1, pieces())
+    assert type(found.value) is StoreError
+    assert state.snapshots.put("count", 0, 1, [b"one", b"two"])
 
 
 def test_a_worker_does_not_make_a_checkpoint(root: Path) -> None:

@@ -23,6 +23,7 @@ from millrace.store import (
     open_location,
     read_index,
 )
+from millrace.store.object_commits import ObjectCommitLog
 
 Make = Callable[..., Commit]
 
@@ -86,9 +87,15 @@ def test_every_damaged_bit_and_every_truncation_is_found(bucket: Bucket, commit:
     state = ObjectHardState.create_or_open(bucket, pipeline="p")
     state.epochs.append(1, b"{}")
     state.commits.append([commit(1, (b"Sk", b"v"))])
+    state.commits.of_task("count", 2, 0).append([commit(2, (b"Sk", b"v"))])
+
+    def in_a_segment() -> Commit | None:
+        return ObjectCommitLog(bucket, segmented=True).read("count", 0, 2)
+
     reads = {
         "epochs/0000000001.json": lambda: state.epochs.read(1),
         "commits/count/00000000-000000000001": lambda: state.commits.read("count", 0, 1),
+        "segments/count/000000000002-00000000": in_a_segment,
     }
     for name, read in reads.items():
         whole = bucket.get(name) or b""
@@ -156,7 +163,7 @@ def test_where_journals_are_is_chosen_when_a_checkpoint_is_made(
     bucket: Bucket, tmp_path: Path
 ) -> None:
     ObjectHardState.create_or_open(bucket, pipeline="p")
-    assert json.loads(bucket.get("FORMAT") or b"")["format"] == 3  # older versions read it
+    assert json.loads(bucket.get("FORMAT") or b"")["format"] == 5
     with pytest.raises(CheckpointMismatch, match=r"are in the checkpoint.*TARGET --journals /mnt"):
         ObjectHardState.create_or_open(bucket, pipeline="p", journals="/mnt")
     with pytest.raises(PipelineError, match="on the same disk: leave journals= out"):

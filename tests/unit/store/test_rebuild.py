@@ -207,7 +207,7 @@ def test_a_load_that_fails_leaves_the_cache_as_it_was(cache: Cache) -> None:
 
 def test_a_commit_of_a_group_is_owed_by_its_bytes(cache: Cache) -> None:
     one = Commit("count", 0, 1, 1, 1, [(b"Sk", b"123")], chain=7)
-    cache.apply(one, grouped=True)
+    cache.apply(one, overhead=0)
     assert cache.standing == (1, 7, 5)
 
 
@@ -229,8 +229,8 @@ def test_a_cache_that_vanishes_meanwhile_is_not_taken_for_a_damaged_log(log: Har
     """Found by the simulator: it told the user to restore the checkpoint from a copy."""
 
     class Vanishing(MemoryCache):
-        def apply(self, *commits: Commit, grouped: bool = False) -> None:
-            super().apply(*commits, grouped=grouped)
+        def apply(self, *commits: Commit, overhead: int = 1 << 16) -> None:
+            super().apply(*commits, overhead=overhead)
             if commits[-1].number == 9:
                 self.clear()
 

@@ -6,9 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from obstore.store import MemoryStore
 
 from millrace.model.errors import CheckpointUnwritable, InvariantViolation
-from millrace.store import Commit, HardState, LocalHardState
+from millrace.store import (
+    Bucket,
+    BucketOptions,
+    BucketUrl,
+    Commit,
+    HardState,
+    LocalHardState,
+    ObjectHardState,
+)
 
 Make = Callable[..., Commit]
 
@@ -66,6 +75,42 @@ def test_a_zombie_that_looked_before_the_collection_loses_too(tmp_path: Path) ->
     assert not zombie.append(2, b"zombie")
     assert zombie.read(2) is None
     assert (zombie.first(), zombie.last()) == (5, 5)
+
+
+def in_a_directory(path: Path) -> HardState:
+    return LocalHardState.create_or_open(path / "c", pipeline="p")
+
+
+def in_a_bucket(path: Path) -> HardState:
+    url = BucketUrl.parse("s3://bucket/c")
+    store = _BUCKETS.setdefault(path, MemoryStore())
+    bucket = Bucket(url, BucketOptions(), store=store)
+    return ObjectHardState.create_or_open(bucket, pipeline="p")
+
+
+_BUCKETS: dict[Path, MemoryStore] = {}
+
+
+@pytest.mark.parametrize("opened", [in_a_directory, in_a_bucket])
+def test_an_entry_stays_that_others_went_on_from_while_its_writer_slept(
+    opened: Callable[[Path], HardState], tmp_path: Path
+) -> None:
+    """Found by the simulator: the older driver took back the completion that the newer one read."""
+    newer, older = opened(tmp_path).epochs, opened(tmp_path).epochs
+    for number in (1, 2):
+        assert older.append(number, b"%d" % number)
+    looked = older._was_collected  # type: ignore[attr-defined]
+
+    def slept(number: int) -> bool:
+        assert newer.read(3) == b"done"
+        assert newer.append(4, b"claim")
+        assert newer.remove_before(3) == 2
+        return bool(looked(number))
+
+    older._was_collected = slept  # type: ignore[attr-defined]
+    assert not older.append(3, b"done")
+    assert (newer.read(3), newer.read(4)) == (b"done", b"claim")
+    assert (newer.first(), newer.last()) == (3, 4)
 
 
 def test_commits_are_listed_and_removed(state: HardState, commit: Make) -> None:

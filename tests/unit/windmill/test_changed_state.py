@@ -261,11 +261,35 @@ def test_a_second_change_waits_until_all_intervals_have_taken_the_first() -> Non
     h.close()
 
 
+def test_a_migration_that_has_run_does_not_run_again_under_another_name_of_the_cell() -> None:
+    with after(First) as h:
+        h.update(shop(OnlyCents, migrate={"price": to_cents}))
+        h.advance_clock(1)
+        h.update(shop(Renamed, migrate={"cost": also_to_cents}))
+        h.advance_clock(2)
+        h.update(shop(RenamedAgain, migrate={"pennies": also_to_cents}))
+        assert told(h) == [[key, 100 * n + 1] for key, n in sorted_keys()]
+
+
 class OnlyCents(Shop):
     price = mr.ValueState(Cents)
 
     def tell(self) -> list[Any]:
         return [self.price.get().cents]
+
+
+class Renamed(Shop):
+    cost = mr.ValueState(Cents, was="price")
+
+    def tell(self) -> list[Any]:
+        return [self.cost.get().cents]
+
+
+class RenamedAgain(Shop):
+    pennies = mr.ValueState(Cents, was="cost")
+
+    def tell(self) -> list[Any]:
+        return [self.pennies.get().cents]
 
 
 def also_to_cents(old: Cents) -> Cents:

@@ -5,7 +5,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
-from millrace.store import MemoryCaches, MemoryHardState
+from millrace.store import MemoryCaches, MemoryHardState, SlotCommits
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.deduplication import Deduplicator
 from millrace.windmill.epoch_work import run_epoch
@@ -120,6 +120,9 @@ class Unwritable:
         self.commits, self.epochs = self, state.epochs
         self.read, self.exists = state.commits.read, state.commits.exists
         self.snapshots = state.snapshots
+
+    def of_task(self, computation, epoch, task):
+        return SlotCommits(self, computation)
 
     def append(self, commits):
         raise OSError("disk full")

@@ -49,6 +49,12 @@ def test_the_first_late_record_is_logged_with_key_time_and_low_watermark(caplog)
         "low watermark 1970-01-01T00:00:02Z, epoch 1. It was delivered with record.late set. "
         "Later ones are only counted."
     ]
+    assert [record.millrace for record in caplog.records] == [
+        {
+            "event": "late_record", "computation": "Note", "key": "'k'", "stream": "events",
+            "epoch": 1,
+        }
+    ]  # fmt: skip
 
 
 def test_after_a_restart_it_is_not_logged_again(caplog):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from millrace.inspect import load_of_run
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane.realtime.report import MarkReport
 from millrace.plane.wire import decode_report, encode
-from millrace.store import Commit, MemoryCache
+from millrace.store import NOTHING, Commit, MemoryCache, Repair, Size, View
 from millrace.testing import Harness
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.remap import Merge, Split, remapped
@@ -18,7 +20,8 @@ from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.arrivals import Arrivals, KeyedRecords
 from millrace.windmill.balancer import Weight
 from millrace.windmill.counters import Counters
-from millrace.windmill.load import HOTTEST, KeySampler, Load
+from millrace.windmill.hook_times import HookTimes
+from millrace.windmill.load import HOTTEST, KeySampler, Load, StateSizes
 from millrace.windmill.loads import Loads
 from millrace.windmill.replay import Result
 from millrace.windmill.routing import Productions
@@ -197,10 +200,53 @@ def test_a_live_task_reports_the_load_of_all_its_bundles_since_the_last_mark() -
     def result(load: Load) -> Result:
         return Result("Counter", 0, 1, NOTHING_PENDING, Counters(), Productions(), load=load)
 
-    gathered = MarkReport(1, 0)
+    gathered, times = MarkReport(1, 0), HookTimes({-3: 2, 1: 1}, 1.5)
     for n in range(6):
-        gathered.add(result(Load(10, 5, 0.25, n, 10 * n, {b"s%d" % n: n, b"shot": 3})))
+        gathered.add(result(Load(10, 5, 0.25, n, 10 * n, {b"s%d" % n: n, b"shot": 3}, times)))
     [one] = decode_report(encode(gathered.take())).intervals
 
-    assert one.load == Load(60, 30, 1.5, 5, 50, {b"shot": 18, b"s5": 5, b"s4": 4, b"s3": 3})
+    hottest = {b"shot": 18, b"s5": 5, b"s4": 4, b"s3": 3}
+    assert one.load == Load(60, 30, 1.5, 5, 50, hottest, HookTimes({-3: 12, 1: 6}, 9.0))
     assert gathered.take().intervals == []
+
+
+@pytest.mark.parametrize("rows", [0, 1, 8, 9, 1_000])
+def test_what_is_committed_is_counted_or_estimated(rows: int) -> None:
+    # Rows of one kind come before those of another; nothing is kept of every tenth.
+    mutations = [
+        (b"S" * 10, None if n % 10 == 9 else b"v" * (2 + 8 * n // rows)) for n in range(rows)
+    ]
+    exact = sum(len(row) + len(value or b"") for row, value in mutations) + 5
+    sizes = [
+        Load().of(Commit("count", 0, n, 1, 1, mutations, b"abc", b"de")).committed_bytes
+        for n in range(1, 1 + max(1, rows))
+    ]
+
+    assert sum(sizes) / len(sizes) == pytest.approx(exact, rel=0.03)
+    if rows <= 8:
+        assert set(sizes) == {exact}
+
+
+def test_the_state_is_sized_in_the_first_bundles_and_then_in_some() -> None:
+    asked: list[int] = []
+
+    class Seen:
+        @property
+        def size(self) -> Size:
+            asked.append(bundle)
+            return Size(bundle, 10 * bundle)
+
+    sizes, view = StateSizes(), cast(View, Seen())
+    for bundle in range(1, 25):  # noqa: B007  what is asked notes it
+        assert sizes.of(0, 5, view) == (asked[-1], 10 * asked[-1])
+    assert asked == [1, 2, 4, 8, 16, 24]
+    bundle = 25
+    assert sizes.of(0, 2_000, view) == (25, 250)
+    assert sizes.of(1, 5, view) == (25, 250), "another interval's is another"
+
+
+def test_a_cache_that_stood_where_an_interval_began_is_a_hit() -> None:
+    loads = Loads()
+    for repair in (NOTHING, Repair(damaged=1), Repair(deltas_applied=2), Repair(rebuilt=True)):
+        loads.open(repair)
+    assert (loads.cache_hits, loads.cache_misses) == (2, 2)

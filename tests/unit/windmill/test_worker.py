@@ -1,5 +1,7 @@
 """The worker: the commit protocol step by step, with two attempts at one epoch."""
 
+import itertools
+
 import msgspec
 import numpy as np
 import pytest
@@ -7,12 +9,13 @@ import pytest
 import millrace as mr
 from millrace.model.errors import ZombieWriter
 from millrace.model.keys import encode_key, hash_key
-from millrace.store import Commit, MemoryCaches, MemoryHardState
+from millrace.store import Commit, MemoryCaches, MemoryHardState, SlotCommits
 from millrace.watermark.report import Report
 from millrace.windmill import fence as fence_module
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.hook_times import NO_TIMES
 from millrace.windmill.observed import Observed
 from millrace.windmill.positions import Followed
 from millrace.windmill.worker import Worker
@@ -155,6 +158,9 @@ class RacingState:
         self.commits, self.epochs, self.uuid = self, state.epochs, state.uuid
         self._log, self._overtake = state.commits, overtake
         self.read, self.exists = self._log.read, self._log.exists
+
+    def of_task(self, computation, epoch, task):
+        return SlotCommits(self, computation)
 
     def append(self, commits):
         self._overtake()
@@ -306,15 +312,13 @@ def test_a_cache_that_is_emptied_while_user_code_runs_is_brought_forward_later(a
         Observed(),
     )
     attempts.begin()
-    append = attempts.state.commits.append
 
-    def emptying(commits):
+    def empty():
         for interval in (0, 1):
             caches.open("Count", interval).clear()
-        return append(commits)
 
-    attempts.state.commits.append = emptying
-    results = attempts.run(Worker(attempts.topology, attempts.state, caches), *VALUES)
+    state = RacingState(attempts.state, empty)
+    results = attempts.run(Worker(attempts.topology, state, caches), *VALUES)
     assert [result.number for result in results] == [2, 2]
     assert [caches.open("Count", interval).position for interval in (0, 1)] == [0, 0]
 
@@ -429,3 +433,18 @@ def decoded(result):
     """Return the counts, and the calls, that an interval's productions carry."""
     values = [msgspec.msgpack.decode(value) for value in result.productions.values]
     return [count for count, _ in values], [call for _, call in values]
+
+
+def test_with_a_clock_the_calls_of_bundles_are_timed(attempts):
+    ticks = itertools.count()
+    worker = Worker(
+        attempts.topology, attempts.state, MemoryCaches(), seconds=lambda: float(next(ticks))
+    )
+    results = attempts.run(worker, *VALUES)
+    # From one look at the clock to the next a second goes by, and each call has two.
+    assert [result.load.times.calls for result in results] == [
+        {1: result.counters.records} for result in results
+    ]
+    assert sum(result.counters.records for result in results) == len(VALUES)
+    untimed = attempts.run(attempts.worker(), *VALUES)
+    assert [result.load.times for result in untimed] == [NO_TIMES, NO_TIMES]

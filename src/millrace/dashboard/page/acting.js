@@ -6,6 +6,8 @@ import { byId, el } from "./text.js";
 const WORDS = {
   pause: ["Pause a stream?", "Nothing more of it is read. What it has waits where it is, and low watermarks wait with it, until it is resumed.", "Pause", "quiet"],
   resume: ["Resume a stream?", "It is read again, as it comes.", "Resume", "quiet"],
+  "rate-limit": ["Limit the rate of a stream?", "So many records a second are read of it, on the average, until it is resumed.", "Limit rate", "quiet"],
+  savepoint: ["Make a savepoint?", "The checkpoint is kept as it is after the last epoch, under a name, and the run goes on.", "Savepoint", "quiet"],
   stop: ["Stop the run?", "The epoch under way is finished. A later run with the same checkpoint goes on where this one stood.", "Stop", "quiet"],
   drain: ["Drain the run?", "Its input ends, every window is emitted, and the run ends. No later run goes on with this checkpoint.", "Drain", "bad"],
 };
@@ -13,7 +15,10 @@ const WORDS = {
 // Where others can ask, the token is needed to see anything at all.
 const READ = ["Token", "This dashboard can be reached by other hosts, so it takes its token to read.", "Show", "quiet"];
 
-const OF_A_STREAM = ["pause", "resume"];
+const OF_A_STREAM = ["pause", "rate-limit", "resume"];
+
+// What else is asked for, and what it looks like.
+const TOLD = { "rate-limit": ["Records a second", "number"], savepoint: ["Name", "text"] };
 
 let asked = null, generation = 0, streams = [];
 
@@ -53,8 +58,21 @@ function question(what) {
   said("");
   byId("dialog-stream").hidden = !OF_A_STREAM.includes(what);
   byId("stream").replaceChildren(...streams.map((name) => el("option", { value: name }, name)));
+  const told = TOLD[what];
+  byId("dialog-told").hidden = !told;
+  byId("told").required = Boolean(told);
+  byId("told").value = "";
+  if (told) [byId("told-what").textContent, byId("told").type] = told;
   byId("dialog-token").hidden = what !== null && Boolean(token());
   byId("dialog").showModal();
+}
+
+// What is acted on, as the command line says it.
+function meant() {
+  const parts = [];
+  if (OF_A_STREAM.includes(asked)) parts.push(byId("stream").value);
+  if (TOLD[asked]) parts.push(byId("told").value);
+  return parts.join("=");
 }
 
 function said(text, good) {
@@ -73,7 +91,7 @@ export function listenToActs() {
     byId("dialog-yes").disabled = true;
     said("The run is asked. It answers when it has done so.", true);
     try {
-      const answer = await act(asked, generation, OF_A_STREAM.includes(asked) ? byId("stream").value : "");
+      const answer = await act(asked, generation, meant());
       said(`${answer.said} after epoch ${answer.epoch}`, true);
     } catch (error) {
       if (error.status === 401) { forget(); byId("dialog-token").hidden = false; byId("token").focus(); }

@@ -1,6 +1,6 @@
 // The graph: computations in columns by level, edges as curves, the culprit lit.
 
-import { byId, count, cut, el, instant, rate, span, svg } from "./text.js";
+import { byId, count, cut, el, inBytes, instant, rate, span, svg } from "./text.js";
 
 const WIDE = 188, SINK = 128, HIGH = 70, GAP = 100, ROW = 24, PAD = 8;
 
@@ -12,9 +12,19 @@ function alarms(node) {
   return found.join(", ");
 }
 
+// What waits in the source of an injector; "" if it does not tell.
+function waits(node) {
+  const { records, files, bytes } = node.backlog || {};
+  const said = [];
+  if (records !== undefined) said.push(`${count(records)} record${records === 1 ? "" : "s"}`);
+  if (files !== undefined) said.push(`${count(files)} file${files === 1 ? "" : "s"}`);
+  if (bytes) said.push(inBytes(bytes));
+  return said.length ? `${said.join(", ")} wait` : "";
+}
+
 function placed(graph) {
   const nodes = graph.nodes.map((node) => ({ ...node, links: [], alarms: alarms(node),
-    high: node.kind === "sink" ? 46 : HIGH + (alarms(node) ? 17 : 0) }));
+    waits: waits(node), high: node.kind === "sink" ? 46 : HIGH + (alarms(node) || waits(node) ? 17 : 0) }));
   const byName = new Map(nodes.map((node) => [node.id, node]));
   const ways = [];
   for (const edge of graph.edges) {
@@ -85,7 +95,7 @@ function words(node) {
   const kind = node.kind === "injector" ? "Injector" : "Computation";
   const late = node.late ? `, ${count(node.late)} late` : "";
   const stuck = node.stuck ? `, ${node.stuck} stuck` : "";
-  return `${kind} ${node.name}: ${rate(node.rate)}, ${lag}${late}${stuck}`;
+  return `${kind} ${node.name}: ${rate(node.rate)}, ${lag}${late}${stuck}${node.waits ? `, ${node.waits} in its source` : ""}`;
 }
 
 function drawn(node, culprit, pick) {
@@ -107,6 +117,7 @@ function drawn(node, culprit, pick) {
   const lag = node.ended ? "input ended"
     : node.lag === null || node.lag === undefined ? "no low watermark" : `${span(node.lag)} behind`;
   group.append(line(59, "more", lag));
+  if (node.waits) group.append(line(76, "more", node.waits));
   if (node.alarms) group.append(line(76, "alarm", node.alarms));
   if (clickable) {
     group.addEventListener("click", () => pick(node.id));

@@ -1,6 +1,6 @@
-// Keys: what is kept of one, which are hottest, where user code hangs.
+// Keys: what is kept of one, which are hottest; user code: how long it takes, where it hangs.
 
-import { byId, count, el, instant, span, table } from "./text.js";
+import { byId, count, el, instant, span, svg, table } from "./text.js";
 
 export function drawKey(found, computation) {
   if (!found.found) {
@@ -27,6 +27,35 @@ export function drawHot(hot) {
   }
   box.replaceChildren(table("By records, of the last epochs", ["key", "of", "share"],
     hot.map((one) => [one.key, one.computation, share(one.share)]), ["mono", "of", "number"]));
+}
+
+export function drawCalls(calls) {
+  const box = byId("calls");
+  if (!calls || !calls.length) {
+    box.replaceChildren(el("p", { class: "empty" }, "No call was timed yet."));
+    return;
+  }
+  // One axis for all, so that a bar stands for the same time in each row.
+  const low = Math.min(...calls.map((one) => one.first));
+  const high = Math.max(...calls.map((one) => one.first + one.bars.length));
+  const along = (one) => Array.from({ length: high - low }, (_, n) => one.bars[n + low - one.first] || 0);
+  box.replaceChildren(table("A record or timer each, by powers of two; at most", ["of", "from fast to slow", "p50", "p95", "p99"],
+    calls.map((one) => [one.computation, bars(along(one), low), ...[one.p50, one.p95, one.p99].map(span)]),
+    ["of", null, "number", "number", "number"]));
+}
+
+// A bar for each power of two. Its height goes by the root of the share: few slow calls are to be seen.
+function bars(counts, first) {
+  const most = Math.max(...counts), wide = 8, high = 30;
+  const limit = (n) => span(2 ** (first + n));
+  const picture = svg("svg", { class: "bars", width: counts.length * wide, height: high, role: "img",
+    "aria-label": counts.map((n, at) => (n ? `${count(n)} below ${limit(at)}` : "")).filter(Boolean).join(", ") });
+  counts.forEach((n, at) => {
+    const tall = n ? Math.max(2, (high - 2) * Math.sqrt(n / most)) : 0;
+    picture.append(svg("rect", { x: at * wide, y: high - tall, width: wide - 2, height: tall, rx: 1.5 },
+      svg("title", {}, `${count(n)} calls below ${limit(at)}`)));
+  });
+  return picture;
 }
 
 function share(part) {

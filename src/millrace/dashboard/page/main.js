@@ -4,7 +4,7 @@ import { about, listenToActs, offer, unlock } from "./acting.js";
 import { drawEpochs, drawTime, fit, recolour } from "./charts.js";
 import { drawCulprit, drawGraph } from "./graph.js";
 import { drawHeat, listenToHeat } from "./heat.js";
-import { age, drawHot, drawKey, drawStuck } from "./keys.js";
+import { age, drawCalls, drawHot, drawKey, drawStuck } from "./keys.js";
 import { ask, follow } from "./live.js";
 import { drawPanes } from "./panes.js";
 import { byId, count, el, instant, rate, say, span } from "./text.js";
@@ -82,6 +82,7 @@ function take(event, data) {
   drawCulprit(now);
   drawStuck(now.stuck);
   drawHot(now.hot);
+  drawCalls(now.calls);
   const names = now.graph.nodes.filter((node) => node.kind === "computation").map((node) => node.name);
   choose("heat-computation", names);
   choose("key-computation", names);

@@ -47,12 +47,20 @@ export function span(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   const s = Math.abs(seconds);
   if (s === 0) return "0 s";
+  if (s < 0.0009995) return `${Number((s * 1e6).toPrecision(2))} µs`;
   if (s < 0.9995) return `${Math.round(s * 1000)} ms`;
   if (s < 10) return `${Number(s.toFixed(1))} s`;
   if (s < 120) return `${Math.round(s)} s`;
   if (s < 7200) return `${Math.round(s / 60)} min`;
   if (s < 172800) return `${Math.round(s / 3600)} h`;
   return `${Math.round(s / 86400).toLocaleString("en")} days`;
+}
+
+export function inBytes(n) {
+  const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (n >= 1024 && at < units.length - 1) { n /= 1024; at += 1; }
+  return `${at ? n.toFixed(1) : n} ${units[at]}`;
 }
 
 export function instant(ms) {
@@ -73,7 +81,8 @@ export function table(caption, columns, rows, kinds = []) {
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     el("table", {},
       el("caption", {}, caption),
-      el("thead", {}, el("tr", {}, ...columns.map((name) => el("th", { scope: "col" }, name)))),
+      el("thead", {}, el("tr", {}, ...columns.map((name, n) =>
+        el("th", { scope: "col", class: kinds[n] === "number" ? "number" : null }, name)))),
       el("tbody", {}, ...rows.map((row) =>
         el("tr", {}, ...row.map((cell, n) => el("td", { class: kinds[n] || null }, cell)))))));
 }

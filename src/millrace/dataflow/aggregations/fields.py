@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import typing
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, overload
 
 import msgspec
 
@@ -30,6 +31,23 @@ class FieldsCoder(MsgpackCoder):
         # A record with the same fields takes half as long to read.
         self._check = msgspec.msgpack.Decoder(record_of(fields)).decode
 
+    def encode_all(self, values: Sequence[Any]) -> list[bytes]:
+        """Return the values as msgpack; results that are columns are checked as columns.
+
+        >>> coder = FieldsCoder((("n", int), ("high", float | None)))
+        >>> results = Results(record_of(("n", "high")), [[2, 3], [None, 0.5]])
+        >>> coder.encode_all(results) == [coder.encode(result) for result in results]
+        True
+        """
+        if isinstance(values, Results) and all(kind in _SCALARS for _, kind in self.fields):
+            try:
+                for (_, kind), column in zip(self.fields, values.columns, strict=True):
+                    msgspec.convert(column, list[kind])  # type: ignore[valid-type]
+                return list(map(self._encode, values.records()))
+            except (msgspec.ValidationError, TypeError, OverflowError, UnicodeError):
+                pass  # found again below, at its value
+        return super().encode_all(values)
+
     def __eq__(self, other: object) -> bool:
         if isinstance(other, FieldsCoder):
             return other.fields == self.fields
@@ -44,6 +62,52 @@ class FieldsCoder(MsgpackCoder):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FieldsCoder, (self.fields,)
+
+
+class Results(Sequence[Any]):
+    """Results of several aggregates, kept as a column each; who takes one gets a dict.
+
+    Most leave as bytes, and a record is encoded in half the time of a dict, and needs none.
+
+    Args:
+        record: Of the names, as :func:`record_of` makes it.
+        columns: By name, in order.
+    """
+
+    def __init__(self, record: type[msgspec.Struct], columns: Sequence[Sequence[Any]]) -> None:
+        self._record = record
+        self.columns = columns
+
+    def records(self) -> Iterator[msgspec.Struct]:
+        """Yield the results as records."""
+        return map(self._record, *self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @overload
+    def __getitem__(self, n: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, n: slice) -> Results: ...
+
+    def __getitem__(self, n: int | slice) -> Any:
+        chosen = [column[n] for column in self.columns]
+        if isinstance(n, slice):
+            return Results(self._record, chosen)
+        return msgspec.structs.asdict(self._record(*chosen))
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(msgspec.structs.asdict, self.records())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
+
+
+#: Types of results that a column can be checked for, wholly.
+_SCALARS: Final = {kind for one in (int, float, str, bytes, bool) for kind in (one, one | None)}
 
 
 @functools.cache

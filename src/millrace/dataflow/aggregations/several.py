@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from millrace.dataflow.aggregations.fields import FieldsCoder, PartsCoder, record_of
+from millrace.dataflow.aggregations.fields import FieldsCoder, PartsCoder, Results, record_of
 from millrace.dataflow.aggregations.part import Part
 from millrace.dataflow.aggregations.vector import (
     Column,
@@ -36,6 +36,9 @@ from millrace.dataflow.aggregations.vector import (
 from millrace.dataflow.formats import SideBySide
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
+
+#: Of these an accumulator cannot be changed in place.
+_NUMBERS = (int, float)
 
 
 class Several(VectorFold):
@@ -95,10 +98,16 @@ class Several(VectorFold):
 
     def merge(self, accumulator: Any, other: Any) -> Any:
         """Merge each with its like."""
-        return [
-            one if two is None else two if one is None else part.combine.merge(one, two)
-            for part, one, two in zip(self.parts, accumulator, other, strict=True)
-        ]
+        made = list(accumulator)
+        for n, (part, two) in enumerate(zip(self.parts, other, strict=True)):
+            if two is None:
+                continue
+            one = made[n]
+            if one is None and type(two) not in _NUMBERS:
+                # Not the other's own: what is merged next would change that, too.
+                one = part.combine.create()
+            made[n] = two if one is None else part.combine.merge(one, two)
+        return made
 
     def extract(self, accumulator: Any) -> Any:
         """Return the results by name."""
@@ -321,9 +330,9 @@ class Several(VectorFold):
                 made += [*part.fold.split(kept), 1]
         return tuple(made)
 
-    def results(self, columns: Columns) -> list[Any]:
+    def results(self, columns: Columns) -> Sequence[Any]:
         """Return the results of the accumulators that columns hold the numbers of."""
-        found: list[list[Any]] = []
+        found: list[Sequence[Any]] = []
         for part, its in self._shares(columns):
             if part.condition is None:
                 found.append(part.fold.results(its))
@@ -335,6 +344,8 @@ class Several(VectorFold):
             for n, result in zip(chosen.tolist(), some, strict=True):
                 sparse[n] = result
             found.append(sparse)
+        if self.make is None:
+            return Results(self._record, found)
         return list(map(self._made, *found))
 
     def joined(self, columns: Columns) -> list[Any]:

@@ -192,7 +192,7 @@ class VectorFold(CombineFn):
         """Return the parts of an accumulator: one for each column."""
         return tuple(accumulator) if isinstance(accumulator, tuple | list) else (accumulator,)
 
-    def results(self, columns: Columns) -> list[Any]:
+    def results(self, columns: Columns) -> Sequence[Any]:
         """Return the results of the accumulators that columns hold the parts of."""
         found = None
         if last_word(type(self), ("extracted",), ("extract", "joined")):

@@ -58,10 +58,9 @@ class GroupingOperator(Operator):
             f"how    {how.mode!r}",
         ]
 
-    def beside(self) -> dict[str, Beside]:
+    def beside(self) -> Mapping[str, Beside]:
         """Return the streams of signals that its trigger fires by."""
-        signals = self._grouping.windowing.trigger.signals
-        return {stream: Beside(key) for stream, key in signals.items()}
+        return self._grouping.windowing.trigger.signals
 
     def _what(self) -> str:
         """Return which part of an element is aggregated, as text; empty for all of it."""

@@ -1,5 +1,6 @@
 """Triggers: when in processing time the result of a window is emitted."""
 
+from millrace.dataflow.triggers.call import OnCall
 from millrace.dataflow.triggers.choice import AllOf, FirstOf
 from millrace.dataflow.triggers.clock import AfterDelay, AtPeriod
 from millrace.dataflow.triggers.context import FireMode
@@ -20,6 +21,7 @@ __all__ = [
     "CompositeTrigger",
     "FireMode",
     "FirstOf",
+    "OnCall",
     "OnSignal",
     "Punctuation",
     "Repeat",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from millrace.dataflow.beside import Beside
 from millrace.dataflow.triggers.trigger import Trigger
 from millrace.model.errors import PipelineError
 from millrace.model.stream import ByRecord, KeyExtractor, by, by_key
@@ -13,16 +14,20 @@ from millrace.model.stream import ByRecord, KeyExtractor, by, by_key
 class OnSignal(Trigger):
     """Fires when a record of a stream says so, "now", and is done.
 
-    A signal fires every window of its key that has elements since its last pane, and is then
-    forgotten: what comes after it waits for the next. What it carries does not matter, nor does its
-    timestamp: the stream's low watermark holds nothing, and a signal is never late. Elements that
-    come in one bundle with a signal may be in the pane or not; in a batch those are that are not
-    later by their timestamps.
+    A signal fires every window of its key, or of every key, that has elements since its last pane,
+    and is then forgotten: what comes after it waits for the next. What it carries does not matter,
+    nor does its timestamp: the stream's low watermark holds nothing, and a signal is never late.
+    Elements that come in one bundle with a signal may be in the pane or not; in a batch those are
+    that are not later by their timestamps.
 
     Args:
         stream: The stream of signals, by name; it is no other input of the grouping.
         key: Whose windows a signal fires: a field of its value, or a function of it, as
             :func:`millrace.by` takes them. By default the key that the stream has.
+        every_key: Whether a signal fires the windows of every key instead. It costs what all keys
+            that have windows cost. Those whose encoded key is longer than 159 bytes, and that have
+            no element in the same bundle, are not told; the counter ``signals_untold`` says how
+            many.
 
     Source: Dataflow patent, "any other relevant external signals (data injection requests, external
     progress metrics, RPC completion callbacks, etc.)".
@@ -44,12 +49,21 @@ class OnSignal(Trigger):
     finishes = True
 
     def __init__(
-        self, stream: str, key: str | Callable[[Any], Any] | KeyExtractor | None = None
+        self,
+        stream: str,
+        key: str | Callable[[Any], Any] | KeyExtractor | None = None,
+        *,
+        every_key: bool = False,
     ) -> None:
         if not isinstance(stream, str) or not stream:
             raise PipelineError(
                 f'OnSignal({stream!r}): expected the name of a stream, such as "asked". Give a '
                 'stream that has none a name: stream.to("asked").'
+            )
+        if every_key and key is not None:
+            raise PipelineError(
+                f"OnSignal({stream!r}, {key!r}, every_key=True): a signal is for one key, or for "
+                "every. Leave one of the two out."
             )
         chosen = by_key() if key is None else key if isinstance(key, KeyExtractor) else by(key)
         if isinstance(chosen, ByRecord):
@@ -58,12 +72,13 @@ class OnSignal(Trigger):
                 f"before, {stream}.key_by(...), and leave it out here."
             )
         self.stream = stream
-        self.key = chosen
+        self.key = by(for_every_key) if every_key else chosen
+        self.every_key = every_key
 
     @property
-    def signals(self) -> Mapping[str, KeyExtractor]:  # type: ignore[override]
-        """Its stream, and the keys of that."""
-        return {self.stream: self.key}
+    def signals(self) -> Mapping[str, Beside]:  # type: ignore[override]
+        """Its stream, and how that is taken."""
+        return {self.stream: Beside(self.key, everywhere=self.every_key)}
 
     def on_element(self, ctx: Any) -> None:
         """Wait from now on."""
@@ -80,5 +95,12 @@ class OnSignal(Trigger):
         ctx.done()
 
     def __repr__(self) -> str:
+        if self.every_key:
+            return f"OnSignal({self.stream!r}, every_key=True)"
         key = "" if self.key == by_key() else f", {self.key!r}"
         return f"OnSignal({self.stream!r}{key})"
+
+
+def for_every_key(_value: Any) -> str:
+    """Return the key of a signal that is for none in particular."""
+    return "every key"

@@ -71,7 +71,8 @@ class TriggerTree:
         self.signals: dict[str, list[int]] = {}
         for node, each in enumerate(self.triggers):
             if isinstance(each, OnSignal):
-                self.signals.setdefault(each.stream, []).append(node)
+                for stream in each.signals:
+                    self.signals.setdefault(stream, []).append(node)
         self.per_element = trigger.per_element
         self.needs_bytes = trigger.needs_bytes
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from millrace.dataflow.beside import Beside
 from millrace.dataflow.values import Value
 from millrace.model.errors import PipelineError
-from millrace.model.stream import KeyExtractor
 
 if TYPE_CHECKING:
     from millrace.dataflow.triggers.context import (
@@ -56,8 +56,8 @@ class Trigger(Value):
     needs_bytes = False
     #: Percentile low watermarks that its timers wait for, from 1 to 99.
     percentiles: frozenset[int] = frozenset()
-    #: Streams of signals that it fires by, with their keys.
-    signals: Mapping[str, KeyExtractor] = MappingProxyType({})
+    #: Streams of signals that it fires by, and how a grouping takes them.
+    signals: Mapping[str, Beside] = MappingProxyType({})
 
     @property
     def children(self) -> tuple[Trigger, ...]:
@@ -178,15 +178,16 @@ class CompositeTrigger(Trigger):
         return frozenset().union(*(child.percentiles for child in self.children))
 
     @property
-    def signals(self) -> Mapping[str, KeyExtractor]:  # type: ignore[override]
+    def signals(self) -> Mapping[str, Beside]:  # type: ignore[override]
         """Those of the children."""
-        found: dict[str, KeyExtractor] = {}
+        found: dict[str, Beside] = {}
         for child in self.children:
-            for stream, key in child.signals.items():
-                if found.setdefault(stream, key) != key:
+            for stream, taken in child.signals.items():
+                if (other := found.setdefault(stream, taken)) != taken:
                     raise PipelineError(
                         f"{self!r} takes signals of stream {stream!r} by two keys, "
-                        f"{found[stream]!r} and {key!r}. Give it a second name, stream.to(...)."
+                        f"{other.extractor!r} and {taken.extractor!r}. Give it a second name, "
+                        "stream.to(...)."
                     )
         return found
 

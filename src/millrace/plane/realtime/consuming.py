@@ -78,8 +78,13 @@ class Consumption:
         if not self.channels.knows(interval):
             self.channels.load(interval, self._load(interval))
 
-    def few(self, handful: Handful) -> dict[int, KeyedRecords]:
-        """Return interval -> its records among some rows, in order and cut by key."""
+    def few(self, handful: Handful, received: dict[str, int]) -> dict[int, KeyedRecords]:
+        """Return interval -> its records among some rows, in order and cut by key.
+
+        Args:
+            handful: The rows.
+            received: Takes how many bytes there are in values, by computation.
+        """
         edges, keys = self._edges, handful.keys
         arrived: list[_Arrived] = [
             (hash, keys[n], origin, sequence, edges[edge], n)
@@ -89,6 +94,9 @@ class Consumption:
             if edge in edges
         ]
         arrived.sort()
+        values = handful.values
+        size = sum([len(values[n]) for *_, n in arrived])
+        received[self.spec.name] = received.get(self.spec.name, 0) + size
         found: dict[int, KeyedRecords] = {}
         for place, of in groupby(arrived, self._place_of):
             interval, some = self._intervals.intervals[place].id, list(of)

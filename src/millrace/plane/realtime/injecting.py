@@ -14,19 +14,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from msgspec.structs import replace
 
 from millrace.injectors.advance import along, is_within
 from millrace.injectors.follower import Follower, Taken
 from millrace.injectors.injector import Injector
+from millrace.injectors.throttle import EVERYONE
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.handful import Handful
 from millrace.plane.lifting import combined_edges
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.doing import Doing
-from millrace.plane.realtime.messages import FromTask, Mark, Passed, Reached, Slowest, Start, ToTask
+from millrace.plane.realtime.ingress import IngressTimes
+from millrace.plane.realtime.messages import (
+    FromTask,
+    Hold,
+    Mark,
+    Passed,
+    Reached,
+    Slowest,
+    Start,
+    ToTask,
+)
 from millrace.plane.realtime.packet import NO_MARK, Pipes
 from millrace.plane.realtime.promising import Promising
 from millrace.plane.realtime.report import MarkReport
@@ -71,6 +81,7 @@ class InjectorTask:
         self._topology = runtime.topology
         self._sources = {source.stream: source for source in runtime.sources}
         self._most = most
+        self._ingress = runtime.topology.by_ingress()
         self._followers: dict[str, Follower] = {}
         self._at = ""
         self._journal: Journal | None = None
@@ -87,10 +98,8 @@ class InjectorTask:
         self._pipes = Pipes(start.session, self.number, runtime.tasks)
         self._journals = runtime.worker.state.journals
         self._part = 1
-        self._decided, moved = _decided(start.note, self._epoch)
-        if moved:
-            # It comes before another mark now. Who reads the older note after that would not know.
-            self._note_decided()
+        noted = notes.decode_decided(start.note) if start.note else notes.Decided({})
+        self._decided, moved = noted.since(self._epoch)
         again = {(stream, part): count for stream, part, count in start.consumed}
         self._reading: dict[str, dict[str, _Reading]] = {}
         for stream, places in start.input.items():
@@ -110,6 +119,10 @@ class InjectorTask:
             }
             if offsets:
                 self._followers[stream] = injector.follow(offsets, most=self._most)
+        self._times = IngressTimes(noted.stamps, self._counts())
+        if moved:
+            # It comes before another mark now. Who reads the older note after that would not know.
+            self._note_decided()
         self._promising = Promising(self._topology, start, manifest.before, self._wall_us)
         self._waiting: dict[str, frozenset[str]] = {}
         self._observed = Observed()
@@ -125,6 +138,14 @@ class InjectorTask:
         decided = self._decided[self._epoch].get(stream, {})
         return along(place.offset, decided.get(process, []))
 
+    def _counts(self) -> dict[str, dict[str, int]]:
+        """Return the numbers of the next records, of streams with time by ingress."""
+        return {
+            stream: {name: one.place.count for name, one in of.items()}
+            for stream, of in self._reading.items()
+            if stream in self._ingress
+        }
+
     def at_hand(self) -> str:
         """Return what it is in the middle of, in words; "" if it waits for others."""
         return f"stream {self._at!r}, which it reads" if self._at else ""
@@ -135,6 +156,8 @@ class InjectorTask:
             self._mark = message
         elif isinstance(message, Slowest):
             self._promising.pacing.take(message.low_watermarks)
+        elif isinstance(message, Hold):
+            self._promising.hold(message)
 
     def receive(self, packets: Iterable[bytes]) -> None:
         """Take nothing: an injector task is fed from outside."""
@@ -153,6 +176,7 @@ class InjectorTask:
     def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
         """Read what there is; yield it, keyed, encoded and combined."""
         self._wall_us = max(self._wall_us, wall_us)
+        self._promising.throttle.read({}, self._wall_us)
         mark = self._mark
         if mark is None or not mark.last:
             self._hold_back()
@@ -161,8 +185,7 @@ class InjectorTask:
         left_s = max(0.0, (self.wake_us - self._wall_us) / 1e6)
         taken = [] if self._ended or mark is not None else self._take(min(wait_s, left_s))
         began = time.perf_counter()
-        if any(one.decided is not None for _, one in taken):
-            self._write_down(taken)
+        self._write_down(taken)
         plain: list[pa.RecordBatch] = []
         lifted: list[pa.RecordBatch] = []
         handfuls: list[Handfuls] = []
@@ -186,8 +209,10 @@ class InjectorTask:
                 else:
                     lifted += self._rows.lifted(task, made)
         self._observed.add(observed)
+        promising.throttle.read(observed.injected, self._wall_us)
         promising.count(observed.ahead)
-        promising.publish(self._wall_us, draining=mark is not None and mark.draining)
+        clock_us = min(self._wall_us, self._times.pending_us(self._counts()))
+        promising.publish(clock_us, draining=mark is not None and mark.draining)
         yield from self._pipes.send(
             [*plain, *lifted],
             _by_task(handfuls),
@@ -201,7 +226,8 @@ class InjectorTask:
         spent = time.perf_counter() - began
         self._report.spend(spent)
         self._doing.busy_s += spent
-        self.wake_us = min(promising.wake_us, self._pipes.wake_us)
+        held_us = promising.throttle.changes_us()
+        self.wake_us = min(promising.wake_us, self._pipes.wake_us, held_us)
         if mark is not None:
             self._pass_mark(mark)
         reached = promising.word(self._wall_us)
@@ -214,6 +240,8 @@ class InjectorTask:
         """Take nothing of processes that are too far ahead: their rows wait where they are."""
         for stream, follower in self._followers.items():
             waiting = self._promising.waiting(stream)
+            if waiting is EVERYONE:
+                waiting = frozenset(self._reading[stream])
             if waiting != self._waiting.get(stream, frozenset()):
                 self._waiting[stream] = waiting
                 follower.hold(waiting)
@@ -255,17 +283,25 @@ class InjectorTask:
         return found
 
     def _write_down(self, taken: Iterable[tuple[str, Taken]]) -> None:
-        """Make durable what was decided, before it is read."""
-        decided = self._decided.setdefault(self._epoch, {})
+        """Make durable what was decided before it is read, and the times of records by ingress."""
+        news, counts = False, self._counts()
         for stream, one in taken:
             if one.decided is not None:
-                decided.setdefault(stream, {}).setdefault(one.process, []).append(one.decided)
-        self._note_decided()
+                decided = self._decided.setdefault(self._epoch, {}).setdefault(stream, {})
+                decided.setdefault(one.process, []).append(one.decided)
+                news = True
+            if stream in counts and one.rows.num_rows:
+                last = int(one.places(counts[stream][one.process])[-1])
+                counts[stream][one.process] = last + 1
+                shown_us = self._promising.published[stream]
+                news |= self._times.stamp(stream, one.process, last, self._wall_us, shown_us)
+        if news:
+            self._note_decided()
 
     def _note_decided(self) -> None:
         if self._journal is None:
             self._journal = self._journals.create(self._session, 0, self.number, self._part)
-        self._journal.append([], notes.encode(notes.Decided(self._decided)))
+        self._journal.append([], notes.encode(notes.Decided(self._decided, self._times.stamps)))
 
     def _read(
         self,
@@ -279,7 +315,7 @@ class InjectorTask:
         reading, source = self._reading[stream][one.process], self._sources[stream]
         place, rows, newest_us = reading.place, one.rows, MIN_TIMESTAMP
         promised_us = place.promised_us if one.low_watermark is None else one.low_watermark
-        numbers = _numbers(one, place.count)
+        numbers = one.places(place.count)
         if len(numbers):
             spec = self._topology.streams[stream]
             last = int(numbers[-1])
@@ -289,14 +325,17 @@ class InjectorTask:
                 if first == end:
                     continue
                 part, which = rows.slice(first, end - first), numbers[first:end]
-                for made in self._rows.on_edges(task, source, part, which, place.number, observed):
+                at_us = (
+                    self._times.of(stream, one.process, which) if stream in self._ingress else None
+                )
+                for made in self._rows.on_edges(
+                    task, source, part, which, place.number, observed, at_us=at_us
+                ):
                     yield made, first < again
                 newest_us = max(newest_us, self._rows.newest_us)
             self._doing.records += len(numbers)
-            place = Place(place.number, one.offset, last + 1, promised_us)
-        else:
-            place = Place(place.number, one.offset, place.count, promised_us)
-        reading.place = place
+        count = int(numbers[-1]) + 1 if len(numbers) else place.count
+        reading.place = Place(place.number, one.offset, count, promised_us)
         self._hear(stream, one, newest_us, promised_us)
 
     def _hear(self, stream: str, one: Taken, newest_us: int, promised_us: int | None) -> None:
@@ -315,12 +354,18 @@ class InjectorTask:
             journal = str(self._journal.name)
             self._journal.close()
             self._journal, self._part = None, self._part + 1
+        counts = self._counts()
+        self._times.passed(counts)
+        if self._times.pending_us(counts) != MAX_TIMESTAMP:
+            # The journal that has their times may be gone once the mark is complete.
+            self._note_decided()
         observed, self._observed = self._observed, Observed()
         report = self._report.take(
             newest=observed.newest,
             injected=observed.injected,
             processes=observed.processes,
             ahead=observed.ahead,
+            sizes=observed.sizes,
         )
         report.refused = {
             stream: report.refused.get(stream, 0) + observed.refused.get(stream, 0)
@@ -344,30 +389,6 @@ class InjectorTask:
         self._decided = {e: of for e, of in self._decided.items() if e >= mark.number}
         self._epoch = mark.number + 1
         self._mark, self._ended = None, self._ended or mark.last
-
-
-def _decided(note: bytes, epoch: int) -> tuple[dict[int, dict[str, dict[str, list[Any]]]], bool]:
-    """Return what was decided since the last complete mark, as of the epoch that is open now.
-
-    And whether some of it came after a mark that is not complete, and is to be made again.
-    """
-    together: dict[str, dict[str, list[Any]]] = {}
-    steps = notes.decode_decided(note).steps if note else {}
-    for number in sorted(steps):
-        if number < epoch:
-            continue
-        for stream, processes in steps[number].items():
-            for process, decided in processes.items():
-                together.setdefault(stream, {}).setdefault(process, []).extend(decided)
-    return {epoch: together}, any(number > epoch for number in steps)
-
-
-def _numbers(one: Taken, count: int) -> npt.NDArray[np.int64]:
-    """Return the numbers of the rows that were taken."""
-    if one.numbers is not None:
-        return one.numbers
-    first = count if one.first is None else one.first
-    return np.arange(first, first + one.rows.num_rows, dtype=np.int64)
 
 
 def _by_task(some: Sequence[Handfuls]) -> Handfuls:

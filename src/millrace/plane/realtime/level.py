@@ -218,21 +218,21 @@ class LevelTask:
     def _work(self, arrived: Arrived) -> list[Result]:
         """Run what there is to do; return what may leave: durable, but where it is weak."""
         by_hand = not arrived.table.num_rows
-        inbox, refused = None, dict[str, int]()
+        inbox, said = None, self._report
         if not by_hand:
-            scratch = wire.TaskReport(self.level, self.number, [], {}, {}, refused, 0.0)
+            scratch = wire.TaskReport(self.level, self.number, [], {}, {}, said.refused, 0.0)
+            scratch.received = said.received
             inbox = Inbox(self._turns_task(), self.level, self._outbox, scratch)
             if self.level == 1:
                 inbox.refuse_unread(arrived.table, arrived.table.column("edge").to_numpy())
         made: list[tuple[Result, Commit]] = []
         for consuming in self._consuming:
             records = (
-                consuming.few(arrived.few)
+                consuming.few(arrived.few, said.received)
                 if inbox is None
                 else consuming.table(arrived.table, arrived.through, inbox)
             )
             made += self._run(consuming, records)
-        self._report.refuse(refused)
         if not made:
             return []
         results, commits = map(list, zip(*made, strict=True))

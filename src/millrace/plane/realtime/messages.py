@@ -3,7 +3,7 @@
 ::
 
     task -> coordinator    Hello, Passed, Reached, Told, At, Over
-    coordinator -> task    Start, Mark, Slowest, Ask, Halt
+    coordinator -> task    Start, Mark, Slowest, Hold, Ask, Halt
 
 They are small and few: a pair for each mark and task. Reached and Slowest are only where processes
 may have to wait for one another, see :mod:`millrace.plane.realtime.pacing`.
@@ -171,6 +171,18 @@ class Slowest(msgspec.Struct, array_like=True, tag="slowest"):
     low_watermarks: dict[str, int]
 
 
+class Hold(msgspec.Struct, array_like=True, tag="hold"):
+    """Which streams an operator holds back from now on; all others are read as they come.
+
+    Attributes:
+        paused: Of them nothing more is read.
+        rates: Injected stream -> records a second, of each process.
+    """
+
+    paused: list[str]
+    rates: dict[str, float]
+
+
 class Over(msgspec.Struct, array_like=True, tag="over"):
     """A task has ended, and will say nothing more.
 
@@ -186,7 +198,7 @@ class Over(msgspec.Struct, array_like=True, tag="over"):
 
 
 FromTask = Hello | Passed | Reached | Told | At | Over
-ToTask = Start | Mark | Slowest | Ask | Halt
+ToTask = Start | Mark | Slowest | Hold | Ask | Halt
 
 encode = msgspec.msgpack.Encoder().encode
 decode_from_task = msgspec.msgpack.Decoder(FromTask).decode

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from millrace.plane.realtime.ingress import Stamps
+
 
 class Note(msgspec.Struct, array_like=True):
     """What a task takes up again after a failure, besides its intervals.
@@ -43,9 +45,25 @@ class Decided(msgspec.Struct, array_like=True):
     Attributes:
         steps: Epoch -> injected stream -> process -> what was decided after the mark before. Of the
             open epoch and, until the mark between them is complete, the one that follows.
+        stamps: When records came, of streams with event time by ingress.
     """
 
     steps: dict[int, dict[str, dict[str, list[Any]]]]
+    stamps: Stamps = {}
+
+    def since(self, epoch: int) -> tuple[dict[int, dict[str, dict[str, list[Any]]]], bool]:
+        """Return what was decided since the last complete mark, as of the epoch that is open now.
+
+        And whether some of it came after a mark that is not complete, and is to be made again.
+        """
+        together: dict[str, dict[str, list[Any]]] = {}
+        for number in sorted(self.steps):
+            if number < epoch:
+                continue
+            for stream, processes in self.steps[number].items():
+                for process, decided in processes.items():
+                    together.setdefault(stream, {}).setdefault(process, []).extend(decided)
+        return {epoch: together}, any(number > epoch for number in self.steps)
 
 
 encode = msgspec.msgpack.Encoder().encode

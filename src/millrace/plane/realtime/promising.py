@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from millrace.compile.topology import Topology, injector_name
 from millrace.injectors.publisher import Publisher
+from millrace.injectors.throttle import Throttle
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane.realtime.messages import Start
+from millrace.plane.realtime.messages import Hold, Start
 from millrace.plane.realtime.pacing import Pacing
 from millrace.plane.realtime.telling import ALONE_US
 from millrace.watermark.ahead import Ahead
@@ -43,6 +44,7 @@ class Promising:
         self._publisher = Publisher.of(topology).only(
             {stream: tuple(of) for stream, of in start.input.items()}
         )
+        self._read = {stream: len(of) for stream, of in start.input.items() if of}
         # Nobody was silent while nobody listened.
         self._known: dict[str, dict[str, Process]] = {
             stream: {
@@ -69,6 +71,17 @@ class Promising:
         for stream, more in ahead.items():
             if more.counts:
                 self._ahead[stream] = self._ahead.get(stream, Ahead()).merged(more)
+
+    def hold(self, message: Hold) -> None:
+        """Take which streams an operator holds back."""
+        rates, read = message.rates, self._read
+        here = {stream: rates[stream] * read[stream] for stream in rates.keys() & read.keys()}
+        self.throttle.take(message.paused, here)
+
+    @property
+    def throttle(self) -> Throttle:
+        """What holds streams back here: a rate is that of all processes that the task reads."""
+        return self._publisher.throttle
 
     def publish(self, wall_us: int, *, draining: bool) -> None:
         """Bring what each stream publishes up to now; to the end of time if draining."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec.structs import replace
 
 from millrace.plane import wire
@@ -21,6 +19,7 @@ class MarkReport:
 
     Attributes:
         refused: Injected stream -> records refused.
+        received: Computation -> bytes of the values that came to it.
         covered: Computation -> interval -> number of its last commit in the open journal part.
     """
 
@@ -34,6 +33,7 @@ class MarkReport:
         self._intervals: dict[tuple[str, int], wire.IntervalReport] = {}
         self._seconds = 0.0
         self.refused: dict[str, int] = {}
+        self.received: dict[str, int] = {}
 
     def add(self, result: Result) -> None:
         """Take what a commit changed."""
@@ -55,11 +55,6 @@ class MarkReport:
             load,
         )
         self.covered.setdefault(result.computation, {})[result.interval] = result.number
-
-    def refuse(self, refused: Mapping[str, int]) -> None:
-        """Count refused records, by injected stream."""
-        for stream, count in refused.items():
-            self.refused[stream] = self.refused.get(stream, 0) + count
 
     def spend(self, seconds: float) -> None:
         """Count time in turns."""
@@ -86,6 +81,7 @@ class MarkReport:
             {},
             self.refused,
             self._seconds,
+            received=self.received,
         )
         for name, value in more.items():
             setattr(report, name, value)

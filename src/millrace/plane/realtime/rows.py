@@ -73,6 +73,8 @@ class LiveRows:
         numbers: Ints,
         process: int,
         observed: Observed,
+        *,
+        at_us: Ints | None = None,
     ) -> Iterator[pa.RecordBatch | Handfuls]:
         """Yield what rows of a source become: batches, see :meth:`lifted`, or a handful.
 
@@ -83,12 +85,16 @@ class LiveRows:
             numbers: Their places in their process.
             process: Its number.
             observed: Takes what is seen.
+            at_us: Their times where they have event time by ingress.
 
         Raises:
             RecordRejected: A record is refused, and there is no dead-letter stream.
         """
         stream = self._topology.streams[source.stream]
         columns = injected(source, stream, rows, f"the follower of {source.stream!r}")
+        if at_us is not None:
+            columns = columns._replace(at_us=pa.array(at_us))
+        wire.count(observed.sizes, source.stream, columns.values.nbytes)
         if not source.native:
             ids = row_ids(stream.number, process, numbers)
             yield from self._encoded(task, source.stream, columns, ids, observed)

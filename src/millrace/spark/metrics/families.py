@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.spark.status import Status
+from millrace.windmill.hook_times import LONGEST, SHORTEST
 
 
 class Family(NamedTuple):
@@ -27,6 +29,24 @@ class Family(NamedTuple):
     samples: Mapping[str, float]
 
 
+class Histogram(NamedTuple):
+    """A metric that says how many of what it measures are below a bound, by computation.
+
+    Attributes:
+        name: By Prometheus's conventions.
+        help: What it says.
+        bounds: Upper ones of its buckets, always the same, in seconds.
+        counts: Computation -> how many are below each bound, and how many there are.
+        sums: Computation -> what is measured, together.
+    """
+
+    name: str
+    help: str
+    bounds: tuple[float, ...]
+    counts: Mapping[str, list[int]]
+    sums: Mapping[str, float]
+
+
 _COUNTED: Final = (
     ("records", "Records delivered to user code", "records"),
     ("late_records", "Records behind the low watermark", "late"),
@@ -39,6 +59,10 @@ _COUNTED: Final = (
 _COST: Final = (
     ("user_code_seconds", "Time in user code, in this process's epochs", "seconds", True),
     ("committed_bytes", "What its commits in this process's epochs hold", "committed_bytes", True),
+    ("cache_hits", "Key intervals of its epochs whose cache stood where they began", "cache_hits",
+     True),
+    ("cache_misses", "Key intervals of its epochs whose cache was brought there first",
+     "cache_misses", True),
     ("state_rows", "Rows of its state, in intervals that have worked", "state_rows", False),
     ("state_bytes", "About their size", "state_bytes", False),
     ("busiest_interval_ratio", "Share of its busiest key interval in that time, lately", "busiest",
@@ -73,7 +97,18 @@ def families(status: Status) -> list[Family]:
             for name, help, attribute in _COUNTED
         ),
         Family("injected_records", "Records read", True, "stream", status.injected),
+        Family("injected_bytes", "Values read, in this process's epochs", True, "stream",
+               status.injected_bytes),
         Family("refused_records", "Records refused", True, "stream", status.refused),
+        *(
+            Family(f"backlog_{unit}", f"{words} in its source, not read yet", False, "stream",
+                   _there({name: getattr(one, of) for name, one in status.backlog.items()}))
+            for unit, words, of in (("records", "Records", "records"),
+                                    ("files", "Files with something", "files"),
+                                    ("bytes", "Bytes", "size"))
+        ),
+        Family("received_bytes", "Values that came to it, in this process's epochs", True,
+               "computation", status.received_bytes),
         *(
             Family(name, help, counter, "computation", _of(status.load, attribute))
             for name, help, attribute, counter in _COST
@@ -81,6 +116,9 @@ def families(status: Status) -> list[Family]:
         Family("hottest_key_ratio", "Share of its hottest key in its records, lately", False,
                "computation", {n: load.hottest[0].share for n, load in status.load.items()
                                if load.hottest}),
+        Family("worst_lateness_seconds", "How far behind the low watermark its worst record was",
+               False, "computation", {name: counters.worst_lateness_us / SECOND
+                                      for name, counters in status.counters.items()}),
         _seconds("low_watermark_timestamp_seconds", "Low watermark of its input", known),
         Family("low_watermark_lag_seconds", "How far that is behind the newest record, event time",
                False, "computation", _there(behind)),
@@ -88,6 +126,8 @@ def families(status: Status) -> list[Family]:
                  "When the low watermark that it shows last moved", status.moved),
         _seconds("oldest_work_timestamp_seconds", "Its oldest pending timer or hold",
                  status.oldest_work),
+        _seconds("next_wall_timer_timestamp_seconds", "When its next wall-clock timer is due",
+                 status.wall_timers),
         _seconds("newest_record_timestamp_seconds", "Latest event time read", status.newest,
                  "stream"),
         Family("stuck_calls", "Calls of user code that have not returned for long", False,
@@ -101,12 +141,31 @@ def families(status: Status) -> list[Family]:
         _one("repaired_commits", "Commits by which caches were brought forward", status.repaired,
              counter=True),
         _one("rebuilt_caches", "Caches built again", status.rebuilt, counter=True),
+        _one("recovered_bytes", "Read for both", status.recovered_bytes, counter=True),
         _one("damaged", "Damaged snapshots, commits and caches met", status.damaged, counter=True),
         _one("snapshots", "Snapshots written", status.snapshots, counter=True),
         _one("snapshot_bytes", "Their size", status.snapshot_bytes, counter=True),
+        _one("collected_files", "Files collected that were not needed any more", status.collected,
+             counter=True),
         _one("housekeeping_failures", "Snapshots and collections that failed",
              status.housekeeping_failures, counter=True),
     ]  # fmt: skip
+
+
+def hook_times(status: Status) -> Histogram:
+    """Return how long calls of user code took, about."""
+    known = {name: load.times for name, load in status.load.items() if load.times.calls}
+    exponents = range(SHORTEST, LONGEST)
+    return Histogram(
+        "hook_duration_seconds",
+        "About how long calls of user code took, in this process's epochs, a record or timer each",
+        tuple(2.0**exponent for exponent in exponents),
+        {
+            name: list(accumulate(times.calls.get(n, 0) for n in (*exponents, LONGEST)))
+            for name, times in known.items()
+        },
+        {name: times.seconds for name, times in known.items()},
+    )
 
 
 def by_name(found: Iterable[Family]) -> dict[str, float | dict[str, float]]:
@@ -143,5 +202,5 @@ def _seconds(
     return Family(name, help, False, label, {of: us / SECOND for of, us in instants.items()})
 
 
-def _there(values: Mapping[str, float | None]) -> dict[str, float]:
+def _there(values: Mapping[str, float | int | None]) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}

@@ -49,6 +49,16 @@ class MetricLines:
                 "at": at_us,
                 "state": status.state,
                 **by_name(families(status)),
+                "hook_duration_seconds": {
+                    name: dict(zip(("p50", "p95", "p99"), load.times.percentiles(), strict=True))
+                    for name, load in status.load.items()
+                    if load.times.calls
+                },
+                "hook_calls": {
+                    name: dict(sorted(load.times.calls.items()))
+                    for name, load in status.load.items()
+                    if load.times.calls
+                },
                 # Not among the metrics: a label a key, or interval, would be one without a bound.
                 "hottest_keys": {
                     name: {hot.key: round(hot.share, 3) for hot in load.hottest}

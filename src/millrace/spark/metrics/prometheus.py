@@ -9,7 +9,7 @@ from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from millrace.model.errors import PipelineError
-from millrace.spark.metrics.families import Family, families
+from millrace.spark.metrics.families import Family, Histogram, families, hook_times
 from millrace.spark.status import Status
 
 #: A scraper that asks and never reads is hung up on after so long.
@@ -75,6 +75,8 @@ class Scrapes:
         for family in families(status):
             if family.samples:
                 yield _metric(family, status.pipeline)
+        if (times := hook_times(status)).counts:
+            yield _histogram(times, status.pipeline)
 
     def close(self) -> None:
         """Answer no more."""
@@ -91,6 +93,19 @@ def _metric(family: Family, pipeline: str) -> Any:
     metric = kind(f"millrace_{family.name}", family.help, labels=labels)
     for of, value in family.samples.items():
         metric.add_metric([pipeline, of] if family.label else [pipeline], value)
+    return metric
+
+
+def _histogram(found: Histogram, pipeline: str) -> Any:
+    from prometheus_client.core import HistogramMetricFamily
+
+    metric = HistogramMetricFamily(
+        f"millrace_{found.name}", found.help, labels=["pipeline", "computation"]
+    )
+    bounds = [*map(str, found.bounds), "+Inf"]
+    for name, counts in found.counts.items():
+        below = list(zip(bounds, counts, strict=True))
+        metric.add_metric([pipeline, name], below, sum_value=found.sums[name])
     return metric
 
 

@@ -7,12 +7,13 @@ the checkpoint for the coordinator happens in this thread.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.plane.realtime.coordinator import Coordinator, Orders, Where
-from millrace.plane.realtime.messages import At, FromTask, Halt, Hello, Over
+from millrace.plane.realtime.messages import At, FromTask, Halt, Hello, Hold, Over, Start
 from millrace.spark.realtime.holdup import HoldUp
 from millrace.spark.realtime.line import Address, Switchboard
 
@@ -53,6 +54,8 @@ class Conductor:
         self._error: BaseException | None = None
         self._hosts: dict[Where, Hello] = {}
         self._holdup = HoldUp(board.tell)
+        self._held: tuple[list[str], dict[str, float]] = ([], {})
+        self._read: Counter[str] = Counter()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="millrace-coordinator", daemon=True)
         self._thread.start()
@@ -102,6 +105,26 @@ class Conductor:
         with self._lock:
             self._coordinator.end(draining=draining)
         self._board.wake()
+
+    def hold(self, paused: list[str], rates: dict[str, float]) -> None:
+        """Have streams held back, in this session and in those to come.
+
+        Args:
+            paused: Of them nothing is read.
+            rates: Injected stream -> records a second, of all its processes together.
+        """
+        with self._lock:
+            self._held = paused, rates
+            if self._coordinator.session is not None:
+                self._tell_held()
+        self._board.wake()
+
+    def _tell_held(self) -> None:
+        paused, rates = self._held
+        of_one = {stream: rate / max(1, self._read[stream]) for stream, rate in rates.items()}
+        for where in self._where:
+            if where[0] == 0:
+                self._board.tell(where, Hold(paused, of_one))
 
     def close(self) -> None:
         """Hang up on all tasks."""
@@ -159,3 +182,10 @@ class Conductor:
             orders = [(where, Halt()) for where in self._where]
         for where, message in orders:
             self._board.tell(where, message)
+        starts = [message for _, message in orders if isinstance(message, Start)]
+        if starts:
+            self._read = Counter()
+            for start in starts:
+                self._read.update({stream: len(of) for stream, of in start.input.items()})
+            if any(self._held):
+                self._tell_held()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from millrace.injectors.injector import Injector
-from millrace.injectors.publisher import Publisher
 from millrace.injectors.remaining import nothing_left
+from millrace.injectors.throttle import Throttle
 from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.realtime.coordinator import Coordinator, Marked
@@ -26,6 +26,7 @@ from millrace.spark.realtime.conductor import Conductor
 from millrace.spark.realtime.line import Address, InTask, Switchboard
 from millrace.spark.realtime.patience import Patience
 from millrace.spark.status import Status
+from millrace.spark.throttled import EFFECT_S, cannot_hold, check_rate
 
 _log = logging.getLogger("millrace")
 
@@ -82,7 +83,6 @@ class LiveRun(Handle):
         where = [(level, n) for level in range(self._levels) for n in range(parts.tasks)]
         self._coordinator = parts.coordinate(self._completed)
         self._conductor = Conductor(self._coordinator, parts.board, parts.clock, self._tell, where)
-        self._publisher = Publisher.of(parts.topology)
         self._injectors = {
             spec.name: spec.injection.source
             for spec in parts.topology.injected()
@@ -115,6 +115,33 @@ class LiveRun(Handle):
             # The first mark may have left before now; and low watermarks are compared with it.
             if self._marks >= begun + 2 and self._settled and self._nothing_there():
                 return True
+
+    def pause(self, stream: str) -> None:
+        """Read nothing more of an injected stream."""
+        self._hold_back(stream, lambda throttle: throttle.pause(stream))
+        _log.info("stream %r is paused", stream)
+
+    def resume(self, stream: str) -> None:
+        """Read an injected stream again."""
+        self._hold_back(stream, lambda throttle: throttle.resume(stream))
+
+    def limit_rate(self, stream: str, records_per_second: float) -> None:
+        """Read of an injected stream so many records a second on the average."""
+        check_rate(stream, records_per_second)
+        self._hold_back(stream, lambda throttle: throttle.limit(stream, records_per_second))
+
+    def _hold_back(self, stream: str, change: Callable[[Throttle], None]) -> None:
+        """Tell the tasks, and wait until a mark was passed after they knew."""
+        if stream not in self._injectors:
+            raise cannot_hold(stream, "is no injected stream", self._injectors)
+        throttle = self._publisher.throttle
+        change(throttle)
+        self._conductor.hold(*throttle.asked())
+        until, wanted = time.monotonic() + EFFECT_S, self._marks + 2
+        while self._on() and self._marks < wanted and time.monotonic() < until:
+            self._conductor.mark_soon()
+            with self._news:
+                self._news.wait(_LOOK_S)
 
     def _mark_reached(self, wanted: int, timeout_us: int | None) -> bool:
         self._wait_until(lambda: self._marks >= wanted, timeout_us)

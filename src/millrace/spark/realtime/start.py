@@ -27,6 +27,7 @@ from millrace.plane.realtime.injecting import InjectorTask
 from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.task import LiveTask
 from millrace.plane.runtime import Runtime
+from millrace.spark.calling import bind_calls
 from millrace.spark.console import Quiet
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import lines_in
@@ -120,6 +121,7 @@ def start(
     """
     check_spark(spark, pacemaker)
     topology = build(pipeline)
+    bind_calls(topology, checkpoint)
     if not topology.injected():
         raise PipelineError(f"{pipeline!r} injects no stream, so it would never run.")
     _check_sources(topology)
@@ -259,13 +261,6 @@ def _check_sources(topology: Topology) -> None:
                 f"stream {spec.name!r} is read from {type(source).__name__}, and realtime=True "
                 "reads for itself, without Spark. Inject mr.Kafka(...), mr.Files(...) or an "
                 "mr.Injector of your own in its place, or leave realtime out."
-            )
-        if injection.ingress:
-            raise PipelineError(
-                f"stream {spec.name!r}: timestamp=mr.INGRESS is the time of an epoch, which is "
-                "durable before anything is read, and with realtime=True there are none: what is "
-                "read again after a failure would have another time. Take a time that the source "
-                'keeps, such as timestamp="kafka_timestamp"; or leave realtime out.'
             )
         if isinstance(injection.low_watermark, WatermarkColumn):
             raise PipelineError(

@@ -10,12 +10,23 @@ from functools import partial
 
 import click
 
+from millrace.testing.simulation.changing import ChangingSimulation
 from millrace.testing.simulation.realtime import RealtimeSimulation
+from millrace.testing.simulation.remapping import RemappingSimulation, RemappingVersions
 from millrace.testing.simulation.report import Summary, failure, told
 from millrace.testing.simulation.simulation import Simulation, run_all
 from millrace.testing.simulation.world import World
 
-_PLANES: dict[str, type[World]] = {"epochs": Simulation, "realtime": RealtimeSimulation}
+_PLANES: dict[str, type[World]] = {
+    world.plane: world
+    for world in (
+        Simulation,
+        ChangingSimulation,
+        RemappingSimulation,
+        RemappingVersions,
+        RealtimeSimulation,
+    )
+}
 #: Schedules that a process is given at a time.
 _LOT = 50
 

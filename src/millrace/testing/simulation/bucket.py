@@ -69,6 +69,13 @@ class SimulatedBucket:
             raise FileNotFoundError(path)
         return _Answer(self._objects[path])
 
+    def get_range(self, path: str, *, start: int, end: int) -> builtins.bytes:
+        """As :func:`obstore.get_range`."""
+        data = self.get(path).bytes()
+        if start >= len(data):
+            raise exceptions.GenericError("status code: 416 <Code>InvalidRange</Code>")
+        return data[start:end]
+
     def head(self, path: str) -> None:
         """As :func:`obstore.head`, without what it says of an object."""
         self._request("head", path)

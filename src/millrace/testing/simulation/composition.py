@@ -179,7 +179,7 @@ def grouping(random: Random, *, columns: bool = False) -> Grouping:
     mode = random.choice(MODES)
     name = random.choice([*WHOLE, "mean"] if columns else list(COMBINES))
     lateness = 0 if columns else random.choice((0, 8 * SECOND, FAR_US))
-    usable = not columns and name != "group" and _without_punctuation(trigger)
+    usable = not columns and name != "group" and without_punctuation(trigger)
     fanout = 2 if usable and random.random() < 0.25 else None
     how: dict[str, Any] = {"window_fn": window_fn, "trigger": trigger, "mode": mode}
     if not columns:
@@ -199,11 +199,35 @@ def grouping(random: Random, *, columns: bool = False) -> Grouping:
     return Grouping(how, COMBINES[name](), fanout, definition)
 
 
+def regrouping(
+    random: Random, *, retracts: bool
+) -> tuple[dict[str, Any], aggregations.CombineFn, Definition]:
+    """Return how panes are grouped again, in windows in which no pane of before is late.
+
+    Args:
+        random: Chooses.
+        retracts: Whether panes are taken back; then what comes of them must not be discarded.
+    """
+    trigger, _ = when(random)
+    mode = random.choice(MODES[1:] if retracts else MODES)
+    name = random.choice(list(COMBINES))
+    how: dict[str, Any] = {
+        "window_fn": windows.FixedWindows(60 * SECOND),
+        "trigger": trigger,
+        "mode": mode,
+        "allowed_lateness": FAR_US,
+    }
+    spans = Windows(60 * SECOND, 60 * SECOND)
+    definition = Definition(spans, AGGREGATES[name], mode.name, FAR_US, None, name != "group")
+    return how, COMBINES[name](), definition
+
+
 def _leaves(trigger: Trigger) -> list[Trigger]:
     return [leaf for child in trigger.children for leaf in _leaves(child)] or [trigger]
 
 
-def _without_punctuation(trigger: Trigger) -> bool:
+def without_punctuation(trigger: Trigger) -> bool:
+    """Return whether nothing in a trigger asks what an element is."""
     return not any(isinstance(leaf, triggers.Punctuation) for leaf in _leaves(trigger))
 
 

@@ -384,4 +384,6 @@ def _standing(panes: Iterable[Shown]) -> Counter[tuple[Any, ...]]:
 
 
 def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((name, _frozen(one)) for name, one in sorted(value.items()))
     return tuple(value) if isinstance(value, list) else value

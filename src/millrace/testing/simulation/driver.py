@@ -59,7 +59,6 @@ class World(Cluster, Protocol):
 
     scheduler: Scheduler
     random: Random
-    topology: Topology
     work: Workload
     query_log: QueryLog
     jobs: list[Job]
@@ -68,8 +67,24 @@ class World(Cluster, Protocol):
         """Open the checkpoint as a driver does."""
         ...
 
+    def open_epochs(self, state: HardState) -> Epochs:
+        """Claim the checkpoint."""
+        ...
+
+    def between_epochs(self, epochs: Epochs, tasks: int) -> None:
+        """Do what a run does where an epoch is complete that had so many tasks a level."""
+        ...
+
+    def hands_over(self, topology: Topology) -> bool:
+        """Return whether the driver at hand, of this pipeline, has started another in its place."""
+        ...
+
     def claimed(self, generation: int) -> None:
         """Take it that the driver at hand has claimed the checkpoint."""
+        ...
+
+    def tasks(self, generation: int) -> int:
+        """Return how many tasks a level the epochs have that this run begins."""
         ...
 
     def clock(self) -> int:
@@ -110,12 +125,11 @@ def drive(world: World, name: str, random_end: Callable[[int], int]) -> None:
         random_end: Chooses how far the next batch reads, given where it starts.
     """
     state = world.open_state()
-    epochs = Epochs(
-        world.topology, state, intervals=world.work.intervals, claim_entries=CLAIM_ENTRIES
-    )
+    epochs = world.open_epochs(state)
     world.claimed(epochs.generation)
-    collector = Collector(state)
-    driver = EpochDriver(world.topology, epochs, Publisher.of(world.topology))
+    collector = Collector(state, kept_parts=2)
+    tasks = world.tasks(epochs.generation)
+    driver = EpochDriver(epochs.topology, epochs, Publisher.of(epochs.topology), tasks=tasks)
     log = world.query_log
     world.scheduler.step("read Spark's log")
     batch = max(log.offsets, default=-1)
@@ -130,20 +144,27 @@ def drive(world: World, name: str, random_end: Callable[[int], int]) -> None:
                 raise ConcurrentQuery(f"the offsets of batch {batch} are there already")
             log.offsets[batch] = (start, end)
         planned = False
-        _run_batch(world, name, driver, batch)
+        _run_batch(world, name, epochs.topology, driver, batch)
+        if not epochs.drained:
+            # Spark does not know of it yet that the batch is done: it may come once more.
+            world.between_epochs(epochs, tasks)
         world.tidy_up(f"{name} collector", lambda: collector.collect(epochs.collectable()))
         world.scheduler.step(f"write commit {batch}")
         log.done.add(batch)
         batch += 1
+        if not epochs.drained and world.hands_over(epochs.topology):
+            return
 
 
-def _run_batch(world: World, name: str, driver: EpochDriver, batch: int) -> None:
-    topology, work = world.topology, world.work
+def _run_batch(
+    world: World, name: str, topology: Topology, driver: EpochDriver, batch: int
+) -> None:
+    work = world.work
 
     def stages(manifest: Manifest) -> Outcome:
-        source = Task(Runtime(topology, tasks=work.tasks), manifest, 0)
+        source = Task(Runtime(topology, tasks=manifest.tasks), manifest, 0)
         sent = list(feed(work, world.query_log, batch).rows(source))
-        job = Job(world, f"{name}/{batch}", manifest, topology.depth, work.tasks, sent)
+        job = Job(world, f"{name}/{batch}", topology, manifest, manifest.tasks, sent)
         world.jobs.append(job)
         left = job.run()
         rows = sink_rows(topology, left)

@@ -14,10 +14,6 @@ from random import Random
 from typing import Any
 
 from millrace.compile.build import build
-from millrace.dataflow import windows
-from millrace.dataflow.strategy import (
-    AccumulationMode,
-)
 from millrace.dataflow.stream import Stream
 from millrace.model.computation import Computation
 from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
@@ -28,22 +24,20 @@ from millrace.model.stream import by
 from millrace.model.time import SECOND
 from millrace.pipeline import Pipeline
 from millrace.testing.simulation.composition import (
-    COMBINES,
     FAR_US,
     MODES,
     WHOLE,
     Grouping,
     grouping,
+    regrouping,
     when,
     where,
 )
 from millrace.testing.simulation.definitions import (
-    AGGREGATES,
     Aggregate,
     Definition,
     Element,
     Shown,
-    Windows,
     Wrong,
     at_the_end,
 )
@@ -108,6 +102,10 @@ def _parts(total: int) -> list[int]:
     return [] if total % 5 == 4 else [total] if total % 2 else [total, total + 1]
 
 
+#: What adds a pipeline to an injected stream, and its check to the program; says what it made.
+Shape = Callable[["Groupings", Random, Pipeline, Stream], str]
+
+
 class Groupings:
     """A program of groupings; see :class:`~.program.Program`.
 
@@ -123,10 +121,14 @@ class Groupings:
         events = ends.inject(p, ids=self.ids, slack=FAR_US)
         self._users = "abc"[: random.randint(1, 3)]
         self._checks: list[Callable[[Evidence], None]] = []
-        shape = random.choice((_single, _single, _columns, _relayed, _two, _two, _joined))
+        shape = random.choice(self.shapes())
         said = shape(self, random, p, events)
         self.name = f"{shape.__name__.strip('_')}: {said}"
         self.topology = build(p)
+
+    def shapes(self) -> tuple[Shape, ...]:
+        """Return what makes pipelines, of which one is chosen."""
+        return _single, _single, _columns, _relayed, _two, _two, _joined
 
     def value(self, random: Random) -> dict[str, Any]:
         """Return a user's number, and the side of a join that it is for."""
@@ -150,6 +152,17 @@ class Groupings:
         """Send a stream out."""
         p.sink(stream, self.ends.sink(stream))
 
+    def defined(self, definition: Definition, fanout: int | None) -> None:
+        """Have the panes of ``one``, a grouping of the source by user, checked."""
+
+        def check(evidence: Evidence) -> None:
+            elements = [e for _, e in self.elements(evidence, levels=2 if fanout else 1)]
+            panes = [shown(*sunk) for sunk in evidence.outputs("one")]
+            dropped = evidence.counted("one", "dropped_late")
+            definition.check(elements, panes, evidence.low_watermarks(), dropped)
+
+        self._checks.append(check)
+
     def elements(self, evidence: Evidence, *, levels: int = 1) -> list[tuple[Arrival, Element]]:
         """Return what a grouping by user gets from the source, ``levels`` below it."""
         found, seen = [], set()
@@ -167,12 +180,12 @@ class Groupings:
 
 def _single(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
     """One grouping of the source."""
-    return _first(self, self.grouping(random), random, p, events)
+    return of_source(self, self.grouping(random), random, p, events)
 
 
 def _columns(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
     """One grouping whose windows are kept as columns."""
-    return _first(self, self.grouping(random, columns=True), random, p, events)
+    return of_source(self, self.grouping(random, columns=True), random, p, events)
 
 
 def _relayed(self: Groupings, random: Random, p: Pipeline, _: Stream) -> str:
@@ -197,7 +210,7 @@ def _relayed(self: Groupings, random: Random, p: Pipeline, _: Stream) -> str:
         _same(sent, numbers)
         never = NEVER_US
         elements = [Element(key, n, at_us, epoch, never, never) for key, n, at_us, epoch in numbers]
-        panes = [_shown(*sunk) for sunk in evidence.outputs("one")]
+        panes = [shown(*sunk) for sunk in evidence.outputs("one")]
         definition.check(elements, panes, evidence.low_watermarks(), None)
         late = evidence.late()
         found = evidence.last.counters["one"].late
@@ -215,22 +228,18 @@ def _same(sent: list[Element], numbers: list[Sunk]) -> None:
         raise Wrong(f"numbers: {found - wanted} too many, {wanted - found} missing")
 
 
-def _first(self: Groupings, chosen: Grouping, random: Random, p: Pipeline, events: Stream) -> str:
+def of_source(
+    self: Groupings, chosen: Grouping, random: Random, p: Pipeline, events: Stream
+) -> str:
+    """One grouping, of the numbers of the source."""
     how, combine, fanout, definition = chosen
     keyed = events.key_by("user")
     value: str | None = "n"
     if random.random() < 0.5:
-        keyed, value = keyed.map(_number).to("numbers", format=int), None
+        keyed, value = keyed.map(number).to("numbers", format=int), None
     keyed.window(**how).aggregate(combine, value, fanout=fanout).to("one")
     self.sink(p, "one")
-
-    def check(evidence: Evidence) -> None:
-        elements = [e for _, e in self.elements(evidence, levels=2 if fanout else 1)]
-        panes = [_shown(*sunk) for sunk in evidence.outputs("one")]
-        dropped = evidence.counted("one", "dropped_late")
-        definition.check(elements, panes, evidence.low_watermarks(), dropped)
-
-    self._checks.append(check)
+    self.defined(definition, fanout)
     return f"{combine!r} {how} fanout {fanout}"
 
 
@@ -239,17 +248,9 @@ def _two(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
     first = self.grouping(random, columns=random.random() < 0.2)
     while type(first.combine).__name__.lower() not in WHOLE or not first.definition.windows.size:
         first = self.grouping(random)
-    said = _first(self, first, random, p, events)
-    trigger, _ = when(random)
+    said = of_source(self, first, random, p, events)
     retracts = first.definition.mode == "ACCUMULATING_AND_RETRACTING"
-    mode: AccumulationMode = random.choice(MODES[1:] if retracts else MODES)
-    name = random.choice(list(COMBINES))
-    how: dict[str, Any] = {
-        "window_fn": windows.FixedWindows(60 * SECOND),
-        "trigger": trigger,
-        "mode": mode,
-        "allowed_lateness": FAR_US,
-    }
+    how, combine, definition = regrouping(random, retracts=retracts)
     between = random.random() < 0.5
     if between:
         p.add(
@@ -258,16 +259,8 @@ def _two(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
             delivery=random.choice((EXACTLY_ONCE, AT_LEAST_ONCE)),
         )
     keyed = p.stream("parts" if between else "one").key_by(_third)
-    keyed.window(**how).aggregate(COMBINES[name]()).to("two")
+    keyed.window(**how).aggregate(combine).to("two")
     self.sink(p, "two")
-    definition = Definition(
-        Windows(60 * SECOND, 60 * SECOND),
-        AGGREGATES[name],
-        mode.name,
-        FAR_US,
-        None,
-        name != "group",
-    )
 
     def check(evidence: Evidence) -> None:
         elements = []
@@ -276,17 +269,17 @@ def _two(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
                 back = paned.pane.retraction
                 never = NEVER_US
                 elements.append(Element(part % 3, part, at_us, epoch, never, never, back))
-        panes = [_shown(*sunk) for sunk in evidence.outputs("two")]
+        panes = [shown(*sunk) for sunk in evidence.outputs("two")]
         definition.check(elements, panes, evidence.low_watermarks(), None)
 
     self._checks.append(check)
-    return f"{said} then {'through a computation ' if between else ''}{name} {how}"
+    return f"{said} then {'through a computation ' if between else ''}{combine!r} {how}"
 
 
 def _joined(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
     """The pairs of two sides, within windows or without."""
-    left = events.filter(_is_left).key_by("user").map(_number).to("left", format=int)
-    right = events.filter(_is_right).key_by("user").map(_number).to("right", format=int)
+    left = events.filter(is_left).key_by("user").map(number).to("left", format=int)
+    right = events.filter(is_right).key_by("user").map(number).to("right", format=int)
     return random.choice((_join, _near))(self, random, p, left, right)
 
 
@@ -344,14 +337,15 @@ def _join(self: Groupings, random: Random, p: Pipeline, left: Stream, right: Str
             element._replace(value=(arrival.value["side"], element.value))
             for arrival, element in self.elements(evidence)
         ]
-        panes = [_shown(*sunk) for sunk in evidence.outputs("one")]
+        panes = [shown(*sunk) for sunk in evidence.outputs("one")]
         definition.check(elements, panes, evidence.low_watermarks(), None)
 
     self._checks.append(check)
     return f"{kind} {how}"
 
 
-def _shown(key: Any, paned: Paned, at_us: int, epoch: int) -> Shown:
+def shown(key: Any, paned: Paned, at_us: int, epoch: int) -> Shown:
+    """Return a pane as definitions take it."""
     pane = paned.pane
     return Shown(
         key,
@@ -367,7 +361,8 @@ def _shown(key: Any, paned: Paned, at_us: int, epoch: int) -> Shown:
     )
 
 
-def _number(value: Any) -> int:
+def number(value: Any) -> int:
+    """Return the number of a value."""
     return int(value["n"])
 
 
@@ -375,9 +370,11 @@ def _third(total: int) -> int:
     return total % 3
 
 
-def _is_left(value: Any) -> bool:
+def is_left(value: Any) -> bool:
+    """Return whether a value is for the left side of a join."""
     return bool(value["side"] == "left")
 
 
-def _is_right(value: Any) -> bool:
+def is_right(value: Any) -> bool:
+    """Return whether a value is for the right side of a join."""
     return bool(value["side"] == "right")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from millrace.model.errors import StoreError
 from millrace.plane.runtime import Runtime
-from millrace.store import Cache, Commit, MemoryCache, Standing, View
+from millrace.store import SLOT_BYTES, Cache, Commit, MemoryCache, Standing, View
 from millrace.store.snapshot import Rows
 
 #: Asks for leave to call a cache; returns whether the call is to fail.
@@ -84,8 +84,8 @@ class _SharedCache:
         with self._behind("view").view(at) as view:
             yield view
 
-    def apply(self, *commits: Commit, grouped: bool = False) -> None:
-        self._behind("apply").apply(*commits, grouped=grouped)
+    def apply(self, *commits: Commit, overhead: int = SLOT_BYTES) -> None:
+        self._behind("apply").apply(*commits, overhead=overhead)
 
     def load(self, position: int, chain: int, parts: Iterable[Rows]) -> None:
         rows = list(parts)  # as LMDB: nothing shows before the last of them has come

@@ -15,13 +15,14 @@ the truth; that state, later levels and other sinks have the same ones is then p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from millrace.compile.topology import Topology
+from millrace.compile.topology import StreamSpec, Topology
 from millrace.injectors.publisher import Publisher
 from millrace.model.errors import (
     CheckpointUnwritable,
@@ -43,6 +44,7 @@ from millrace.store import (
 )
 from millrace.testing.invariants import check_low_watermarks
 from millrace.testing.simulation import computations
+from millrace.testing.simulation.carried import remap_again, remaps_in
 from millrace.testing.simulation.definitions import Wrong
 from millrace.testing.simulation.driver import (
     ConcurrentQuery,
@@ -91,6 +93,10 @@ class Judged(Protocol):
     hosts: list[Host]
     sunk: dict[Row, int]
 
+    def version(self, claim: Claim) -> Topology:
+        """Return the topology of which a claim is."""
+        ...
+
 
 class Difference(Exception):
     """Something is not as in the run without faults."""
@@ -114,33 +120,39 @@ def judge(run: Judged) -> str | None:
     """Return what differs from a run without faults; None if nothing does."""
     try:
         state = run.storage.open()
-        manifests, completions = epoch_log(run.storage, state)
-        reference = _Reference(run, manifests)
-        _same_rows(run, reference.sunk)
-        for epoch, (completion, expected) in enumerate(
-            zip(whole(completions), whole(reference.completions), strict=True)
+        claims, manifests, completions = epoch_log(run.storage, state)
+        reference = _Reference(run, claims, manifests, remaps_in(completions))
+        _same_rows(run, reference)
+        for completion, expected in zip(
+            whole(completions), whole(reference.completions), strict=True
         ):
-            _same_completion(epoch, completion, expected)
+            _same_completion(completion, expected)
         *_, last = whole(completions)
         _same_state(run, state, reference, last)
-        run.work.program.check(_evidence(run, last))
+        run.work.program.check(_evidence(run, reference.topologies, last))
     except (Difference, Wrong, InvariantViolation, StoreError) as found:
         return f"{type(found).__name__}: {found}"
     return None
 
 
-def _evidence(run: Judged, last: Completion) -> Evidence:
+def _evidence(run: Judged, topologies: Sequence[Topology], last: Completion) -> Evidence:
     """Return what the definitions are asked about."""
     offsets = run.query_log.offsets
     batches = [run.work.records[slice(*offsets[epoch])] for epoch in range(last.epoch + 1)]
-    return Evidence(run.topology, batches, run.sunk, last)
+    return Evidence(topologies, batches, run.sunk, last)
 
 
-def epoch_log(storage: Storage, state: HardState) -> tuple[list[Manifest], list[Completion]]:
-    """Return manifests and completions, which must alternate, under ever newer claims."""
+def epoch_log(
+    storage: Storage, state: HardState
+) -> tuple[list[Claim], list[Manifest], list[Completion]]:
+    """Return claims, manifests and completions; these alternate, under ever newer claims.
+
+    A remap completes the last epoch once more, with other interval maps.
+    """
+    claims: list[Claim] = []
     manifests: list[Manifest] = []
     completions: list[Completion] = []
-    generation = 0
+    generation = complete = 0
     for number in range(1, state.epochs.last() + 1):
         entry = _entry(storage, state, number)
         if isinstance(entry, Claim):
@@ -149,27 +161,33 @@ def epoch_log(storage: Storage, state: HardState) -> tuple[list[Manifest], list[
                 f"entry {number}: generation {entry.generation} claims after {generation}",
             )
             generation = entry.generation
+            claims.append(entry)
             continue
         kind = type(entry).__name__.lower()
         _check(entry.generation == generation, f"entry {number} is a zombie's {kind}")
         if isinstance(entry, Manifest):
-            _check(entry.epoch == len(manifests) == len(completions), f"entry {number}: {kind}")
+            _check(entry.epoch == len(manifests) == complete, f"entry {number}: {kind}")
             manifests.append(entry)
-        else:
-            _check(entry.epoch == len(completions) < len(manifests), f"entry {number}: {kind}")
+        elif len(manifests) == complete:
+            again = entry.epoch == complete - 1 and entry.intervals != completions[-1].intervals
+            _check(again, f"entry {number}: {kind}")
             completions.append(entry)
+        else:
+            _check(entry.epoch == complete < len(manifests), f"entry {number}: {kind}")
+            completions.append(entry)
+            complete += 1
     _check(bool(completions) and completions[-1].drained, "the last epoch is not complete")
-    return manifests, completions
+    return claims, manifests, completions
 
 
 def _entry(storage: Storage, state: HardState, number: int) -> Entry:
     """Return an entry of the epoch log, also one that was collected."""
-    data = state.epochs.read(number) if number >= state.epochs.first() else None
-    if data is None:
-        kept = storage.collected(number)
-        _check(kept is not None, f"entry {number} is missing, and was not collected")
-        assert kept is not None
-        data = kept[: kept.rfind(b"\n", 0, -1)]  # its last line is a checksum
+    # What was put where an entry had been collected is in nobody's way, and may stay for a while.
+    if (kept := storage.collected(number)) is not None:
+        return decode_entry(kept[: kept.rfind(b"\n", 0, -1)])  # its last line is a checksum
+    data = state.epochs.read(number)
+    _check(data is not None, f"entry {number} is missing, and was not collected")
+    assert data is not None
     return decode_entry(data)
 
 
@@ -177,45 +195,73 @@ class _Reference:
     """The run without faults.
 
     Attributes:
+        topologies: What each epoch ran.
         sunk: What its sinks got.
         completions: One an epoch.
         state: Its hard state.
     """
 
-    def __init__(self, run: Judged, manifests: Sequence[Manifest]) -> None:
+    def __init__(
+        self,
+        run: Judged,
+        claims: Sequence[Claim],
+        manifests: Sequence[Manifest],
+        remaps: Mapping[int, Sequence[Completion]],
+    ) -> None:
+        self.topologies: list[Topology] = []
         self.sunk: dict[Row, int] = {}
         self.completions: list[Completion] = []
         self.state = MemoryHardState(encoded=False)
         drawn = _drawn(run)
         earlier, computations.draw = computations.draw, lambda key, nth: drawn.get((key, nth), -1)
         try:
-            self._run(run, manifests)
+            self._run(run, list(claims), manifests, remaps)
         finally:
             computations.draw = earlier
 
-    def _run(self, run: Judged, manifests: Sequence[Manifest]) -> None:
-        topology = run.topology
-        epochs = Epochs(topology, self.state, intervals=run.work.intervals)
-        worker = Worker(topology, self.state, MemoryCaches())
-        # As many tasks where each of them combines what it sends.
-        combined = any(edge.lift is not None for edge in topology.edges)
-        runtime = Runtime(topology, tasks=run.work.tasks if combined else 1, worker=worker)
-        driver = EpochDriver(topology, epochs, Publisher.of(topology))
+    def _run(
+        self,
+        run: Judged,
+        claims: list[Claim],
+        manifests: Sequence[Manifest],
+        remaps: Mapping[int, Sequence[Completion]],
+    ) -> None:
+        version: Topology | None = None
         wall_time_us = 0
         for epoch, was in enumerate(manifests):
+            # Those under which no epoch began, too: what they added has its numbers.
+            while claims and claims[0].generation <= was.generation:
+                wanted = run.version(claims.pop(0))
+                if wanted is not version:
+                    version, (driver, runtime) = wanted, self._begun(run, wanted)
             _check(was.wall_time_us >= wall_time_us, f"epoch {epoch}: the clock ran backwards")
             wall_time_us = was.wall_time_us
+            # As many tasks where each of them combines what it sends.
+            combined = any(edge.lift is not None for edge in runtime.topology.edges)
+            driver.tasks = was.tasks if combined else 1
             turn = driver.run(
                 epoch,
-                lambda manifest, was=was: self._stages(run, runtime, manifest, was),  # type: ignore[misc]  # mypy takes the default for a parameter
+                partial(self._stages, run, runtime, was),
                 wall_time_us=wall_time_us,
                 draining=drains(run.query_log, epoch, len(run.work.records)),
             )
             assert turn is not None, "the epoch after the last one is not complete"
             check_low_watermarks(was.before, turn.completion.after)
             self.completions.append(decode_completion(msgspec.json.encode(turn.completion)))
+            for said in remaps.get(epoch, ()):
+                assert version is not None, "a run has claimed the checkpoint"
+                self.completions.append(remap_again(said, driver.topology, self.state))
+                driver, runtime = self._begun(run, version)
 
-    def _stages(self, run: Judged, runtime: Runtime, manifest: Manifest, was: Manifest) -> Outcome:
+    def _begun(self, run: Judged, version: Topology) -> tuple[EpochDriver, Runtime]:
+        """Begin a run of a pipeline where the one before has ended."""
+        epochs = Epochs(version, self.state, intervals=run.work.intervals)
+        topology = epochs.topology
+        worker = Worker(topology, self.state, MemoryCaches())
+        runtime = Runtime(topology, tasks=1, worker=worker)
+        return EpochDriver(topology, epochs, Publisher.of(topology), tasks=1), runtime
+
+    def _stages(self, run: Judged, runtime: Runtime, was: Manifest, manifest: Manifest) -> Outcome:
         """Run the stages of an epoch, which must begin as it did."""
         for what in ("injectors", "before", "intervals", "draining"):
             expected = getattr(manifest, what)
@@ -225,8 +271,10 @@ class _Reference:
                 expected = getattr(manifest.changed, what)
                 _same(f"manifest {manifest.epoch}, {what}", getattr(was.changed, what), expected)
         sent = list(feed(run.work, run.query_log, manifest.epoch).rows(Task(runtime, manifest, 0)))
-        left = through_levels(LocalExchange(runtime, manifest), sent, run.topology.depth)
-        self.sunk.update(dict.fromkeys(sink_rows(run.topology, left), manifest.epoch))
+        topology = runtime.topology
+        self.topologies.append(topology)
+        left = through_levels(LocalExchange(runtime, manifest), sent, topology.depth)
+        self.sunk.update(dict.fromkeys(sink_rows(topology, left), manifest.epoch))
         return Outcome.of(reports_in(left))
 
 
@@ -243,8 +291,9 @@ def _drawn(run: Judged) -> dict[tuple[str, int], int]:
     if "enriched" not in run.topology.streams:
         return drawn
     coder = run.topology.streams["enriched"].coder
+    edges = {edge.number for edge in run.topology.edges if edge.stream == "enriched"}
     for row in run.sunk:
-        if run.topology.edge(row.edge).stream == "enriched":
+        if row.edge in edges:
             key, nth, number, *_ = coder.decode(row.value)
             _check(
                 drawn.setdefault((key, nth), number) == number,
@@ -253,20 +302,24 @@ def _drawn(run: Judged) -> dict[tuple[str, int], int]:
     return drawn
 
 
-def _same_rows(run: Judged, expected: dict[Row, int]) -> None:
+def _same_rows(run: Judged, reference: _Reference) -> None:
+    expected = reference.sunk
     if run.sunk.keys() == expected.keys():
         return
-    extra = [_told(run, row) for row in run.sunk if row not in expected]
-    missing = [_told(run, row) for row in expected if row not in run.sunk]
+    streams = {
+        edge.number: one.streams[edge.stream] for one in reference.topologies for edge in one.edges
+    }
+    extra = [_told(streams, row) for row in run.sunk if row not in expected]
+    missing = [_told(streams, row) for row in expected if row not in run.sunk]
     raise Difference(
         f"sinks: {len(extra)} rows too many, {len(missing)} missing\n  too many: {extra[:4]}\n"
         f"  missing: {missing[:4]}"
     )
 
 
-def _told(run: Judged, row: Row) -> tuple[Any, ...]:
-    stream = run.topology.edge(row.edge).stream
-    return stream, run.topology.streams[stream].coder.decode(row.value), row.timestamp, row.sequence
+def _told(streams: Mapping[int, StreamSpec], row: Row) -> tuple[Any, ...]:
+    stream = streams[row.edge]
+    return stream.name, stream.coder.decode(row.value), row.timestamp, row.sequence
 
 
 def whole(completions: Sequence[Completion]) -> Iterator[Completion]:
@@ -277,18 +330,18 @@ def whole(completions: Sequence[Completion]) -> Iterator[Completion]:
         yield replace(last, since=None)
 
 
-def _same_completion(epoch: int, found: Completion, expected: Completion) -> None:
+def _same_completion(found: Completion, expected: Completion) -> None:
     for what in msgspec.structs.fields(Completion):
         if what.name != "generation":
             _same(
-                f"completion {epoch}, {what.name}",
+                f"completion {found.epoch}, {what.name}",
                 getattr(found, what.name),
                 getattr(expected, what.name),
             )
 
 
 def _same_state(run: Judged, state: HardState, reference: _Reference, last: Completion) -> None:
-    for spec in run.topology.computations:
+    for spec in reference.topologies[-1].computations:
         for entry in interval_map(last.intervals[spec.name]).intervals:
             number = last.numbers[spec.name].get(entry.id, 0)
             where = f"state of {spec.name}, interval {entry.id}, at commit {number}"

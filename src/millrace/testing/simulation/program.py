@@ -86,27 +86,31 @@ class Evidence:
     """What a schedule came to.
 
     Attributes:
-        topology: Of the pipeline.
+        topologies: What each epoch ran; of most programs, always the same.
         batches: The records of each epoch.
         sunk: Row -> its epoch.
         last: The last completion.
     """
 
-    topology: Topology
+    topologies: Sequence[Topology]
     batches: Sequence[Sequence[Arrival]]
     sunk: Mapping[Row, int]
     last: Completion
 
     def outputs(self, stream: str) -> list[Sunk]:
         """Return what the sink of a stream got; of each key in the order of emission."""
-        edges = {e.number for e in self.topology.edges if e.sink is not None and e.stream == stream}
-        decode = self.topology.streams[stream].coder.decode
+        edges = {
+            edge.number: topology.streams[stream].coder.decode
+            for topology in self.topologies
+            for edge in topology.edges
+            if edge.sink is not None and edge.stream == stream
+        }
         rows = sorted(
             ((epoch, row) for row, epoch in self.sunk.items() if row.edge in edges),
             key=lambda found: (found[0], found[1].origin, found[1].sequence),
         )
         return [
-            Sunk(decode_key(row.key), decode(row.value), row.timestamp, epoch)
+            Sunk(decode_key(row.key), edges[row.edge](row.value), row.timestamp, epoch)
             for epoch, row in rows
         ]
 

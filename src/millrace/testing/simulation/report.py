@@ -117,8 +117,8 @@ def failure(seed: int, plane: type[World] = Simulation) -> str:
         plane: Of which it is one.
     """
     again = "python -m millrace.testing.simulation"
-    if plane.realtime:
-        again += " --plane realtime"
+    if plane.plane != Simulation.plane:
+        again += f" --plane {plane.plane}"
     kept, outcome = shrink(seed, plane)
     numbers = ",".join(map(str, kept))
     trace = outcome.trace[-_LINES:]

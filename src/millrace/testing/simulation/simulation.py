@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from random import Random
 
+from millrace.compile.topology import Topology
 from millrace.plane.runtime import Runtime
+from millrace.store import HardState
 from millrace.testing.simulation import oracle, workload
-from millrace.testing.simulation.driver import QueryLog, SinkFailed, drive
+from millrace.testing.simulation.driver import CLAIM_ENTRIES, QueryLog, SinkFailed, drive
 from millrace.testing.simulation.faults import Fault, Kind
 from millrace.testing.simulation.hosts import Host, HostCaches
 from millrace.testing.simulation.scheduler import Process
 from millrace.testing.simulation.spark import Job
 from millrace.testing.simulation.sunk import Row
 from millrace.testing.simulation.world import Outcome, World
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.manifest import Claim
 from millrace.windmill.worker import Worker
 
 
@@ -39,7 +43,7 @@ class Simulation(World):
         self._sunk_ids: dict[tuple[int, int, int], Row] = {}
 
     def _workload(self, random: Random) -> workload.Workload:
-        return workload.generate(random)
+        return workload.generate(random, operations=workload.of_operations(self.seed))
 
     def _drive(self, name: str, random: Random) -> None:
         def read_to(start: int) -> int:
@@ -59,11 +63,32 @@ class Simulation(World):
 
     # -- what drivers and tasks ask of the world ---------------------------------------------------
 
-    def new_runtime(self, host: Host) -> Runtime:
+    def open_epochs(self, state: HardState) -> Epochs:
+        """Claim the checkpoint for the driver at hand."""
+        return Epochs(
+            self.topology, state, intervals=self.work.intervals, claim_entries=CLAIM_ENTRIES
+        )
+
+    def between_epochs(self, epochs: Epochs, tasks: int) -> None:
+        """Do what is done where an epoch is complete that had so many tasks a level: nothing."""
+
+    def hands_over(self, topology: Topology) -> bool:
+        """Return whether the driver at hand has started another in its place; none has."""
+        return False
+
+    def version(self, claim: Claim) -> Topology:
+        """Return the topology of which a claim is."""
+        return self.topology
+
+    def tasks(self, generation: int) -> int:
+        """Return how many tasks a level a driver asks for; over a bucket others than the last."""
+        return 1 + (self.work.tasks + generation) % 3 if self.work.bucket else self.work.tasks
+
+    def new_runtime(self, topology: Topology, host: Host) -> Runtime:
         """Return the runtime of a new Python process on a host."""
         state = self.storage.open()
-        worker = Worker(self.topology, state, HostCaches(host))
-        return Runtime(self.topology, tasks=self.work.tasks, worker=worker)
+        worker = Worker(topology, state, HostCaches(host))
+        return Runtime(topology, tasks=self.work.tasks, worker=worker)
 
     def write_sink(self, epoch: int, row: Row) -> None:
         """Upsert a row by its id."""

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from millrace.compile.topology import Topology
 from millrace.plane.exchange import sent_to, through_levels
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Stage, Task
@@ -44,7 +45,7 @@ class Cluster(Protocol):
     random: Random
     hosts: list[Host]
 
-    def new_runtime(self, host: Host) -> Runtime:
+    def new_runtime(self, topology: Topology, host: Host) -> Runtime:
         """Return the runtime of a new Python process; called within a process."""
         ...
 
@@ -72,19 +73,25 @@ class Job:
     Args:
         cluster: Where it runs.
         run: Names the driver's run; its Python workers serve no other.
+        topology: Of the driver's pipeline.
         manifest: Of the epoch.
-        depth: Number of levels.
         tasks: Tasks a level.
         source: What the source stage sent.
     """
 
     def __init__(
-        self, cluster: Cluster, run: str, manifest: Manifest, depth: int, tasks: int, source: Block
+        self,
+        cluster: Cluster,
+        run: str,
+        topology: Topology,
+        manifest: Manifest,
+        tasks: int,
+        source: Block,
     ) -> None:
         self._cluster = cluster
         self._run = run
         self._manifest = manifest
-        self._depth = depth
+        self._topology = topology
         self._tasks = tasks
         self._source = source
         self._stages: dict[int, Stage] = {}
@@ -101,7 +108,7 @@ class Job:
             JobFailed: A task failed too often.
         """
         try:
-            last = through_levels(self, 0, self._depth)
+            last = through_levels(self, 0, self._topology.depth)
             left = [self.blocks[last, task][0] for task in range(self._tasks)]
         finally:
             # Spark tells the attempts that are left to stop; not all of them hear it in time.
@@ -168,7 +175,7 @@ class Job:
         try:
             sent = self._fetch(level, task)
             idle = host.idle.setdefault(self._run, [])
-            runtime = idle.pop() if idle else self._cluster.new_runtime(host)
+            runtime = idle.pop() if idle else self._cluster.new_runtime(self._topology, host)
             made = list(self._stages[level].run(Task(runtime, self._manifest, task), sent))
         except FetchFailed:
             raise

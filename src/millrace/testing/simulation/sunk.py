@@ -8,6 +8,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
+from millrace.plane import wire
+from millrace.plane.outlet import values_and_ids
 
 
 class Row(NamedTuple):
@@ -22,12 +24,15 @@ class Row(NamedTuple):
 
 
 def sink_rows(topology: Topology, batches: Iterable[pa.RecordBatch]) -> list[Row]:
-    """Return the rows for sinks among those of the wire."""
-    sinks = {edge.number for edge in topology.edges if edge.sink is not None}
-    columns = ("edge", "key", "value", "ts", "origin", "sequence")
-    return [
-        Row(*row)
-        for batch in batches
-        for row in zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
-        if row[0] in sinks
-    ]
+    """Return the rows for sinks among those of the wire; of what has a source id, with that."""
+    sinks = [edge.number for edge in topology.edges if edge.sink is not None]
+    found: list[Row] = []
+    for batch in batches:
+        numbers = batch.column("edge").to_numpy()
+        for edge in sinks:
+            rows = wire.where(batch, numbers == edge)
+            values, origins, sequences = values_and_ids(topology, edge, rows)
+            keys, times = rows.column("key").to_pylist(), rows.column("ts").to_pylist()
+            columns = keys, values, times, origins.tolist(), sequences.tolist()
+            found += [Row(edge, *row) for row in zip(*columns, strict=True)]
+    return found

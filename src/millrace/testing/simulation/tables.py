@@ -7,7 +7,7 @@ leaves, so that a row that is missing, comes twice or comes to one interval only
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from random import Random
 from typing import Any
 
@@ -24,6 +24,7 @@ from millrace.model.time import SECOND
 from millrace.pipeline import Pipeline
 from millrace.testing.simulation.definitions import Wrong
 from millrace.testing.simulation.program import STREAM, Ends, Evidence
+from millrace.testing.simulation.standing import Row, at_once, standing
 
 #: Records with this value make user code fail, after they have waited.
 POISON = 13
@@ -56,15 +57,15 @@ class Look(Computation):
             raise ValueError("not to be had")
         self.count.add(1)
         self.set_timer("look", at=record.timestamp + 9 * SECOND)
-        self._say(record.value["id"], [record.id.hex(), record.late])
+        self._say(record.value["user"], [record.value["n"], record.id.hex(), record.late])
 
     def process_timer(self, timer: Timer) -> None:
         """Say it again."""
-        self._say(-1, [timer.at])
+        self._say("", [timer.at])
 
-    def _say(self, id: int, what: list[Any]) -> None:
+    def _say(self, user: str, what: list[Any]) -> None:
         tables = [dict(table.items()) for table in (self.waited, self.newest)]
-        self.produce("looked", [id, self.count.get(0), *tables, *what])
+        self.produce("looked", [user, self.count.get(0), *tables, *what])
 
 
 class Tables:
@@ -78,6 +79,7 @@ class Tables:
     name = "side inputs and signals"
 
     def __init__(self, random: Random, ends: Ends) -> None:
+        self._ends = ends
         self.ids = random.random() < 0.5
         p = Pipeline("simulated")
         events = ends.inject(p, ids=self.ids, slack="30 s")
@@ -99,14 +101,35 @@ class Tables:
         return {"user": random.choice("abcd"), "n": random.randint(0, 14)}
 
     def check(self, evidence: Evidence) -> None:
-        """Check that each record looked once, or as often as the source delivered it."""
-        came = Counter(
-            arrival.value["id"]
-            for batch in evidence.batches
-            for arrival in batch
-            if arrival.value["n"] != POISON
-        )
-        found = Counter(out.value[0] for out in evidence.outputs("looked") if out.value[0] >= 0)
-        least = Counter(came.keys()) if self.ids else came
-        if found - came or least - found:
-            raise Wrong(f"looked: {found - came} too often, {least - found} missing")
+        """Check what each record saw, once, or as often as the source delivered it."""
+        asked: dict[tuple[Any, ...], list[bool]] = defaultdict(list)
+        tables: dict[str, list[Row]] = defaultdict(list)
+        for epoch, batch in enumerate(evidence.batches):
+            for value, at in batch:
+                late = at < evidence.stood(epoch)[0] if self._ends.ordered else self._ends.late
+                tables[value["user"]].append(Row([value["user"], value["n"]], at, epoch, late))
+                if value["n"] != POISON:
+                    asked[value["id"], value["user"], value["n"], at].append(late)
+        came = Counter[tuple[Any, ...]]()
+        for (_, *what), times in asked.items():
+            came[tuple(what)] += 1 if self.ids else len(times)
+        seen = evidence.outputs("looked")
+        found = Counter((one.value[0], one.value[4], one.at_us) for one in seen if one.value[0])
+        most = Counter((*what,) for (_, *what), times in asked.items() for _ in times)
+        if found - most or came - found:
+            raise Wrong(f"looked: {found - most} too often, {came - found} missing")
+        came_late = {(*what,) for (_, *what), times in asked.items() if any(times)}
+        for one in seen:
+            user, _, waited, newest, *_ = one.value
+            if not user:
+                continue
+            waits = (user, one.value[4], one.at_us) not in came_late
+            for key, rows in tables.items():
+                self._check_row(key, rows, one.at_us if waits else None, waited.get(key))
+                self._check_row(key, rows, None, newest.get(key))
+
+    @staticmethod
+    def _check_row(key: str, rows: list[Row], at_us: int | None, found: Any) -> None:
+        answers = at_once(rows, 0, None) if at_us is None else standing(rows, at_us)
+        if found not in answers:
+            raise Wrong(f"of key {key!r} the row {found} was seen; it could be one of {answers}")

@@ -8,8 +8,14 @@ from random import Random
 from millrace.model.time import SECOND
 from millrace.testing.simulation.computations import Computations
 from millrace.testing.simulation.groupings import Groupings
+from millrace.testing.simulation.operations import Operations
 from millrace.testing.simulation.program import Arrival, Ends, Program
 from millrace.testing.simulation.tables import Tables
+
+#: Of so many schedules the next are of the other kind: first of computations and groupings, then of
+#: operations. What an older schedule draws stays as it was: the bugs that tests plant are found at
+#: seeds that they name.
+TURN = 5_000
 
 
 @dataclass(frozen=True)
@@ -37,29 +43,70 @@ class Workload:
     tidy: bool
 
 
-def generate(random: Random) -> Workload:
-    """Return a workload."""
+def of_operations(seed: int) -> bool:
+    """Return whether a schedule is one of operations."""
+    return seed // TURN % 2 == 1
+
+
+def generate(random: Random, *, operations: bool) -> Workload:
+    """Return a workload.
+
+    Args:
+        random: Chooses.
+        operations: Whether it is one of operations.
+    """
+    return filled(random, program_of(random, operations=operations))
+
+
+def program_of(random: Random, *, operations: bool) -> Program:
+    """Return a program for the epoch plane; see :func:`generate`."""
     ends = Ends()
-    drawn = random.random()
-    of = Computations if drawn < 0.35 else Groupings if drawn < 0.94 else Tables
-    program: Program = of(random, ends)
-    records: list[Arrival] = []
+    return operations_of(random, ends) if operations else _program(random, ends)
+
+
+def filled(
+    random: Random,
+    program: Program,
+    records: tuple[int, int] = (10, 30),
+    per_batch: tuple[int, int] = (5, 12),
+) -> Workload:
+    """Return a workload of a program.
+
+    Args:
+        random: Chooses the rest.
+        program: What runs.
+        records: How many there are, from and to.
+        per_batch: How many of them a batch takes at most, from and to.
+    """
+    arrivals: list[Arrival] = []
     now, late_share = 1_000, random.choice((0.05, 0.1, 0.3))
-    for number in range(random.randint(10, 30)):
+    for number in range(random.randint(*records)):
         now += random.randint(0, 6)
-        if records and random.random() < 0.15:
-            records.append(random.choice(records[-12:]))  # delivered again
+        if arrivals and random.random() < 0.15:
+            arrivals.append(random.choice(arrivals[-12:]))  # delivered again
             continue
         late = random.randint(20, 60) if random.random() < late_share else random.randint(0, 12)
         value = {"id": number} | program.value(random)
-        records.append(Arrival(value, (now - late) * SECOND))
+        arrivals.append(Arrival(value, (now - late) * SECOND))
     return Workload(
         program,
-        records,
-        per_batch=random.randint(5, 12),
+        arrivals,
+        per_batch=random.randint(*per_batch),
         intervals=random.choice((1, 2, 4)),
         tasks=random.choice((1, 2, 2, 3)),
         hosts=random.choice((1, 2, 3)),
         bucket=random.random() < 0.3,
         tidy=random.random() < 0.6,
     )
+
+
+def operations_of(random: Random, ends: Ends) -> Program:
+    """Return a program of operations."""
+    return Tables(random, ends) if random.random() < 0.25 else Operations(random, ends)
+
+
+def _program(random: Random, ends: Ends) -> Program:
+    drawn = random.random()
+    of = Computations if drawn < 0.35 else Groupings if drawn < 0.94 else Tables
+    program: Program = of(random, ends)
+    return program

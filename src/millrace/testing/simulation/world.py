@@ -70,6 +70,8 @@ class World(ABC):
         calm: Let nothing happen at all: one machine, no faults, nobody is interrupted.
     """
 
+    #: What the command line calls it.
+    plane = "epochs"
     #: Whether it is one of the real-time plane.
     realtime = False
     #: How a schedule in which nothing happens goes on; tasks that do not end must take turns.

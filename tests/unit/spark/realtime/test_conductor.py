@@ -11,10 +11,21 @@ import pytest
 
 from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.plane.realtime.coordinator import Orders, Where
-from millrace.plane.realtime.messages import FromTask, Halt, Hello, Mark, Over, Start, Told, ToTask
+from millrace.plane.realtime.messages import (
+    FromTask,
+    Halt,
+    Hello,
+    Hold,
+    Mark,
+    Over,
+    Start,
+    Told,
+    ToTask,
+)
 from millrace.spark.realtime.conductor import Conductor, TaskLost
 from millrace.spark.realtime.line import Address
 from millrace.spark.realtime.run import live_low_watermarks
+from millrace.windmill.place import Place
 
 ALL: list[Where] = [(0, 0), (1, 0)]
 
@@ -103,6 +114,19 @@ def test_orders_reach_the_tasks(stage: Stage) -> None:
     stage.say((0, 0), Hello(0, 0), lambda: len(stage.board.told) == 2)
     assert stage.board.told == [((0, 0), Start(1, b"")), ((1, 0), Start(1, b""))]
     assert stage.conductor.absent() == [(1, 0)]
+
+
+def test_streams_are_held_back_in_this_session_and_the_next(stage: Stage) -> None:
+    two = {"trips": {"a": Place(0, None, 0, None), "b": Place(1, None, 0, None)}}
+    start = Start(1, b"", input=two)
+    stage.script.answer = lambda _: [((0, 0), start), ((1, 0), Start(1, b""))]
+    stage.say((0, 0), Hello(0, 0), lambda: len(stage.board.told) == 2)
+
+    stage.conductor.hold(["rides"], {"trips": 30.0})
+    held = ((0, 0), Hold(["rides"], {"trips": 15.0}))
+    assert stage.board.told[2:] == [held]
+    stage.say((0, 0), Hello(0, 0), lambda: len(stage.board.told) == 6)
+    assert stage.board.told[3:] == [((0, 0), start), ((1, 0), Start(1, b"")), held]
 
 
 def test_a_task_that_ends_without_a_word_is_lost_and_named(stage: Stage) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-import millrace as mr
 from millrace.model.errors import (
     CheckpointMismatch,
     PipelineError,
@@ -20,7 +18,6 @@ from millrace.model.errors import (
 from millrace.spark.realtime.needed import realtime_settings, slots_needed, wrong_settings
 from millrace.spark.realtime.pacemaker import check_spark, pacemaker_of
 from millrace.spark.realtime.patience import Patience
-from millrace.spark.realtime.start import start
 
 
 def session(version: str) -> Any:
@@ -128,13 +125,3 @@ def test_what_cannot_change_is_not_tried_again(error: Exception) -> None:
     patience = Patience(attempts=3)
     patience.well()
     assert patience.after(error) is None
-
-
-def test_event_time_by_ingress_is_refused_before_anything_is_touched(tmp_path: Path) -> None:
-    p = mr.Pipeline("p")
-    p.inject("words", mr.Files(tmp_path, schema="word string"), timestamp=mr.INGRESS)
-    p.sink("words", mr.Memory())
-
-    with pytest.raises(PipelineError, match=r"'words': timestamp=mr\.INGRESS .*kafka_timestamp"):
-        start(p, session("4.3.0"), checkpoint=str(tmp_path / "checkpoint"))
-    assert not (tmp_path / "checkpoint").exists()

@@ -95,19 +95,19 @@ def judge(run: Judged) -> str | None:
     """Return what is wrong; None if nothing is."""
     try:
         state = run.storage.open()
-        completions = epoch_log(run.storage, state)[1]
+        completions = epoch_log(run.storage, state)[-1]
         for before, after in itertools.pairwise(completions):
             check_low_watermarks(before.after, after.after)
         *_, last = whole(completions)
         state.journals.names()
         chains = Chains(run.topology, run.history, completions)
-        check_channels(run.topology, chains)
+        check_channels(run.topology, chains, run.work.intervals)
         check_clocks(chains, late=run.work.late)
         check_counters(run.topology, chains, last, len(run.work.records))
         _check_state(run, state, chains, repeated(run.topology, chains))
         sunk = _check_sinks(run, chains)
         evidence = LiveEvidence(
-            run.topology, [run.work.records], sunk, last, chains.worked_at, run.work.feeds.late()
+            [run.topology], [run.work.records], sunk, last, chains.worked_at, run.work.feeds.late()
         )
         run.work.program.check(evidence)
     except (Difference, Wrong, InvariantViolation, StoreError) as found:

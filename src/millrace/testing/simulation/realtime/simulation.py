@@ -24,6 +24,7 @@ from millrace.testing.simulation.realtime.query import Packets, Query
 from millrace.testing.simulation.realtime.sinks import LiveStand, Stand
 from millrace.testing.simulation.realtime.workload import LiveWorkload, generate
 from millrace.testing.simulation.scheduler import Process
+from millrace.testing.simulation.workload import of_operations
 from millrace.testing.simulation.world import Outcome, World
 from millrace.windmill.worker import Worker
 
@@ -35,6 +36,7 @@ class RealtimeSimulation(World):
     None
     """
 
+    plane = "realtime"
     realtime = True
     calm_stickiness = 0.5
     work: LiveWorkload
@@ -73,7 +75,7 @@ class RealtimeSimulation(World):
     # -- what a plane says -------------------------------------------------------------------------
 
     def _workload(self, random: Random) -> LiveWorkload:
-        return generate(random)
+        return generate(random, operations=of_operations(self.seed))
 
     def _drive(self, name: str, random: Random) -> None:
         if Run(self, name, random).run():

@@ -16,7 +16,7 @@ from millrace.testing.simulation.computations import Computations
 from millrace.testing.simulation.groupings import Groupings
 from millrace.testing.simulation.program import STREAM, Program
 from millrace.testing.simulation.realtime.feeds import Feeds, LiveEnds
-from millrace.testing.simulation.workload import Workload
+from millrace.testing.simulation.workload import Workload, operations_of
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,16 @@ class LiveWorkload(Workload):
     few: int
 
 
-def generate(random: Random) -> LiveWorkload:
-    """Return a workload."""
+def generate(random: Random, *, operations: bool) -> LiveWorkload:
+    """Return a workload.
+
+    Args:
+        random: Chooses.
+        operations: Whether it is one of operations.
+    """
     feeds, late = Feeds(), random.random() < 0.3
     ends = LiveEnds(feeds, late=late)
-    program = _program(random, ends)
+    program = _possible(random, ends) if operations else _program(random, ends)
     feeds.fill(random, program, late=late)
     step_us = random.choice((2 * MILLISECOND, SECOND))
     return LiveWorkload(
@@ -66,6 +71,15 @@ def generate(random: Random) -> LiveWorkload:
         live_sinks=random.randrange(16),
         few=random.choice((0, 0, 2, handful.FEW)),
     )
+
+
+def _possible(random: Random, ends: LiveEnds) -> Program:
+    """Return a program of operations."""
+    while True:
+        try:
+            return operations_of(random, ends)
+        except PipelineError:
+            continue  # as below
 
 
 def _program(random: Random, ends: LiveEnds) -> Program:

@@ -1,0 +1,160 @@
+"""Calls: the injector of signals that somebody asks for, by ``run.fire()`` or ``millrace fire``.
+
+A call is a message in the checkpoint's mailbox. An injector takes it from there into an offset, and
+an offset is durable before it is read: so a call is read in one epoch, or one turn, and what is
+made again reads the same.
+
+Source: Dataflow patent, "data injection requests".
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from millrace.dataflow.operators import operator_of
+from millrace.dataflow.triggers.call import names_in, streams_of
+from millrace.injectors.advance import Advance
+from millrace.injectors.injector import Injector
+from millrace.model.computation import Computation
+from millrace.model.errors import StoreError
+from millrace.model.time import MAX_TIMESTAMP, Instant
+from millrace.store import LocalMailbox, Mailbox, is_object_store, local_path, mailbox_at
+
+_log = logging.getLogger("millrace")
+
+#: Calls that one advance takes: an offset names the keys of all of them.
+_MOST: Final = 100
+#: How often a mailbox in an object store is looked into, at a request each. In a directory that
+#: costs microseconds, and is done whenever the engine asks.
+_LISTED_S: Final = 5.0
+
+
+class Calls(Injector):
+    """Brings the keys that were called for, encoded; and promises the end of time.
+
+    An offset is the number of the last call, and the keys of those since the offset before. Of the
+    messages the last stays in the mailbox, so that the next has a higher number.
+
+    >>> import tempfile
+    >>> from millrace.store import LocalHardState
+    >>> folder = tempfile.mkdtemp()
+    >>> mailbox = LocalHardState.create_or_open(folder, pipeline="p").mailbox
+    >>> put_call(mailbox, "look.calls", [b"sa", b"sb"])
+    >>> calls = Calls("look.calls")
+    >>> calls.bind(folder)
+    >>> first = calls.advance("calls", None)
+    >>> [key for key, _ in calls.read("calls", None, first.offset)]
+    [b'sa', b'sb']
+    >>> calls.advance("calls", first.offset).offset == first.offset
+    True
+
+    Args:
+        stream: That it is injected as.
+    """
+
+    schema = "key binary, at long"
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._location = ""
+        self._due_s = 0.0
+        self._mailbox: Mailbox | None = None
+
+    def bind(self, location: str) -> None:
+        """Take calls from the checkpoint at a path or URL from now on; without one there are none.
+
+        Before it is sent to another process.
+        """
+        self._location = location if is_object_store(location) else str(local_path(location))
+        self._mailbox, self._due_s = None, 0.0
+
+    def processes(self) -> list[str]:
+        """Return the one there is."""
+        return ["calls"]
+
+    def advance(self, process: str, offset: Any) -> Advance:
+        """Return the calls since, if it is time to look again; or that there are none."""
+        offset = [0, []] if offset is None else offset
+        now_s = time.monotonic()
+        if self._location and now_s >= self._due_s:
+            try:
+                offset = self._looked(offset)
+            except (StoreError, OSError) as error:
+                _log.warning("calls of %r cannot be read, and wait: %s", self._stream, error)
+            if not isinstance(self._mailbox, LocalMailbox):
+                self._due_s = now_s + _LISTED_S
+        return Advance(offset, low_watermark=MAX_TIMESTAMP)
+
+    def until_now(self, process: str, before: Instant | None = None) -> list[Advance]:
+        """Return that there are none: nobody can ask a batch for anything."""
+        return [Advance([0, []], low_watermark=MAX_TIMESTAMP)]
+
+    def read(self, process: str, start: Any, end: Any) -> Iterator[tuple[bytes, int]]:
+        """Yield the keys, and a time which means nothing."""
+        for key in end[1]:
+            yield bytes.fromhex(key), 0
+
+    def _looked(self, offset: list[Any]) -> list[Any]:
+        if self._mailbox is None:
+            self._mailbox = mailbox_at(self._location)
+        numbers = _numbers(self._mailbox, self._stream)
+        last, keys = offset[0], list[str]()
+        # What an offset names is durable when another is asked for.
+        old = [_name(self._stream, number) for number in numbers if number < last]
+        if old:
+            self._mailbox.remove(old)
+        found = last
+        for number in [number for number in numbers if number > last][:_MOST]:
+            data = self._mailbox.read(_name(self._stream, number))
+            if data is None:
+                break
+            keys += msgspec.json.decode(data, type=list[str])
+            found = number
+        return [found, keys] if found > last else offset
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_mailbox": None, "_due_s": 0.0}
+
+    def __repr__(self) -> str:
+        return f"Calls({self._stream!r})"
+
+
+def streams_called(computation: type[Computation] | Computation) -> list[str]:
+    """Return the streams of the calls that the trigger of a grouping waits for."""
+    how = None if isinstance(computation, type) else operator_of(computation).windowing
+    names = () if how is None else names_in(how.trigger)
+    return [stream for name in names for stream in streams_of(name)]
+
+
+def put_call(mailbox: Mailbox, stream: str, keys: Iterable[bytes]) -> None:
+    """Call for keys, encoded; it is durable when this returns.
+
+    Args:
+        mailbox: Of the run's checkpoint.
+        stream: That the calls are injected as.
+        keys: To fire; one that is empty where the stream is for every key.
+    """
+    data = msgspec.json.encode([key.hex() for key in keys])
+    number = max(_numbers(mailbox, stream), default=0) + 1
+    while not mailbox.put(_name(stream, number), data):
+        number += 1
+
+
+def _prefix(stream: str) -> str:
+    # Letters sort behind the digits that requests begin with, of which old ones are removed.
+    return f"call-{zlib.crc32(stream.encode()):08x}-"
+
+
+def _name(stream: str, number: int) -> str:
+    return f"{_prefix(stream)}{number:012d}"
+
+
+def _numbers(mailbox: Mailbox, stream: str) -> list[int]:
+    prefix = _prefix(stream)
+    return [int(name.removeprefix(prefix)) for name in mailbox.names() if name.startswith(prefix)]

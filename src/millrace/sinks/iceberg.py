@@ -1,0 +1,70 @@
+"""Iceberg: an Apache Iceberg table, to which an epoch, or a mark, is one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millrace.model.errors import PipelineError
+from millrace.sinks.iceberg_table import IcebergCommits, require_pyiceberg
+from millrace.sinks.table import TableSink
+from millrace.store import local_path
+
+if TYPE_CHECKING:
+    from millrace.plane.binding import Binding
+
+
+class Iceberg(TableSink):
+    """An Apache Iceberg table, to which each epoch (in real time: each mark) is one snapshot.
+
+    The columns are the fields of the record format (or ``value``), and ``_key``, ``_timestamp`` and
+    ``_id``, as of :class:`~millrace.Parquet`. Each task of the last level writes a Parquet file
+    aside; the driver adds them all to the table in one commit, which also says in the table's
+    properties whose the table is, and up to which epoch it has it. What comes again after a failure
+    is known by that, so each record is in the table once, and a reader sees whole epochs. Others
+    may append to the table, compact it and expire its snapshots at the same time.
+
+    Rows are added, and none is replaced: for a table by key there are :class:`~millrace.Delta` and
+    :class:`~millrace.PostgreSQL`.
+
+    Args:
+        table: Its name in the catalog, with its namespace: ``"lake.totals"``. It is made if it is
+            not there. One that is there needs the columns, and others that may be null; it has no
+            partitions.
+        path: Its directory (Iceberg's location), local or mounted, which driver and workers reach.
+        catalog: Name of a catalog in PyIceberg's configuration (``~/.pyiceberg.yaml``), or its
+            properties: ``{"type": "sql", "uri": "sqlite:////lake/catalog.db"}``. Only the driver
+            opens it.
+
+    Raises:
+        PipelineError: ``pyiceberg`` is not installed in the driver, or it is no such name or path.
+
+    Source: the Iceberg table specification, "Optimistic Concurrency" and "Snapshots".
+    """
+
+    def __init__(self, table: str, path: str | Path, *, catalog: str | Mapping[str, str]) -> None:
+        require_pyiceberg()
+        self.table = table
+        self.path = str(path)
+        self.catalog = catalog
+        if not all(table.split(".")) or "." not in table:
+            raise PipelineError(
+                f"Iceberg({table!r}): expected a table with its namespace, such as 'lake.totals'."
+            )
+        if not self.path or ("://" in self.path and not self.path.startswith("file://")):
+            raise PipelineError(
+                f"{self!r}: expected a local or mounted path, which driver and workers reach. For "
+                "a table in an object store write with a callable (DataFrame, epoch) and Spark's "
+                "own Iceberg, on the epoch plane."
+            )
+        super().__init__(local_path(self.path))
+
+    def commits(self, binding: Binding) -> IcebergCommits:
+        """Return what commits a checkpoint's epochs; nothing is written yet."""
+        return IcebergCommits(
+            self.table, self._root, self.catalog, binding.owner, binding.columns.arrow, repr(self)
+        )
+
+    def __repr__(self) -> str:
+        return f"Iceberg({self.table!r}, {self.path!r})"

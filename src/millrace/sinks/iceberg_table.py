@@ -1,0 +1,206 @@
+"""The table behind :class:`~millrace.Iceberg`: what it must be like, and how an epoch is added.
+
+::
+
+    data/part-7-00000-<random>.parquet    a file that a task has written
+    metadata/                             Iceberg's own: PyIceberg writes it, and the catalog names
+                                          the file that holds
+
+Which epoch was added last is a property of the table, set by the commit that adds the epoch. In the
+summary of its snapshot (where it is written, too, for readers) it would be gone with the snapshot,
+when somebody expires it. Only one of two commits that began at the same snapshot succeeds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError
+from millrace.sinks.table import Commits, placed
+from millrace.store import local_path
+from millrace.store.durable import sync_directory
+
+#: Properties of the table, and of a snapshot's summary.
+_OWNER: Final = "millrace.checkpoint"
+_EPOCH: Final = "millrace.epoch"
+#: PyIceberg would add the files again to what another has committed, without looking whose they
+#: are. Tried again here, the epoch is looked for first.
+_NO_RETRY: Final = {"commit.retry.num-retries": "0"}
+
+
+def require_pyiceberg() -> None:
+    """Refuse to go on without ``pyiceberg``.
+
+    Raises:
+        PipelineError: It is not installed.
+    """
+    try:
+        import pyiceberg  # noqa: F401
+    except ImportError as missing:
+        raise PipelineError(
+            "Iceberg needs the package pyiceberg, on the driver: pip install 'millrace[iceberg]'."
+        ) from missing
+
+
+class IcebergCommits(Commits):
+    """Commits epochs to one table, whose catalog is opened when it is needed, and once.
+
+    Args:
+        name: Of the table, with its namespace.
+        root: Its directory.
+        catalog: Name of the catalog, or its properties.
+        owner: Id of the checkpoint, or of the batch.
+        columns: Of the rows, a struct type.
+        sink: The sink, for messages.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        root: Path,
+        catalog: str | Mapping[str, str],
+        owner: str,
+        columns: pa.StructType,
+        sink: str,
+    ) -> None:
+        super().__init__(root, columns, sink)
+        self._name = name
+        self._of = catalog
+        self._owner = owner
+        self._catalog: Any = None
+
+    def check(self) -> None:
+        """Refuse a table that cannot take the rows.
+
+        Raises:
+            PipelineError: It is elsewhere, or partitioned, lacks a column, asks more of rows than
+                is checked, or the catalog cannot be opened.
+            CheckpointMismatch: It is another checkpoint's.
+        """
+        try:
+            super().check()
+        except MillraceError:
+            raise
+        except Exception as error:
+            raise PipelineError(
+                f"the sink {self._sink}: the catalog cannot be asked for the table: "
+                f"{type(error).__name__}: {error}. Is it up, and are its properties right?"
+            ) from error
+
+    def _open(self) -> Any:
+        """Return the table as it is now; None if there is none."""
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        if self._catalog is None:
+            self._catalog = (
+                load_catalog(self._of) if isinstance(self._of, str) else load_catalog(**self._of)
+            )
+        try:
+            return self._catalog.load_table(self._name)
+        except (NoSuchNamespaceError, NoSuchTableError):
+            return None
+
+    def _make(self) -> Any:
+        self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+        return self._catalog.create_table_if_not_exists(
+            self._name, self._columns, location=f"file://{self._root}"
+        )
+
+    def _has(self, table: Any, epoch: int) -> bool:
+        owner = table.properties.get(_OWNER, self._owner)
+        if owner != self._owner:
+            raise CheckpointMismatch(
+                f"the sink {self._sink} holds the output of another checkpoint (id {owner}; this "
+                f"one is {self._owner}). Was the checkpoint deleted and its output kept, or is it "
+                "that of an earlier batch? Write to another table, or drop this one."
+            )
+        return int(table.properties.get(_EPOCH, -1)) >= epoch
+
+    def _add(self, table: Any, epoch: int, names: list[str]) -> None:
+        data = self._root / "data"
+        data.mkdir(exist_ok=True)
+        files = [f"{table.location()}/data/{file.name}" for file in placed(self._root, names, data)]
+        sync_directory(self._root)
+        says = {_OWNER: self._owner, _EPOCH: str(epoch)}
+        # In this process only: a commit sends what it changes.
+        quick = table.metadata.properties | _NO_RETRY
+        table.metadata = table.metadata.model_copy(update={"properties": quick})
+        with table.transaction() as commit:
+            commit.set_properties(says)
+            # That none of them is in the table, the epoch says.
+            commit.add_files(files, snapshot_properties=says, check_duplicate_files=False)
+        _sync(_written(table))
+
+    def _refused(self, table: Any) -> str:
+        self._has(table, 0)
+        if local_path(table.location()) != self._root:
+            return (
+                f"the table's location is {table.location()}, and not {self._root}. Name that one."
+            )
+        return refused(table, self._columns)
+
+    def _settle(self, table: Any) -> None:
+        _sync((self._root / "metadata").iterdir())
+
+    def _conflicts(self) -> type[Exception]:
+        return Exception  # of the catalog, whichever it is
+
+
+def refused(table: Any, columns: pa.Schema) -> str:
+    """Return why rows cannot be added to a table; empty if they can.
+
+    Args:
+        table: A ``pyiceberg.table.Table``.
+        columns: Of the rows.
+    """
+    from pyiceberg.io.pyarrow import pyarrow_to_schema
+
+    if by := [field.name for field in table.spec().fields]:
+        return f"the table is partitioned by {by}. Name one that is not."
+    if "write.metadata.path" in table.properties:
+        return "'write.metadata.path' is set, and metadata is looked for at the table's location."
+    there = {field.name: field for field in table.schema().fields}
+    if missing := [name for name in columns.names if name not in there]:
+        return (
+            f"the table has no column {missing[0]!r}. It has {sorted(there)}. Add it, or name "
+            "another table."
+        )
+    try:
+        rows = pyarrow_to_schema(columns, table.schema().name_mapping)
+    except ValueError as error:  # of fields in fields
+        return f"its columns are others: {error} Name another table."
+    for field in rows.fields:
+        if there[field.name].field_type != field.field_type:
+            return (
+                f"column {field.name!r} of the table is {there[field.name].field_type}, and of the "
+                f"records {field.field_type}. Name another table, or produce another format."
+            )
+    asks = [name for name, field in there.items() if field.required and name not in columns.names]
+    if asks:
+        return f"column {asks[0]!r} may not be null, and no record has it. Name a table without."
+    return ""
+
+
+def _written(table: Any) -> Iterable[Path]:
+    """Return the files of a commit but those of its data; PyIceberg does not sync them."""
+    snapshot = table.current_snapshot()
+    manifests = snapshot.manifests(table.io)
+    own = [one for one in manifests if one.added_snapshot_id == snapshot.snapshot_id]
+    uris = [table.metadata_location, snapshot.manifest_list, *(one.manifest_path for one in own)]
+    return map(local_path, uris)
+
+
+def _sync(files: Iterable[Path]) -> None:
+    directories = set()
+    for file in files:
+        with file.open("rb") as written:
+            os.fsync(written.fileno())
+        directories.add(file.parent)
+    for directory in directories:
+        sync_directory(directory)

@@ -1,0 +1,222 @@
+"""A table of a lake to which an epoch, or a mark, is one commit: Delta Lake, Iceberg.
+
+::
+
+    _staging/epoch=7-00000-<random>.parquet    what an attempt at a task has written
+    part-7-00000-<random>.parquet              the same file, by the name that the table knows
+
+Each task of the last level writes a Parquet file aside; the driver adds them all to the table in
+one commit, which also names the checkpoint and the epoch. What comes again after a failure is known
+by that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millrace.model.errors import MillraceError, PipelineError, SinkError
+from millrace.sinks.owner import claim_directory
+from millrace.sinks.parquet_files import STAGING, ParquetWriter, clear, link, refusing
+from millrace.store.durable import sync_directory
+
+if TYPE_CHECKING:
+    from millrace.plane.binding import Binding
+
+_log = logging.getLogger("millrace")
+
+
+#: How often an epoch is tried again after another writer has committed first.
+_TRIES: Final = 5
+
+
+class Commits:
+    """Commits epochs to one table, each once.
+
+    Args:
+        root: Its directory.
+        columns: Of the rows, a struct type.
+        sink: The sink, for messages.
+    """
+
+    def __init__(self, root: Path, columns: pa.StructType, sink: str) -> None:
+        self._root = root
+        self._columns = pa.schema(list(columns))
+        self._sink = sink
+
+    def check(self) -> None:
+        """Refuse a table that cannot take the rows.
+
+        Raises:
+            PipelineError: There is such a table, or nobody knows whether there is one.
+        """
+        table = self._open()
+        if table is not None and (why := self._refused(table)):
+            raise PipelineError(f"the sink {self._sink} cannot take its stream: {why}")
+
+    def has(self, epoch: int) -> bool:
+        """Return whether the table has an epoch."""
+        table = self._open()
+        return table is not None and self._has(table, epoch)
+
+    def append(self, epoch: int, names: list[str]) -> None:
+        """Add an epoch's records in one durable commit, unless the table has the epoch.
+
+        A driver that was superseded in this epoch, and woke up, may be doing the same: one of the
+        two commits is refused, and then the epoch is found.
+
+        Args:
+            epoch: The epoch.
+            names: Of the files in the staging directory that count.
+
+        Raises:
+            SinkError: Others keep changing the table, or have made of it what cannot take the rows.
+        """
+        conflicts = self._conflicts()
+        refusal: Exception | None = None
+        for _ in range(_TRIES):
+            try:
+                table = self._open() or self._make()
+                if self._has(table, epoch):
+                    self._settle(table)
+                    return
+                if why := self._refused(table):
+                    raise self._error(epoch, why)
+                self._add(table, epoch, names)
+            except FileNotFoundError:
+                # Another driver has added the epoch meanwhile, and removed what was staged.
+                if not self.has(epoch):
+                    raise
+            except MillraceError:
+                raise
+            except conflicts as conflict:
+                refusal = conflict
+                self._forget()
+            else:
+                return
+        raise self._error(
+            epoch,
+            f"the commit was refused {_TRIES} times, at last by {type(refusal).__name__}: "
+            f"{refusal}. Do others write to it all the time, or change what it is like, or is it "
+            "out of reach?",
+        ) from refusal
+
+    def _open(self) -> Any:
+        """Return the table as it is now; None if there is none."""
+        raise NotImplementedError
+
+    def _make(self) -> Any:
+        """Make the table, unless another has, and return it."""
+        raise NotImplementedError
+
+    def _has(self, table: Any, epoch: int) -> bool:
+        raise NotImplementedError
+
+    def _refused(self, table: Any) -> str:
+        """Return why rows cannot be added to a table; empty if they can."""
+        raise NotImplementedError
+
+    def _add(self, table: Any, epoch: int, names: list[str]) -> None:
+        """Commit an epoch, and make the commit durable."""
+        raise NotImplementedError
+
+    def _settle(self, table: Any) -> None:
+        """Make durable what a driver has committed that may have died before it could."""
+        raise NotImplementedError
+
+    def _conflicts(self) -> type[Exception]:
+        """Return what is raised where a commit is to be tried again."""
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        """Forget what is known of the table: another has changed it."""
+
+    def _error(self, epoch: int, why: str) -> SinkError:
+        return SinkError(
+            f"{self._sink}, epoch {epoch}: {why} Nothing of the epoch is in the table, and its "
+            "files are kept: it is added when the pipeline is started again."
+        )
+
+
+class TableSink:
+    """What the sinks that write tables of a lake have in common.
+
+    Args:
+        root: Directory of the table, which driver and workers reach.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._table: Commits | None = None
+
+    def commits(self, binding: Binding) -> Commits:
+        """Return what commits a checkpoint's epochs; nothing is written yet."""
+        raise NotImplementedError
+
+    def bind(self, binding: Binding) -> str:
+        """Claim the directory for a checkpoint, and return it; before a run writes anything.
+
+        Raises:
+            CheckpointMismatch: Another checkpoint has written there.
+            CheckpointUnwritable: The directory cannot be written.
+            PipelineError: There is a table that cannot take the stream's records.
+        """
+        table = self.commits(binding)
+        table.check()
+        claim_directory(self._root, binding.owner, repr(self))
+        self._table = table
+        return f"{type(self).__name__}({str(self._root)!r})"
+
+    def for_tasks(self) -> ParquetWriter:
+        """Return what tasks write with; they need no more than PyArrow."""
+        return ParquetWriter(str(self._root), repr(self))
+
+    def publish(self, epoch: int, receipts: list[bytes]) -> None:
+        """Add the records of an epoch to the table, unless it has that epoch: the same rows.
+
+        Raises:
+            SinkError: The disk refuses, the table has become another one, or a record has no key.
+        """
+        table = self._bound()
+        with refusing(f"{self!r}, epoch {epoch}"):
+            table.append(epoch, [receipt.decode() for receipt in receipts])
+            clear(self._root / STAGING, epoch)
+
+    def publish_again(self, epoch: int, receipts: list[bytes]) -> None:
+        """Publish the mark that completed last, if its driver has not; see :meth:`publish`."""
+        staged = [self._root / STAGING / receipt.decode() for receipt in receipts]
+        if self._bound().has(epoch) or any(file.exists() for file in staged):
+            self.publish(epoch, receipts)
+        else:
+            _log.warning(
+                "%r, epoch %d: neither the table nor the directory has it. Was it removed? It is "
+                "not made again.",
+                self,
+                epoch,
+            )
+
+    def _bound(self) -> Commits:
+        assert self._table is not None, "a sink is bound before anything is published"
+        return self._table
+
+
+def placed(root: Path, names: Sequence[str], directory: Path) -> Iterator[Path]:
+    """Give an epoch's files the names that a table is to know, and yield them; at last, for good.
+
+    Args:
+        root: Of the table.
+        names: Of the files in the staging directory.
+        directory: Where the table has its files. It exists.
+    """
+    for staged in names:
+        file = root / STAGING / staged
+        given = directory / staged.replace("epoch=", "part-", 1)
+        # By an attempt that died before it could commit, maybe in the middle of a copy.
+        if not given.exists() or given.stat().st_size != file.stat().st_size:
+            link(file, given)
+        yield given
+    sync_directory(directory)

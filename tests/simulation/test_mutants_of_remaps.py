@@ -1,0 +1,129 @@
+"""Bugs planted into the remap of key intervals that are at work: an oracle finds each."""
+
+import dataclasses
+
+import pytest
+
+from millrace.testing.simulation.remapping import RemappingSimulation
+from millrace.watermark.report import NOTHING_PENDING
+from millrace.windmill import carrying, remapping, rows
+from millrace.windmill.epochs import Epochs
+
+#: Mutant -> where it was found last, and whether without any fault.
+PLANTED = {}
+
+
+def found_at(seed, *, calm):
+    def note(plant):
+        PLANTED[plant] = seed, calm
+        return plant
+
+    return note
+
+
+@found_at(1, calm=True)
+def a_child_forgets_its_holds(patch):
+    of_range = remapping.of_range
+    holds = {rows.HOLDS, rows.HOLD_BY_KEY}
+
+    def without_holds(*of):
+        return (pair for pair in of_range(*of) if pair[0][:1] not in holds)
+
+    patch.setattr(remapping, "of_range", without_holds)
+
+
+@found_at(2, calm=True)
+def ids_go_with_the_other_half(patch):
+    of_range = remapping.of_range
+    ids = {rows.IDS, rows.IDS_BY_COMMIT, rows.IDS_BY_EXPIRY}
+
+    def of_sister(pairs, start, end, cut):
+        had = list(pairs)
+        yield from (pair for pair in of_range(had, start, end, cut) if pair[0][:1] not in ids)
+        for other in ((0, start), (end, 1 << 64)):
+            if other[0] < other[1]:
+                there = of_range(had, *other, cut)
+                yield from (pair for pair in there if pair[0][:1] in ids)
+
+    patch.setattr(remapping, "of_range", of_sister)
+
+
+@found_at(9, calm=True)
+def a_merge_has_the_timers_of_one_parent(patch):
+    together = remapping.together
+    timers = {rows.TIMERS, rows.TIMER_BY_TAG}
+
+    def of_the_first(parts):
+        first, *others = map(list, parts)
+        left = ([pair for pair in other if pair[0][:1] not in timers] for other in others)
+        return together([first, *left])
+
+    patch.setattr(remapping, "together", of_the_first)
+
+
+@found_at(0, calm=True)
+def a_child_reports_nothing_before_it_has_worked(patch):
+    remade = carrying.remade
+
+    def silent(*of):
+        made = remade(*of)
+        return made and dataclasses.replace(made, report=NOTHING_PENDING)
+
+    patch.setattr(carrying, "remade", silent)
+
+
+@found_at(0, calm=True)
+def the_next_epoch_has_the_map_of_before(patch):
+    remapped = Epochs._remapped
+
+    def only_known(self, completion, made):
+        before = self._partitions
+        remapped(self, completion, made)
+        self._partitions = before
+
+    patch.setattr(Epochs, "_remapped", only_known)
+
+
+@found_at(4, calm=False)
+def ids_are_given_that_another_driver_had_reserved(patch):
+    def above_the_map(ids, name, intervals):
+        return 1 + max(one.id for one in intervals.intervals)
+
+    patch.setattr(carrying, "first_id", above_the_map)
+
+
+@found_at(75, calm=False)
+def a_remap_is_begun_without_a_claim(patch):
+    remap = Epochs.remap
+
+    def unclaimed(self, *of, **how):
+        self._claim = lambda: None
+        try:
+            return remap(self, *of, **how)
+        finally:
+            del self._claim
+
+    patch.setattr(Epochs, "remap", unclaimed)
+
+
+@found_at(180, calm=False)
+def what_is_being_made_is_collected(patch):
+    collectable = Epochs.collectable
+
+    def of_all_ids(self):
+        settled, self._settled_ids = self._settled_ids, self._ids
+        try:
+            return collectable(self)
+        finally:
+            self._settled_ids = settled
+
+    patch.setattr(Epochs, "collectable", of_all_ids)
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_the_simulator_finds(plant, monkeypatch, found):
+    first, calm = PLANTED[plant]
+    assert RemappingSimulation(first, calm=True).run().violation is None
+    plant(monkeypatch)
+    assert (RemappingSimulation(first, calm=True).run().violation is not None) == calm
+    found(plant, first, RemappingSimulation)
