@@ -11,8 +11,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 _PACKAGES = ("pyspark", "pyarrow", "lmdb", "msgspec", "xxhash", "bytewax", "millrace")
 
 
@@ -26,7 +24,7 @@ def describe() -> dict[str, Any]:
         "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "os": platform.platform(),
         "python": platform.python_version(),

@@ -287,10 +287,13 @@ _PUBLIC = {
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 
+#: Folders that are reached through the package: `mr.spark.realtime_settings()`.
+_FOLDERS = ("spark", "testing")
+
 
 def __getattr__(name: str) -> Any:
-    if name == "testing":
-        return import_module("millrace.testing")
+    if name in _FOLDERS:
+        return import_module(f"millrace.{name}")
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -69,6 +69,17 @@ def test_importing_the_package_imports_no_more_of_it() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("folder", ["spark", "testing"])
+def test_a_folder_is_reached_through_the_package(folder: str) -> None:
+    """In a process of its own: here another test has imported it."""
+    program = f"import millrace as mr; print(mr.{folder}.__name__)"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert ran.stdout.strip() == f"millrace.{folder}"
+
+
 def test_no_foreign_name_is_public() -> None:
     foreign = [
         name
