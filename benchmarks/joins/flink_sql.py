@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.dataset as ds
-from pyflink.common import Configuration
-from pyflink.table import EnvironmentSettings, TableEnvironment
 
+from benchmarks.flink_session import open_session
 from benchmarks.joins.job import Job, Outcome
 from benchmarks.joins.workload import (
     BATCH_MS,
@@ -31,7 +30,7 @@ def run(job: Job) -> Outcome:
     """Join both sides."""
     # As much heap as the JVM of Spark gets.
     os.environ["JVM_ARGS"] = "-Xmx4g"
-    table = _environment(job)
+    table = open_session(job.jars, job.cores, Path(job.folder) / "checkpoint")
     files = "'connector' = 'filesystem', 'format' = 'parquet', 'parquet.utc-timezone' = 'true'"
     for side in ("left", "right"):
         path = f"{job.folder}/input/{WHOLE}/{side}"
@@ -62,27 +61,6 @@ def run(job: Job) -> Outcome:
         FROM left_side l JOIN right_side r ON {on}"""
     ).wait()
     return Outcome(_marks_s(job, results), read_totals(results))
-
-
-def _environment(job: Job) -> TableEnvironment:
-    settings = {
-        "parallelism.default": job.cores,
-        "pipeline.classpaths": ";".join(Path(jar).as_uri() for jar in job.jars),
-        "table.local-time-zone": "UTC",
-        "state.backend.type": "rocksdb",
-        "execution.checkpointing.incremental": True,
-        # Spark and Millrace commit with every batch.
-        "execution.checkpointing.interval": "1 s",
-        "execution.checkpointing.dir": (Path(job.folder) / "checkpoint").as_uri(),
-        "taskmanager.numberOfTaskSlots": job.cores,
-        # Most of it is RocksDB's, outside the heap. Spark does not limit RocksDB.
-        "taskmanager.memory.managed.size": "1 gb",
-    }
-    configuration = Configuration()
-    for name, value in settings.items():
-        configuration.set_string(name, str(value))
-    mode = EnvironmentSettings.new_instance().in_streaming_mode()
-    return TableEnvironment.create(mode.with_configuration(configuration).build())
 
 
 def _marks_s(job: Job, results: Path) -> list[float]:

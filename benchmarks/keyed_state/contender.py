@@ -1,20 +1,14 @@
-"""The contenders by name, and the process that runs one of them.
+"""The contenders by name.
 
-``python -m benchmarks.keyed_state.contender JOB.json OUTCOME.json``: the parent starts it, so that
-each contender has a fresh interpreter and a fresh JVM.
+``python -m benchmarks.keyed_state.contender JOB.json OUTCOME.json`` runs one.
 """
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Callable
-from pathlib import Path
+from benchmarks.contender import play
+from benchmarks.keyed_state.job import Job
 
-from benchmarks.keyed_state.job import Job, Outcome
-
-#: Where each contender's ``(Job) -> Outcome`` is. A name, not the function: a contender must not
-#: load, and count as its memory, the libraries of the others.
+#: Name -> where its ``(Job) -> Outcome`` is.
 CONTENDERS = {
     "millrace": "millrace_count:run",
     "millrace-files": "millrace_count:run_files",
@@ -30,15 +24,5 @@ CONTENDERS = {
 }
 
 
-def main(job_path: Path, outcome_path: Path) -> None:
-    """Run the job and write its outcome."""
-    job = Job.load(job_path)
-    module, function = CONTENDERS[job.rival].split(":")
-    run: Callable[[Job], Outcome] = getattr(
-        importlib.import_module(f"benchmarks.keyed_state.{module}"), function
-    )
-    run(job).dump(outcome_path)
-
-
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    play("keyed_state", CONTENDERS, Job)

@@ -1,20 +1,14 @@
-"""The contenders by name, and the process that runs one of them.
+"""The contenders by name.
 
-``python -m benchmarks.latency.contender JOB.json OUTCOME.json``: the parent starts it, so that each
-contender has a fresh interpreter and a fresh JVM.
+``python -m benchmarks.latency.contender JOB.json OUTCOME.json`` runs one.
 """
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Callable
-from pathlib import Path
+from benchmarks.contender import play
+from benchmarks.latency.job import Job
 
-from benchmarks.latency.job import Job, Outcome
-
-#: Where each contender's ``(Job) -> Outcome`` is. A name, not the function: a contender must not
-#: load the libraries of the others, which may not be in its environment.
+#: Name -> where its ``(Job) -> Outcome`` is.
 CONTENDERS = {
     "millrace-realtime": "millrace_flow:run",
     "millrace-realtime-weak": "millrace_flow:run_weak",
@@ -71,15 +65,5 @@ PROMISES = {
 }
 
 
-def main(job_path: Path, outcome_path: Path) -> None:
-    """Run the job and write its outcome."""
-    job = Job.load(job_path)
-    module, function = CONTENDERS[job.rival].split(":")
-    run: Callable[[Job], Outcome] = getattr(
-        importlib.import_module(f"benchmarks.latency.{module}"), function
-    )
-    run(job).dump(outcome_path)
-
-
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    play("latency", CONTENDERS, Job)

@@ -10,15 +10,17 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import time
-from pathlib import Path
 
-from pyflink.common import Configuration
-from pyflink.table import EnvironmentSettings, TableEnvironment
-
+from benchmarks.flink_session import open_session
 from benchmarks.latency.job import REKEY, Job, Outcome
 
 _ROWS = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 _SETTLE_S = 0.2
+_SETTINGS: dict[str, object] = {
+    # By default rows wait up to 100 ms for others on their way to the next stage.
+    "execution.buffer-timeout.interval": "1 ms",
+    "taskmanager.memory.managed.size": "512 mb",
+}
 
 
 def run(job: Job) -> Outcome:
@@ -33,7 +35,7 @@ def run_at_least_once(job: Job) -> Outcome:
 
 def _run(job: Job, guarantee: str) -> Outcome:
     os.environ["JVM_ARGS"] = "-Xmx2g"
-    table = _environment(job)
+    table = open_session(job.jars, job.partitions, job.scratch_dir / "checkpoint", _SETTINGS)
     kafka = f"'connector' = 'kafka', 'properties.bootstrap.servers' = '{job.servers}'"
     table.execute_sql(
         f"""
@@ -82,24 +84,3 @@ def _stages(job: Job) -> str:
                 COUNT(*) OVER (PARTITION BY `key` ORDER BY `at` {_ROWS}) AS `count`
             FROM (SELECT sent, {key} AS `key`, `at` FROM {found} {counted}))"""
     return found
-
-
-def _environment(job: Job) -> TableEnvironment:
-    settings = {
-        "parallelism.default": job.partitions,
-        "pipeline.classpaths": ";".join(Path(jar).as_uri() for jar in job.jars),
-        "table.local-time-zone": "UTC",
-        "state.backend.type": "rocksdb",
-        "execution.checkpointing.incremental": True,
-        "execution.checkpointing.interval": "1 s",
-        "execution.checkpointing.dir": (job.scratch_dir / "checkpoint").as_uri(),
-        # By default rows wait up to 100 ms for others on their way to the next stage.
-        "execution.buffer-timeout.interval": "1 ms",
-        "taskmanager.numberOfTaskSlots": job.partitions,
-        "taskmanager.memory.managed.size": "512 mb",
-    }
-    configuration = Configuration()
-    for name, value in settings.items():
-        configuration.set_string(name, str(value))
-    mode = EnvironmentSettings.new_instance().in_streaming_mode()
-    return TableEnvironment.create(mode.with_configuration(configuration).build())

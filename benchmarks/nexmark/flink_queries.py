@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pyflink.common import Configuration
-from pyflink.table import EnvironmentSettings, TableEnvironment
-
+from benchmarks.flink_session import open_session
 from benchmarks.nexmark.job import Job
 
 # As in ``workload``, which is Millrace's side and cannot be imported in Flink's environment.
@@ -187,7 +185,7 @@ def session(_: Job) -> None:
 def run(_: None, job: Job, folder: Path, name: str) -> None:
     """Run the query over all that is there."""
     (query,) = job.queries
-    table = _environment(job, name)
+    table = open_session(job.jars, job.cores, Path(job.checkpoint(name)))
     files = "'connector' = 'filesystem', 'format' = 'parquet'"
     for stream, columns in _TYPES.items():
         table.execute_sql(
@@ -217,22 +215,3 @@ def run(_: None, job: Job, folder: Path, name: str) -> None:
         f"CREATE TABLE results ({typed}) WITH ({files}, 'path' = '{job.results(query, name)}')"
     )
     table.execute_sql(f"INSERT INTO results SELECT {chosen} FROM {source}").wait()
-
-
-def _environment(job: Job, name: str) -> TableEnvironment:
-    settings = {
-        "parallelism.default": job.cores,
-        "pipeline.classpaths": ";".join(Path(jar).as_uri() for jar in job.jars),
-        "table.local-time-zone": "UTC",
-        "state.backend.type": "rocksdb",
-        "execution.checkpointing.incremental": True,
-        "execution.checkpointing.interval": "1 s",
-        "execution.checkpointing.dir": Path(job.checkpoint(name)).as_uri(),
-        "taskmanager.numberOfTaskSlots": job.cores,
-        "taskmanager.memory.managed.size": "1 gb",
-    }
-    configuration = Configuration()
-    for key, value in settings.items():
-        configuration.set_string(key, str(value))
-    mode = EnvironmentSettings.new_instance().in_streaming_mode()
-    return TableEnvironment.create(mode.with_configuration(configuration).build())

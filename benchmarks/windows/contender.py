@@ -1,20 +1,14 @@
-"""The contenders by name, and the process that runs one of them.
+"""The contenders by name.
 
-``python -m benchmarks.windows.contender JOB.json OUTCOME.json``: the parent starts it, so that each
-contender has a fresh interpreter and a fresh JVM.
+``python -m benchmarks.windows.contender JOB.json OUTCOME.json`` runs one.
 """
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Callable
-from pathlib import Path
+from benchmarks.contender import play
+from benchmarks.windows.job import Job
 
-from benchmarks.windows.job import Job, Outcome
-
-#: Where each contender's ``(Job) -> Outcome`` is. A name, not the function: a contender must not
-#: load, and count as its memory, the libraries of the others.
+#: Name -> where its ``(Job) -> Outcome`` is.
 CONTENDERS = {
     "millrace": "millrace_sum:run",
     "millrace-files": "millrace_sum:run_files",
@@ -27,15 +21,5 @@ CONTENDERS = {
 }
 
 
-def main(job_path: Path, outcome_path: Path) -> None:
-    """Run the job and write its outcome."""
-    job = Job.load(job_path)
-    module, function = CONTENDERS[job.rival].split(":")
-    run: Callable[[Job], Outcome] = getattr(
-        importlib.import_module(f"benchmarks.windows.{module}"), function
-    )
-    run(job).dump(outcome_path)
-
-
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    play("windows", CONTENDERS, Job)

@@ -16,9 +16,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyflink.common import Configuration
-from pyflink.table import EnvironmentSettings, TableEnvironment
 
+from benchmarks.flink_session import open_session
 from benchmarks.windows.job import Job, Outcome
 from benchmarks.windows.workload import (
     DISORDER_MS,
@@ -43,7 +42,7 @@ def run(job: Job) -> Outcome:
     """Sum per key and window."""
     # As much heap as the JVM of Spark gets.
     os.environ["JVM_ARGS"] = "-Xmx4g"
-    table = _environment(job)
+    table = open_session(job.jars, job.cores, job.scratch_dir / "checkpoint")
     files = "'connector' = 'filesystem', 'format' = 'parquet', 'parquet.utc-timezone' = 'true'"
     delay = f"INTERVAL '{DISORDER_MS // 1_000}' SECOND"
     table.execute_sql(
@@ -76,27 +75,6 @@ def run(job: Job) -> Outcome:
     marks_s = _marks_s(job, results)
     step = SIZE_MS * job.workload.rate
     return Outcome(marks_s, step, Totals.of(results["total"].to_numpy()), notes)
-
-
-def _environment(job: Job) -> TableEnvironment:
-    settings = {
-        "parallelism.default": job.cores,
-        "pipeline.classpaths": ";".join(Path(jar).as_uri() for jar in job.jars),
-        "table.local-time-zone": "UTC",
-        "state.backend.type": "rocksdb",
-        "execution.checkpointing.incremental": True,
-        # Spark and Millrace commit with every batch, which is two or three times a second.
-        "execution.checkpointing.interval": "1 s",
-        "execution.checkpointing.dir": (job.scratch_dir / "checkpoint").as_uri(),
-        "taskmanager.numberOfTaskSlots": job.cores,
-        # Most of it is RocksDB's, outside the heap. Spark does not limit RocksDB.
-        "taskmanager.memory.managed.size": "1 gb",
-    }
-    configuration = Configuration()
-    for name, value in settings.items():
-        configuration.set_string(name, str(value))
-    mode = EnvironmentSettings.new_instance().in_streaming_mode()
-    return TableEnvironment.create(mode.with_configuration(configuration).build())
 
 
 def _files(folder: Path) -> list[str]:
