@@ -34,7 +34,7 @@ from millrace.model.pipeline import (
     check_name,
 )
 from millrace.model.record import DeadLetter, LateRecord
-from millrace.model.time import DAY, HOUR, Duration, Instant, TimeUnit, duration_us, time_unit
+from millrace.model.time import DAY, HOUR, Duration, TimeUnit, duration_us, time_unit
 
 #: Slack where none is given: "typically on the order of a few hours" (MillWheel, 6.1.1).
 _SLACK_US = 2 * HOUR
@@ -360,42 +360,15 @@ class Pipeline(Declarations):
         """
         return on_spark.start(self, spark, checkpoint=checkpoint, **options)
 
-    def run_batch(
-        self,
-        spark: Any,
-        *,
-        tasks: int | None = None,
-        until: Instant | None = None,
-        percentile: int | None = None,
-        scratch: str | None = None,
-        progress: bool = True,
-    ) -> Any:
+    def run_batch(self, spark: Any, **options: Any) -> Any:
         """Run over bounded sources, to their end, as one Spark job without a checkpoint.
 
-        A key's records come in order of timestamp, then both clocks go to the end of time and its
-        timers fire. A sink gets everything as epoch 0. Of an :class:`~millrace.Injector` it reads
-        what is there when it begins, so one pipeline runs live and over what was.
-
-        Args:
-            spark: A session.
-            until: Read of injectors only what was written before this instant, as
-                ``"2026-11-22T10:00:00Z"``: of ``mr.Kafka``, by its messages' timestamps; of
-                ``mr.Files``, files that were created before.
-            tasks: Tasks a level; by default as many as the session can run at once.
-            percentile: End when so many percent of injectors' pieces have been read: docs/time.md.
-            scratch: For that: a directory or URL that driver and workers reach.
-            progress: Whether to say on standard error that it is under way.
+        See :func:`millrace.spark.run_batch` for options and errors.
 
         Returns:
             What was done, as ``run.status()`` says it: records, refusals, counters; ``left``.
 
-        Raises:
-            PipelineError: The pipeline, or a source, cannot run. Nothing was written.
-            InputLost: Some of what an injector should read is gone.
-            RunFailed: User code or Spark failed; the cause is attached.
-
         Source: VLDB 2015 Dataflow paper: batch is the case in which the low watermark goes from the
         beginning to the end of time once.
         """
-        asked: Any = {"tasks": tasks, "until": until, "percentile": percentile, "scratch": scratch}
-        return on_spark.run_batch(self, spark, progress=progress, **asked)
+        return on_spark.run_batch(self, spark, **options)

@@ -10,12 +10,13 @@ from millrace.model.errors import InvariantViolation
 from millrace.store.disk import Disk, exists, read_file
 from millrace.store.durable import put_if_absent, remove, sync_directory, translated
 from millrace.store.entry import with_line, without_line
+from millrace.store.epoch_numbers import EpochNumbers
 from millrace.store.log import check_removal
 
 _EPOCH_NAME = re.compile(r"(\d{10,})\.json")
 
 
-class LocalEpochLog:
+class LocalEpochLog(EpochNumbers):
     """The epoch log of a :class:`LocalHardState`.
 
     A file is the caller's entry, a line end, and one line of JSON with the number and the XXH3 64
@@ -27,7 +28,6 @@ class LocalEpochLog:
         self._collected = path / "epochs" / "COLLECTED"
         self._scratch = path / "tmp"
         self._disk = disk
-        self._last = 0
 
     def append(self, number: int, entry: bytes) -> bool:
         """See :meth:`millrace.store.EpochLog.append`. Cost: two fsyncs."""
@@ -64,29 +64,6 @@ class LocalEpochLog:
         slot = self._slot(number)
         with translated(slot):
             return exists(slot, self._disk)
-
-    def first(self) -> int:
-        """See :meth:`millrace.store.EpochLog.first`."""
-        first = 0
-        for number in reversed(self._listed()):
-            if first and number != first - 1:
-                break
-            first = number
-        return first
-
-    def last(self) -> int:
-        """See :meth:`millrace.store.EpochLog.last`.
-
-        The first call lists the directory; later ones only look for what came after.
-        """
-        last = self._last
-        if not last or not self.exists(last):
-            last = max(self._listed(), default=0)
-        while self.exists(last + 1):
-            last += 1
-        # Housekeeping asks while the driver does.
-        self._last = max(self._last, last)
-        return last
 
     def remove_before(self, number: int) -> int:
         """See :meth:`millrace.store.EpochLog.remove_before`."""

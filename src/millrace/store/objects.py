@@ -38,6 +38,7 @@ from millrace.model.errors import (
 from millrace.store.bucket import Bucket
 from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.entry import with_line, without_line
+from millrace.store.epoch_numbers import EpochNumbers
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.journal_place import journals_in, make_place, remove_place, size_of
 from millrace.store.journal_store import JournalFiles, JournalStore
@@ -83,13 +84,12 @@ class ObjectSnapshots:
         self._bucket.remove(_slot("snapshots", computation, interval, number) for number in numbers)
 
 
-class ObjectEpochLog:
+class ObjectEpochLog(EpochNumbers):
     """The epoch log of an :class:`ObjectHardState`."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._where = f"{bucket.url}/epochs"
-        self._last = 0
 
     def append(self, number: int, entry: bytes) -> bool:
         """See :meth:`millrace.store.EpochLog.append`. Cost: a PUT and a HEAD."""
@@ -122,26 +122,6 @@ class ObjectEpochLog:
     def exists(self, number: int) -> bool:
         """See :meth:`millrace.store.EpochLog.exists`. Cost: a HEAD."""
         return self._bucket.exists(_epoch_name(number))
-
-    def first(self) -> int:
-        """See :meth:`millrace.store.EpochLog.first`. Cost: a LIST for each 1,000 entries."""
-        first = 0
-        for number in reversed(self._listed()):
-            if first and number != first - 1:
-                break
-            first = number
-        return first
-
-    def last(self) -> int:
-        """See :meth:`millrace.store.EpochLog.last`. Cost: a LIST at first, then two HEADs."""
-        last = self._last
-        if not last or not self.exists(last):
-            last = max(self._listed(), default=0)
-        while self.exists(last + 1):
-            last += 1
-        # Housekeeping asks while the driver appends.
-        self._last = max(self._last, last)
-        return last
 
     def remove_before(self, number: int) -> int:
         """See :meth:`millrace.store.EpochLog.remove_before`. Cost: a LIST, a DELETE an entry."""
