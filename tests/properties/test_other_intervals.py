@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
+from tests.everything import Everything
 from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
@@ -36,28 +37,8 @@ class Event(msgspec.Struct):
     n: int
 
 
-class Everything(mr.Computation):
-    """State in every family: values, maps, bags, timers with holds, holds of keys, wall timers."""
-
-    inputs = {"events": mr.by("key")}
-    outputs = {"said": str}
-    count = mr.ValueState(int)
-    seen = mr.MapState(int)
-    lately = mr.BagState(int)
-
-    def process_record(self, record: mr.Record) -> None:
-        n = record.value.n
-        self.count.set(self.count.get(0) + 1)
-        self.seen[n % 3] = n
-        self.lately.add(n)
-        self.set_timer(n % 2, at=record.timestamp + 9 * mr.SECOND, hold=record.timestamp)
-        self.produce("said", f"{record.key} {self.count.get()}")
-
-    def process_timer(self, timer: mr.Timer) -> None:
-        bag = sorted(self.lately)
-        self.produce("said", f"{self.key} {timer.tag} {sorted(self.seen.items())} {bag}")
-        if timer.tag:
-            self.lately.clear()
+class Later(Everything):
+    later_us = 9 * mr.SECOND
 
 
 def rows() -> list[tuple[int, int, int]]:
@@ -84,7 +65,7 @@ class Life:
             id="n",
             slack=20 * mr.SECOND,
         )
-        p.add(Everything)
+        p.add(Later)
         by, tens = events.key_by("key"), mr.FixedWindows(10 * mr.SECOND)
         by.window(tens).count().to("counted")
         by.window(mr.Sessions(6 * mr.SECOND)).sum("n").to("visits")

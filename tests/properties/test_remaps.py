@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
+from tests.everything import Everything
 
 import millrace as mr
 from millrace.model.errors import PipelineError, ZombieWriter
@@ -29,30 +30,6 @@ STREAMS = ["said", "counted", "visits"]
 class Event(msgspec.Struct):
     key: int
     n: int
-
-
-class Everything(mr.Computation):
-    """State in every family: values, maps, bags, timers with holds."""
-
-    inputs = {"events": mr.by("key")}
-    outputs = {"said": str}
-    count = mr.ValueState(int)
-    seen = mr.MapState(int)
-    lately = mr.BagState(int)
-
-    def process_record(self, record: mr.Record) -> None:
-        n = record.value.n
-        self.count.set(self.count.get(0) + 1)
-        self.seen[n % 3] = n
-        self.lately.add(n)
-        self.set_timer(n % 2, at=record.timestamp + 9, hold=record.timestamp)
-        self.produce("said", f"{record.key} {self.count.get()}")
-
-    def process_timer(self, timer: mr.Timer) -> None:
-        bag = sorted(self.lately)
-        self.produce("said", f"{self.key} {timer.tag} {sorted(self.seen.items())} {bag}")
-        if timer.tag:
-            self.lately.clear()
 
 
 def harness(productions: Any = mr.STRONG) -> mr.testing.Harness:
