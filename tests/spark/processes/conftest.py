@@ -290,10 +290,9 @@ def program() -> Callable[..., Process]:
     def start(
         what: Path | str, folder: Path, *arguments: str, log: str = "log", **others: str
     ) -> Process:
+        packages = [Path(package.__file__).parents[1] for package in (mr, millrace_examples)]
         env = environment(
-            PYTHONPATH=os.pathsep.join(
-                str(Path(package.__file__).parents[1]) for package in (mr, millrace_examples)
-            ),
+            PYTHONPATH=os.pathsep.join([str(PROGRAM.parent), *map(str, packages)]),
             PYSPARK_PYTHON=sys.executable,
             PYSPARK_DRIVER_PYTHON=sys.executable,
             **others,

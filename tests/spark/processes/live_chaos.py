@@ -13,23 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from live_pipeline import Counting, Numbers, numbers, session
 
 import millrace as mr
-
-START = 1_700_000_000 * mr.SECOND
-
-
-class Row(msgspec.Struct):
-    number: int
-    key: int
-
-
-class Count(msgspec.Struct):
-    key: int
-    count: int
 
 
 def at_work(root: Path) -> None:
@@ -37,54 +24,33 @@ def at_work(root: Path) -> None:
     (root / "work" / str(os.getpid())).touch()
 
 
-class Ticking(mr.Injector):
-    """Two processes that have a row more every few milliseconds, until a file says how many."""
-
-    schema = "number long, key long, at long"
+class Ticking(Numbers):
+    """Has a row more every few milliseconds, until a file says how many."""
 
     def __init__(self, root: Path, rate: float) -> None:
+        super().__init__(root / "limit")
         self.root, self.rate = root, rate
 
-    def processes(self) -> list[str]:
-        return ["a", "b"]
-
-    def advance(self, process: str, offset: Any) -> mr.Advance:
-        if (limit := self.root / "limit").exists():
-            return mr.Advance(int(limit.read_text()))
+    def allowed(self) -> int:
+        if self.file.exists():
+            return super().allowed()
         seconds = time.time() - (self.root / "began").stat().st_mtime
-        return mr.Advance(int(seconds * self.rate))
+        return int(seconds * self.rate)
 
     def read(self, process: str, start: Any, end: Any) -> Any:
         at_work(self.root)
-        for n in range(start or 0, end):
-            yield n, n % 10, START + n * 1000
+        yield from super().read(process, start, end)
 
 
-class Counting(mr.Computation):
-    """Counts by key, and says after each record how many it was."""
-
-    inputs = {"numbers": mr.by("key")}
-    outputs = {"counts": Count}
-    count = mr.ValueState(int)
+class Working(Counting):
+    """Counts, and is seen to."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def process_record(self, record: mr.Record) -> None:
         at_work(self.root)
-        count = self.count.get(0) + 1
-        self.count.set(count)
-        self.produce("counts", Count(self.key, count))
-
-
-class Passing(mr.Computation):
-    """A second level, under another key."""
-
-    inputs = {"counts": mr.by("count")}
-    outputs = {"passed": Count}
-
-    def process_record(self, record: mr.Record) -> None:
-        self.produce("passed", record.value)
+        super().process_record(record)
 
 
 class Seen:
@@ -103,26 +69,13 @@ def main(root: Path) -> None:
     settings = json.loads((root / "settings.json").read_text())
     logging.basicConfig(level=logging.WARNING, format="\n%(asctime)s %(message)s")
     logging.getLogger("millrace").setLevel(logging.INFO)
-    spark = (
-        SparkSession.builder.master(settings["master"])
-        .config(map=mr.spark.realtime_settings(tasks=2) | settings["conf"])
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.local.dir", str(root / "local"))
-        .config("spark.sql.warehouse.dir", str(root / "warehouse"))
-        .getOrCreate()
-    )
-    p = mr.Pipeline("numbers")
-    source, policy = Ticking(root, settings["rate"]), mr.BoundedDelay("1 s")
-    p.inject("numbers", source, timestamp="at", low_watermark=policy, format=Row)
-    p.add(Counting(root))
-    p.add(Passing)
-    p.sink("passed", mr.Parquet(root / "out"))
+    spark = session(root, settings["master"], settings["conf"])
+    source = Ticking(root, settings["rate"])
+    p = numbers(source, root / "out", Working(root))
     p.sink("passed", mr.ArrowSink(Seen(root)))
     options = {"realtime": True, "tasks": 2, "progress": False} | settings["options"]
     run = p.start(spark, checkpoint=str(root / "checkpoint"), **options)
-    while not ((root / "limit").exists() and run.process_available("120 s")):
+    while not (source.file.exists() and run.process_available("120 s")):
         if run.wait("0.2 s"):
             raise SystemExit("the run has ended by itself")
     run.stop()

@@ -16,60 +16,18 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import pyarrow.dataset as ds
+from live_pipeline import Count, Counting, Numbers, numbers, passed, session, wanted
 from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError, RunFailed
 from millrace.spark.realtime import holdup
 
-START = 1_700_000_000 * mr.SECOND
 
+class Touchy(Counting):
+    """Raises for a bad number, when it may."""
 
-class Row(msgspec.Struct):
-    number: int
-    key: int
-
-
-class Count(msgspec.Struct):
-    key: int
-    count: int
-
-
-class Numbers(mr.Injector):
-    """Two processes that have as many rows as a file says."""
-
-    schema = "number long, key long, at long"
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def processes(self) -> list[str]:
-        return ["a", "b"]
-
-    def advance(self, process: str, offset: Any) -> mr.Advance:
-        return mr.Advance(int(self.file.read_text()))
-
-    def read(self, process: str, start: Any, end: Any) -> Any:
-        for n in range(start or 0, end):
-            yield n, n % 10, START + n * 1000
-
-    def allow(self, rows: int) -> None:
-        """Let there be so many rows in each process."""
-        aside = self.file.with_suffix(".new")
-        aside.write_text(str(rows))
-        aside.rename(self.file)
-
-
-class Counting(mr.Computation):
-    """Counts by key, and says after each record how many it was."""
-
-    inputs = {"numbers": mr.by("key")}
-    outputs = {"counts": Count}
-    count = mr.ValueState(int)
-
-    def __init__(self, folder: Path, bad: int | None = None) -> None:
+    def __init__(self, folder: Path, bad: int) -> None:
         self.folder = folder
         self.bad = bad
 
@@ -78,9 +36,7 @@ class Counting(mr.Computation):
             while not (self.folder / "go").exists():
                 time.sleep(0.01)
             raise ZeroDivisionError(f"bad {self.bad}")
-        count = self.count.get(0) + 1
-        self.count.set(count)
-        self.produce("counts", Count(self.key, count))
+        super().process_record(record)
 
 
 class Hundreds(Counting):
@@ -108,16 +64,6 @@ class Parities(mr.Computation):
         self.produce("parities", self.count.get())
 
 
-class Passing(mr.Computation):
-    """A second level, under another key."""
-
-    inputs = {"counts": mr.by("count")}
-    outputs = {"passed": Count}
-
-    def process_record(self, record: mr.Record) -> None:
-        self.produce("passed", record.value)
-
-
 class Said(logging.Handler):
     """What the run says in its log."""
 
@@ -137,42 +83,33 @@ class Said(logging.Handler):
 class Case:
     """A pipeline in a folder of its own."""
 
-    def __init__(self, spark: SparkSession, root: Path, name: str, bad: int | None = None) -> None:
+    def __init__(self, spark: SparkSession, root: Path, name: str) -> None:
         self.folder = root / name
         self.folder.mkdir()
         self.input = Numbers(self.folder / "rows")
         self.input.allow(0)
         self._spark = spark
-        self._bad = bad
 
-    def start(self, **options: Any) -> Any:
+    def start(self, pipeline: mr.Pipeline | None = None, **options: Any) -> Any:
         checkpoint = options.pop("checkpoint", str(self.folder / "checkpoint"))
-        return self.pipeline(Counting(self.folder, self._bad)).start(
-            self._spark, checkpoint=checkpoint, **options
-        )
+        p = pipeline or self.pipeline()
+        return p.start(self._spark, checkpoint=checkpoint, **options)
 
-    def pipeline(self, counting: Any, *more: Any, **how: Any) -> mr.Pipeline:
-        p = mr.Pipeline("numbers")
-        policy = mr.BoundedDelay("1 s")
-        p.inject(
-            "numbers", self.input, timestamp="at", low_watermark=policy, format=Row, skew="1 min"
-        )
-        p.add(counting, name="Counting", **how)
-        p.add(Passing())
+    def pipeline(
+        self, counting: Any = None, *more: Any, passing: Any = None, **how: Any
+    ) -> mr.Pipeline:
+        out = self.folder / "out"
+        p = numbers(self.input, out, counting or Counting(), passing, skew="1 min", **how)
         for computation in more:
             p.add(computation)
-        p.sink("passed", mr.Parquet(self.folder / "out"))
         return p
 
-    def counts(self) -> str:
-        """Return "right", or what is wrong with the rows that are seen."""
-        files = list((self.folder / "out").glob("epoch=*/*.parquet"))
-        rows = ds.dataset(files).to_table().to_pylist() if files else []
-        found = Counter((row["key"], row["count"]) for row in rows)
-        each = 2 * int(self.input.file.read_text()) // 10
-        wanted = Counter((key, count) for key in range(10) for count in range(1, each + 1))
-        missing, more = wanted - found, found - wanted
-        return "right" if found == wanted else f"{len(missing)} missing, {len(more)} too many"
+    def counts(self, *lost: tuple[int, int]) -> str:
+        """Return "right", or what is wrong with the rows that are seen, of which some were lost."""
+        found = passed(self.folder / "out")
+        right = wanted(self.input.allowed()) - Counter(lost)
+        missing, more = right - found, found - right
+        return "right" if found == right else f"{len(missing)} missing, {len(more)} too many"
 
 
 def undisturbed(case: Case) -> dict[str, Any]:
@@ -245,9 +182,9 @@ def switched(case: Case) -> list[Any]:
     found = []
     run = case.start(realtime=True)
     for rows, realtime, pipeline in (
-        (500, False, case.pipeline(Counting(case.folder), Parities)),
-        (900, True, case.pipeline(Hundreds(case.folder), Parities, migrate={"count": hundreds})),
-        (1400, False, case.pipeline(Hundreds(case.folder))),
+        (500, False, case.pipeline(Counting(), Parities)),
+        (900, True, case.pipeline(Hundreds(), Parities, migrate={"count": hundreds})),
+        (1400, False, case.pipeline(Hundreds())),
     ):
         case.input.allow(rows)
         if not realtime:
@@ -276,7 +213,7 @@ def failing(case: Case) -> dict[str, Any]:
     holdup._ASKED_S, holdup._TOLD_S = 0.2, 1.0
     said = Said()
     logging.getLogger("millrace").addHandler(said)
-    run = case.start(realtime=True, attempts=2)
+    run = case.start(case.pipeline(Touchy(case.folder, bad=42)), realtime=True, attempts=2)
     case.input.allow(100)
     hung = said.wait_for("a mark has been under way")
     (case.folder / "go").touch()
@@ -307,21 +244,13 @@ def refused(spark: SparkSession, case: Case) -> list[str]:
 
 
 def main(root: Path) -> None:
-    settings = mr.spark.realtime_settings(tasks=2)
-    spark = (
-        SparkSession.builder.master("local[7]")
-        .config(map=settings)
-        .config("spark.ui.enabled", "false")
-        .config("spark.local.dir", str(root / "local"))
-        .config("spark.sql.warehouse.dir", str(root / "warehouse"))
-        .getOrCreate()
-    )
+    spark = session(root, "local[7]")
     found = {
         "undisturbed": undisturbed(Case(spark, root, "undisturbed")),
         "console": Path("log").read_text(),
         "batches": batches(Case(spark, root, "batches")),
         "switched": switched(Case(spark, root, "switched")),
-        "failing": failing(Case(spark, root, "failing", bad=42)),
+        "failing": failing(Case(spark, root, "failing")),
         "refused": refused(spark, Case(spark, root, "refused")),
     }
     spark.stop()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
+from tests.spark.processes.live_pipeline import KEYS, Numbers, passed, wanted
 
 PROGRAM = Path(__file__).with_name("live_chaos.py")
 #: Rows a second, of each of two processes.
@@ -112,29 +112,20 @@ class LiveStream:
 
     # -- the outputs -------------------------------------------------------------------------------
 
-    def passed(self) -> Counter[tuple[int, int]]:
-        """Return how often each key and count is among the rows of the complete marks."""
-        files = list((self.root / "out").glob("epoch=*/*.parquet"))
-        if not files:
-            return Counter()
-        table = ds.dataset(files).to_table(columns=["key", "count"])
-        columns = table.column("key").to_pylist(), table.column("count").to_pylist()
-        return Counter(zip(*columns, strict=True))
-
     def check_so_far(self) -> int:
         """Fail if a row is there twice, or is still missing; return how many there are.
 
         Marks stop nothing: what came from a task that had passed one may be seen before what came
         from one that had not. So a row may be missing behind others once, and not twice.
         """
-        found = self.passed()
+        found = passed(self.root / "out")
         highest: dict[int, int] = {}
         for key, count in found:
             highest[key] = max(highest.get(key, 0), count)
-        wanted = Counter((key, n) for key, last in highest.items() for n in range(1, last + 1))
-        missing = set(wanted - found)
-        assert not found - wanted, self._wrong(found, wanted)
-        assert not missing & self._missing, self._wrong(found, wanted)
+        right = Counter((key, n) for key, last in highest.items() for n in range(1, last + 1))
+        missing = set(right - found)
+        assert not found - right, self._wrong(found, right)
+        assert not missing & self._missing, self._wrong(found, right)
         self._missing = missing
         return found.total()
 
@@ -142,19 +133,15 @@ class LiveStream:
         """End the input soon; check everything; return how many rows it had."""
         # Nothing may have been read beyond the end, however long it takes to say it.
         seconds = time.time() - (self.root / "began").stat().st_mtime + ENDS_S
-        each = int(seconds * RATE) // 10 * 10
-        aside = self.root / "limit.new"
-        aside.write_text(str(each))
-        aside.rename(self.root / "limit")
+        each = int(seconds * RATE) // KEYS * KEYS
+        Numbers(self.root / "limit").allow(each)
         assert self.driver.process.wait(300) == 0, self.driver.output()
-        found = self.passed()
-        counts = range(1, each // 10 * 2 + 1)
-        wanted = Counter((key, count) for key in range(10) for count in counts)
-        assert found == wanted, self._wrong(found, wanted)
+        found = passed(self.root / "out")
+        assert found == wanted(each), self._wrong(found, wanted(each))
         return found.total()
 
-    def _wrong(self, found: Counter[Any], wanted: Counter[Any]) -> str:
-        missing, more = wanted - found, found - wanted
+    def _wrong(self, found: Counter[Any], right: Counter[Any]) -> str:
+        missing, more = right - found, found - right
         return f"missing: {sorted(missing)[:20]}, too many: {sorted(more)[:20]}\n{self.log()}"
 
     def end(self) -> None:

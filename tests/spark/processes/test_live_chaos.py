@@ -27,7 +27,7 @@ CHECKED = 10
 def stream(tmp_path: Path, program: Any) -> Iterator[LiveStream]:
     """On two executors, each with the slots for half of the tasks."""
     # What is killed soon has nothing of better compiled code, which takes half of a JVM's start.
-    conf = {
+    conf = {"spark.ui.showConsoleProgress": "false", "spark.driver.host": "127.0.0.1"} | {
         f"spark.{who}.{what}": value
         for who in ("driver", "executor")
         for what, value in (("memory", "512m"), ("extraJavaOptions", "-XX:TieredStopAtLevel=1"))
