@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import queue
+import signal
 import sys
 import time
 import urllib.request
@@ -16,12 +18,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from live_pipeline import Count, Counting, Numbers, numbers, passed, session, wanted
+import msgspec
+import pyarrow.dataset as ds
+from live_pipeline import Count, Counting, Numbers, Passing, numbers, passed, session, wanted
 from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError, RunFailed
 from millrace.spark.realtime import holdup
+
+#: Of what the first level sends, the key and count of one record.
+FATAL = (2, 9)
 
 
 class Touchy(Counting):
@@ -64,6 +71,27 @@ class Parities(mr.Computation):
         self.produce("parities", self.count.get())
 
 
+class Deadly(Passing):
+    """Its process dies of one record, as of a fault in native code."""
+
+    def process_record(self, record: mr.Record) -> None:
+        if (record.value.key, record.value.count) == FATAL:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        super().process_record(record)
+
+
+class Letter(msgspec.Struct):
+    """Of a dead letter, what a table can have: an epoch it has of its own."""
+
+    computation: str
+    reason: str
+    error: str
+
+
+def told(letter: mr.DeadLetter) -> Letter:
+    return Letter(letter.computation, letter.reason, letter.error)
+
+
 class Said(logging.Handler):
     """What the run says in its log."""
 
@@ -78,6 +106,11 @@ class Said(logging.Handler):
         while words not in (message := self.messages.get(timeout=120)):
             pass
         return message
+
+    def how_often(self, words: str) -> int:
+        """Return how many messages there were with these words, of those not yet waited for."""
+        messages = [self.messages.get() for _ in range(self.messages.qsize())]
+        return sum(words in message for message in messages)
 
 
 class Case:
@@ -225,6 +258,31 @@ def failing(case: Case) -> dict[str, Any]:
     return {"message": "no error"}
 
 
+def poisoned(case: Case) -> dict[str, Any]:
+    """Have a record end the process that it runs in, until it is found."""
+    p = case.pipeline(passing=Deadly())
+    p.dead_letter("rejects")
+    p.stream("rejects").map(told).to("letters", Letter)
+    p.sink("letters", mr.Parquet(case.folder / "letters"))
+    said = Said()
+    logging.getLogger("millrace").addHandler(said)
+    run = case.start(p, realtime=True, attempts=2)
+    case.input.allow(500)
+    found = [run.process_available("120 s"), case.counts(FATAL)]
+    case.input.allow(600)
+    found += [run.process_available("120 s"), case.counts(FATAL)]
+    counters = run.status().counters["Passing"]
+    run.stop()
+    files = list((case.folder / "letters").glob("epoch=*/*.parquet"))
+    letters = ds.dataset(files).to_table(columns=list(Letter.__struct_fields__)).to_pylist()
+    return {
+        "seen": found,
+        "counted": [counters.records, counters.dead_letters],
+        "letters": letters,
+        "ended": said.how_often("the session ended, and another begins"),
+    }
+
+
 def refused(spark: SparkSession, case: Case) -> list[str]:
     """Try what cannot be done."""
     found = []
@@ -251,6 +309,7 @@ def main(root: Path) -> None:
         "batches": batches(Case(spark, root, "batches")),
         "switched": switched(Case(spark, root, "switched")),
         "failing": failing(Case(spark, root, "failing")),
+        "poisoned": poisoned(Case(spark, root, "poisoned")),
         "refused": refused(spark, Case(spark, root, "refused")),
     }
     spark.stop()

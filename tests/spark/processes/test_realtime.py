@@ -72,6 +72,20 @@ def test_user_code_that_fails_for_good_ends_the_run_with_its_error(found: dict[s
     assert case["state"] == "failed"
 
 
+def test_a_record_that_ends_its_process_is_found_and_nothing_else_is_lost(
+    found: dict[str, Any],
+) -> None:
+    case = found["poisoned"]
+    assert case["seen"] == [True, "right"] * 2
+    # The first attempt kills a worker, the second one a child that looks.
+    assert case["ended"] == 1
+    assert case["counted"] == [1200, 1]
+    (letter,) = case["letters"]
+    assert letter["computation"] == "Passing"
+    assert "signal SIGSEGV" in letter["reason"]
+    assert "in process_record" in letter["error"]
+
+
 def test_the_key_at_which_a_task_hangs_is_said_while_it_hangs(found: dict[str, Any]) -> None:
     hung = found["failing"]["hung"]
     assert "is at computation 'Counting', key 2, for" in hung
