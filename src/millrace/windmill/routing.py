@@ -130,6 +130,9 @@ class Router:
             for spec in topology.streams.values()
         }
         self._identified = frozenset(e.number for e in topology.edges if e.identified)
+        # A key's productions come one after the other, and most keep the key: its bytes and hash
+        # are made once. Keys cannot change, so the same object is the same key.
+        self._kept: tuple[Any, bytes, int] = (self, b"", 0)
 
     def send(
         self, productions: Productions, stream: str, value: Any, timestamp_us: int, key: Any
@@ -264,6 +267,12 @@ class Router:
             if extractor is None:
                 encoded = b"" if key is None else encode_key(key)
                 hashed = 0
+            elif type(extractor) is ByKey:
+                kept, encoded, hashed = self._kept
+                if kept is not key:
+                    encoded = self._extract(extractor, value, key, stream, data, timestamp_us)
+                    hashed = hash_key(encoded)
+                    self._kept = key, encoded, hashed
             else:
                 encoded = self._extract(extractor, value, key, stream, data, timestamp_us)
                 hashed = hash_key(encoded)

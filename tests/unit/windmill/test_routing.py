@@ -50,6 +50,20 @@ def test_a_row_to_a_computation_carries_the_hash_of_its_key():
     assert made.hashes == [hash_key(made.keys[0]), 0]
 
 
+def test_each_row_has_its_own_key_where_keys_are_kept():
+    """Keys that are equal and not the same have their own bytes: 1, 1.0 and True."""
+    made, sending = Productions(), router(mr.by_key())
+    keys = ["a", "a", "b", "a", 1, 1.0, True, 1, ("a", 1)]
+    for key in keys:
+        sending.send(made, "events", "abc", 7, key)
+    with pytest.raises(CoderError, match="by_key"):
+        sending.send(made, "events", "abc", 7, None)
+    sending.send(made, "events", "abc", 7, "a")
+
+    assert [repr(decode_key(one)) for one in made.keys] == [repr(key) for key in [*keys, "a"]]
+    assert made.hashes == [hash_key(one) for one in made.keys]
+
+
 def test_a_row_to_a_sink_without_a_key_says_so():
     made = Productions()
     router(sink=True).send(made, "events", "abc", 7, None)
