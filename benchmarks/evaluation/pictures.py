@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -18,13 +19,15 @@ _PERCENTILES = ("p50", "p95", "p99")
 def draw(part: str, found: _Found, folder: Path) -> Path:
     """Draw a part into a folder, and return the file."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    _DRAWN[part](axes, found)
-    axes.grid(visible=True, color="0.92")
-    axes.set_axisbelow(True)
+    panels = figure.subplots(ncols=_PANELS.get(part, 1), squeeze=False)[0]
+    _DRAWN[part](*panels, found)
+    for axes in panels:
+        axes.grid(visible=True, color="0.92")
+        axes.set_axisbelow(True)
     path = folder / f"evaluation-{part}.svg"
-    # Of the same figures the same file, whenever it is drawn.
-    figure.savefig(path, metadata={"Date": None})
+    # Of the same figures the same file, whenever it is drawn: names in it are drawn by lot, else.
+    with rc_context({"svg.hashsalt": part}):
+        figure.savefig(path, metadata={"Date": None})
     return path
 
 
@@ -57,25 +60,37 @@ def _scale(axes: Axes, found: _Found) -> None:
     axes.legend()
 
 
-def _lag(axes: Axes, found: _Found) -> None:
+def _lag(axes: Axes, near: Axes, found: _Found) -> None:
+    """Draw all in one panel, and real time, which is a line there, by itself in the other."""
     series = {"the paper": PAPER_LAG}
     for plane in ("epochs", "real time"):
         stages = found[plane]["stages"]
         series[plane] = tuple((stage["mean_ms"], stage["stdev_ms"]) for stage in stages)
     for place, (name, stages) in enumerate(series.items()):
-        axes.bar(
-            [number + 0.27 * (place - 1) for number in range(1, 1 + len(stages))],
-            [mean for mean, _ in stages],
-            0.25,
-            yerr=[stdev for _, stdev in stages],
-            capsize=3,
-            label=name,
-        )
-    axes.set_xticks(range(1, 1 + len(PAPER_LAG)))
-    axes.set_xlabel("stage")
+        _bars(axes, name, stages, beside=0.27 * (place - 1), width=0.25, colour=f"C{place}")
+    _bars(near, "real time", series["real time"], beside=0, width=0.5, colour="C2")
     axes.set_ylabel("behind real time (ms)")
-    axes.set_title("Low-watermark lag of a three-stage pipeline: mean, standard deviation")
-    axes.legend()
+    axes.set_title("Low-watermark lag of three stages: mean, stdev", fontsize="medium")
+    axes.margins(y=0.15)
+    axes.legend(ncols=len(series), loc="upper center", fontsize="small")
+    near.set_title("Real time alone", fontsize="medium")
+
+
+def _bars(
+    axes: Axes,
+    name: str,
+    stages: Sequence[tuple[float, float]],
+    *,
+    beside: float,
+    width: float,
+    colour: str,
+) -> None:
+    at = [number + beside for number in range(1, 1 + len(stages))]
+    means, deviations = zip(*stages, strict=True)
+    bars = axes.bar(at, means, width, yerr=deviations, capsize=3, label=name, color=colour)
+    axes.bar_label(bars, fmt="{:,.0f}", fontsize="small", padding=2)
+    axes.set_xticks(range(1, 1 + len(stages)))
+    axes.set_xlabel("stage")
 
 
 def _cache(axes: Axes, found: _Found) -> None:
@@ -110,7 +125,10 @@ def _skew(axes: Axes, found: _Found) -> None:
     axes.set_title("Two processes, one at a tenth of the other's speed")
 
 
-_DRAWN: dict[str, Callable[[Axes, _Found], None]] = {
+#: Where it is not one.
+_PANELS = {"lag": 2}
+
+_DRAWN: dict[str, Callable[..., None]] = {
     "latency": _latency,
     "scale": _scale,
     "lag": _lag,
