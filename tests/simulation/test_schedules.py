@@ -18,7 +18,7 @@ LOTS = [
     *((Simulation, first) for first in (*range(0, 275, LOT), *range(TURN, TURN + 100, LOT))),
     *((ChangingSimulation, first) for first in range(0, 50, LOT)),
     *((RemappingSimulation, first) for first in range(0, 50, LOT)),
-    (RemappingVersions, 0),
+    *((RemappingVersions, first) for first in (75, 150)),
     *((RealtimeSimulation, first) for first in (*range(0, 200, LOT), *range(TURN, TURN + 50, LOT))),
 ]
 

@@ -96,16 +96,14 @@ class Epochs:
         self.history = History()
         self.moved: dict[str, tuple[int, int]] = {}
         self.places: dict[str, dict[str, Place]] = {}
-        self.base = 0
+        self.base = self.session = 0
         self.live: LiveMark | None = None
-        self.session = 0
         self.authority = Authority(topology)
         self._percentiles = Percentiles(topology, self.authority)
         self.positions = Positions(self.authority.bulletins)
         self._changed: Changes | None = None
-        self._wall_time_us = 0
         self._claim_entries = claim_entries or _CLAIM_ENTRIES
-        self._claim_entry = self._whole_entry = 0
+        self._wall_time_us = self._claim_entry = self._whole_entry = 0
         self.generation = 1 + (0 if end.claim is None else end.claim.generation)
         self._log = LogWriter(state.epochs, end.last, self.generation)
         self._ids = {} if end.claim is None else dict(end.claim.ids)
@@ -116,8 +114,7 @@ class Epochs:
     def collectable(self) -> Collectable:
         """Return what lies behind the last completed epoch, for collection.
 
-        Its numbers are looked up when they are wanted, maybe by another thread and later: what they
-        say then is of a completed epoch, too.
+        Its numbers are looked up later, maybe by another thread, and are of a completed epoch then.
         """
         first = min(self._claim_entry, self._whole_entry)
         maps, ids = self.positions.maps, self._settled_ids
@@ -259,8 +256,8 @@ class Epochs:
     ) -> dict[str, Remapped]:
         """Split and merge key intervals between two epochs; return the maps, and who is new.
 
-        A claim reserves the ids of those that are made, each gets a snapshot, and a completion with
-        the new maps is the moment at which it is done. Until then nothing changes.
+        A claim reserves the ids of those that are made, each gets a snapshot, and it is done with
+        a completion that has the new maps. What live tasks left is sealed before.
 
         Raises:
             PipelineError: That cannot be, or not now; nothing was written.
@@ -273,11 +270,15 @@ class Epochs:
             return made  # so that the epochs before are kept
         self._ids = carrying.ids_after(self._ids, made)
         self._claim()
-        every = self.positions.every(Changes(None))
-        whole = self._completion(every, self.completed, self._wall_time_us)
+        whole = self.standing()
         completion = self._log.ours(lambda: carrying.all_carried(whole, made, self.state))
         self._log.append(completion, lambda: self._remapped(completion, made))
         return made
+
+    def standing(self) -> Completion:
+        """Return what a completion would say now, after the last completed epoch, of all."""
+        every = self.positions.every(Changes(None))
+        return self._completion(every, self.completed, self._wall_time_us, live=self.live)
 
     def _completion(
         self,

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from msgspec.structs import replace
-
 from millrace.compile.topology import Topology
 from millrace.model.errors import InvariantViolation
 from millrace.store import HardState, MemoryCaches
@@ -20,7 +18,6 @@ from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
 from millrace.windmill.all_keys import ALL_KEYS_ROW
 from millrace.windmill.carrying import Read, carried, rows_at
-from millrace.windmill.epoch_log import end_of
 from millrace.windmill.manifest import Completion, encode_entry, interval_map
 
 #: Families with rows of many keys, or of none.
@@ -38,16 +35,21 @@ def remaps_in(completions: Sequence[Completion]) -> Mapping[int, list[Completion
     return found
 
 
-def remap_again(said: Completion, topology: Topology, state: HardState) -> Completion:
-    """Bring a checkpoint that no run has to the interval maps of a remap; return its completion.
+def remap_again(
+    said: Completion, standing: Completion, topology: Topology, state: HardState
+) -> Completion:
+    """Bring a checkpoint to the interval maps of a remap; return its completion.
+
+    Args:
+        said: The completion of the remap.
+        standing: Where the run before stands, and what it has added that had no epoch yet.
+        topology: Of that run, which does not go on.
+        state: The checkpoint.
 
     Raises:
         InvariantViolation: Something went wrong with what a key keeps, or with a report.
     """
-    end = end_of(state.epochs)
-    completion = end.completion
-    assert completion is not None, "an epoch has completed"
-    completion = replace(completion, since=None)
+    completion = standing
     for spec in topology.computations:
         target = interval_map(said.intervals[spec.name])
         before = completion
@@ -64,7 +66,7 @@ def remap_again(said: Completion, topology: Topology, state: HardState) -> Compl
         for interval, report in completion.reports[spec.name].items():
             input_us = completion.after.inputs[spec.name]
             check_interval(state, MemoryCaches(), spec, interval, report, input_us)
-    state.epochs.append(end.last + 1, encode_entry(completion))
+    state.epochs.append(state.epochs.last() + 1, encode_entry(completion))
     return completion
 
 

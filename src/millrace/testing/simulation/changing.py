@@ -42,8 +42,9 @@ class ChangingSimulation(Simulation):
 
     def open_epochs(self, state: HardState) -> Epochs:
         """Claim the checkpoint for the newest version that it takes."""
+        newest = self._newest()
         refused: CheckpointMismatch | None = None
-        for number in range(self._newest(), -1, -1):
+        for number in range(newest, -1, -1):
             try:
                 return Epochs(
                     self._versions.topologies[number],
@@ -54,6 +55,9 @@ class ChangingSimulation(Simulation):
             except CheckpointMismatch as error:
                 self.note(self.scheduler.current, f"version {number} is refused")
                 refused = refused or error
+        if newest < self._newest():
+            # It slept, and newer ones have run meanwhile: whoever starts it again takes those.
+            return self.open_epochs(state)
         assert refused is not None, "there is a version"
         raise refused
 

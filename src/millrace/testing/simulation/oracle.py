@@ -212,6 +212,9 @@ class _Reference:
         self.sunk: dict[Row, int] = {}
         self.completions: list[Completion] = []
         self.state = MemoryHardState(encoded=False)
+        self._version: Topology | None = None
+        self._driver: EpochDriver
+        self._runtime: Runtime
         drawn = _drawn(run)
         earlier, computations.draw = computations.draw, lambda key, nth: drawn.get((key, nth), -1)
         try:
@@ -226,14 +229,10 @@ class _Reference:
         manifests: Sequence[Manifest],
         remaps: Mapping[int, Sequence[Completion]],
     ) -> None:
-        version: Topology | None = None
         wall_time_us = 0
         for epoch, was in enumerate(manifests):
-            # Those under which no epoch began, too: what they added has its numbers.
-            while claims and claims[0].generation <= was.generation:
-                wanted = run.version(claims.pop(0))
-                if wanted is not version:
-                    version, (driver, runtime) = wanted, self._begun(run, wanted)
+            self._claimed(run, claims, was.generation)
+            driver, runtime = self._driver, self._runtime
             _check(was.wall_time_us >= wall_time_us, f"epoch {epoch}: the clock ran backwards")
             wall_time_us = was.wall_time_us
             # As many tasks where each of them combines what it sends.
@@ -249,17 +248,27 @@ class _Reference:
             check_low_watermarks(was.before, turn.completion.after)
             self.completions.append(decode_completion(msgspec.json.encode(turn.completion)))
             for said in remaps.get(epoch, ()):
-                assert version is not None, "a run has claimed the checkpoint"
-                self.completions.append(remap_again(said, driver.topology, self.state))
-                driver, runtime = self._begun(run, version)
+                self._claimed(run, claims, said.generation)
+                standing, topology = self._driver.epochs.standing(), self._driver.topology
+                self.completions.append(remap_again(said, standing, topology, self.state))
+                self._begin(run)
 
-    def _begun(self, run: Judged, version: Topology) -> tuple[EpochDriver, Runtime]:
-        """Begin a run of a pipeline where the one before has ended."""
-        epochs = Epochs(version, self.state, intervals=run.work.intervals)
+    def _claimed(self, run: Judged, claims: list[Claim], generation: int) -> None:
+        """Begin the versions that had claimed by then; what one without an epoch adds counts."""
+        while claims and claims[0].generation <= generation:
+            wanted = run.version(claims.pop(0))
+            if wanted is not self._version:
+                self._version = wanted
+                self._begin(run)
+
+    def _begin(self, run: Judged) -> None:
+        """Begin a run of a version where the one before has ended."""
+        assert self._version is not None, "a run has claimed the checkpoint"
+        epochs = Epochs(self._version, self.state, intervals=run.work.intervals)
         topology = epochs.topology
         worker = Worker(topology, self.state, MemoryCaches())
-        runtime = Runtime(topology, tasks=1, worker=worker)
-        return EpochDriver(topology, epochs, Publisher.of(topology), tasks=1), runtime
+        self._runtime = Runtime(topology, tasks=1, worker=worker)
+        self._driver = EpochDriver(topology, epochs, Publisher.of(topology), tasks=1)
 
     def _stages(self, run: Judged, runtime: Runtime, was: Manifest, manifest: Manifest) -> Outcome:
         """Run the stages of an epoch, which must begin as it did."""
