@@ -15,6 +15,7 @@ from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.watermark.remap import Merge, Split
 from millrace.windmill.carrying import all_carried, check_between, ids_after, maps_after
 from millrace.windmill.epoch_log import end_of
+from millrace.windmill.fence import seal_left
 from millrace.windmill.log_writer import LogWriter
 from millrace.windmill.manifest import interval_map
 
@@ -34,8 +35,8 @@ def remap_checkpoint(
 
     Raises:
         PipelineError: That cannot be; nothing was written.
-        CheckpointMismatch: There is no checkpoint, or it is a copy that was cut off; or live tasks
-            left it; or intervals that are to be one differ in what they keep for all keys.
+        CheckpointMismatch: There is no checkpoint, or it is a copy that was cut off; or intervals
+            that are to be one differ in what they keep for all keys.
         ZombieWriter: A run took the checkpoint meanwhile.
     """
     state = state_at(checkpoint)
@@ -59,6 +60,8 @@ def remap_checkpoint(
     # First the claim: from here on no other driver writes an entry, or uses these ids.
     ids = ids_after(claim.ids, made)
     log.append(replace(claim, generation=generation, ids=ids), lambda: None)
+    if completion.live is not None:
+        seal_left(state.journals)
     whole = replace(completion, generation=generation, since=None)
     log.append(log.ours(lambda: all_carried(whole, made, state)), lambda: None)
     return len(made[name].intervals)

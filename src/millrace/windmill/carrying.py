@@ -95,13 +95,13 @@ def check_between(
 
     Raises:
         PipelineError: An epoch is under way, none has completed, the run has ended for good, or
-            live tasks had the checkpoint last.
+            live tasks were killed.
     """
-    if live is not None:
+    if live is not None and not live.last:
         raise PipelineError(
-            "live tasks had this checkpoint last, and what they know is of their key intervals. "
-            "Let a run go on without realtime=True for an epoch, and remap then; after that either "
-            "plane can go on."
+            f"epoch {completed} is a mark at which live tasks are not known to have stopped, and "
+            "what they did since is of their key intervals. Start the run with realtime=True "
+            "again, and end it with run.stop(), or ask it while it runs."
         )
     if unfinished is not None:
         raise PipelineError(

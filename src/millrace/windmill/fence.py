@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from millrace.model.errors import CheckpointMismatch, ZombieWriter
-from millrace.store import EpochLog
+from millrace.store import EpochLog, Journals
 from millrace.windmill.manifest import Claim, Manifest, decode_entry
 
 
@@ -63,6 +63,23 @@ class EpochFence:
     def check(self) -> None:
         """Return if the epoch is open."""
         refuse_superseded(self.log, self.manifest)
+
+
+def seal_left(journals: Journals) -> int:
+    """Seal what live tasks that are over have left; return the session that does.
+
+    Their commits are among the others then. Who calls it has claimed the checkpoint.
+
+    Raises:
+        ZombieWriter: Another run begins a session, or does the same.
+    """
+    session = journals.last() + 1
+    if journals.seal(session) is None:
+        raise ZombieWriter(
+            "zombie writer: another run has taken this checkpoint over, and goes on with it. This "
+            "one must stop. Nothing was lost."
+        )
+    return session
 
 
 def left_behind(manifest: Manifest) -> ZombieWriter:

@@ -235,12 +235,15 @@ class LiveMark(msgspec.Struct, kw_only=True):
             that they wrote to it since the mark before. They are published after this was written,
             and again by who goes on from it.
         session: In which it was completed; 0 if who wrote it did not say.
+        last: Whether it ended its session, so that nothing was done beyond it; None if who wrote it
+            did not say.
     """
 
     tasks: int
     notes: dict[str, bytes] = {}
     receipts: dict[int, list[bytes]] = {}
     session: int = 0
+    last: bool | None = None
 
 
 class Completion(msgspec.Struct, tag="completion", kw_only=True):

@@ -116,6 +116,7 @@ class Coordinator:
         self._next_us = 0
         self._soon = False
         self._ending: Mark | None = None
+        self._resting = False
         # Finished parts of journals, each with a complete mark, and the session of the last one.
         self._parts: dict[str, dict[str, dict[int, int]]] = {}
         self._marked_in = 0
@@ -183,15 +184,13 @@ class Coordinator:
         session = self._session
         if session is None or session.mark is not None or self.ended:
             return []
-        if not self._soon and self._ending is None and wall_us < self._next_us:
+        ending = self._ending
+        last = self._resting or ending is not None
+        if not self._soon and not last and wall_us < self._next_us:
             return []
         self._soon = False
-        ending = self._ending
-        session.mark = Mark(
-            self._open.epoch,
-            last=ending is not None and ending.last,
-            draining=ending is not None and ending.draining,
-        )
+        draining = ending is not None and ending.draining
+        session.mark = Mark(self._open.epoch, last=last, draining=draining)
         session.passed.clear()
         return [((0, n), session.mark) for n in range(self._tasks)]
 
@@ -229,6 +228,16 @@ class Coordinator:
             draining: Whether the input ends for good: all low watermarks go to the end of time.
         """
         self._ending = Mark(0, last=True, draining=draining)
+
+    def rest(self) -> None:
+        """Have a last mark made after which the run goes on: :meth:`go_on`."""
+        self._resting = True
+
+    def go_on(self) -> None:
+        """Let another session begin after a rest; an end that was asked for meanwhile stands."""
+        assert self.ended, "all tasks have passed a last mark"
+        self.ended = self._epochs.drained
+        self._resting = False
 
     # -- sessions ----------------------------------------------------------------------------------
 
@@ -335,6 +344,7 @@ class Coordinator:
             notes={f"{level}-{n}": one.note for (level, n), one in passed.items() if level},
             receipts=lasting(written, self._sinks),
             session=session.number,
+            last=mark.last,
         )
         parts = {one.journal: one.covered for one in passed.values() if one.journal}
         self._finishing = Finishing(mark, said, outcome, written, parts, session.number)

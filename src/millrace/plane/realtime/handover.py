@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from millrace.model.errors import CheckpointMismatch, ZombieWriter
+from millrace.model.errors import CheckpointMismatch
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.fence import seal_left
 
 
 class Publishing(Protocol):
@@ -41,12 +42,7 @@ def from_live_tasks(epochs: Epochs, sinks: Mapping[int, Any]) -> None:
     if epochs.live is None:
         epochs.session = journals.last()
         return
-    if journals.seal(journals.last() + 1) is None:
-        raise ZombieWriter(
-            "zombie writer: another run has taken this checkpoint over, and goes on with it. This "
-            "one must stop. Nothing was lost."
-        )
-    epochs.session = journals.last()
+    epochs.session = seal_left(journals)
     publish_again(epochs, sinks)
 
 

@@ -1,0 +1,231 @@
+"""Key intervals of live tasks split and merge where all have stopped, and nothing comes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
+
+import millrace as mr
+from millrace.model.errors import PipelineError, StoreError, ZombieWriter
+from millrace.store import Collector, MemoryHardState
+from millrace.testing.crash import Crash, CrashingState
+from millrace.watermark.remap import Merge, Split
+from millrace.windmill.fence import seal_left
+
+
+class Event(msgspec.Struct):
+    key: int
+    value: int
+    at: int
+
+
+class Counted(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {"counts": str}
+    count = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.count.set(self.count.get(0) + 1)
+        self.set_timer(f"of {record.value.value}", at=record.timestamp + mr.SECOND)
+        self.produce("counts", f"{self.key}: {self.count.get()}")
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        self.produce("counts", f"{self.key}: {timer.tag}")
+
+
+class Parity(mr.Computation):
+    inputs = {"counts": mr.by(lambda count: count.partition(":")[0][-1])}
+    outputs = {"parities": str}
+    count = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.count.set(self.count.get(0) + 1)
+        self.produce("parities", f"{self.key}: {self.count.get()}")
+
+
+def feeds(seed: int = 1) -> Feeds:
+    rng = random.Random(seed)
+    rows = [[(rng.randrange(12), 100 * n + i, 1_000_000 * i) for i in range(60)] for n in range(3)]
+    return Feeds("key long, value long, at long", {f"p{n}": one for n, one in enumerate(rows)})
+
+
+class Both:
+    """What two sinks got."""
+
+    def __init__(self) -> None:
+        self.sinks = [Kept(), Kept()]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for sink in self.sinks for row in sink.rows]
+
+
+def counting(productions: Any = mr.STRONG) -> tuple[mr.Pipeline, Both]:
+    p, kept = mr.Pipeline("counting"), Both()
+    policy = mr.BoundedDelay("5 s")
+    events = p.inject("events", feeds(), timestamp="at", low_watermark=policy, format=Event)
+    p.add(Counted)
+    p.add(Parity, productions=productions)
+    events.key_by("key").window(mr.FixedWindows("10 s")).sum("value").to("sums")
+    p.sink("parities", kept.sinks[0])
+    p.sink("sums", kept.sinks[1])
+    return p, kept
+
+
+def values(rows: list[dict[str, Any]]) -> Counter[str]:
+    left_out = {"_id", "_production_time", "_timestamp"}
+    return Counter(str({k: v for k, v in row.items() if k not in left_out}) for row in rows)
+
+
+def to_rest(live: Live) -> None:
+    live.coordinator.rest()
+    live.plane.tick(live.clock_us)
+    live.plane.settle(live.clock_us)
+    assert live.coordinator.ended
+    assert live.epochs.open is None
+
+
+def on(live: Live) -> None:
+    live.coordinator.go_on()
+    live.boot()
+    assert live.plane.running
+
+
+def some_remap(live: Live, rng: random.Random) -> dict[str, list[Split | Merge]]:
+    name = rng.choice(sorted(live.epochs.positions.maps))
+    there = live.epochs.positions.maps[name].intervals
+    at = rng.randrange(len(there))
+    if at + 1 < len(there) and rng.random() < 0.5:
+        return {name: [Merge(there[at].id, there[at + 1].id)]}
+    return {name: [Split(there[at].id)]}
+
+
+@pytest.mark.parametrize("productions", [mr.STRONG, mr.WEAK])
+@pytest.mark.parametrize("seed", range(6))
+def test_no_remap_between_sessions_and_no_crash_changes_an_output(
+    seed: int, productions: Any
+) -> None:
+    expected = values(undisturbed(lambda: counting(productions)))
+    pipeline, kept = counting(productions)
+    live, rng = Live(pipeline), random.Random(seed)
+    live.boot()
+    ever = 0
+    for n in range(5):
+        live.play(rng, turns=120, crash=0.02, mark=0.08)
+        live.boot()
+        live.plane.settle(live.clock_us)
+        to_rest(live)
+        seal_left(live.state.journals)
+        for _ in range(rng.randrange(1, 4)):
+            live.epochs.remap(some_remap(live, rng))
+            ever += 1
+        if n % 2:
+            live.open()  # the driver was killed: another takes up what it left
+            live.boot()
+        else:
+            on(live)
+        Collector(live.state).collect(live.coordinator.collectable())
+    live.finish()
+    assert live.coordinator.ended
+    assert ever >= 5
+    assert values(kept.rows) == expected
+
+
+def test_a_crash_at_any_write_of_a_remap_leaves_the_intervals_before_or_those_after() -> None:
+    expected = values(undisturbed(counting))
+    found = list[int]()
+    # A seal, a claim, a snapshot for each of four that are made, and the completion.
+    for writes in range(9):
+        pipeline, kept = counting()
+        state = CrashingState(MemoryHardState())
+        live = Live(pipeline, state=state)  # type: ignore[arg-type]
+        live.feed(20)
+        live.boot()
+        live.plane.settle(live.clock_us)
+        to_rest(live)
+        state.writes = writes
+        with contextlib.suppress(Crash):
+            seal_left(state.journals)
+            live.epochs.remap({"Counted": [Split(0), Split(1)]})
+        state.writes = None
+        live.open()
+        found.append(len(live.epochs.positions.maps["Counted"].intervals))
+        live.boot()
+        live.finish()
+        assert values(kept.rows) == expected
+    assert found[0] == 4
+    assert found[-1] == 6
+    assert found == sorted(found)
+
+
+def test_a_drain_that_is_asked_for_at_a_rest_is_not_forgotten() -> None:
+    pipeline, kept = counting()
+    live = Live(pipeline)
+    live.feed(60)
+    live.boot()
+    live.plane.settle(live.clock_us)
+    live.coordinator.rest()
+    live.plane.tick(live.clock_us)
+    live.coordinator.end(draining=True)
+    live.plane.settle(live.clock_us)
+    assert live.coordinator.ended
+    assert not live.epochs.drained
+    on(live)
+    live.plane.tick(live.clock_us)
+    live.plane.settle(live.clock_us)
+    assert live.epochs.drained
+    assert values(kept.rows) == values(undisturbed(counting))
+
+
+def test_a_mark_that_stops_nothing_can_be_neither_remapped_nor_taken_for_the_last() -> None:
+    live = Live(counting()[0])
+    live.feed(20)
+    live.boot()
+    live.plane.settle(live.clock_us)
+    live.plane.mark(live.clock_us)
+    assert live.epochs.live is not None
+    assert live.epochs.live.last is False
+    with pytest.raises(PipelineError, match="not known to have stopped"):
+        live.epochs.remap({"Counted": [Split(0)]})
+    to_rest(live)
+    assert live.epochs.live.last is True
+
+
+def test_intervals_that_live_tasks_left_are_remapped_by_who_goes_on_in_epochs() -> None:
+    expected = values(undisturbed(counting))
+    pipeline, kept = counting()
+    live = Live(pipeline)
+    live.feed(9)
+    live.boot()
+    live.plane.settle(live.clock_us)
+    live.plane.end(live.clock_us)
+    epochs = InEpochs(live)
+    assert len(epochs.epochs.remap({"Counted": [Split(0), Merge(2, 3)]})["Counted"].intervals) == 4
+    live.feed(25)
+    epochs.run(live.clock_us)
+    live.open()
+    live.boot()
+    live.finish()
+    assert values(kept.rows) == expected
+
+
+def test_a_newer_session_is_not_sealed_away_twice() -> None:
+    live = Live(counting()[0])
+    live.feed(9)
+    live.boot()
+    live.plane.settle(live.clock_us)
+    to_rest(live)
+    newer = Live(live.pipeline, state=live.state)
+    with contextlib.suppress(StoreError):
+        seal_left(live.state.journals)
+    with pytest.raises(ZombieWriter):
+        live.epochs.remap({"Counted": [Split(0)]})
+    newer.boot()
+    newer.finish()
+    assert newer.epochs.drained
