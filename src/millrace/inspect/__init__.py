@@ -10,6 +10,7 @@ from millrace.inspect.columns import WHAT, batches, columns_of, rows_of
 from millrace.inspect.computation import Change, ComputationInspection, Interval, KeyState
 from millrace.inspect.copying import (
     add_savepoint,
+    check_savepoint,
     copy_checkpoint,
     remove_savepoint,
     savepoints,
@@ -53,6 +54,7 @@ __all__ = [
     "add_savepoint",
     "as_json",
     "batches",
+    "check_savepoint",
     "columns_of",
     "copy_checkpoint",
     "explain_watermark",

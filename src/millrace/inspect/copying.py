@@ -39,7 +39,7 @@ from millrace.store.durable import sync_directory
 from millrace.watermark.intervals import KeyInterval
 from millrace.windmill.carrying import Read, carried, first_id
 from millrace.windmill.dividing import Pair
-from millrace.windmill.epoch_log import claim_before
+from millrace.windmill.epoch_log import claim_before, end_of
 from millrace.windmill.manifest import Claim, Completion, encode_entry, interval_map
 from millrace.windmill.remapping import resized
 
@@ -85,18 +85,24 @@ def copy_checkpoint(
         raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")
     found = open_checkpoint(source, epoch=epoch)
     state = state_at(source)
+    if _is_partial(found.ended.claim):
+        raise CheckpointMismatch(
+            f"{os.fspath(source)}: this is a copy of another checkpoint, and it was cut off before "
+            "it was whole. Remove it, and copy again."
+        )
     completion = ended(state.epochs, found.epoch if found.epoch >= 0 else None).completion
     if completion is None:
         raise NotKept(f"{os.fspath(source)}: no epoch has completed yet: there is nothing to copy.")
     claim = _claim(state, found, completion)
     _check_live(found, completion, latest=open_checkpoint(source).epoch)
     files = _offsets(source, target, completion)
-    made = open_location(target, pipeline=state.form.pipeline, journals=journals)
+    made = open_location(target, pipeline=state.form.pipeline, journals=journals, copied=True)
     # First of all that it is not whole yet: a start would take it for new.
     if made.epochs.last() or not made.epochs.append(1, encode_entry(replace(claim, copying=True))):
+        there = end_of(made.epochs).claim
+        what = "a copy that was cut off, or is under way" if _is_partial(there) else "a checkpoint"
         raise CheckpointMismatch(
-            f"{os.fspath(target)}: there is a checkpoint, or a copy that was cut off. Remove it, "
-            "or choose another place."
+            f"{os.fspath(target)}: there is {what}. Remove it, or choose another place."
         )
     whole = replace(completion, since=None, live=None)
     names = [name for name in completion.intervals if name in claim.topology["computations"]]
@@ -134,6 +140,21 @@ def add_savepoint(checkpoint: Location, name: str, *, epoch: int | None = None) 
     return copy_checkpoint(checkpoint, _place(checkpoint, name), epoch=epoch)
 
 
+def check_savepoint(checkpoint: Location, name: str) -> None:
+    """Refuse a name that no savepoint can be given.
+
+    Raises:
+        PipelineError: That cannot be a name.
+        CheckpointMismatch: There is one of that name.
+    """
+    _place(checkpoint, name)
+    if name in savepoints(checkpoint):
+        raise CheckpointMismatch(
+            f"{os.fspath(checkpoint)}: there is a savepoint {name!r}. Remove it, or choose another "
+            "name."
+        )
+
+
 def savepoints(checkpoint: Location) -> dict[str, int]:
     """Return the names of a checkpoint's savepoints, and the epoch of each.
 
@@ -146,8 +167,12 @@ def savepoints(checkpoint: Location) -> dict[str, int]:
     else:
         there = sorted({name.split("/")[1] for name in state.names(_FOLDER)})
     opened = ((name, _place(checkpoint, name)) for name in there)
-    found = ((name, open_checkpoint(at)) for name, at in opened if _is_checkpoint(at))
-    return {name: one.epoch for name, one in found if one.epoch >= 0}
+    found = ((name, ended(state_at(at).epochs)) for name, at in opened if _is_checkpoint(at))
+    return {
+        name: one.completion.epoch
+        for name, one in found
+        if one.completion is not None and not _is_partial(one.claim)
+    }
 
 
 def remove_savepoint(checkpoint: Location, name: str) -> None:
@@ -181,7 +206,17 @@ def _place(checkpoint: Location, name: str) -> str:
 
 
 def _is_checkpoint(location: str) -> bool:
-    return is_object_store(location) or (local_path(location) / "FORMAT").is_file()
+    """Return whether there is one, and be it a copy that was cut off after its first entry."""
+    try:
+        state_at(location)
+    except CheckpointMismatch:
+        return False
+    return True
+
+
+def _is_partial(claim: Claim | None) -> bool:
+    """Return whether a checkpoint with this claim is a copy that is not whole."""
+    return claim is not None and claim.copying
 
 
 def _claim(state: HardState, found: Checkpoint, completion: Completion) -> Claim:
@@ -197,10 +232,15 @@ def _claim(state: HardState, found: Checkpoint, completion: Completion) -> Claim
 
 
 def _check_live(found: Checkpoint, completion: Completion, *, latest: int) -> None:
-    """Refuse what live tasks left at a mark that was not the last: more of the input is done."""
-    unfinished = found.ended.unfinished
+    """Refuse what live tasks left at a mark that was not the last: more of the input is done.
+
+    Earlier versions did not say whether it was; then it is the last mark that nothing follows.
+    """
+    live, unfinished = completion.live, found.ended.unfinished
+    if live is None or live.last:
+        return
     going_on = unfinished is not None and unfinished.live
-    if completion.live is not None and (going_on or completion.epoch != latest):
+    if live.last is False or going_on or completion.epoch != latest:
         raise CheckpointMismatch(
             f"epoch {completion.epoch} is a mark of live tasks, which marks do not stop: what they "
             "had done beyond it is in their journals. End the run with run.stop(), and copy the "

@@ -39,6 +39,8 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         pipeline: Name of the pipeline that it is of.
         created_by: The version of Millrace that made it.
         journals: Directory that the journals are in, if not with the rest of it.
+        copied: Whether it was made as a copy of another: while its epoch log is empty, that was
+            cut off.
     """
 
     format: int
@@ -46,6 +48,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pipeline: str
     created_by: str
     journals: str | None = None
+    copied: bool = False
 
     @property
     def segmented(self) -> bool:
@@ -54,7 +57,12 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def new_form(
-    pipeline: str, uuid: str, journals: str | None = None, *, segmented: bool = False
+    pipeline: str,
+    uuid: str,
+    journals: str | None = None,
+    *,
+    segmented: bool = False,
+    copied: bool = False,
 ) -> Form:
     """Return the form of a checkpoint made now, by this version."""
     return Form(
@@ -63,6 +71,7 @@ def new_form(
         pipeline=pipeline,
         created_by=version(),
         journals=journals,
+        copied=copied,
     )
 
 

@@ -71,11 +71,16 @@ class LocalHardState:
 
     @classmethod
     def create_or_open(
-        cls, path: str | os.PathLike[str], *, pipeline: str, disk: Disk = os
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        pipeline: str,
+        copied: bool = False,
+        disk: Disk = os,
     ) -> LocalHardState:
         """Open the checkpoint of ``pipeline`` at ``path`` for a driver; make it if there is none.
 
-        Removes what killed writers left in ``tmp/``.
+        Removes what killed writers left in ``tmp/``. One that is made says whether it is a copy.
 
         Raises:
             CheckpointMismatch: ``path`` holds the checkpoint of another pipeline, of a newer
@@ -86,7 +91,7 @@ class LocalHardState:
         root = Path(os.path.abspath(path))
         form = _read_form(root, disk)
         if form is None:
-            form = _create(root, pipeline, disk)
+            form = _create(root, new_form(pipeline, str(uuid.uuid4()), copied=copied), disk)
         check_pipeline(form, pipeline, str(root))
         with translated(root):
             _settle_path(root, disk)
@@ -137,7 +142,7 @@ def _reopen(path: str, uuid: str) -> LocalHardState:
     return LocalHardState.open(path, uuid=uuid)
 
 
-def _create(root: Path, pipeline: str, disk: Disk) -> Form:
+def _create(root: Path, form: Form, disk: Disk) -> Form:
     """Make FORMAT, unless another driver does so first, and return what it then says.
 
     Only ``tmp/`` is made before it, so what a crash leaves here is known for our own.
@@ -166,8 +171,7 @@ def _create(root: Path, pipeline: str, disk: Disk) -> Form:
                 f"directory; if this was a checkpoint, restore FORMAT from a copy."
             )
     make_directory(scratch, disk)
-    data = encode_form(new_form(pipeline, str(uuid.uuid4())))
-    put_if_absent(data, [root / "FORMAT"], scratch=scratch, disk=disk)
+    put_if_absent(encode_form(form), [root / "FORMAT"], scratch=scratch, disk=disk)
     created = _read_form(root, disk)
     if created is None:
         raise DamagedStore(f"checkpoint {root}: FORMAT has gone right after it was written")

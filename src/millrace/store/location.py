@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from millrace.model.errors import PipelineError
+from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.store.bucket import Bucket
 from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.journal_place import directory_of
@@ -26,6 +26,7 @@ def open_location(
     pipeline: str | None = None,
     uuid: str | None = None,
     journals: str | os.PathLike[str] | None = None,
+    copied: bool = False,
 ) -> LocalHardState | ObjectHardState:
     """Open the checkpoint at a path or URL.
 
@@ -38,10 +39,12 @@ def open_location(
         uuid: Given by a worker: the checkpoint must have this uuid.
         journals: Given by a driver, of a checkpoint in an object store: the directory, seen by all
             hosts, that its journals are in.
+        copied: Given by who makes a copy: it may be one that has no entry in its epoch log yet.
 
     Raises:
         PipelineError: the scheme is not supported, the URL holds more than a bucket and a prefix,
             or ``journals`` is no directory, or none is needed.
+        CheckpointMismatch: it is a copy that was cut off as it was begun.
         CheckpointMismatch, CheckpointUnwritable, DamagedStore: as
             :meth:`~millrace.store.LocalHardState.create_or_open` and
             :meth:`~millrace.store.LocalHardState.open`.
@@ -51,12 +54,38 @@ def open_location(
     >>> state.epochs.append(1, b'{"claim": 1}'), state.epochs.last()
     (True, 1)
     """
+    state = _opened(location, pipeline, uuid, journals, copied=copied)
+    if state.form.copied and not copied and not _is_begun(state):
+        raise CheckpointMismatch(
+            f"{os.fspath(location)}: this is a copy of another checkpoint, and it was cut off "
+            "before it was whole. Remove it, and copy again."
+        )
+    return state
+
+
+def _is_begun(state: LocalHardState | ObjectHardState) -> bool:
+    """Return whether a checkpoint has an entry in its epoch log, or had one."""
+    if isinstance(state, LocalHardState) and not (state.path / "snapshots").is_dir():
+        return False  # the last of the directories that are made
+    return bool(state.epochs.last())
+
+
+def _opened(
+    location: str | os.PathLike[str],
+    pipeline: str | None,
+    uuid: str | None,
+    journals: str | os.PathLike[str] | None,
+    *,
+    copied: bool,
+) -> LocalHardState | ObjectHardState:
     if is_object_store(location):
         bucket = Bucket(BucketUrl.parse(os.fspath(location)), BucketOptions.from_environment())
         if pipeline is None:
             return ObjectHardState.open(bucket, uuid=uuid)
         directory = None if journals is None else directory_of(journals)
-        return ObjectHardState.create_or_open(bucket, pipeline=pipeline, journals=directory)
+        return ObjectHardState.create_or_open(
+            bucket, pipeline=pipeline, journals=directory, copied=copied
+        )
     path = local_path(location)
     if journals is not None:
         raise PipelineError(
@@ -65,7 +94,7 @@ def open_location(
         )
     if pipeline is None:
         return LocalHardState.open(path, uuid=uuid)
-    return LocalHardState.create_or_open(path, pipeline=pipeline)
+    return LocalHardState.create_or_open(path, pipeline=pipeline, copied=copied)
 
 
 def mailbox_of(state: HardState) -> Mailbox | None:

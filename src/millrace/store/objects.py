@@ -194,7 +194,7 @@ class ObjectHardState:
 
     @classmethod
     def create_or_open(
-        cls, bucket: Bucket, *, pipeline: str, journals: str | None = None
+        cls, bucket: Bucket, *, pipeline: str, journals: str | None = None, copied: bool = False
     ) -> ObjectHardState:
         """Open the checkpoint of ``pipeline`` for a driver; make it if there is none.
 
@@ -203,6 +203,7 @@ class ObjectHardState:
             pipeline: Name of the pipeline.
             journals: Absolute path of a directory for journals, which all hosts see; by default
                 they are in the bucket, or where they were when the checkpoint was made.
+            copied: Whether it is a copy, if it is made.
 
         Raises:
             CheckpointMismatch: The prefix holds the checkpoint of another pipeline, of a newer
@@ -214,7 +215,7 @@ class ObjectHardState:
         """
         data = bucket.get("FORMAT")
         if data is None:
-            data = _create(bucket, pipeline, journals)
+            data = _create(bucket, pipeline, journals, copied=copied)
         form = decode_form(data, str(bucket.url))
         check_pipeline(form, pipeline, str(bucket.url))
         if journals is not None and form.journals != journals:
@@ -275,7 +276,7 @@ def _journals(bucket: Bucket, form: Form) -> JournalFiles:
     return journals_in(form.journals, form.uuid, str(bucket.url))
 
 
-def _create(bucket: Bucket, pipeline: str, journals: str | None) -> bytes:
+def _create(bucket: Bucket, pipeline: str, journals: str | None, *, copied: bool) -> bytes:
     """Make FORMAT, unless another driver does so first, and return what it then holds."""
     found = bucket.any_name()
     # Another driver may have made it meanwhile, and have written on.
@@ -285,7 +286,7 @@ def _create(bucket: Bucket, pipeline: str, journals: str | None) -> bytes:
             f"no FORMAT, so it is no checkpoint. Choose another prefix; if this was a checkpoint, "
             f"restore FORMAT from a copy."
         )
-    form = new_form(pipeline, str(uuid.uuid4()), journals, segmented=True)
+    form = new_form(pipeline, str(uuid.uuid4()), journals, segmented=True, copied=copied)
     if journals is not None:
         make_place(journals, form.uuid, str(bucket.url))
     if not bucket.put_if_absent("FORMAT", encode_form(form)) and journals is not None:
