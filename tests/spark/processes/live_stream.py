@@ -66,7 +66,7 @@ class LiveStream:
 
     def pythons(self) -> list[int]:
         """Return all Python processes of the executors: workers, and what they are forked from."""
-        return self.driver.find("millrace.spark.realtime.daemon\0pyspark.worker")
+        return self.driver.find("millrace.spark.daemon\0pyspark.worker")
 
     def workers(self) -> list[int]:
         """Return the processes that have had something to do within the last second, and live."""

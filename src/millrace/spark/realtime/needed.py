@@ -40,7 +40,7 @@ def realtime_settings(tasks: int = 2) -> dict[str, str]:
         "spark.python.udf.pipelined.enabled": "true",
         "spark.python.udf.pipelined.queueDepth": "8",
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.daemon.module": "millrace.spark.realtime.daemon",
+        "spark.python.daemon.module": "millrace.spark.daemon",
         "spark.shuffle.streaming.networkBufferSize": str(_BUFFER_BYTES),
         "spark.shuffle.streaming.writerMaxMemory": str(writer),
         "spark.shuffle.streaming.readerMaxMemory": str(_READ_AHEAD_BYTES),

@@ -1,8 +1,10 @@
 """The process that Spark forks its Python workers from, with all imported that tasks need.
 
 Spark's own imports nothing, so that every worker begins with nearly a second of imports. All tasks
-of a query begin at once, and again after a failure: then that second is most of what a restart
-takes. It is named by ``spark.python.daemon.module``.
+of a query in real time begin at once, and again after a failure: then that second is most of what a
+restart takes. By epochs it is paid at the start, for each worker that is killed, and for each that
+Spark has ended because it had nothing to do for a minute. It is named by
+``spark.python.daemon.module``, which counts from an application's beginning.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ import millrace.plane.realtime.injecting
 import millrace.plane.realtime.level
 import millrace.spark.process
 import millrace.spark.realtime.stages
+import millrace.spark.source
+import millrace.spark.stage
+import millrace.spark.ticks
 
 #: To import them is what this is for. None has a thread of Python's by then, which a fork would
 #: leave behind.
@@ -30,6 +35,9 @@ IMPORTED = (
     millrace.plane.realtime.level,
     millrace.spark.process,
     millrace.spark.realtime.stages,
+    millrace.spark.source,
+    millrace.spark.stage,
+    millrace.spark.ticks,
 )
 
 

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import pytest
 
-from millrace.spark.realtime.daemon import unheard
+from millrace.spark.daemon import unheard
 
 
 def _says_its_last(infile: BinaryIO, outfile: BinaryIO) -> str:
