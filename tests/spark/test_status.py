@@ -106,6 +106,8 @@ def test_status_from_start_to_end(
     assert (status.replayed, status.repaired) == (0, 0)
     assert status.oldest_work == {}
     assert status.wall_timers == {"Remind": tools.T0 + 3600 * SECOND}
+    assert (status.pending_timers, status.pending_wall_timers) == ({"Remind": 0}, {"Remind": 2})
+    assert json.loads(lines[-1])["pending_wall_timers"] == {"Remind": 2}
     assert "low watermark  1970-01-01T00:00:09Z, 1 s behind the newest record\n" in str(status)
     assert status.behind(status.low_watermarks["Remind"]) == 1.0
 
@@ -125,6 +127,7 @@ def test_status_from_start_to_end(
     tools.clock.now += 1
     tools.step(run)
     assert sorted(sink.values) == ["soon", "soon", "window", "window"]
+    assert run.status().pending_wall_timers == {"Remind": 0}
 
     epoch = run.status().epoch
     run.stop()

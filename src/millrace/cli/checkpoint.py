@@ -17,7 +17,7 @@ from millrace.store import LocalHardState, ObjectHardState, is_object_store, loc
 #: Columns that are left out where they say nothing of any row.
 _RARE = (
     "refused", "behind", "worst lateness", "dead letters", "duplicates", "next timer",
-    "next wall timer", "held at",
+    "next wall timer", "held at", "pending timers", "pending wall timers",
 )  # fmt: skip
 
 
@@ -128,6 +128,8 @@ def _plain(one: ComputationInspection) -> dict[str, Any]:
         "snapshots": one.snapshots_kept,
         "next_timer": one.next_timer,
         "next_wall_timer": one.next_wall_timer,
+        "pending_timers": one.overview.pending_timers,
+        "pending_wall_timers": one.overview.pending_wall_timers,
         "hold": one.hold,
     }
 
@@ -207,7 +209,7 @@ def _times(computations: list[ComputationInspection]) -> PlainTable:
     return PlainTable(
         (
             "computation", "low watermark", "shown to consumers", "next timer", "next wall timer",
-            "held at",
+            "held at", "pending timers", "pending wall timers",
         ),
         [
             (
@@ -217,6 +219,8 @@ def _times(computations: list[ComputationInspection]) -> PlainTable:
                 _instant(one.next_timer),
                 _instant(one.next_wall_timer),
                 _instant(one.hold),
+                _count(one.overview.pending_timers),
+                _count(one.overview.pending_wall_timers),
             )
             for one in computations
         ],
@@ -246,6 +250,10 @@ def _counted(computations: list[ComputationInspection]) -> PlainTable:
             for name, n in sorted(one.overview.counters.counted.items())
         ],
     )
+
+
+def _count(n: int | None) -> str:
+    return "-" if n is None else f"{n:,}"
 
 
 def _instant(us: int | None) -> str:

@@ -67,6 +67,8 @@ def graph_of(
                 "late": counters.late,
                 "dead": counters.dead_letters,
                 "timers": counters.timers,
+                "pendingTimers": found.pending_timers,
+                "pendingWallTimers": found.pending_wall_timers,
                 "duplicates": counters.duplicates_filtered,
                 "stuck": stuck.get(name, 0),
                 "moved": millis(found.moved),

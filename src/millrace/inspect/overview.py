@@ -9,6 +9,7 @@ import msgspec
 from millrace.compile.topology import INJECTOR, injector_name
 from millrace.inspect.ended import Ended
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.watermark.pending_timers import PendingTimers
 from millrace.watermark.shown import LowWatermarks
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs
@@ -24,6 +25,9 @@ class ComputationOverview(msgspec.Struct, frozen=True, kw_only=True):
         oldest_work: The oldest of its low-watermark timers and holds; None if it has none, or if a
             key interval has not reported yet.
         next_wall_timer: Its earliest wall-clock timer; None if it has none.
+        pending_timers: How many low-watermark timers it has set that have not fired; None while a
+            key interval has not reported since an older version, which did not count them.
+        pending_wall_timers: Likewise of the wall clock.
         moved: When the low watermark that it shows last moved, by the clock; None if it has not.
         counters: What it did since the beginning.
     """
@@ -34,6 +38,8 @@ class ComputationOverview(msgspec.Struct, frozen=True, kw_only=True):
     moved: int | None
     oldest_work: int | None
     next_wall_timer: int | None
+    pending_timers: int | None
+    pending_wall_timers: int | None
     counters: Counters
 
 
@@ -91,10 +97,10 @@ def overview_of_log(found: Ended) -> Overview:
             wall_time=None,
             drained=False,
             unfinished=None if unfinished is None else unfinished.epoch,
-            computations=_computations(names, _BEFORE, {}, {}, {}, {}),
+            computations=_computations(names, _BEFORE, {}, {}, {}, {}, {}),
             streams=_streams(streams, _BEFORE, {}, {}, {}),
         )
-    oldest, timers = {}, {}
+    oldest, timers, pending = {}, {}, {}
     for name in names:
         reports = completion.reports.get(name, {})
         missing = any(interval not in reports for interval in completion.numbers.get(name, ()))
@@ -104,6 +110,7 @@ def overview_of_log(found: Ended) -> Overview:
         if missing:
             oldest[name] = MIN_TIMESTAMP
         timers[name] = min((r.wall_timer_us for r in reports.values()), default=MAX_TIMESTAMP)
+        pending[name] = PendingTimers.of(reports.values())
     return Overview(
         generation=claim.generation,
         epoch=completion.epoch,
@@ -111,7 +118,7 @@ def overview_of_log(found: Ended) -> Overview:
         drained=completion.drained,
         unfinished=None if unfinished is None else unfinished.epoch,
         computations=_computations(
-            names, completion.after, completion.moved, oldest, timers, completion.counters
+            names, completion.after, completion.moved, oldest, timers, pending, completion.counters
         ),
         streams=_streams(
             streams, completion.after, completion.newest, completion.injected, completion.refused
@@ -138,6 +145,7 @@ def overview_of_run(epochs: Epochs) -> Overview:
         dict(epochs.moved),
         {name: bulletin.oldest_work_us for name, bulletin in bulletins.items()},
         {name: bulletin.next_wall_timer_us for name, bulletin in bulletins.items()},
+        {name: bulletin.pending_timers for name, bulletin in bulletins.items()},
         counters,
     )
     titles = epochs.topology.titles
@@ -174,6 +182,7 @@ def _computations(
     moved: Mapping[str, tuple[int, int]],
     oldest: Mapping[str, int],
     timers: Mapping[str, int],
+    pending: Mapping[str, PendingTimers],
     counters: Mapping[str, Counters],
 ) -> dict[str, ComputationOverview]:
     return {
@@ -184,9 +193,12 @@ def _computations(
             moved=moved[name][1] if name in moved else None,
             oldest_work=some_time(oldest.get(name, MAX_TIMESTAMP)),
             next_wall_timer=some_time(timers.get(name, MAX_TIMESTAMP)),
+            pending_timers=None if known.not_counted else known.low_watermark,
+            pending_wall_timers=None if known.not_counted else known.wall_clock,
             counters=counters.get(name) or Counters(),
         )
         for name in names
+        for known in [pending.get(name, PendingTimers())]
     }
 
 

@@ -35,6 +35,10 @@ class Status:
             holds, in microseconds of event time; without those that have none.
         wall_timers: Computation -> when its next wall-clock timer is due, in microseconds; without
             those that have none.
+        pending_timers: Computation -> how many low-watermark timers it has set that have not fired,
+            those included by which its windows close and its state expires; without those of which
+            it is not known yet, after a version that did not count them.
+        pending_wall_timers: Likewise of the wall clock.
         moved: Computation -> when the low watermark that it shows last moved, in microseconds of
             the clock; without those of which it has not.
         newest: Injected stream -> latest timestamp read.
@@ -103,6 +107,8 @@ class Status:
     backlog: dict[str, Backlog] = field(default_factory=dict)
     injected_bytes: dict[str, int] = field(default_factory=dict)
     received_bytes: dict[str, int] = field(default_factory=dict)
+    pending_timers: dict[str, int] = field(default_factory=dict)
+    pending_wall_timers: dict[str, int] = field(default_factory=dict)
 
     @property
     def low_watermark(self) -> int:
@@ -216,6 +222,8 @@ class Progress:
             low_watermarks={one.name: one.low_watermark for one in computations},
             oldest_work=_there({one.name: one.oldest_work for one in computations}),
             wall_timers=_there({one.name: one.next_wall_timer for one in computations}),
+            pending_timers=_there({one.name: one.pending_timers for one in computations}),
+            pending_wall_timers=_there({one.name: one.pending_wall_timers for one in computations}),
             moved=_there({one.name: one.moved for one in computations}),
             newest=_there({one.name: one.newest for one in streams}),
             injected={one.name: one.injected for one in streams if one.injected},
@@ -251,6 +259,6 @@ def _more(known: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
     return {name: known.get(name, 0) + more.get(name, 0) for name in (*known, *more)}
 
 
-def _there(times: dict[str, int | None]) -> dict[str, int]:
-    """Return those that are some time."""
-    return {name: us for name, us in times.items() if us is not None}
+def _there(known: dict[str, int | None]) -> dict[str, int]:
+    """Return those that are known, or some time."""
+    return {name: n for name, n in known.items() if n is not None}

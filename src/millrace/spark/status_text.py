@@ -19,7 +19,8 @@ _LONG_S = 5.0
 #: Columns that are left out where they say nothing of any computation.
 _RARE = (
     "duplicates", "dead letters", "behind", "oldest work", "next wall timer", "user code",
-    "p50, p95, p99 of a call", "state", "bytes", "backlog", "cache hits",
+    "p50, p95, p99 of a call", "state", "bytes", "backlog", "cache hits", "pending timers",
+    "pending wall timers",
 )  # fmt: skip
 
 #: A key with less of a computation's records is none to name.
@@ -204,6 +205,8 @@ def _work(status: Status) -> PlainTable:
         "low watermark": instants(status.low_watermarks),
         "behind": {name: lag for name, lag in lags.items() if lag},
         "oldest work": instants(status.oldest_work),
+        "pending timers": {name: f"{n:,}" for name, n in status.pending_timers.items()},
+        "pending wall timers": {name: f"{n:,}" for name, n in status.pending_wall_timers.items()},
         "next wall timer": instants(status.wall_timers),
         "user code": {
             name: in_words(round(load.seconds * SECOND))

@@ -59,9 +59,11 @@ def check_interval(
     holds: set[bytes] = set()
     held: list[int] = []
     earliest = {0: MAX_TIMESTAMP, 1: MAX_TIMESTAMP}
+    counts = [0, 0]
     for row in itertools.starmap(rows.unpack, stored.items()):
         if isinstance(row, rows.TimerRow):
             by_time.add(row.tag_row().pack())
+            counts[row.domain] += 1
             earliest[row.clock] = min(earliest.get(row.clock, MAX_TIMESTAMP), row.at_us)
             if (hold := row.hold_row()) is not None:
                 holds.add(hold.pack()[0])
@@ -83,7 +85,15 @@ def check_interval(
         for clock, at_us in sorted(earliest.items())
         if clock > 1 and at_us < MAX_TIMESTAMP
     )
-    truth = Report(earliest[0], earliest[1], min(held, default=MAX_TIMESTAMP), ids_us, waiting)
+    truth = Report(
+        earliest[0],
+        earliest[1],
+        min(held, default=MAX_TIMESTAMP),
+        ids_us,
+        waiting,
+        timers=counts[0],
+        wall_timers=counts[1],
+    )
     _hold(
         msgspec.structs.replace(report, outstanding=None, version=0) == truth,
         f"{where}: reported {report}, the store says {truth}",

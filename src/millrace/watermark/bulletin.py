@@ -15,6 +15,7 @@ import numpy.typing as npt
 from millrace.model.errors import ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.watermark.outstanding import NOTHING_OUTSTANDING, Outstanding
+from millrace.watermark.pending_timers import PendingTimers
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.watermark.shown import Pending
 from millrace.watermark.tournament import Tournament
@@ -45,6 +46,7 @@ class Bulletin:
     def __init__(self, computation: str, intervals: Iterable[int] = ()) -> None:
         self.computation = computation
         self.reports: dict[int, Report] = {}
+        self._timers = PendingTimers()
         self._places: dict[int, int] = {}
         self._sequencers = _nobody(0)
         self.cover(intervals)
@@ -64,6 +66,7 @@ class Bulletin:
         self._event_times: Tournament | None = None
         self._spreads: dict[int, Outstanding] | None = None
         self.reports = {n: report for n, report in self.reports.items() if n in self._places}
+        self._timers = PendingTimers.of(self.reports.values())
         for interval in self.reports:
             self._sequencers[self._places[interval]] = who[before[interval]]
         self._post(self.reports, [self._places[interval] for interval in self.reports])
@@ -169,6 +172,11 @@ class Bulletin:
                 self._spreads[interval] = outstanding
 
     @property
+    def pending_timers(self) -> PendingTimers:
+        """How many timers are pending in all its intervals; kept up with, and not counted anew."""
+        return self._timers
+
+    @property
     def next_wall_timer_us(self) -> int:
         """When the earliest wall-clock timer is due; MAX_TIMESTAMP if there is none."""
         return self._wall_timers.minimum
@@ -186,6 +194,8 @@ class Bulletin:
         return sorted(self._places.keys() - self.reports.keys())
 
     def _post(self, reports: Mapping[int, Report], places: list[int]) -> None:
+        before = [self.report(interval) for interval in reports]
+        self._timers = self._timers.changed(before, reports.values())
         self.reports.update(reports)
         self._oldest_work.update(places, [report.oldest_work_us() for report in reports.values()])
         self._wall_timers.update(places, [report.wall_timer_us for report in reports.values()])

@@ -115,6 +115,7 @@ class Machine:
         key_rows.mutations = {}
         key_rows.timed = []
         key_rows.freed = []
+        key_rows.counts = [0, 0]
         key_rows.number = work.number
         calls.begin(work)
         if self._causes:

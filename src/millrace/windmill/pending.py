@@ -51,17 +51,23 @@ def report_of(key_rows: KeyRows, work: Work) -> Report:
         for p in sorted(work.percentiles)
     }
     percentile_timers = tuple((p, us) for p, us in waiting.items() if us < MAX_TIMESTAMP)
-    if key_rows.delta is None:
-        return Report(timers_us, wall_us, held_us, percentile_timers=percentile_timers)
-    outstanding = before.outstanding
-    if outstanding is None:
-        outstanding = Outstanding.of(rows.pending_us(key_rows.view))
+    timers, wall_timers = before.timers, before.wall_timers
+    if not before.counted:
+        timers, wall_timers = rows.count_timers(key_rows.view)
+    outstanding = None
+    if key_rows.delta is not None:
+        outstanding = before.outstanding
+        if outstanding is None:
+            outstanding = Outstanding.of(rows.pending_us(key_rows.view))
+        outstanding = outstanding.changed(key_rows.delta)
     return Report(
         timers_us,
         wall_us,
         held_us,
         percentile_timers=percentile_timers,
-        outstanding=outstanding.changed(key_rows.delta),
+        outstanding=outstanding,
+        timers=timers + key_rows.counts[LOW_WATERMARK],
+        wall_timers=wall_timers + key_rows.counts[WALL_TIME],
     )
 
 

@@ -116,6 +116,7 @@ def report_of_rows(pairs: Iterable[Pair], *, version: int = 0, counted: bool = F
         counted: Whether it is asked how the work is spread.
     """
     timers: dict[int, int] = {}
+    counts = [0, 0]
     held_us = ids_us = MAX_TIMESTAMP
     pending: dict[int, int] = {}
     of_many = False
@@ -123,6 +124,7 @@ def report_of_rows(pairs: Iterable[Pair], *, version: int = 0, counted: bool = F
         work_us = None
         if isinstance(row, rows.TimerRow):
             timers[row.clock] = min(timers.get(row.clock, MAX_TIMESTAMP), row.at_us)
+            counts[row.domain] += 1
             work_us = rows.work_us(row.domain, row.tag, row.setting)
             of_many = of_many or row.key_row == ALL_KEYS_ROW
         elif isinstance(row, rows.HoldRow):
@@ -147,6 +149,8 @@ def report_of_rows(pairs: Iterable[Pair], *, version: int = 0, counted: bool = F
         ),
         outstanding=Outstanding().changed(pending) if counted and not of_many else None,
         version=version,
+        timers=counts[0],
+        wall_timers=counts[1],
     )
 
 

@@ -113,6 +113,7 @@ class KeyTimers:
         """Write what changed."""
         mutations, view, key_row = self._rows.mutations, self._rows.view, self._rows.key_row
         timed, freed, delta = self._rows.timed, self._rows.freed, self._rows.delta
+        counts = self._rows.counts
         for name, new in self._changed.items():
             domain, tag = name
             by_tag = timer_named(key_row, domain, tag)
@@ -135,7 +136,10 @@ class KeyTimers:
                     freed.append(hold)
                 if new is None:
                     mutations[by_tag] = None
+                    counts[domain] -= 1
             if new is not None:
+                if old is None:
+                    counts[domain] += 1
                 by_time, hold = timer_rows(by_tag, key_row, domain, new)
                 timed.append(by_time)
                 mutations[by_tag] = pack_setting(new)

@@ -34,6 +34,7 @@ def test_it_shows_the_last_completed_epoch(millrace: Any, checkpoint: Any) -> No
     (one,) = shown["computations"]
     assert (one["low_watermark"], one["output_low_watermark"]) == (30, 10)
     assert (one["next_timer"], one["next_wall_timer"], one["hold"]) == (mr.MINUTE, mr.HOUR, 5)
+    assert (one["pending_timers"], one["pending_wall_timers"]) == (2, 2)
     assert (one["intervals"], one["commits"]) == (2, _commits(checkpoint.path))
     assert one["counters"]["records"] == 4
     assert one["counters"]["late"] == 1
@@ -68,9 +69,9 @@ def test_it_is_text_for_people(millrace: Any, checkpoint: Any) -> None:
         "Counter[bold]        4     1            10 s             0            0",
         "",
         "computation           low watermark    shown to consumers            next timer"
-        "       next wall timer               held at",
+        "       next wall timer               held at  pending timers  pending wall timers",
         "Counter[bold]  1970-01-01T00:00:15Z  1970-01-01T00:00:10Z  1970-01-01T00:01:00Z"
-        "  1970-01-01T01:00:00Z  1970-01-01T00:00:05Z",
+        "  1970-01-01T01:00:00Z  1970-01-01T00:00:05Z               2                    2",
         "",
         "computation    key intervals  commits made  commits kept  snapshots kept",
         f"Counter[bold]              2             {commits}             {commits}               0",

@@ -22,6 +22,12 @@ function waits(node) {
   return said.length ? `${said.join(", ")} wait` : "";
 }
 
+// How many timers of a computation are pending; "" if none are, or it is not known.
+function timers(node) {
+  const pending = (node.pendingTimers || 0) + (node.pendingWallTimers || 0);
+  return pending ? `${count(pending)} timer${pending === 1 ? "" : "s"}` : "";
+}
+
 function placed(graph) {
   const nodes = graph.nodes.map((node) => ({ ...node, links: [], alarms: alarms(node),
     waits: waits(node), high: node.kind === "sink" ? 46 : HIGH + (alarms(node) || waits(node) ? 17 : 0) }));
@@ -95,7 +101,8 @@ function words(node) {
   const kind = node.kind === "injector" ? "Injector" : "Computation";
   const late = node.late ? `, ${count(node.late)} late` : "";
   const stuck = node.stuck ? `, ${node.stuck} stuck` : "";
-  return `${kind} ${node.name}: ${rate(node.rate)}, ${lag}${late}${stuck}${node.waits ? `, ${node.waits} in its source` : ""}`;
+  const pending = timers(node) && `, ${timers(node)} pending`;
+  return `${kind} ${node.name}: ${rate(node.rate)}, ${lag}${late}${stuck}${pending}${node.waits ? `, ${node.waits} in its source` : ""}`;
 }
 
 function drawn(node, culprit, pick) {
@@ -107,7 +114,9 @@ function drawn(node, culprit, pick) {
     class: classes.join(" "), transform: `translate(${node.x} ${node.y})`, "data-id": node.id,
     tabindex: clickable ? "0" : null, role: clickable ? "button" : "img", "aria-label": words(node),
   }, svg("title", {}, node.kind === "injector" && node.policy
-    ? `${node.name}\n${node.policy}` : `${node.name}\nlow watermark ${instant(node.low)}`));
+    ? `${node.name}\n${node.policy}` : `${node.name}\nlow watermark ${instant(node.low)}`
+      + (timers(node) && `\npending timers: ${count(node.pendingTimers)}, of the wall clock: ${
+        count(node.pendingWallTimers)}`)));
   const line = (y, className, text) => svg("text", { x: 13, y, class: className }, text);
   const sink = node.kind === "sink";
   group.append(svg("rect", { width: sink ? SINK : WIDE, height: node.high, rx: 11 }));
@@ -116,7 +125,7 @@ function drawn(node, culprit, pick) {
   group.append(line(42, "more", `${rate(node.rate)} · ${count(node.count)} records`));
   const lag = node.ended ? "input ended"
     : node.lag === null || node.lag === undefined ? "no low watermark" : `${span(node.lag)} behind`;
-  group.append(line(59, "more", lag));
+  group.append(line(59, "more", timers(node) ? `${lag} · ${timers(node)}` : lag));
   if (node.waits) group.append(line(76, "more", node.waits));
   if (node.alarms) group.append(line(76, "alarm", node.alarms));
   if (clickable) {
