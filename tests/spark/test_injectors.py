@@ -107,7 +107,7 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     assert (answer.done, answer.said) == (True, f"epoch {epoch} is kept as savepoint before")
     assert run.snapshot() == run.snapshot() == f"epoch-{epoch}"
     assert mr.savepoints(tools.checkpoint) == {"before": epoch, f"epoch-{epoch}": epoch}
-    with pytest.raises(CheckpointMismatch, match="before: there is a checkpoint"):
+    with pytest.raises(CheckpointMismatch, match="there is a savepoint 'before'"):
         run.savepoint("before")
     # Paused from outside, it is read no more until it goes on; low watermarks wait.
     answer = ask(mailbox, "pause", generation, about="trips", timeout_s=60)

@@ -33,7 +33,7 @@ def remap(
 
     Without options it lists them: id, lowest and highest hash, commits. What they keep goes with
     their keys, and no low watermark moves. With --stopped it is done here; a run that goes on all
-    the same is superseded, and ends. Of a run in real time it is refused.
+    the same is superseded, and ends. A run in real time stands still for some seconds.
     """
     if at is not None and len(splits) != 1:
         raise click.UsageError("--at is of one --split.")
@@ -49,4 +49,4 @@ def remap(
     answer = asked(path, "remap", timeout, msgspec.json.encode(wanted).decode())
     if not answer.done:
         raise click.ClickException(f"the run did not remap: {answer.said}")
-    click.echo(f"{answer.said}, after epoch {answer.epoch}")
+    click.echo(answer.said)

@@ -180,7 +180,7 @@ def savepoint(path: str, name: str, timeout: float) -> None:
     The run goes on. Where none runs, `millrace checkpoint savepoint add` does the same. A run goes
     on from a copy: `millrace checkpoint copy PATH/savepoints/NAME TARGET`.
     """
-    _act(path, "savepoint", name, timeout)
+    click.echo(_done(path, "savepoint", name, timeout).said)
 
 
 @click.command(short_help="Keep what there is now, under its epoch.")
@@ -188,14 +188,19 @@ def savepoint(path: str, name: str, timeout: float) -> None:
 @timeout_option(600)
 def snapshot(path: str, timeout: float) -> None:
     """Keep the checkpoint at PATH, as its run has it now, as savepoint epoch-N."""
-    _act(path, "snapshot", "", timeout)
+    click.echo(_done(path, "snapshot", "", timeout).said)
 
 
 def _act(path: str, what: str, about: str, timeout: float) -> None:
+    answer = _done(path, what, about, timeout)
+    click.echo(f"{answer.said}, after epoch {answer.epoch}")
+
+
+def _done(path: str, what: str, about: str, timeout: float) -> Answer:
     answer = asked(path, what, timeout, about)
     if not answer.done:
         raise click.ClickException(f"the run did not {what}: {answer.said}")
-    click.echo(f"{answer.said}, after epoch {answer.epoch}")
+    return answer
 
 
 def _end(path: str, what: str, timeout: float) -> None:

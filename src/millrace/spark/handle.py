@@ -97,7 +97,7 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
             epoch=lambda: self._epochs.completed,
             every_s=_LISTENED_S if isinstance(held.mailbox, LocalMailbox) else _LISTED_S,
             seen=self._board.look,
-            outliving={"update"},
+            outliving={"update", "remap", "savepoint", "snapshot"},
         )
 
     def wait(self, timeout: Duration | None = None) -> bool:

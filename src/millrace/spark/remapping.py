@@ -5,11 +5,12 @@ Source: MillWheel, "Architecture" (7.1).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from millrace.model.errors import PipelineError
 from millrace.watermark.remap import Merge, Split
 
 
@@ -31,15 +32,30 @@ class Remaps(msgspec.Struct, frozen=True):
         return [Split(*one) for one in self.splits] + [Merge(*one) for one in self.merges]
 
 
+class Remade(NamedTuple):
+    """What became of a remap.
+
+    Attributes:
+        intervals: How many the computation has now.
+        epoch: After which it took effect.
+        pause: How long the run stood still for it, in words; "" if no longer than it took.
+    """
+
+    intervals: int
+    epoch: int
+    pause: str = ""
+
+
 class Remappable:
-    """A run whose key intervals may be split and merged. In real time that is refused."""
+    """A run whose key intervals may be split and merged."""
 
     def remap(self, computation: str, remaps: Sequence[Split | Merge]) -> int:
         """Split and merge key intervals of a computation, between two epochs; return how many.
 
         It waits for the epoch under way. What the intervals keep goes with their keys: cells,
         timers, holds, ids, windows; no low watermark moves. Who they are:
-        ``mr.open_checkpoint(path)[computation].intervals``.
+        ``mr.open_checkpoint(path)[computation].intervals``. In real time all tasks stop at a mark
+        for it, and begin again: the run stands still for some seconds.
 
         Args:
             computation: As the pipeline calls it.
@@ -50,23 +66,29 @@ class Remappable:
 
         Raises:
             PipelineError: There is no such computation or interval, no epoch has completed yet, or
-                the run is in real time; nothing has changed.
+                the run has ended; nothing has changed.
             CheckpointMismatch: Intervals that are to be one differ in what they keep for all keys.
 
         Source: MillWheel, "Architecture" (7.1); docs/changing.md.
         """
-        raise PipelineError(
-            f"key intervals of {computation!r} cannot be remapped in real time. Stop the run, or "
-            "let one on epochs take over: run.update(pipeline, realtime=False); remap there, and "
-            "go on in real time."
-        )
+        return self._that_runs()._remapped(computation, remaps).intervals
+
+    @abstractmethod
+    def _remapped(self, computation: str, remaps: Sequence[Split | Merge]) -> Remade:
+        """Do as :meth:`remap`; return more of it."""
+
+    @abstractmethod
+    def _that_runs(self) -> Remappable:
+        """Return the run that took over last."""
 
     def remapping_acts(self) -> Mapping[str, Callable[[str], str]]:
         """Return what can be asked for from outside -> what does it, and says what then holds."""
 
         def remap(about: str) -> str:
             wanted = msgspec.json.decode(about, type=Remaps)
-            count = self.remap(wanted.computation, wanted.asked())
-            return f"{wanted.computation} has {count} key intervals"
+            made = self._remapped(wanted.computation, wanted.asked())
+            said = f"{wanted.computation} has {made.intervals} key intervals"
+            said += f" after epoch {made.epoch}"
+            return f"{said}; the run stood still for {made.pause}" if made.pause else said
 
         return {"remap": remap}

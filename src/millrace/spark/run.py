@@ -27,6 +27,7 @@ from millrace.spark.held import Held
 from millrace.spark.job import run_patiently
 from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.progress_files import ProgressFiles
+from millrace.spark.remapping import Remade
 from millrace.spark.sparks_backlog import asking_spark
 from millrace.spark.splitting import Splitting
 from millrace.spark.throttled import EFFECT_S, cannot_hold, check_rate
@@ -166,7 +167,7 @@ class Run(Handle):
         self._publisher.throttle.limit(stream, records_per_second)
         self._take_effect()
 
-    def remap(self, computation: str, remaps: Sequence[Split | Merge]) -> int:
+    def _remapped(self, computation: str, remaps: Sequence[Split | Merge]) -> Remade:
         """Split and merge key intervals of a computation, between two epochs."""
         name = self._topology.name_of(computation)
         if self._ended:
@@ -174,8 +175,8 @@ class Run(Handle):
         with self._turn:
             made = self._epochs.remap({name: remaps})[name]
             self._housekeeping.offer(self._epochs.collectable())
-        _log.info("%r has %d key intervals", computation, len(made.intervals))
-        return len(made.intervals)
+            _log.info("%r has %d key intervals", computation, len(made.intervals))
+            return Remade(len(made.intervals), self._epochs.completed)
 
     def _gate(self, stream: str) -> Gate:
         spec = self._topology.streams.get(stream)

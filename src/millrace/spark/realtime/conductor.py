@@ -106,6 +106,17 @@ class Conductor:
             self._coordinator.end(draining=draining)
         self._board.wake()
 
+    def rest(self) -> None:
+        """Have a last mark made, after which the run goes on."""
+        with self._lock:
+            self._coordinator.rest()
+        self._board.wake()
+
+    def go_on(self) -> None:
+        """Let another session begin."""
+        with self._lock:
+            self._coordinator.go_on()
+
     def hold(self, paused: list[str], rates: dict[str, float]) -> None:
         """Have streams held back, in this session and in those to come.
 

@@ -6,7 +6,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,14 @@ from millrace.spark.realtime.comeback import Comeback
 from millrace.spark.realtime.conductor import Conductor
 from millrace.spark.realtime.line import Address, InTask, Switchboard
 from millrace.spark.realtime.patience import Patience
+from millrace.spark.realtime.rests import Rests
+from millrace.spark.realtime.telling import live_low_watermarks
+from millrace.spark.remapping import Remade
 from millrace.spark.status import Status
 from millrace.spark.throttled import EFFECT_S, cannot_hold, check_rate
+from millrace.watermark.remap import Merge, Split
+from millrace.windmill.carrying import maps_after
+from millrace.windmill.fence import seal_left
 
 _log = logging.getLogger("millrace")
 
@@ -73,6 +79,7 @@ class LiveRun(Handle):
         self._parts = parts
         self._patience = Patience(parts.attempts)
         self._comeback = Comeback()
+        self._rests = Rests(self._news)
         self._marks = 0
         self._marked_at = time.monotonic()
         self._published: dict[str, int] | None = None
@@ -130,6 +137,29 @@ class LiveRun(Handle):
         check_rate(stream, records_per_second)
         self._hold_back(stream, lambda throttle: throttle.limit(stream, records_per_second))
 
+    def _remapped(self, computation: str, remaps: Sequence[Split | Merge]) -> Remade:
+        """Split and merge key intervals of a computation, while all tasks have stopped."""
+        name, epochs = self._topology.name_of(computation), self._epochs
+        # What cannot be is refused before anything stands still.
+        made = maps_after(epochs.positions.maps, {}, {name: remaps})[name]
+        if made.intervals == epochs.positions.maps[name]:
+            return Remade(len(made.intervals), epochs.completed)
+
+        def remap() -> tuple[int, int]:
+            if (superseded := epochs.superseded()) is not None:
+                raise superseded
+            seal_left(epochs.state.journals)
+            made = epochs.remap({name: remaps})[name]
+            self._housekeeping.offer(self._coordinator.collectable())
+            _log.info("%r has %d key intervals", computation, len(made.intervals))
+            return len(made.intervals), epochs.completed
+
+        found, pause = self._rests.ask(remap)
+        return Remade(*found, pause)
+
+    def _with_nothing_under_way(self) -> tuple[int, str]:
+        return self._rests.ask(lambda: self._epochs.completed)
+
     def _hold_back(self, stream: str, change: Callable[[Throttle], None]) -> None:
         """Tell the tasks, and wait until a mark was passed after they knew."""
         if stream not in self._injectors:
@@ -183,18 +213,8 @@ class LiveRun(Handle):
 
     def _look_after(self) -> None:
         try:
-            while (failure := self._watched()) is not None:
-                pause_s = self._patience.after(failure)
-                if pause_s is None:
-                    self._fail(failure)
-                    break
-                headline = _headline(failure)
-                _log.warning(
-                    "the session ended, and another begins in %.1f s: %s", pause_s, headline
-                )
-                self._pause(pause_s)
-                self._comeback.lap("of pause")
-                if self._giving_up:
+            while (failure := self._watched()) is not None or self._rested():
+                if failure is not None and not self._tried_again(failure):
                     break
                 self._wait_for_slots()
                 self._comeback.lap("until there were slots")
@@ -207,7 +227,32 @@ class LiveRun(Handle):
         finally:
             self._conductor.close()
             self._over.set()
+            self._rests.close()
             self._tell()
+
+    def _tried_again(self, failure: BaseException) -> bool:
+        """Wait as long as it takes after a failure; return whether a session is to follow."""
+        pause_s = self._patience.after(failure)
+        if pause_s is None:
+            self._fail(failure)
+            return False
+        _log.warning(
+            "the session ended, and another begins in %.1f s: %s", pause_s, _headline(failure)
+        )
+        self._pause(pause_s)
+        self._comeback.lap("of pause")
+        return not self._giving_up
+
+    def _rested(self) -> bool:
+        """Do what is to be done while nothing is under way; return whether a session follows."""
+        if self._giving_up or not self._rests.wanted or self._epochs.drained:
+            return False
+        self._rests.do()
+        self._comeback.lap("to do what was asked for")
+        if self._stopping:
+            return False
+        self._conductor.go_on()
+        return True
 
     def _watched(self) -> BaseException | None:
         """Wait until the query ends, and end it; return why if it is to be started again."""
@@ -217,11 +262,14 @@ class LiveRun(Handle):
             if failure is not None:
                 self._comeback.gone()
                 break
+            if self._rests.wanted:
+                self._comeback.gone()
+                conductor.rest()
             if conductor.session is not None:
                 self._patience.begun()
-                if (away := self._comeback.back("until Spark ran all tasks")) is not None:
-                    _log.info("another session has begun, after %s", away)
                 self._seen_at = time.monotonic()
+                if not self._rests.wanted:
+                    self._gone_on()
             with self._news:
                 self._news.wait(_LOOK_S)
         if failure is not None:
@@ -229,9 +277,18 @@ class LiveRun(Handle):
             until = time.monotonic() + _DYING_S
             while self.query.isActive and time.monotonic() < until:
                 time.sleep(0.01)
+        elif conductor.ended:
+            self._comeback.lap("until all had passed a mark")
         self.query.stop()
         self._comeback.lap("until all tasks had ended")
         return failure
+
+    def _gone_on(self) -> None:
+        """Say how long the run was away, if it was."""
+        away = self._comeback.back("until Spark ran all tasks")
+        if away is not None:
+            _log.info("another session has begun, after %s", away)
+            self._rests.back(away)
 
     def _ended_query(self) -> BaseException | None:
         if self.query.isActive:
@@ -341,21 +398,3 @@ def _headline(error: BaseException) -> str:
     ('ConnectionResetError', 'no')
     """
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def live_low_watermarks(status: Status, told: Iterable[Told], tasks: int) -> dict[str, int]:
-    """Return computation -> low watermark of its input: what all of its tasks have told by now.
-
-    Args:
-        status: As of the last mark; nothing is below it.
-        told: What tasks have told last.
-        tasks: How many there are of a level.
-    """
-    said: dict[str, list[int]] = {}
-    for one in told:
-        for name, us in one.inputs.items() if one.level else ():
-            said.setdefault(name, []).append(us)
-    return {
-        name: max(us, min(known)) if len(known := said.get(name, [])) == tasks else us
-        for name, us in status.low_watermarks.items()
-    }

@@ -1,0 +1,120 @@
+"""Rests: what is done while all tasks have stopped at a mark, before the session that follows.
+
+Marks stop nothing: what tasks have done beyond one is in their journals. So what needs a checkpoint
+in which nothing is under way has a last mark made, as a stop has, and another session begins after.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from millrace.model.errors import PipelineError, ZombieWriter
+
+_Made = TypeVar("_Made")
+
+
+@dataclass
+class _Wanted:
+    """Something that is to be done at a rest.
+
+    Attributes:
+        work: Does it.
+        done: Whether it was.
+        made: What it returned.
+        error: What it raised.
+        pause: How long the run stood still for it, in words.
+        over: Whether who asked may go on.
+    """
+
+    work: Callable[[], Any]
+    done: bool = False
+    made: Any = None
+    error: BaseException | None = None
+    pause: str = ""
+    over: bool = False
+
+
+class Rests:
+    """Keeps what is to be done at the next rest of a run, for those who wait for it.
+
+    Args:
+        news: Notified when something is asked for, and waited for by who looks after the run.
+    """
+
+    def __init__(self, news: threading.Condition) -> None:
+        self._news = news
+        self._waiting: list[_Wanted] = []
+        self._done: list[_Wanted] = []
+        self._closed = False
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is something to be done."""
+        return bool(self._waiting)
+
+    def ask(self, work: Callable[[], _Made]) -> tuple[_Made, str]:
+        """Have something done at a rest; wait until the run goes on.
+
+        Args:
+            work: Does it, in the thread of who looks after the run.
+
+        Returns:
+            What it returned, and how long the run stood still, in words.
+
+        Raises:
+            PipelineError: The run has ended before.
+        """
+        one = _Wanted(work)
+        with self._news:
+            if self._closed:
+                raise _ended()
+            self._waiting.append(one)
+            self._news.notify_all()
+            while not one.over:
+                self._news.wait()
+        if not one.done:
+            raise one.error or _ended()
+        return one.made, one.pause
+
+    def do(self) -> None:
+        """Do all that is wanted, while nothing is under way.
+
+        Raises:
+            ZombieWriter: A newer run has the checkpoint.
+        """
+        with self._news:
+            due, self._waiting = self._waiting, []
+            self._done += due
+        for one in due:
+            try:
+                one.made, one.done = one.work(), True
+            except ZombieWriter as error:
+                one.error = error
+                raise
+            except Exception as error:  # noqa: BLE001  whoever asked is told; the run goes on
+                one.error = error
+
+    def back(self, pause: str) -> None:
+        """Take it that the run goes on, after a pause."""
+        with self._news:
+            for one in self._done:
+                one.pause, one.over = pause, True
+            self._done = []
+            self._news.notify_all()
+
+    def close(self) -> None:
+        """Take it that the run has ended: what was not done is not done."""
+        with self._news:
+            self._closed = True
+            self._done, self._waiting = self._done + self._waiting, []
+        self.back("the run has ended since")
+
+
+def _ended() -> PipelineError:
+    return PipelineError(
+        "this run has ended before it could be done. Of a checkpoint that no run has: `millrace "
+        "remap --stopped`, `millrace checkpoint savepoint add`."
+    )

@@ -1,0 +1,127 @@
+"""A program that remaps key intervals, and keeps savepoints, of a run in real time under load.
+
+Its cases are those of ``test_live_rests.py``. The last line that it prints is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from live_pipeline import session
+from live_program import Case
+
+import millrace as mr
+from millrace.model.errors import MillraceError
+from millrace.spark.remapping import Remaps
+from millrace.spark.requests import ask
+from millrace.store import open_location
+
+
+class Load:
+    """Rows that come all the time, until it is left."""
+
+    def __init__(self, case: Case, rows: int) -> None:
+        self._case = case
+        self._rows = rows
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._feed)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _feed(self) -> None:
+        while not self._over.wait(0.02):
+            self._rows += 10
+            self._case.input.allow(self._rows)
+
+
+def refusal(act: Any) -> str:
+    """Return how something is refused."""
+    try:
+        act()
+    except MillraceError as error:
+        return f"{type(error).__name__}: {error}"
+    return "not refused"
+
+
+def rested(case: Case) -> dict[str, Any]:
+    """Remap and keep savepoints under load."""
+    checkpoint = str(case.folder / "checkpoint")
+    mailbox = open_location(checkpoint, pipeline="numbers").mailbox
+    run = case.start(realtime=True, intervals=4)
+    case.input.allow(500)
+    assert run.process_available("90 s")
+
+    def asked(what: str, about: str) -> list[Any]:
+        answer = ask(mailbox, what, run._epochs.generation, about=about, timeout_s=120)
+        return ["no answer"] if answer is None else [answer.done, answer.said]
+
+    def intervals(name: str) -> list[int]:
+        return [one.id for one in mr.open_checkpoint(checkpoint)[name].intervals]
+
+    found: dict[str, Any] = {}
+    with Load(case, 500):
+        began = time.monotonic()
+        found["remapped"] = run.remap("Counting", [mr.Split(0), mr.Merge(2, 3)])
+        found["took"] = time.monotonic() - began
+        found["intervals"] = intervals("Counting")
+        about = msgspec.json.encode(Remaps("Passing", [(1, None)])).decode()
+        found["asked"] = asked("remap", about)
+        found["refused"] = refusal(lambda: run.remap("Counting", [mr.Split(0)]))
+        found["epoch"] = run.savepoint("before")
+        found["twice"] = refusal(lambda: run.savepoint("before"))
+        found["kept"] = asked("savepoint", "asked")
+        found["snapshot"] = run.snapshot()
+    assert run.process_available("90 s")
+    found["counts"] = case.counts()
+    found["state"] = run.status().state
+    run.stop()
+    found["stopped"] = mr.remap_checkpoint(checkpoint, "Counting", [mr.Split(1)])
+    found["ended"] = refusal(lambda: run.remap("Passing", [mr.Split(0)]))
+    found["savepoints"] = sorted(mr.savepoints(checkpoint))
+    for name in found["savepoints"]:
+        kept = mr.open_checkpoint(f"{checkpoint}/savepoints/{name}")
+        counted = sum(one.cells["count"] for one in kept["Counting"].scan())
+        found[f"in {name}"] = [counted, kept.overview.streams["numbers"].injected]
+    return found
+
+
+def again(case: Case, savepoint: str, rows: int) -> dict[str, Any]:
+    """Go on from a savepoint, with what came since."""
+    checkpoint = str(case.folder / "checkpoint")
+    mr.copy_checkpoint(savepoint, checkpoint)
+    case.input.allow(rows)
+    run = case.start(realtime=True)
+    done = run.process_available("90 s")
+    run.stop()
+    counts = {
+        one.key: one.cells["count"] for one in mr.open_checkpoint(checkpoint)["Counting"].scan()
+    }
+    return {"done": done, "counts": sorted(counts.values())}
+
+
+def main(root: Path) -> None:
+    spark = session(root, "local[7]")
+    case = Case(spark, root, "rested")
+    found = rested(case)
+    rows = case.input.allowed()
+    savepoint = str(case.folder / "checkpoint" / "savepoints" / "before")
+    found["again"] = again(Case(spark, root, "again"), savepoint, rows)
+    found["rows"] = rows
+    spark.stop()
+    print("\n" + json.dumps(found))  # noqa: T201  it is read by the test
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,59 @@
+"""A run in real time is remapped, and kept, while records come: all tasks stop, and go on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("live_rests.py")
+PAUSE = (
+    r"; the run stood still for \d+\.\d s: \d+\.\d s until all had passed a mark, "
+    r"\d+\.\d s until all tasks had ended, \d+\.\d s to do what was asked for, .*"
+)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory, program: Any) -> Iterator[dict[str, Any]]:
+    ran = program(PROGRAM, tmp_path_factory.mktemp("rests"))
+    try:
+        assert ran.process.wait(600) == 0, ran.output()
+        yield json.loads(ran.output().splitlines()[-1])
+    finally:
+        ran.end()
+
+
+def test_key_intervals_change_under_load_and_each_record_counts_once(
+    found: dict[str, Any],
+) -> None:
+    assert found["remapped"] == 4
+    assert found["intervals"] == [4, 5, 1, 6]
+    done, said = found["asked"]
+    assert done
+    assert re.fullmatch(r"Passing has 5 key intervals after epoch \d+" + PAUSE, said)
+    assert "interval 0 is not there" in found["refused"]
+    assert (found["counts"], found["state"]) == ("right", "running")
+
+
+def test_a_stopped_checkpoint_is_remapped_and_a_run_that_has_ended_is_not(
+    found: dict[str, Any],
+) -> None:
+    assert found["stopped"] == 5
+    assert found["ended"].startswith("PipelineError: this run has ended")
+
+
+def test_savepoints_are_whole_and_a_run_goes_on_from_one(found: dict[str, Any]) -> None:
+    assert found["twice"].startswith("CheckpointMismatch")
+    assert "there is a savepoint 'before'" in found["twice"]
+    done, said = found["kept"]
+    assert done
+    assert re.fullmatch(r"epoch \d+ is kept as savepoint asked" + PAUSE, said)
+    assert found["savepoints"] == sorted(["asked", "before", found["snapshot"]])
+    for name in found["savepoints"]:
+        counted, read = found[f"in {name}"]
+        assert counted == read > 0
+    assert found["again"] == {"done": True, "counts": [2 * found["rows"] // 10] * 10}
