@@ -174,6 +174,16 @@ def test_empty_input(spark: SparkSession, tools: Any, caplog: pytest.LogCaptureF
     assert (status.state, status.injected.get("rows", 0)) == ("drained", 0)
 
 
+def test_a_stream_that_goes_to_a_sink_alone(spark: SparkSession, tools: Any) -> None:
+    kept, p = tools.Kept(), mr.Pipeline("copied")
+    rows = spark.createDataFrame([("a", 1), ("b", 2)], "name string, at long")
+    p.inject("rows", rows.select("at", F.col("name").alias("value")), timestamp="at", format=str)
+    p.sink("rows", kept)
+
+    assert p.run_batch(spark).injected == {"rows": 2}
+    assert sorted(kept.values) == ["a", "b"]
+
+
 def test_one_giant_key(spark: SparkSession, tools: Any) -> None:
     sink = tools.Kept()
     source = spark.range(250_000).select(
