@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from millrace.injectors.advance import Advance
     from millrace.injectors.backlog import Backlog
     from millrace.injectors.files import Files
+    from millrace.injectors.iceberg import IcebergAppends
     from millrace.injectors.injector import Injector
     from millrace.injectors.kafka import Kafka
     from millrace.injectors.policy import ArrivalTime, BoundedDelay, WatermarkColumn
@@ -173,6 +174,7 @@ __all__ = [
     "GlobalWindow",
     "Files",
     "Iceberg",
+    "IcebergAppends",
     "Injector",
     "JsonCoder",
     "Kafka",
@@ -251,6 +253,7 @@ _PUBLIC = {
     "injectors.advance": "Advance",
     "injectors.backlog": "Backlog",
     "injectors.files": "Files",
+    "injectors.iceberg": "IcebergAppends",
     "injectors.injector": "Injector",
     "injectors.kafka": "Kafka",
     "injectors.policy": "ArrivalTime BoundedDelay WatermarkColumn",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -15,6 +16,7 @@ from millrace.model.errors import CheckpointMismatch, RunFailed
 from millrace.spark.calling import Called
 from millrace.spark.requests import ask
 from millrace.spark.updating import Wanted
+from millrace.windmill.epochs import Epochs
 
 
 class Hours(mr.Computation):
@@ -158,6 +160,58 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
         tools.step(run)
     # Not in an epoch, but when Spark asked the source for news.
     assert run.status().state == "failed"
+
+
+def test_rows_that_are_appended_to_an_iceberg_table(
+    spark: SparkSession, tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From table to table, with a driver that dies; and the second table as a batch."""
+    iceberg = pytest.importorskip("pyiceberg.catalog", reason="an extra")
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/lake.db", "warehouse": str(tmp_path)}
+    trips = pa.table({"zone": ["Soho", "Bow", "Soho"], "at": [8 * mr.HOUR + n for n in range(3)]})
+    opened = iceberg.load_catalog(**catalog)
+    opened.create_namespace("lake")
+    table = opened.create_table("lake.trips", trips.schema)
+    table.append(trips)
+
+    def pipeline() -> mr.Pipeline:
+        p = mr.Pipeline("lake")
+        source = mr.IcebergAppends("lake.trips", catalog=catalog, schema="zone string, at long")
+        p.inject("trips", source, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+        p.add(Hours)
+        p.sink("counts", mr.Iceberg("lake.counts", tmp_path / "counts", catalog=catalog))
+        return p
+
+    complete, dying = Epochs.complete, [True]
+
+    def dies(self: Epochs, manifest: Any, results: Any, observed: Any, **more: Any) -> Any:
+        if observed.injected.get("trips") and dying:
+            dying.clear()
+            raise OSError("the driver dies")
+        return complete(self, manifest, results, observed, **more)
+
+    monkeypatch.setattr(Epochs, "complete", dies)
+    run = tools.start(pipeline())
+    with pytest.raises(RunFailed, match="the driver dies"):
+        tools.step(run)
+    table.append(pa.table({"zone": ["Soho", "Ely"], "at": [8 * mr.HOUR + 9, 9 * mr.HOUR + 2**21]}))
+    run = tools.start(pipeline())
+    tools.step(run)
+    assert run.status().injected == {"trips": 5}
+    assert _waiting(run, "trips") == mr.Backlog(records=0)
+    run.stop()
+
+    kept, p = tools.Kept(), mr.Pipeline("again")
+    schema = "value string, _timestamp timestamp"
+    counts = mr.IcebergAppends("lake.counts", catalog=catalog, schema=schema)
+    p.inject("counts", counts, timestamp="_timestamp", format=str)
+    p.sink("counts", kept)
+    assert p.run_batch(spark).injected == {"counts": 2}
+    assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 3"]
+    table.delete("zone = 'Ely'")
+    run = tools.start(pipeline())
+    with pytest.raises(RunFailed, match=r"PipelineError: IcebergAppends.*is 'delete'"):
+        tools.step(run)
 
 
 class Numbers(mr.Injector):

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millrace.injectors.iceberg_catalog import require_pyiceberg
 from millrace.model.errors import PipelineError
-from millrace.sinks.iceberg_table import IcebergCommits, require_pyiceberg
+from millrace.sinks.iceberg_table import IcebergCommits
 from millrace.sinks.table import TableSink
 from millrace.store import local_path
 
@@ -44,7 +45,7 @@ class Iceberg(TableSink):
     """
 
     def __init__(self, table: str, path: str | Path, *, catalog: str | Mapping[str, str]) -> None:
-        require_pyiceberg()
+        require_pyiceberg("Iceberg", "on the driver")
         self.table = table
         self.path = str(path)
         self.catalog = catalog

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from millrace.injectors.iceberg_catalog import open_catalog
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError
 from millrace.sinks.table import Commits, placed
 from millrace.store import local_path
@@ -31,20 +32,6 @@ _EPOCH: Final = "millrace.epoch"
 #: PyIceberg would add the files again to what another has committed, without looking whose they
 #: are. Tried again here, the epoch is looked for first.
 _NO_RETRY: Final = {"commit.retry.num-retries": "0"}
-
-
-def require_pyiceberg() -> None:
-    """Refuse to go on without ``pyiceberg``.
-
-    Raises:
-        PipelineError: It is not installed.
-    """
-    try:
-        import pyiceberg  # noqa: F401
-    except ImportError as missing:
-        raise PipelineError(
-            "Iceberg needs the package pyiceberg, on the driver: pip install 'millrace[iceberg]'."
-        ) from missing
 
 
 class IcebergCommits(Commits):
@@ -94,13 +81,10 @@ class IcebergCommits(Commits):
 
     def _open(self) -> Any:
         """Return the table as it is now; None if there is none."""
-        from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         if self._catalog is None:
-            self._catalog = (
-                load_catalog(self._of) if isinstance(self._of, str) else load_catalog(**self._of)
-            )
+            self._catalog = open_catalog(self._of)
         try:
             return self._catalog.load_table(self._name)
         except (NoSuchNamespaceError, NoSuchTableError):

@@ -1,0 +1,229 @@
+"""IcebergAppends: what is appended to an Apache Iceberg table, snapshot by snapshot.
+
+Spark's own reader of Iceberg is a DataFrame like any other, on the epoch plane, with jars in the
+session. This one needs none, and reads on both planes and in a batch.
+
+Source: MillWheel, "Injector and Low Watermark API" (5.2); the Iceberg table specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millrace.injectors.advance import Advance
+from millrace.injectors.backlog import Backlog
+from millrace.injectors.iceberg_catalog import open_catalog, require_pyiceberg
+from millrace.injectors.iceberg_history import History, Place, committed_us
+from millrace.injectors.injector import Injector
+from millrace.injectors.schema import column_names, conformed
+from millrace.model.errors import InputLost, PipelineError
+from millrace.model.time import Instant, timestamp_us
+
+#: Bytes of small files that one task reads together; one file is never parted.
+_PIECE: Final = 32 << 20
+
+
+class IcebergAppends(Injector):
+    """Reads the rows of an Apache Iceberg table, and those that are appended to it from then on.
+
+    It begins with the oldest snapshot that is kept, with all rows that the table has in it; then
+    come the rows that each later snapshot appended, in order, each once. Compaction moves rows and
+    is passed over. A snapshot that deletes or overwrites ends the run, with its id. The table is
+    one process: name ``inject(low_watermark=)``, what its rows promise.
+
+    Args:
+        table: Its name in the catalog, with its namespace: ``"lake.trips"``.
+        catalog: Name of a catalog in PyIceberg's configuration, or its properties, such as
+            ``{"type": "sql", "uri": "sqlite:////lake/catalog.db"}``. Driver and workers open it.
+        schema: Columns of a row, as Spark writes them: ``"taxi string, at timestamp"``. Only these
+            are read, and each must be there, of that type.
+        since: Read only what was committed at this instant or later, by the snapshots' own times.
+        skip: Ids of snapshots that delete or overwrite, and are to be left out with all they do.
+        records_per_epoch: How many records an epoch reads at the most, but for the last file, of
+            which it reads all.
+
+    Raises:
+        PipelineError: ``pyiceberg`` is not installed, or an argument is wrong.
+
+    >>> import tempfile
+    >>> from pyiceberg.catalog import load_catalog
+    >>> lake = tempfile.mkdtemp()
+    >>> catalog = {"type": "sql", "uri": f"sqlite:///{lake}/catalog.db", "warehouse": lake}
+    >>> rows = pa.table({"taxi": ["T1", "T2"], "at": [5, 7]})
+    >>> load_catalog(**catalog).create_namespace("lake")
+    >>> table = load_catalog(**catalog).create_table("lake.trips", rows.schema)
+    >>> table.append(rows)
+    >>> import millrace as mr
+    >>> p = mr.Pipeline("trips")
+    >>> trips = IcebergAppends("lake.trips", catalog=catalog, schema="taxi string, at long")
+    >>> p.inject("trips", trips, timestamp="at", low_watermark=mr.BoundedDelay("1 min"))
+    Stream('trips')
+    >>> p.sink("trips", mr.Memory())
+    >>> h = mr.testing.Harness(p, publish=True)
+    >>> h.poll("trips"), h.poll("trips")  # where it begins is noted before anything is read
+    (0, 2)
+    >>> table.append(rows)
+    >>> h.poll("trips")
+    2
+    """
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        catalog: str | Mapping[str, str],
+        schema: str,
+        since: Instant | None = None,
+        skip: Collection[int] = (),
+        records_per_epoch: int = 1_000_000,
+    ) -> None:
+        require_pyiceberg("IcebergAppends", "on driver and workers")
+        if records_per_epoch < 1:
+            raise PipelineError(
+                f"IcebergAppends(records_per_epoch={records_per_epoch}): expected 1 or more."
+            )
+        if not all(table.split(".")) or "." not in table:
+            raise PipelineError(
+                f"IcebergAppends({table!r}): expected a table with its namespace, such as "
+                "'lake.trips'."
+            )
+        self.table = table
+        self.schema = schema
+        self._of = catalog
+        self._since_us = None if since is None else timestamp_us(since)
+        self._skip = frozenset(skip)
+        self._records = records_per_epoch
+        self._catalog: Any = None
+
+    def __repr__(self) -> str:
+        return f"IcebergAppends({self.table!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_catalog": None}
+
+    def processes(self) -> Iterable[str]:
+        """Return the one process: the table."""
+        return [self.table]
+
+    def advance(self, process: str, offset: Any) -> Advance:
+        """Return the place after the files that an epoch may read."""
+        return Advance(self._next(self._history(), offset))
+
+    def until_now(self, process: str, before: Instant | None = None) -> Iterable[Advance]:
+        """Yield advances to the newest snapshot there is now, or was committed before then."""
+        history, offset = self._history(), None
+        while True:
+            last = offset
+            offset = self._next(history, last, None if before is None else timestamp_us(before))
+            if offset == last:
+                return
+            yield Advance(offset)
+
+    def backlog(self, process: str, offset: Any) -> Backlog | None:
+        """Return how many records wait, as the snapshots say."""
+        history = self._history()
+        place = history.beginning(self._since_us) if offset is None else Place(*offset)
+        if place is None:
+            return Backlog(records=0)
+        waiting = 0
+        if place.files is not None:
+            waiting = sum(task.file.record_count for task in history.files(place)[place.files :])
+        for snapshot in history.later(place):
+            rows = history.rows_of(snapshot)
+            if rows is None:
+                return None
+            waiting += rows
+        return Backlog(records=waiting)
+
+    def split(self, process: str, start: Any, end: Any) -> Iterable[tuple[Any, Any]]:
+        """Return pieces of whole files; several small ones are one piece."""
+        if start is None:  # where it begins was noted, and nothing is read
+            return
+        last = Place(*end)
+        for files in self._history().after(Place(*start), last.snapshot):
+            of_last = files.snapshot.snapshot_id == last.snapshot and last.files is not None
+            until = last.files if of_last else len(files.tasks)
+            begun, size = files.begun, 0
+            for n in range(files.begun, until or 0):
+                size += files.tasks[n].file.file_size_in_bytes
+                if size >= _PIECE or n + 1 == until:
+                    yield [*files.place(begun)], n + 1
+                    begun, size = n + 1, 0
+
+    def read_arrow(self, process: str, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some files of one snapshot."""
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        table, place = self._load(), Place(*start)
+        columns = self._columns(table)
+        scan = ArrowScan(table.metadata, table.io, columns, AlwaysTrue())
+        for task in self._of_table(table).files(place)[place.files : end]:
+            where = f"{self!r}, {task.file.file_path}"
+            try:
+                for batch in scan.to_record_batches([task]):
+                    yield conformed(batch, self.schema, where)
+            except FileNotFoundError as gone:
+                raise InputLost(
+                    f"{where}: the file was removed before it was read. Were snapshots expired "
+                    "that the run had still to read? Put it back and start again with the same "
+                    "checkpoint; or start with a new one."
+                ) from gone
+
+    def _next(self, history: History, offset: Any, before_us: int | None = None) -> Any:
+        """Return the offset to which the next epoch reads: the same if there is nothing more."""
+        if offset is None:
+            # Where it begins is written down before anything is read: expiry moves the start.
+            begin = history.beginning(self._since_us)
+            return None if begin is None else [*begin]
+        place, room = Place(*offset), self._records
+        try:
+            for files in history.after(place):
+                if before_us is not None and committed_us(files.snapshot) >= before_us:
+                    break
+                for n in range(files.begun, len(files.tasks)):
+                    if room <= 0:
+                        return [*place]
+                    room -= files.tasks[n].file.record_count
+                    place = files.place(n + 1)
+                place = files.place(len(files.tasks))
+        except PipelineError:
+            if [*place] == offset:
+                raise
+            # What came before it is read first.
+        return [*place]
+
+    def _history(self) -> History:
+        return self._of_table(self._load())
+
+    def _of_table(self, table: Any) -> History:
+        return History(table, self._skip, repr(self))
+
+    def _load(self) -> Any:
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        try:
+            if self._catalog is None:
+                self._catalog = open_catalog(self._of)
+            return self._catalog.load_table(self.table)
+        except (NoSuchNamespaceError, NoSuchTableError) as missing:
+            raise PipelineError(
+                f"{self!r}: the catalog has no such table. Make it first, or mend its name."
+            ) from missing
+        except Exception as error:  # of the catalog, whichever it is
+            raise ConnectionError(
+                f"{self!r}: the catalog cannot be asked for the table: {type(error).__name__}: "
+                f"{error}. Is it up, and are its properties right?"
+            ) from error
+
+    def _columns(self, table: Any) -> Any:
+        there, wanted = table.schema().column_names, column_names(self.schema)
+        if missing := [name for name in wanted if name not in there]:
+            raise PipelineError(
+                f"{self!r} has no column {missing[0]!r}, which the schema {self.schema!r} "
+                f"declares. It has {sorted(there)}."
+            )
+        return table.schema().select(*wanted)
