@@ -61,7 +61,9 @@ demo-realtime: setup-demo ## the game live through Kafka, with latency; ARGS="--
 	$(BIN)/millrace demo realtime $(ARGS)
 
 nab: setup-demo ## anomalies in the 58 streams of NAB on a local Spark, with NAB's score; NAB=folder of a clone
-	@test -n "$(NAB)" -o -d demo-out/NAB || git clone --depth 1 https://github.com/numenta/NAB demo-out/NAB
+	@test -n "$(NAB)$(findstring --nab,$(ARGS))" -o -d demo-out/NAB || \
+	  git clone --depth 1 https://github.com/numenta/NAB demo-out/NAB || \
+	  { echo "nab: without GitHub, bring a clone of numenta/NAB here: make nab NAB=folder" >&2; exit 1; }
 	$(BIN)/python -m millrace_examples.nab --nab $(or $(NAB),demo-out/NAB) $(ARGS)
 
 bench: ## benchmarks of keyed state, in an environment of their own (.venv-bench)
