@@ -210,7 +210,7 @@ def test_rows_that_are_appended_to_an_iceberg_table(
     assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 3"]
     table.delete("zone = 'Ely'")
     run = tools.start(pipeline())
-    with pytest.raises(RunFailed, match=r"PipelineError: IcebergAppends.*is 'delete'"):
+    with pytest.raises(RunFailed, match=r"PipelineError: IcebergAppends.*is 'overwrite'"):
         tools.step(run)
 
 
