@@ -27,9 +27,7 @@ CONTENDERS = {
 #: Contender -> query -> why not.
 CANNOT: dict[str, dict[str, str]] = {
     "millrace": {},
-    "millrace-realtime": {
-        "q12": "not measured: mr.INGRESS was refused when these figures were made",
-    },
+    "millrace-realtime": {},
     "spark": {
         "q4": "an aggregate of an aggregate without windows",
         "q6": "the last ten by event time: no ROW_NUMBER or OVER on a stream",
