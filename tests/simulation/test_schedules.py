@@ -16,10 +16,12 @@ from millrace.testing.simulation.workload import TURN
 LOT = 25
 LOTS = [
     *((Simulation, first) for first in (*range(0, 275, LOT), *range(TURN, TURN + 100, LOT))),
+    *((Simulation, first) for first in range(2 * TURN, 2 * TURN + 50, LOT)),
     *((ChangingSimulation, first) for first in range(0, 50, LOT)),
     *((RemappingSimulation, first) for first in range(0, 50, LOT)),
     *((RemappingVersions, first) for first in (75, 150)),
     *((RealtimeSimulation, first) for first in (*range(0, 200, LOT), *range(TURN, TURN + 50, LOT))),
+    *((RealtimeSimulation, first) for first in range(2 * TURN, 2 * TURN + 50, LOT)),
 ]
 
 

@@ -103,7 +103,7 @@ class Calls(Injector):
     def _looked(self, offset: list[Any]) -> list[Any]:
         if self._mailbox is None:
             self._mailbox = mailbox_at(self._location)
-        numbers = _numbers(self._mailbox, self._stream)
+        numbers = calls_in(self._mailbox, self._stream)
         last, keys = offset[0], list[str]()
         # What an offset names is durable when another is asked for.
         old = [_name(self._stream, number) for number in numbers if number < last]
@@ -141,9 +141,20 @@ def put_call(mailbox: Mailbox, stream: str, keys: Iterable[bytes]) -> None:
         keys: To fire; one that is empty where the stream is for every key.
     """
     data = msgspec.json.encode([key.hex() for key in keys])
-    number = max(_numbers(mailbox, stream), default=0) + 1
+    number = max(calls_in(mailbox, stream), default=0) + 1
     while not mailbox.put(_name(stream, number), data):
         number += 1
+
+
+def calls_in(mailbox: Mailbox, stream: str) -> list[int]:
+    """Return the numbers of the calls that are in a mailbox, ascending.
+
+    Args:
+        mailbox: Of the run's checkpoint.
+        stream: That the calls are injected as.
+    """
+    prefix = _prefix(stream)
+    return [int(name.removeprefix(prefix)) for name in mailbox.names() if name.startswith(prefix)]
 
 
 def _prefix(stream: str) -> str:
@@ -153,8 +164,3 @@ def _prefix(stream: str) -> str:
 
 def _name(stream: str, number: int) -> str:
     return f"{_prefix(stream)}{number:012d}"
-
-
-def _numbers(mailbox: Mailbox, stream: str) -> list[int]:
-    prefix = _prefix(stream)
-    return [int(name.removeprefix(prefix)) for name in mailbox.names() if name.startswith(prefix)]

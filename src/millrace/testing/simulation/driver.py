@@ -7,13 +7,15 @@ begin the epoch, run its job, write the sinks, complete it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from millrace.compile.topology import Topology
+from millrace.injectors.injector import Injector
 from millrace.injectors.publisher import Publisher
+from millrace.model.time import MAX_TIMESTAMP
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.outcome import Outcome, reports_in
 from millrace.plane.runtime import Runtime
@@ -25,7 +27,7 @@ from millrace.testing.simulation.scheduler import Scheduler
 from millrace.testing.simulation.spark import Cluster, Job
 from millrace.testing.simulation.sunk import Row, sink_rows
 from millrace.testing.simulation.workload import Workload
-from millrace.watermark.process import ONLY
+from millrace.watermark.process import ONLY, Process
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Manifest
 
@@ -47,10 +49,13 @@ class QueryLog:
 
     Attributes:
         offsets: Batch -> records of the source, from and up to.
+        brought: Batch -> stream -> up to where it is read, of those that injectors of Millrace's
+            bring: calls, and keys that begin by themselves.
         done: Batches that Spark knows to be done.
     """
 
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    brought: dict[int, dict[str, Any]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
 
 
@@ -100,15 +105,47 @@ class World(Cluster, Protocol):
         ...
 
 
-def feed(work: Workload, log: QueryLog, batch: int) -> Feed:
-    """Return what the source delivers in a batch."""
+def feeds(topology: Topology, work: Workload, log: QueryLog, batch: int) -> Iterator[Feed]:
+    """Yield what the source delivers in a batch, and what injectors bring beside it."""
     start, end = log.offsets[batch]
     ids = work.program.ids
     records = [
         Read(value, at_us, ONLY, value["id"] if ids else None)
         for value, at_us in work.records[start:end]
     ]
-    return Feed(STREAM, records, {})
+    yield Feed(STREAM, records, {})
+    for stream, injector in injectors(topology).items():
+        (process,) = injector.processes()
+        told = {process: Process(promised_us=MAX_TIMESTAMP)}
+        brought = [
+            Read(value, at, process) for value, at in brought_by(injector, stream, log, batch)
+        ]
+        yield Feed(stream, brought, told)
+
+
+def injectors(topology: Topology) -> dict[str, Injector]:
+    """Return the injectors of Millrace's own, by their streams: they have one process each."""
+    sources = {spec.name: spec.injection.source for spec in topology.injected() if spec.injection}
+    return {stream: one for stream, one in sources.items() if isinstance(one, Injector)}
+
+
+def brought_by(
+    injector: Injector, stream: str, log: QueryLog, batch: int
+) -> Iterable[tuple[Any, ...]]:
+    """Return the rows that an injector brings in a batch."""
+    (process,) = injector.processes()
+    before, after = (log.brought.get(n, {}).get(stream) for n in (batch - 1, batch))
+    return () if before == after else injector.read(process, before, after)
+
+
+def _asked(topology: Topology, log: QueryLog, batch: int) -> dict[str, Any]:
+    """Ask injectors how far the next batch reads."""
+    found = {}
+    for stream, injector in injectors(topology).items():
+        (process,) = injector.processes()
+        before = log.brought.get(batch - 1, {}).get(stream)
+        found[stream] = injector.advance(process, before).offset
+    return found
 
 
 def drains(log: QueryLog, batch: int, records: int) -> bool:
@@ -138,11 +175,11 @@ def drive(world: World, name: str, random_end: Callable[[int], int]) -> None:
     while not epochs.drained:
         if not planned:
             start = log.offsets[batch - 1][1] if batch else 0
-            end = random_end(start)
+            end, brought = random_end(start), _asked(epochs.topology, log, batch)
             world.scheduler.step(f"write offsets {batch}")
             if batch in log.offsets:
                 raise ConcurrentQuery(f"the offsets of batch {batch} are there already")
-            log.offsets[batch] = (start, end)
+            log.offsets[batch], log.brought[batch] = (start, end), brought
         planned = False
         _run_batch(world, name, epochs.topology, driver, batch)
         if not epochs.drained:
@@ -163,7 +200,8 @@ def _run_batch(
 
     def stages(manifest: Manifest) -> Outcome:
         source = Task(Runtime(topology, tasks=manifest.tasks), manifest, 0)
-        sent = list(feed(work, world.query_log, batch).rows(source))
+        fed = feeds(topology, work, world.query_log, batch)
+        sent = [rows for feed in fed for rows in feed.rows(source)]
         job = Job(world, f"{name}/{batch}", topology, manifest, manifest.tasks, sent)
         world.jobs.append(job)
         left = job.run()

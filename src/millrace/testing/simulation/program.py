@@ -9,10 +9,13 @@ from typing import Any, NamedTuple, Protocol
 
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
+from millrace.dataflow.triggers.call import streams_of
 from millrace.injectors.policy import BoundedDelay
 from millrace.model.keys import decode_key
+from millrace.model.pipeline import INGRESS
 from millrace.model.time import MAX_TIMESTAMP, SECOND, Duration
 from millrace.pipeline import Pipeline
+from millrace.testing.simulation.calling import Heard
 from millrace.testing.simulation.sunk import Row
 from millrace.windmill.manifest import Completion
 
@@ -48,20 +51,26 @@ class Ends:
     ordered = True
     late = True
 
-    def inject(self, p: Pipeline, *, ids: bool, slack: Duration) -> Stream:
+    def inject(self, p: Pipeline, *, ids: bool, slack: Duration, ingress: bool = False) -> Stream:
         """Declare the injected stream.
 
         Args:
             p: The pipeline.
             ids: Whether the source names its records.
             slack: For how long such an id is kept.
+            ingress: Whether a record's time is the clock's when it is read.
         """
-        return p.inject(
-            STREAM,
-            low_watermark=BoundedDelay(DELAY_US),
-            id="id" if ids else None,
-            slack=slack if ids else None,
-        )
+        how: dict[str, Any] = {"low_watermark": BoundedDelay(DELAY_US)}
+        if ingress:
+            how = {"timestamp": INGRESS}
+        if ids:
+            how |= {"id": "id", "slack": slack}
+        return p.inject(STREAM, **how)
+
+    def take_calls(self, p: Pipeline, name: str) -> None:
+        """Declare the streams of the calls of a name: the simulation makes them."""
+        for stream in streams_of(name):
+            p.inject(stream, Heard(stream), timestamp="at", unit="us", format=bytes)
 
     def sink(self, stream: str) -> Any:
         """Return a sink for a stream."""
@@ -90,12 +99,15 @@ class Evidence:
         batches: The records of each epoch.
         sunk: Row -> its epoch.
         last: The last completion.
+        brought: Stream -> what its injector brought in each epoch, of those that are not
+            :data:`STREAM`.
     """
 
     topologies: Sequence[Topology]
     batches: Sequence[Sequence[Arrival]]
     sunk: Mapping[Row, int]
     last: Completion
+    brought: Mapping[str, Sequence[Sequence[Any]]]
 
     def outputs(self, stream: str) -> list[Sunk]:
         """Return what the sink of a stream got; of each key in the order of emission."""

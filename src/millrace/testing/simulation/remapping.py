@@ -72,7 +72,8 @@ class RemappingSimulation(_Remapping):
     def _workload(self, random: Random) -> workload.Workload:
         self._remaps = Random(f"{self.seed} remaps")
         self._balanced = random.random() < 0.3
-        program = workload.program_of(random, operations=random.random() < 0.3)
+        kind = workload.Of.OPERATIONS if random.random() < 0.3 else workload.Of.GROUPINGS
+        program = workload.program_of(random, kind)
         return workload.filled(random, program, records=(20, 40), per_batch=(3, 8))
 
 

@@ -43,7 +43,7 @@ class Simulation(World):
         self._sunk_ids: dict[tuple[int, int, int], Row] = {}
 
     def _workload(self, random: Random) -> workload.Workload:
-        return workload.generate(random, operations=workload.of_operations(self.seed))
+        return workload.generate(random, workload.of(self.seed))
 
     def _drive(self, name: str, random: Random) -> None:
         def read_to(start: int) -> int:

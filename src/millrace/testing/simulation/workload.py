@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from random import Random
 
 from millrace.model.time import SECOND
+from millrace.testing.simulation.calling import heard
 from millrace.testing.simulation.computations import Computations
+from millrace.testing.simulation.feeding import Feeding
 from millrace.testing.simulation.groupings import Groupings
 from millrace.testing.simulation.operations import Operations
 from millrace.testing.simulation.program import Arrival, Ends, Program
 from millrace.testing.simulation.tables import Tables
 
-#: Of so many schedules the next are of the other kind: first of computations and groupings, then of
-#: operations. What an older schedule draws stays as it was: the bugs that tests plant are found at
-#: seeds that they name.
+#: Of so many schedules the next are of another kind: first of computations and groupings, then of
+#: operations, then of what feeds pipelines beside records with a time. What an older schedule draws
+#: stays as it was: the bugs that tests plant are found at seeds that they name.
 TURN = 5_000
+
+
+class Of(enum.Enum):
+    """What a schedule's program is of."""
+
+    GROUPINGS = 0
+    OPERATIONS = 1
+    FEEDING = 2
 
 
 @dataclass(frozen=True)
@@ -43,25 +54,27 @@ class Workload:
     tidy: bool
 
 
-def of_operations(seed: int) -> bool:
-    """Return whether a schedule is one of operations."""
-    return seed // TURN % 2 == 1
+def of(seed: int) -> Of:
+    """Return what a schedule's program is of."""
+    return Of(seed // TURN % len(Of))
 
 
-def generate(random: Random, *, operations: bool) -> Workload:
+def generate(random: Random, kind: Of) -> Workload:
     """Return a workload.
 
     Args:
         random: Chooses.
-        operations: Whether it is one of operations.
+        kind: What its program is of.
     """
-    return filled(random, program_of(random, operations=operations))
+    return filled(random, program_of(random, kind))
 
 
-def program_of(random: Random, *, operations: bool) -> Program:
+def program_of(random: Random, kind: Of) -> Program:
     """Return a program for the epoch plane; see :func:`generate`."""
     ends = Ends()
-    return operations_of(random, ends) if operations else _program(random, ends)
+    if kind is Of.FEEDING:
+        return Feeding(random, ends)
+    return operations_of(random, ends) if kind is Of.OPERATIONS else _program(random, ends)
 
 
 def filled(
@@ -95,7 +108,7 @@ def filled(
         intervals=random.choice((1, 2, 4)),
         tasks=random.choice((1, 2, 2, 3)),
         hosts=random.choice((1, 2, 3)),
-        bucket=random.random() < 0.3,
+        bucket=random.random() < 0.3 and not heard(program.topology),
         tidy=random.random() < 0.6,
     )
 

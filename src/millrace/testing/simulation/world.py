@@ -21,6 +21,7 @@ from millrace.model.time import SECOND
 from millrace.store import HardState, SnapshotPolicy, write_if_due
 from millrace.store.durable import TEMPORARY_SUFFIX
 from millrace.testing.simulation import computations
+from millrace.testing.simulation.calling import Callers
 from millrace.testing.simulation.fate import Fate
 from millrace.testing.simulation.faults import Fault, Kind, plan
 from millrace.testing.simulation.hosts import Host, HostCaches
@@ -104,6 +105,7 @@ class World(ABC):
             if bucket
             else OnDisk(Random(f"{seed} disk"), self._ask_storage)
         )
+        self.callers = Callers(self.topology, Random(f"{seed} calls"))
         self.hosts = [Host(n, self._ask_cache) for n in range(1 if calm else self.work.hosts)]
         self.drivers: list[Process] = []
         self._tidying: set[str] = set()
@@ -158,6 +160,10 @@ class World(ABC):
     def run(self) -> Outcome:
         """Run the schedule to its end, and judge it."""
         with _staged(self._draw):
+            if self.callers:
+                self.scheduler.spawn(
+                    "caller", -1, lambda: self.callers.call(self.scheduler, self.storage.open)
+                )
             try:
                 self.scheduler.run(self._processed)
                 # Who slept through it all wakes up now, and must not change anything.
@@ -217,7 +223,10 @@ class World(ABC):
 
     def open_state(self) -> HardState:
         """Open the checkpoint as a driver does."""
-        return self.storage.create_or_open(self.topology.name)
+        state = self.storage.create_or_open(self.topology.name)
+        if self.callers:
+            self.callers.listen(state)
+        return state
 
     def claimed(self, generation: int) -> None:
         """Take it that the driver at hand has claimed the checkpoint."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from millrace.compile.topology import Topology
 from millrace.store import Commit
-from millrace.testing.simulation.oracle import Difference
 from millrace.testing.simulation.program import NEVER_US
 from millrace.testing.simulation.realtime.history import History, Owner, Written
+from millrace.testing.simulation.reference import Difference
 from millrace.testing.simulation.sunk import Row
 from millrace.windmill.manifest import Completion
 from millrace.windmill.record_ids import production_ids

@@ -14,7 +14,8 @@ from typing import Protocol
 from millrace.model.errors import CheckpointMismatch, SinkError, StoreError, ZombieWriter
 from millrace.plane.realtime.coordinator import Coordinator, Marked, Orders
 from millrace.store import Collector, HardState
-from millrace.testing.simulation.driver import CLAIM_ENTRIES
+from millrace.testing.simulation.driver import CLAIM_ENTRIES, injectors
+from millrace.testing.simulation.program import STREAM
 from millrace.testing.simulation.realtime.query import Cluster, Query, TaskLost
 from millrace.testing.simulation.realtime.sinks import Stand
 from millrace.testing.simulation.realtime.workload import LiveWorkload
@@ -96,10 +97,9 @@ class Run:
         self._stops = world.stops
 
     def processes(self) -> dict[str, list[str]]:
-        """Return the processes of the injected stream."""
-        return {
-            spec.name: self._world.feeds.processes() for spec in self.epochs.topology.injected()
-        }
+        """Return the processes of the injected streams."""
+        sources = injectors(self.epochs.topology)
+        return {stream: [*injector.processes()] for stream, injector in sources.items()}
 
     def run(self) -> bool:
         """Run until the last mark is complete; return whether the input has ended with it."""
@@ -160,8 +160,8 @@ class Run:
         if world.marks_wanted:
             world.marks_wanted = False
             coordinator.mark_soon()
-        read = sum(place.count for of in self.epochs.places.values() for place in of.values())
-        if read >= len(world.work.records):
+        places = self.epochs.places.get(STREAM, {})
+        if sum(place.count for place in places.values()) >= len(world.work.records):
             coordinator.end(draining=True)
         return coordinator.tick(world.clock())
 

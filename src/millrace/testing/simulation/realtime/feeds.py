@@ -13,6 +13,7 @@ from millrace.injectors.follower import Follower
 from millrace.injectors.injector import Injector
 from millrace.injectors.policy import BoundedDelay
 from millrace.injectors.polling import Polling
+from millrace.model.pipeline import INGRESS
 from millrace.model.time import SECOND, Duration
 from millrace.pipeline import Pipeline
 from millrace.testing.simulation.program import DELAY_US, STREAM, Arrival, Ends, Program
@@ -139,14 +140,15 @@ class LiveEnds(Ends):
         self.feeds = feeds
         self.late = late
 
-    def inject(self, p: Pipeline, *, ids: bool, slack: Duration) -> Stream:
+    def inject(self, p: Pipeline, *, ids: bool, slack: Duration, ingress: bool = False) -> Stream:
         """Declare the injected stream."""
-        return p.inject(
-            STREAM,
-            self.feeds,
-            timestamp="at",
-            unit="us",
-            low_watermark=BoundedDelay(DELAY_US),
-            id="id" if ids else None,
-            slack=slack if ids else None,
-        )
+        how: dict[str, Any] = {
+            "timestamp": "at",
+            "unit": "us",
+            "low_watermark": BoundedDelay(DELAY_US),
+        }
+        if ingress:
+            how = {"timestamp": INGRESS}
+        if ids:
+            how |= {"id": "id", "slack": slack}
+        return p.inject(STREAM, self.feeds, **how)

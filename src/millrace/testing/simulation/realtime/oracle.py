@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from millrace.compile.topology import Topology
+from millrace.injectors.advance import Advances
 from millrace.model.errors import (
     CheckpointUnwritable,
     DamagedStore,
@@ -36,9 +37,10 @@ from millrace.model.keys import decode_key
 from millrace.plane.outlet import key_texts
 from millrace.store import HardState, MemoryCache, bring
 from millrace.testing.invariants import check_low_watermarks
+from millrace.testing.simulation.calling import Callers
 from millrace.testing.simulation.definitions import Wrong
 from millrace.testing.simulation.hosts import Host
-from millrace.testing.simulation.oracle import Difference, epoch_log, whole
+from millrace.testing.simulation.oracle import epoch_log, whole
 from millrace.testing.simulation.program import NEVER_US, Evidence
 from millrace.testing.simulation.realtime.chains import Chains, check, rows_of
 from millrace.testing.simulation.realtime.driver import GaveUp
@@ -52,6 +54,7 @@ from millrace.testing.simulation.realtime.pieces import (
 from millrace.testing.simulation.realtime.query import LineBroken, TaskLost
 from millrace.testing.simulation.realtime.sinks import Stand
 from millrace.testing.simulation.realtime.workload import LiveWorkload
+from millrace.testing.simulation.reference import Difference
 from millrace.testing.simulation.scheduler import Killed
 from millrace.testing.simulation.storage import Storage
 from millrace.testing.simulation.sunk import Row
@@ -70,6 +73,7 @@ class Judged(Protocol):
     hosts: list[Host]
     stands: dict[int, Stand]
     history: History
+    callers: Callers
 
 
 def forbidden(error: BaseException | None, *, alone: bool, stale: bool) -> str | None:
@@ -102,14 +106,26 @@ def judge(run: Judged) -> str | None:
         state.journals.names()
         chains = Chains(run.topology, run.history, completions)
         check_channels(run.topology, chains, run.work.intervals)
-        check_clocks(chains, late=run.work.late)
+        check_clocks(run.topology, chains, late=run.work.late)
         check_counters(run.topology, chains, last, len(run.work.records))
         _check_state(run, state, chains, repeated(run.topology, chains))
         sunk = _check_sinks(run, chains)
         evidence = LiveEvidence(
-            [run.topology], [run.work.records], sunk, last, chains.worked_at, run.work.feeds.late()
+            [run.topology],
+            [run.work.records],
+            sunk,
+            last,
+            {},
+            chains.worked_at,
+            run.work.feeds.late() if run.work.late else 0,
         )
         run.work.program.check(evidence)
+        taken = {
+            stream: Advances.of(place.offset).start
+            for stream, of in last.places.items()
+            for place in of.values()
+        }
+        run.callers.check(state, taken, last.injected)
     except (Difference, Wrong, InvariantViolation, StoreError) as found:
         return f"{type(found).__name__}: {found}"
     return None

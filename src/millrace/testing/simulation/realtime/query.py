@@ -23,7 +23,6 @@ from millrace.plane.realtime.messages import FromTask, Halt, Hello, Over, Start,
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.runtime import Runtime
 from millrace.testing.simulation.hosts import Host
-from millrace.testing.simulation.realtime.feeds import Feeds
 from millrace.testing.simulation.scheduler import Killed, Process, Scheduler
 
 #: Level, number of the task that sends, and of the one that receives.
@@ -46,9 +45,8 @@ class Cluster(Protocol):
     hosts: list[Host]
     packets: Packets
 
-    @property
-    def feeds(self) -> Feeds:
-        """What is delivered."""
+    def there(self) -> int:
+        """Return how much there is to read by now."""
         ...
 
     def live_runtime(self, host: Host, tasks: int) -> Runtime:
@@ -251,8 +249,7 @@ class Query:
 
     def _there(self, where: Where) -> int:
         """Return how much there is to read by now."""
-        feeds = self._cluster.feeds
-        return sum(map(feeds.there, feeds.lots)) if where[0] == 0 else -1
+        return self._cluster.there() if where[0] == 0 else -1
 
     def _cut_off(self, where: Where) -> bool:
         return where in self._broken or self._driver.dead or self._driver.ended

@@ -24,7 +24,7 @@ from millrace.testing.simulation.realtime.query import Packets, Query
 from millrace.testing.simulation.realtime.sinks import LiveStand, Stand
 from millrace.testing.simulation.realtime.workload import LiveWorkload, generate
 from millrace.testing.simulation.scheduler import Process
-from millrace.testing.simulation.workload import of_operations
+from millrace.testing.simulation.workload import of
 from millrace.testing.simulation.world import Outcome, World
 from millrace.windmill.worker import Worker
 
@@ -72,10 +72,15 @@ class RealtimeSimulation(World):
         """What is delivered."""
         return self.work.feeds
 
+    def there(self) -> int:
+        """Return how much there is to read by now, of all that is read."""
+        feeds = self.feeds
+        return sum(map(feeds.there, feeds.lots)) + self.callers.made.total()
+
     # -- what a plane says -------------------------------------------------------------------------
 
     def _workload(self, random: Random) -> LiveWorkload:
-        return generate(random, operations=of_operations(self.seed))
+        return generate(random, of(self.seed))
 
     def _drive(self, name: str, random: Random) -> None:
         if Run(self, name, random).run():

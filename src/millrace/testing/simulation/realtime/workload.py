@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from millrace.compile.native import python_reason
+from millrace.compile.topology import Topology
+from millrace.injectors.injector import Injector
 from millrace.injectors.schema import column_names
 from millrace.model.errors import PipelineError
 from millrace.model.time import MILLISECOND, SECOND
 from millrace.plane import handful
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.values import value_columns
+from millrace.testing.simulation.calling import heard
 from millrace.testing.simulation.computations import Computations
+from millrace.testing.simulation.feeding import Feeding
 from millrace.testing.simulation.groupings import Groupings
-from millrace.testing.simulation.program import STREAM, Program
+from millrace.testing.simulation.program import Program
 from millrace.testing.simulation.realtime.feeds import Feeds, LiveEnds
-from millrace.testing.simulation.workload import Workload, operations_of
+from millrace.testing.simulation.workload import Of, Workload, operations_of
 
 
 @dataclass(frozen=True)
@@ -42,16 +47,17 @@ class LiveWorkload(Workload):
     few: int
 
 
-def generate(random: Random, *, operations: bool) -> LiveWorkload:
+def generate(random: Random, kind: Of) -> LiveWorkload:
     """Return a workload.
 
     Args:
         random: Chooses.
-        operations: Whether it is one of operations.
+        kind: What its program is of.
     """
     feeds, late = Feeds(), random.random() < 0.3
     ends = LiveEnds(feeds, late=late)
-    program = _possible(random, ends) if operations else _program(random, ends)
+    program = _program(random, ends) if kind is Of.GROUPINGS else _possible(random, ends, kind)
+    late = late and not program.topology.by_ingress()
     feeds.fill(random, program, late=late)
     step_us = random.choice((2 * MILLISECOND, SECOND))
     return LiveWorkload(
@@ -61,11 +67,11 @@ def generate(random: Random, *, operations: bool) -> LiveWorkload:
         intervals=random.choice((1, 2, 4)),
         tasks=random.choice((1, 2, 2, 3)),
         hosts=random.choice((1, 2, 3)),
-        bucket=random.random() < 0.25,
+        bucket=random.random() < 0.25 and not heard(program.topology),
         tidy=random.random() < 0.6,
         feeds=feeds,
         late=late,
-        sources=[_columns(program, feeds)],
+        sources=_sources(program.topology),
         step_us=step_us,
         mark_every_us=random.choice((40, 100, 250)) * step_us,
         live_sinks=random.randrange(16),
@@ -73,11 +79,11 @@ def generate(random: Random, *, operations: bool) -> LiveWorkload:
     )
 
 
-def _possible(random: Random, ends: LiveEnds) -> Program:
-    """Return a program of operations."""
+def _possible(random: Random, ends: LiveEnds, kind: Of) -> Program:
+    """Return a program of operations, or of what feeds them."""
     while True:
         try:
-            return operations_of(random, ends)
+            return Feeding(random, ends) if kind is Of.FEEDING else operations_of(random, ends)
         except PipelineError:
             continue  # as below
 
@@ -95,15 +101,21 @@ def _program(random: Random, ends: LiveEnds) -> Program:
             return program
 
 
-def _columns(program: Program, feeds: Feeds) -> SourceColumns:
-    spec = program.topology.streams[STREAM]
-    assert spec.injection is not None, "it is injected"
-    columns = value_columns(
-        STREAM,
-        spec.format,
-        column_names(feeds.schema),
-        str(spec.injection.timestamp),
-        (spec.injection.id,),
-    )
-    native = python_reason(program.topology, spec) is None
-    return SourceColumns(0, STREAM, columns, native, False, spec.injection.id)
+def _sources(topology: Topology) -> list[SourceColumns]:
+    found = []
+    for number, spec in enumerate(topology.injected()):
+        injection = spec.injection
+        assert injection is not None, "it is injected"
+        injector = injection.source
+        assert isinstance(injector, Injector), "nothing else is read on this plane"
+        columns = value_columns(
+            spec.name,
+            spec.format,
+            column_names(injector.schema),
+            str(injection.timestamp),
+            # Without a format, a value is all there is to know of a record; its id is data.
+            (None if spec.format is Any else injection.id,),
+        )
+        native = python_reason(topology, spec) is None
+        found.append(SourceColumns(number, spec.name, columns, native, False, injection.id))
+    return found

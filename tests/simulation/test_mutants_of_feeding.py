@@ -1,0 +1,126 @@
+"""Bugs planted into what feeds pipelines beside records with a time: faults bring them out."""
+
+import pytest
+
+from millrace.compile.topology import ComputationSpec
+from millrace.injectors.calls import Calls
+from millrace.injectors.policy import ArrivalTime
+from millrace.plane.outbox import Outbox
+from millrace.plane.realtime.ingress import IngressTimes
+from millrace.testing.simulation import Simulation
+from millrace.testing.simulation.realtime import RealtimeSimulation
+from millrace.windmill.epochs import Epochs
+
+#: Mutant -> the schedules that find it: by epoch, and in real time; None: it is not sought there.
+SEEDS = {}
+
+
+def found_by(epochs, realtime):
+    def note(plant):
+        SEEDS[plant] = epochs, realtime
+        return plant
+
+    return note
+
+
+# -- event time by ingress -------------------------------------------------------------------------
+
+
+@found_by(None, 10030)
+def when_records_came_is_not_written_down(patch):
+    # A crash between reading and consuming, and a clock that has gone on: then who had consumed
+    # them already and who had not do not agree on their time.
+    stamp = IngressTimes.stamp
+
+    def forget(self, *arguments):
+        stamp(self, *arguments)
+        return False
+
+    patch.setattr(IngressTimes, "stamp", forget)
+
+
+@found_by(None, 10002)
+def what_is_read_again_holds_nothing_back(patch):
+    patch.setattr(IngressTimes, "pending_us", lambda *_: 1 << 62)
+
+
+@found_by(None, 10011)
+def when_records_came_is_forgotten_before_the_mark_is_complete(patch):
+    def passed(self, counts):
+        self.stamps, self._counts = IngressTimes(self.stamps, counts).stamps, counts
+
+    patch.setattr(IngressTimes, "passed", passed)
+
+
+@found_by(10003, None)
+def an_epoch_that_is_made_again_has_another_time(patch):
+    begin = Epochs.begin
+
+    def again(self, epoch, *, wall_time_us, **how):
+        was = self.open
+        manifest = begin(self, epoch, wall_time_us=wall_time_us, **how)
+        if was is not None:
+            manifest.wall_time_us = wall_time_us
+        return manifest
+
+    patch.setattr(Epochs, "begin", again)
+
+
+@found_by(10002, 10002)
+def the_low_watermark_is_ahead_of_the_clock(patch):
+    published_us = ArrivalTime.published_us
+    patch.setattr(
+        ArrivalTime, "published_us", lambda self, *how: published_us(self, *how) + 600_000_000
+    )
+
+
+# -- calls and signals -----------------------------------------------------------------------------
+
+
+@found_by(10014, 10042)
+def a_call_is_removed_before_it_is_sure_to_be_read(patch):
+    looked = Calls._looked
+
+    def hasty(self, offset):
+        found = looked(self, offset)
+        looked(self, [found[0] + 1, []])
+        return found
+
+    patch.setattr(Calls, "_looked", hasty)
+
+
+@found_by(10004, None)
+def a_signal_for_every_key_comes_to_one_interval_only(patch):
+    make = Outbox.__init__
+
+    def less(self, *arguments, **how):
+        make(self, *arguments, **how)
+        self._everywhere = {edge: hashes[:1] for edge, hashes in self._everywhere.items()}
+
+    patch.setattr(Outbox, "__init__", less)
+
+
+# -- timers alone ----------------------------------------------------------------------------------
+
+
+@found_by(10023, 10000)
+def a_timer_does_not_hold_what_nothing_else_feeds(patch):
+    patch.setattr(ComputationSpec, "fed_by_timers", property(lambda _: False))
+
+
+@pytest.mark.parametrize(
+    ("plant", "plane"),
+    [
+        pytest.param(plant, plane, id=f"{plant.__name__}-{name}")
+        for n, (name, plane) in enumerate(
+            (("epochs", Simulation), ("realtime", RealtimeSimulation))
+        )
+        for plant, seeds in SEEDS.items()
+        if seeds[n] is not None
+    ],
+)
+def test_a_schedule_finds(plant, plane, monkeypatch):
+    seed = SEEDS[plant][plane is RealtimeSimulation]
+    assert plane(seed).run().violation is None
+    plant(monkeypatch)
+    assert plane(seed).run().violation is not None, "nothing was noticed"
