@@ -19,6 +19,7 @@ from millrace.inspect import (
     keys_of,
     read_latest,
     rows_of,
+    shortened,
     state_at,
 )
 from millrace.model.errors import PipelineError
@@ -68,7 +69,9 @@ def get(path: str, computation: str, key: str, epoch: int | None, as_json_: bool
 
     at, kept = _read(path, epoch, read)
     if kept is None:
-        meant = " or ".join(f"{type(each).__name__} {each!r}" for each in keys_of(key))
+        meant = " or ".join(
+            f"{type(each).__name__} {shortened(repr(each), each)}" for each in keys_of(key)
+        )
         raise click.ClickException(
             f"nothing is kept of key {meant} in {computation!r}, as of epoch {at}. "
             f"`millrace state scan {path} {computation}` lists the keys of which something is."
@@ -76,7 +79,8 @@ def get(path: str, computation: str, key: str, epoch: int | None, as_json_: bool
     if as_json_:
         click.echo(as_json({**_json_row(kept), "epoch": at}))
         return
-    head = [("computation", computation), ("key", key_text(kept["key"])), ("as of epoch", str(at))]
+    said = shortened(key_text(kept["key"]), kept["key"])
+    head = [("computation", computation), ("key", said), ("as of epoch", str(at))]
     cells = PlainTable(("cell", "value"), list(_cells(kept["cells"])))
     pending = ([_unkeyed(one) for one in kept[what]] for what in ("timers", "holds"))
     tables = [cells, *(_table(rows, cut=False) for rows in pending)]

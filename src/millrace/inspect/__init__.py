@@ -15,7 +15,7 @@ from millrace.inspect.copying import (
     remove_savepoint,
     savepoints,
 )
-from millrace.inspect.json_text import as_json, key_text, keys_of
+from millrace.inspect.json_text import as_json, key_text, keys_of, shortened
 from millrace.inspect.load import ComputationLoad, KeyShare, load_of_run
 from millrace.inspect.location import open_checkpoint, sizes, state_at
 from millrace.inspect.overview import (
@@ -68,6 +68,7 @@ __all__ = [
     "remap_checkpoint",
     "remove_savepoint",
     "savepoints",
+    "shortened",
     "sizes",
     "state_at",
 ]

@@ -15,9 +15,12 @@ import msgspec
 
 from millrace.compile.values import Encoded
 from millrace.model.errors import CoderError
-from millrace.model.keys import encode_key
+from millrace.model.keys import encode_key, hash_key
 
 _HEX = "0x"
+
+#: More of a key says nothing to a person, and in each line of the metrics it would cost a disk.
+_SHOWN_MAX: Final = 200
 
 
 def as_json(value: Any) -> bytes:
@@ -71,6 +74,22 @@ def key_text(key: Any) -> str:
         return as_json(list(key) if isinstance(key, tuple) else key).decode()
     except (TypeError, ValueError):
         return repr(key)
+
+
+def shortened(text: str, key: Any) -> str:
+    """Return a text that a key is shown as, or its beginning, with what tells it from others.
+
+    Two long keys that begin alike are of different hashes, as ``millrace state scan --json`` has
+    them, so they do not become one where texts are names.
+
+    >>> shortened(key_text("ann"), "ann")
+    'ann'
+    >>> shortened(key_text(b"ab" * 500_000), b"ab" * 500_000)[190:]
+    '6162616261... (2,000,002 characters, hash 12392727881662320177)'
+    """
+    if len(text) <= _SHOWN_MAX:
+        return text
+    return f"{text[:_SHOWN_MAX]}... ({len(text):,} characters, hash {hash_key(encode_key(key))})"
 
 
 def keys_of(text: str) -> list[Any]:

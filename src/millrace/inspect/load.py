@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from millrace.inspect.json_text import key_text
+from millrace.inspect.json_text import key_text, shortened
 from millrace.model.keys import decode_key
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.hook_times import NO_TIMES, HookTimes
@@ -15,7 +17,7 @@ class KeyShare(msgspec.Struct, frozen=True):
     """A hot key.
 
     Attributes:
-        key: As text.
+        key: As text; of one of more than 200 characters the beginning, its length and its hash.
         share: Of the computation's records, lately: between 0 and 1, and about.
     """
 
@@ -65,8 +67,12 @@ def _load_of(loads: Loads) -> ComputationLoad:
         state_bytes=loads.state_bytes,
         busiest=loads.busiest(),
         intervals=loads.shares(),
-        hottest=[KeyShare(key_text(decode_key(key)), share) for key, share in loads.hottest()],
+        hottest=[KeyShare(_shown(decode_key(key)), share) for key, share in loads.hottest()],
         cache_hits=loads.cache_hits,
         cache_misses=loads.cache_misses,
         times=loads.times,
     )
+
+
+def _shown(key: Any) -> str:
+    return shortened(key_text(key), key)

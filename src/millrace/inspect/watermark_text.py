@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millrace.inspect.json_text import shortened
 from millrace.model.time import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
@@ -75,7 +76,7 @@ def _pin_lines(found: Explanation) -> list[str]:
         ]
     if pin.kind == INJECTED:
         return _injector_lines(found)
-    what = f"key {pin.key!r} of {pin.where}, interval {pin.interval}"
+    what = f"key {shortened(repr(pin.key), pin.key)} of {pin.where}, interval {pin.interval}"
     made = "" if pin.epoch is None else f", since epoch {pin.epoch}"
     if pin.tag is None:
         return [

@@ -126,3 +126,43 @@ def test_what_is_not_there_is_said(
     shown = millrace("state", *(each.format(ran.path) for each in arguments))
 
     assert (shown.exit_code, said in shown.output) == (1, True), shown.output
+
+
+def test_a_key_of_a_megabyte_is_cut_where_people_read_and_whole_in_json(
+    millrace: Any, checkpoint: Any
+) -> None:
+    # A shell passes at most 128 KiB as an argument; here the command runs in the same process.
+    long = "x" * (1 << 20)
+    checkpoint.epoch(long, at=30, low_watermark=0)
+    path = str(checkpoint.path)
+
+    got = millrace("state", "get", path, NAME, long)
+    assert got.exit_code == 0
+    assert "1,048,576 characters, hash" in got.output
+    nobody = millrace("state", "get", path, NAME, long + "y")
+    assert nobody.exit_code == 1
+    (one,) = lines(millrace("state", "scan", path, NAME, "--json"))
+    said = {
+        what: millrace("state", "scan", path, NAME, "--what", what).output
+        for what in ("cells", "timers", "holds")
+    }
+    # Rows of cells have a digest of so long a key, and no more.
+    assert one["key"] is None
+    assert f"(hash {one['hash']})" in said["cells"]
+    assert f"hash {one['hash']})" in got.output
+    assert "xxx..." in said["timers"]
+    assert "xxx..." in said["holds"]
+    assert max(map(len, (got.output, nobody.output, *said.values()))) < 2_000
+    (held,) = lines(millrace("state", "scan", path, NAME, "--json", "--what", "holds"))
+    assert held["key"] == long
+
+
+def test_binary_keys_are_hexadecimal_and_can_be_typed(millrace: Any, checkpoint: Any) -> None:
+    checkpoint.epoch(b"\x00\xff<b>", at=30, low_watermark=0)
+    path = str(checkpoint.path)
+
+    assert "0x00ff3c623e" in millrace("state", "scan", path, NAME).output
+    (one,) = lines(millrace("state", "scan", path, NAME, "--json"))
+    (got,) = lines(millrace("state", "get", path, NAME, one["key"], "--json"))
+    assert one["key"] == got["key"] == "0x00ff3c623e"
+    assert got["cells"] == {"count": 1}
