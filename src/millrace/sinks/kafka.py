@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -95,7 +95,8 @@ def encode_columns(columns: dict[str, Any]) -> bytes:
 class _Open:
     """Makes a task's producer."""
 
-    config: Mapping[str, Any]
+    # A password may be among the settings, and what tasks are given is shown where it fails.
+    config: Mapping[str, Any] = field(repr=False)
     topic: str
     encode: Callable[[dict[str, Any]], bytes]
 

@@ -1,0 +1,59 @@
+"""Secrets of sources and sinks: in no text about a pipeline, and in no file of its checkpoint."""
+
+import pytest
+from tests.unit.spark.test_status_text import status
+
+import millrace as mr
+from millrace.spark.metrics.families import by_name, families
+from millrace.spark.metrics.lines import MetricLines
+from millrace.spark.status_text import as_html, as_text
+from millrace.store import open_location
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.observed import Observed
+
+pytest.importorskip("confluent_kafka")
+
+SECRET = "hunter2-of-the-broker"
+SASL = {"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": SECRET}
+
+
+@pytest.fixture
+def pipeline():
+    p = mr.Pipeline("secrets")
+    p.inject(
+        "words", mr.Kafka("broker:9092", "words", schema="word string", config=SASL),
+        timestamp="timestamp",
+    )  # fmt: skip
+    p.stream("words").key_by("word").window(mr.FixedWindows("1 min")).count().to("counts")
+    p.sink("counts", mr.KafkaSink("broker:9092", "counts", config=SASL))
+    return p
+
+
+def test_what_reads_and_writes_is_shown_without_its_settings():
+    sink = mr.KafkaSink("broker:9092", "counts", config=SASL)
+    for one in (
+        mr.Kafka("broker:9092", "words", config=SASL), sink, sink.for_tasks(), sink.live(),
+        sink._open, vars(sink),
+    ):  # fmt: skip
+        assert SECRET not in repr(one)
+
+
+def test_an_explanation_and_a_plan_are_without_them(pipeline):
+    for said in (pipeline.explain(), repr(pipeline), repr(pipeline.build())):
+        assert SECRET not in str(said)
+
+
+def test_no_file_of_a_checkpoint_has_them(pipeline, tmp_path):
+    path = tmp_path / "ckpt"
+    epochs = Epochs(pipeline.build(), open_location(path, pipeline="secrets"), intervals=2)
+    manifest = epochs.begin(0, wall_time_us=1, injectors={"words": 1})
+    epochs.complete(manifest, [], Observed())
+    one = status()
+    lines = MetricLines(path)
+    lines.add(one, 0)
+    lines.close()
+    files = [file for file in path.rglob("*") if file.is_file()]
+
+    assert len(files) > 3
+    assert not [file for file in files if SECRET.encode() in file.read_bytes()]
+    assert SECRET not in f"{as_text(one)}{as_html(one)}{by_name(families(one))}"
