@@ -278,6 +278,25 @@ def test_epochs_by_part_pass_over_lines_that_say_nothing(flights):
     assert whole == pytest.approx(found["seconds"], abs=0.002)
 
 
+def test_a_page_left_open_gets_as_much_after_a_week_as_after_an_hour(flights):
+    flights.go_on(1)
+    path = flights.path / "metrics" / "epochs.jsonl"
+    done, kept, sizes = Checkpoint(flights.state).ended.completion, Points(), []
+    for epoch in range(12_000):
+        kept._add(msgspec.structs.replace(done, epoch=epoch, wall_time_us=epoch * 1_000_000))
+        if epoch in (5_999, 11_999):
+            line = {"epoch": epoch, "at": epoch, "epoch_duration_seconds": 0.5}
+            path.write_text("".join(json.dumps(line | {"epoch": n}) + "\n" for n in range(epoch)))
+            bars = epochs_by_part(flights.state)
+            columns = kept.columns()
+            assert len(bars["epoch"]) == len(bars["seconds"]) == 120
+            assert len(columns["epoch"]) == len(columns["wall"]) <= 1_024
+            sizes.append(len(json.dumps([bars, columns])))
+
+    assert bars["epoch"][-1] == 11_998
+    assert sizes[1] < 1.5 * sizes[0] < 200_000
+
+
 def test_the_hottest_keys_are_those_of_the_last_whole_line(page, flights):
     assert page(flights.state).now()["hot"] == []
     flights.go_on(1)
