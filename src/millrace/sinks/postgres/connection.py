@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from millrace.model.errors import PipelineError, SinkError
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
 #: A server that does not answer must not hold an epoch for as long as TCP would.
 _DEFAULTS = {"connect_timeout": "10", "application_name": "millrace"}
+
+_QUOTED = re.compile('".*"', re.DOTALL)
 
 _SECRETS = (
     "password",
@@ -43,10 +46,12 @@ def checked(conninfo: str) -> str:
     try:
         given: dict[str, Any] = dict(conninfo_to_dict(conninfo))
     except (psycopg.ProgrammingError, TypeError) as malformed:
-        # The string itself is not repeated: it may hold a password.
+        # The string itself is not repeated: it may hold a password. libpq quotes of it what it
+        # could not read, which may be the password, or have a quote of its own.
+        why = _QUOTED.sub("...", str(malformed)).strip()
         raise PipelineError(
             "mr.PostgreSQL: expected a connection string such as 'postgresql://user@host/database' "
-            f"or 'host=... dbname=...'; libpq says: {str(malformed).strip()}"
+            f"or 'host=... dbname=...'; libpq says: {why}"
         ) from None
     found = [name for name in _SECRETS if given.get(name)]
     if found:

@@ -1,0 +1,54 @@
+"""What gives access to a source or a sink is in no text, no error and no checkpoint."""
+
+from __future__ import annotations
+
+import pytest
+
+import millrace as mr
+from millrace.model.errors import PipelineError
+from millrace.store import MemoryHardState
+from millrace.windmill.epochs import Epochs
+
+SECRET = "hunter2-hunter2"
+
+
+@pytest.mark.parametrize(
+    "conninfo",
+    [
+        f"postgresql://u:{SECRET}@127.0.0.1/db",
+        f"host=127.0.0.1 user=u password={SECRET}",
+        f"postgresql://u:{SECRET}@[::1/db",
+        f"postgresql://u:100%zz{SECRET}@127.0.0.1/db",
+        f'postgresql://u:"100%zz{SECRET}"@127.0.0.1/db',
+        f"host=127.0.0.1 password = {SECRET} {SECRET}",
+        f"postgresql://u:{SECRET}@127.0.0.1/db?{SECRET}=1",
+        f"host=127.0.0.1 password='{SECRET}",
+    ],
+)
+def test_a_connection_string_that_is_refused_is_not_repeated(conninfo: str) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(PipelineError, match=r"mr\.PostgreSQL: ") as refused:
+        mr.PostgreSQL(conninfo, "counts")
+
+    assert SECRET not in str(refused.value)
+    # Nor by what was raised before it: a traceback has that too, unless it is left out.
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+def test_kafka_s_settings_are_in_no_text_and_not_in_the_checkpoint() -> None:
+    pytest.importorskip("confluent_kafka")
+    config = {"security.protocol": "SASL_SSL", "sasl.username": "u", "sasl.password": SECRET}
+    source = mr.Kafka("broker:9092", "words", schema="word string", config=config)
+    sink = mr.KafkaSink("broker:9092", "again", config=config)
+    p = mr.Pipeline("words")
+    p.inject("words", source, timestamp=mr.INGRESS)
+    p.sink("words", sink)
+    state = MemoryHardState()
+    epochs = Epochs(p.build(), state, intervals=2)
+    epochs.begin(0, wall_time_us=0, injectors={"words": 0})
+
+    said = [repr(source), repr(sink), str(p), repr(p), str(p.explain())]
+    assert not any(SECRET in text for text in said)
+    entries = b"".join(state.epochs._entries.values())
+    assert b"words" in entries
+    assert SECRET.encode() not in entries
