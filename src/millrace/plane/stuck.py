@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from millrace.model.brief import brief
 from millrace.model.record import Record, Timer
 from millrace.model.time import format_timestamp
 from millrace.plane.time_limit import TimeLimit
@@ -61,7 +62,7 @@ class Stuck(msgspec.Struct, frozen=True):
 
     Attributes:
         computation: Whose.
-        key: The key, as ``repr`` has it.
+        key: The key, as ``repr`` has it, cut if it is long.
         of: Which record or timer.
         where: Process and host.
         seconds: For how long, at the least.
@@ -174,7 +175,7 @@ def _stuck(machine: Machine, call: FrameType, leaf: FrameType | None, seconds: f
     stack = "".join(traceback.StackSummary.extract(reversed(inside)).format())
     return Stuck(
         machine.spec.title,
-        repr(machine.key_at_hand),
+        brief(machine.key_at_hand),
         _of(call),
         f"process {os.getpid()} on host {socket.gethostname()}",
         seconds,

@@ -15,7 +15,7 @@ class FirstLate(msgspec.Struct, array_like=True, frozen=True):
     """The first late record that a computation met.
 
     Attributes:
-        key: Its key, as text.
+        key: Its key, as text, cut if it is long.
         stream: The stream it came by.
         timestamp_us: Its event time.
         low_watermark_us: The low watermark that it was behind.

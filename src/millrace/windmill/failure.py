@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from millrace.model.brief import brief
 from millrace.model.errors import InvariantViolation, StoreError, TimerLoop, UserCodeError
 from millrace.model.pane import Paned, plain
 from millrace.model.record import DeadLetter, Timer
@@ -67,8 +68,8 @@ class Failures:
         retraction = type(value) is Paned and value.pane.retraction
         value = plain(value)
         where = (
-            f"key {key!r}, stream {stream!r}, timestamp {format_timestamp(timestamp_us)}, "
-            f"epoch {work.epoch}\n  value {_brief(value)}{', a retraction' * retraction}"
+            f"key {brief(key)}, stream {stream!r}, timestamp {format_timestamp(timestamp_us)}, "
+            f"epoch {work.epoch}\n  value {brief(value)}{', a retraction' * retraction}"
         )
         letter = self._letter(error, stream, key, value, timestamp_us, work)
         return self._letter_or_raise("process_record", where, letter, error)
@@ -80,7 +81,7 @@ class Failures:
             UserCodeError: No stream takes dead letters.
             TimerLoop: It is about timers that set themselves without end.
         """
-        where = f"key {key!r}, {timer!r} ({format_timestamp(timer.at)}), epoch {work.epoch}"
+        where = f"key {brief(key)}, {timer!r} ({format_timestamp(timer.at)}), epoch {work.epoch}"
         letter = self._letter(error, "", key, timer.tag, timer.at, work)
         return self._letter_or_raise("process_timer", where, letter, error)
 
@@ -95,7 +96,7 @@ class Failures:
             UserCodeError: No stream takes dead letters.
         """
         at_us = max(EARLIEST_RECORD, min(work.low_watermark_us, LATEST_RECORD))
-        where = f"key {key!r}, state {cell!r}, epoch {work.epoch}\n  value {_brief(value)}"
+        where = f"key {brief(key)}, state {cell!r}, epoch {work.epoch}\n  value {brief(value)}"
         letter = self._letter(error, "", key, value, at_us, work)
         return self._letter_or_raise(f"migration of {cell!r}", where, letter, error)
 
@@ -156,11 +157,6 @@ def timer_loop(work: Work, timer: Timer, rearmed: int) -> str:
             else "Does process_timer set a timer at or before its own time?"
         )
     )
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 400 else text[:397] + "..."
 
 
 def _place(error: BaseException) -> str:

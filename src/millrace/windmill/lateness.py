@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from millrace.model.brief import brief
 from millrace.model.pane import plain
 from millrace.model.record import LateRecord
 from millrace.windmill.counters import FirstLate
@@ -17,7 +18,7 @@ def first_late(work: Work, key: Any, n: int) -> FirstLate:
     """Return what a run is told of its first late record, the n-th of some work."""
     records = work.records
     return FirstLate(
-        repr(key),
+        brief(key),
         records.stream_of(n),
         records.timestamps[n],
         work.low_watermark_before_us,

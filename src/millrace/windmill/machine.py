@@ -21,6 +21,7 @@ import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.operators import operator_of
+from millrace.model.brief import brief
 from millrace.model.errors import CoderError, InvariantViolation, TimeLimitExceeded, TimerLoop
 from millrace.model.keys import decode_key
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, DeadLetter, Record, TimeDomain, Timer
@@ -150,7 +151,7 @@ class Machine:
 
     def at_hand(self) -> str:
         """Return what runs, in words, while it runs. Any thread may ask."""
-        return f"computation {self.spec.title!r}, key {self.key_at_hand!r}"
+        return f"computation {self.spec.title!r}, key {brief(self.key_at_hand)}"
 
     def _report(self, work: Work, view: View) -> Report:
         """Return what pins the low watermark now."""

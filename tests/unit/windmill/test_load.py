@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -152,6 +152,14 @@ class Counter(mr.Computation):
         self.n.set(self.n.get(0) + 1)
 
 
+class CountedByValue(mr.Computation):
+    inputs = {"words": mr.by(lambda value: value)}
+    outputs = {}
+
+    def process_record(self, record: mr.Record) -> None:
+        pass
+
+
 def test_a_run_names_its_hottest_keys_by_computation() -> None:
     p = mr.Pipeline("words")
     p.inject("words")
@@ -166,6 +174,20 @@ def test_a_run_names_its_hottest_keys_by_computation() -> None:
     assert load.hottest[0].share == pytest.approx(0.75, abs=0.15)
     assert load.state_rows == 101
     assert load.committed_bytes > 0
+
+
+def test_a_late_record_of_a_long_key_is_told_briefly() -> None:
+    p = mr.Pipeline("words")
+    p.inject("words", format=Any)
+    p.add(CountedByValue)
+    with Harness(p) as h:
+        h.advance_watermark("words", 100)
+        h.inject("words", [("<b>" + "x" * 1_000_000, 9)])
+        late = h._epochs.counters["CountedByValue"].first_late
+
+    assert late is not None
+    assert late.key.startswith("'<b>xxx")
+    assert len(late.key) == 400
 
 
 def test_children_of_a_split_have_what_is_known_of_their_parent_by_key_and_by_width() -> None:
