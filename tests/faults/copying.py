@@ -1,8 +1,9 @@
 """A program that copies a checkpoint again and again, and is killed at each change of a file.
 
-``copying.py SOURCE FOLDER SEED -- OPTIONS`` copies to ``FOLDER/0``, ``FOLDER/1`` and so on. The
-process of the first is killed before the first change that it makes, that of the second before the
-second, until one is whole; some more are killed at random times. It prints which was not killed.
+``copying.py SEED checkpoint copy SOURCE FOLDER/%`` copies to ``FOLDER/0``, ``FOLDER/1`` and so on;
+it takes any command of ``millrace``. The process of the first is killed before the first change
+that it makes, that of the second before the second, until one is whole; some more are killed at
+random times. It prints which was not killed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import random
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from millrace.cli.main import main as millrace
@@ -21,7 +21,7 @@ from millrace.cli.main import main as millrace
 CHANGES = {"os.mkdir", "os.link", "os.remove", "os.rename", "os.rmdir"}
 
 
-def copying(source: Path, target: Path, options: list[str], change: int | None) -> int:
+def copying(command: list[str], change: int | None) -> int:
     """Begin a copy in a process of its own, which is killed before a change; return its id."""
     child = os.fork()
     if child:
@@ -38,15 +38,18 @@ def copying(source: Path, target: Path, options: list[str], change: int | None) 
 
     sys.addaudithook(killed)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    millrace(["checkpoint", "copy", str(source), str(target), *options])
+    millrace(command)
     os._exit(9)
 
 
-def main(source: Path, folder: Path, seed: int, options: list[str]) -> None:
+def main(seed: int, command: list[str]) -> None:
+    def numbered(n: int) -> list[str]:
+        return [word.replace("%", str(n)) for word in command]
+
     n = 0
     while True:
         began = time.monotonic()
-        _, status = os.waitpid(copying(source, folder / str(n), options, n), 0)
+        _, status = os.waitpid(copying(numbered(n), n), 0)
         took = time.monotonic() - began
         if os.waitstatus_to_exitcode(status) == 0:
             break
@@ -55,11 +58,11 @@ def main(source: Path, folder: Path, seed: int, options: list[str]) -> None:
     print(n)  # noqa: T201  it is read by the test
     rng = random.Random(seed)
     for later in range(n + 1, n + 9):
-        child = copying(source, folder / str(later), options, None)
+        child = copying(numbered(later), None)
         time.sleep(rng.random() * took)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[5:])
+    main(int(sys.argv[1]), sys.argv[2:])

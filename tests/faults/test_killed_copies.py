@@ -1,5 +1,7 @@
 """A copy that is killed at any moment is no checkpoint, or a whole one; the original is as it was.
 
+A savepoint is listed if it is whole, and otherwise it is not; its name can be had again.
+
 Real processes are killed by SIGKILL: before each change that a copy makes to files, and at random.
 """
 
@@ -77,15 +79,8 @@ def test_a_copy_that_is_killed_is_no_checkpoint_or_a_whole_one(
     epochs(source, 6, 12, 18)
     folder.mkdir()
     before = files(source)
-    ran = subprocess.run(
-        [sys.executable, str(PROGRAM), str(source), str(folder), "1", "--", *options],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    last = killed("checkpoint", "copy", str(source), str(folder / "%"), *options)
     assert files(source) == before
-    last = int(ran.stdout)
     kinds = Counter[str]()
     shutil.copytree(source, tmp_path / "original")
     rest = epochs(tmp_path / "original", ROWS)
@@ -108,6 +103,49 @@ def test_a_copy_that_is_killed_is_no_checkpoint_or_a_whole_one(
     assert files(source) == before
     assert kinds["none"] >= 2
     assert kinds["cut off"] >= 5
+
+
+def test_a_savepoint_that_is_killed_is_not_listed_or_is_whole(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    epochs(source, 6, 12)
+    before, state = files(source), state_of(source)
+    last = killed("checkpoint", "savepoint", "add", str(source), "cut-%")
+    names = [f"cut-{n}" for n in range(last + 9)]
+    listed, kinds, refused = mr.savepoints(source), Counter[str](), 0
+    assert f"cut-{last}" in listed
+    assert set(listed.values()) == {1}
+    for name in names:
+        place = source / "savepoints" / name
+        kind = kind_of(place)
+        kinds[kind] += 1
+        assert (name in listed) == (kind == "whole")
+        again = CliRunner().invoke(main, ["checkpoint", "savepoint", "add", str(source), name])
+        if kind == "whole":
+            assert "there is a checkpoint" in again.output
+        elif again.exit_code:
+            assert "there is a copy that was cut off" in again.output
+            refused += 1
+            mr.remove_savepoint(source, name)
+            mr.add_savepoint(source, name)
+        assert state_of(place) == state
+    assert mr.savepoints(source) == dict.fromkeys(names, 1)
+    for name in names:
+        mr.remove_savepoint(source, name)
+    assert files(source) == before
+    assert kinds["none"] >= 2
+    assert kinds["cut off"] >= refused >= 5
+
+
+def killed(*command: str) -> int:
+    """Kill a command of ``millrace`` before each of its changes; return which was whole."""
+    ran = subprocess.run(
+        [sys.executable, str(PROGRAM), "1", *command],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    return int(ran.stdout)
 
 
 def kind_of(target: Path) -> str:
