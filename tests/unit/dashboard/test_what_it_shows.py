@@ -278,7 +278,7 @@ def test_epochs_by_part_pass_over_lines_that_say_nothing(flights):
     assert whole == pytest.approx(found["seconds"], abs=0.002)
 
 
-def test_a_page_left_open_gets_as_much_after_a_week_as_after_an_hour(flights):
+def test_what_a_page_is_sent_does_not_grow_with_the_epochs(flights):
     flights.go_on(1)
     path = flights.path / "metrics" / "epochs.jsonl"
     done, kept, sizes = Checkpoint(flights.state).ended.completion, Points(), []
