@@ -37,6 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 import millrace as mr
+from benchmarks.contest import ContenderFailed
 from benchmarks.latency.probe import Probe, read
 from benchmarks.latency.synthetic import Synthetic
 from benchmarks.machine import describe
@@ -50,6 +51,8 @@ _STAGES = 3
 _EVERY_US = mr.SECOND // 4
 _KEYS = 16
 _TASKS = 2
+#: Of each stage, and for how long they are waited for beyond the time asked for.
+_LEAST_SAMPLES, _PATIENCE_S = 8, 180
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -160,12 +163,21 @@ def _run(
         run.wait(arguments.warm_up * mr.SECOND)
         since_us = time.time_ns() // 1_000
         run.wait(arguments.seconds * mr.SECOND)
+        # On a busy machine an epoch may take as long as that.
+        until_s = time.monotonic() + _PATIENCE_S
+        while len(_common(_lags(_fired(directory), since_us))) < _LEAST_SAMPLES:
+            if time.monotonic() > until_s or run.wait(mr.SECOND):
+                raise ContenderFailed(f"too few timers fired: {run.status().low_watermarks}")
         done.set()
         poller.join()
         run.stop()
         spark.stop()
-        fired = {n: read(directory / f"probe-{n}") for n in range(1, _STAGES + 1)}
+        fired = _fired(directory)
     return fired, polled, since_us
+
+
+def _fired(directory: Path) -> dict[int, np.ndarray]:
+    return {n: read(directory / f"probe-{n}") for n in range(1, _STAGES + 1)}
 
 
 def _plane(arguments: argparse.Namespace, directory: Path) -> tuple[SparkSession, Any, Any]:
@@ -195,10 +207,15 @@ def _lags(fired: dict[int, np.ndarray], since_us: int) -> dict[int, dict[int, in
     return found
 
 
+def _common(lags: dict[int, dict[int, int]]) -> list[int]:
+    """Return the quarters of a second that every stage has seen passed."""
+    return sorted(set.intersection(*(set(known) for known in lags.values())))
+
+
 def _stages(
     lags: dict[int, dict[int, int]], polled: list[tuple[int, dict[str, int]]], since_us: int
 ) -> list[StageLag]:
-    common = sorted(set.intersection(*(set(known) for known in lags.values())))
+    common = _common(lags)
     means = {stage: statistics.mean(known[at] for at in common) for stage, known in lags.items()}
     return [
         StageLag(
