@@ -6,20 +6,20 @@ status or an error goes how it begins.
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-#: Five lines of a terminal: who knows the value knows it by that.
-_BRIEF_MAX: Final = 400
+from typing import Any
 
 
-def brief(value: Any) -> str:
+def brief(value: Any, most: int = 400) -> str:
     """Return the repr of a value, cut.
+
+    Args:
+        value: Anything.
+        most: Characters; by default five lines of a terminal, by which who knows it knows it.
 
     >>> brief("tea"), len(brief("x" * 1_000_000)), brief(b"x" * 1_000_000)[-5:]
     ("'tea'", 400, 'xx...')
     """
     # Of a long one only so much is written out: a status may name it once an epoch.
-    if isinstance(value, str | bytes) and len(value) > _BRIEF_MAX:
-        return repr(value[:_BRIEF_MAX])[: _BRIEF_MAX - 3] + "..."
-    text = repr(value)
-    return text if len(text) <= _BRIEF_MAX else text[: _BRIEF_MAX - 3] + "..."
+    long = isinstance(value, str | bytes) and len(value) > most
+    text = repr(value[:most] if long else value)
+    return f"{text[: most - 3]}..." if long or len(text) > most else text

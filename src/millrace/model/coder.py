@@ -18,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from millrace.model.brief import brief
 from millrace.model.errors import CoderError
 
 _IMMUTABLE = (int, float, str, bytes, bool, type(None))
@@ -77,7 +78,7 @@ class MsgpackCoder:
                 self._check(data)
         except (msgspec.ValidationError, TypeError, OverflowError, UnicodeError) as refused:
             raise CoderError(
-                f"{_brief(value)} is not of format {type_name(self.type)}: {refused}."
+                f"{_named(value)} is not of format {type_name(self.type)}: {refused}."
             ) from None
         return data
 
@@ -135,7 +136,7 @@ class JsonCoder:
                 raise TypeError(f"in JSON it is {data[:80]!r}, which reads as something else")
         except (msgspec.ValidationError, TypeError, OverflowError, UnicodeError) as refused:
             raise CoderError(
-                f"{_brief(value)} is not of format {type_name(self.type)}: {refused}."
+                f"{_named(value)} is not of format {type_name(self.type)}: {refused}."
             ) from None
         return data
 
@@ -168,7 +169,7 @@ class BytesCoder:
     def encode(self, value: Any) -> bytes:
         """Return the bytes themselves."""
         if not isinstance(value, bytes | bytearray | memoryview):
-            raise CoderError(f"{_brief(value)} is not of format bytes.")
+            raise CoderError(f"{_named(value)} is not of format bytes.")
         return bytes(value)
 
     def decode(self, data: bytes) -> Any:
@@ -271,6 +272,5 @@ def type_name(type: Any) -> str:
     return type.__qualname__ if inspect.isclass(type) else repr(type).replace("typing.", "")
 
 
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 120 else text[:117] + '...'} ({type(value).__name__})"
+def _named(value: Any) -> str:
+    return f"{brief(value, 120)} ({type(value).__name__})"
