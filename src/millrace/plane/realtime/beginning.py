@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.compile.topology import Topology
-from millrace.model.errors import MillraceError
+from millrace.model.errors import CheckpointMismatch, MillraceError
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.messages import Start
 from millrace.plane.realtime.pacing import steps
 from millrace.store import JournalName, Sealing
-from millrace.windmill.manifest import LiveMark
+from millrace.windmill.manifest import LiveMark, Manifest
 from millrace.windmill.observed import Observed
 from millrace.windmill.place import Place
 
@@ -165,3 +165,23 @@ def _named(text: str) -> JournalName:
     found = JournalName.parse(text)
     assert found is not None, "seals name journals only"
     return found
+
+
+def refuse_other_tasks(unfinished: Manifest | None, tasks: int) -> None:
+    """Refuse another number of tasks where work has to be taken up task by task.
+
+    Args:
+        unfinished: The mark that a run before had begun; None if it was stopped.
+        tasks: Tasks a level now.
+
+    Raises:
+        CheckpointMismatch: It had another number.
+    """
+    before = 0 if unfinished is None else unfinished.live
+    if before in (0, tasks):
+        return
+    raise CheckpointMismatch(
+        f"the checkpoint was left by a run with {before} tasks a level that was not stopped; this "
+        f"one has {tasks}. Start it with tasks={before} and stop it; after that it may have any "
+        "number."
+    )

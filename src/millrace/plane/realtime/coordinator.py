@@ -19,7 +19,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology
-from millrace.model.errors import CheckpointMismatch, StoreError, ZombieWriter
+from millrace.model.errors import StoreError, ZombieWriter
 from millrace.model.time import SECOND
 from millrace.plane.outcome import Outcome
 from millrace.plane.realtime import note as notes
@@ -30,6 +30,7 @@ from millrace.plane.realtime.beginning import (
     last_notes,
     places_of,
     readers,
+    refuse_other_tasks,
     share_input,
 )
 from millrace.plane.realtime.beginning import Where as Where
@@ -266,7 +267,7 @@ class Coordinator:
         # If a newer run has claimed the checkpoint meanwhile, this has sealed its session, which it
         # notices at its next mark; and what this one knows is old.
         self._refuse_superseded()
-        self._check_tasks()
+        refuse_other_tasks(epochs.open, self._tasks)
         # Its driver has perhaps not come to it.
         publish_again(epochs, self._sinks)
         if epochs.open is None:
@@ -298,17 +299,6 @@ class Coordinator:
         superseded = self._epochs.superseded()
         if superseded is not None:
             raise superseded
-
-    def _check_tasks(self) -> None:
-        """Refuse another number of tasks where work has to be taken up task by task."""
-        before = 0 if self._epochs.open is None else self._epochs.open.live
-        if before in (0, self._tasks):
-            return
-        raise CheckpointMismatch(
-            f"the checkpoint was left by a run with {before} tasks a level that was not stopped; "
-            f"this one has {self._tasks}. Start it with tasks={before} and stop it; after that it "
-            "may have any number."
-        )
 
     def _open_epoch(self, wall_us: int) -> None:
         """Write the manifest of the next mark."""
