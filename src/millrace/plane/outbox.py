@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.model.errors import PipelineError
 from millrace.plane import wire
 from millrace.plane.handful import FEW, Handful, is_light
 from millrace.plane.task import Task
@@ -150,8 +151,8 @@ class Outbox:
                 pa.array(self._tasks_of(edges, hashes)),
                 pa.array(edges),
                 pa.array(hashes.view(np.int64)),
-                pa.array(mine.keys, pa.binary()),
-                pa.array(mine.values, pa.binary()),
+                _binary("keys", mine.keys),
+                _binary("values", mine.values),
                 pa.array(np.array(mine.timestamps, dtype=np.int64)),
                 pa.array(np.concatenate([np.full(len(s), o, np.int64) for o, s in ids])),
                 pa.array(np.concatenate([_array(sequences) for _, sequences in ids])),
@@ -189,6 +190,18 @@ class Outbox:
             chosen = edges == number
             pids[chosen] = intervals.task_of(hashes[chosen], self._tasks)
         return pids
+
+
+def _binary(what: str, column: list[bytes]) -> pa.Array:
+    made = pa.array(column, pa.binary())
+    if isinstance(made, pa.ChunkedArray):  # which is what Arrow makes of more than it can address
+        raise PipelineError(
+            f"a task has {made.nbytes:,} bytes of {what} to send at once, in {len(column):,} rows, "
+            "and an Arrow batch holds 2 GiB of them. Let an epoch read less "
+            "(maxFilesPerTrigger, maxOffsetsPerTrigger, mr.Files(bytes_per_epoch=)), use more "
+            f"tasks, or shorter {what}."
+        )
+    return made
 
 
 def _origins(origins: int | _Ints, count: int) -> list[int]:
