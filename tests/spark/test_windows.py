@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 import millrace as mr
+from millrace.inspect import Pin, explain_watermark
 from millrace.testing import Output, outputs_of
 
 SECOND = mr.SECOND
@@ -131,12 +132,14 @@ class EveryOther(mr.CompositeTrigger):
 
 
 def moved(scores: Any) -> list[Any]:
-    """Count by when a score was sent, up to half a minute back; and by shifted windows."""
+    """Count by when a score was sent, up to half a minute back; by shifted windows; at first."""
     sent = scores.with_timestamps("sent", backwards="30 s").key_by("team")
     shifted = mr.FixedWindows("10 s", phase_shift=True)
+    early = scores.key_by("team").window(mr.FixedWindows("10 s"), output_time=mr.EARLIEST)
     return [
         sent.window(mr.FixedWindows("10 s"), **REFINED).count().to("sent"),
         scores.key_by("team").window(shifted, **REFINED).sum("points").to("shifted"),
+        early.count().to("at first"),
     ]
 
 
@@ -187,7 +190,7 @@ def pipeline(source: Any = None) -> mr.Pipeline:
 STREAMS = {
     "totals", "sizes", "last_digits", "counted",
     "inner pairs", "left pairs", "outer pairs", "hashed pairs",
-    "sums of parts", "sessions of parts", "rises", "second times", "sent", "shifted",
+    "sums of parts", "sessions of parts", "rises", "second times", "sent", "shifted", "at first",
 }  # fmt: skip
 
 
@@ -210,12 +213,18 @@ SCRIPT: list[Any] = [
 ]  # fmt: skip
 
 
+def pinned(pin: Pin) -> tuple[Any, ...]:
+    """Return what pins a low watermark, but for the number of its key interval."""
+    return pin.kind, pin.where, pin.timestamp, pin.key, pin.window
+
+
 def test_panes_on_spark_are_those_of_the_harness(tools: Any) -> None:
     feed = tools.feed("team string, points long, sent long, at timestamp")
     sink = Panes()
     p = pipeline(feed.stream)
     p.sink("told", sink)
     run = tools.start(p)
+    checkpoint, windows = mr.open_checkpoint(tools.checkpoint), set()
     with mr.testing.Harness(pipeline()) as h:
         h.advance_clock(tools.T0)
         newest = 0
@@ -230,12 +239,19 @@ def test_panes_on_spark_are_those_of_the_harness(tools: Any) -> None:
                 h.advance_watermark("scores", newest - 2 * SECOND)
             tools.step(run)
             assert by_key(sink.outputs) == by_key(h.outputs("told")), f"after {step}"
+            for name in run.status().low_watermarks:
+                found = explain_watermark(checkpoint.state, name)
+                wanted = h.explain_watermark(name)
+                assert found.path == wanted.path
+                assert pinned(found.pin) == pinned(wanted.pin)
+                windows.add(found.pin.window)
         status = tools.finish(run)
         h.advance_watermark("scores", mr.MAX_TIMESTAMP)
         expected = by_key(h.outputs("told"))
         refused = h.refused("scores")
 
     assert by_key(sink.outputs) == expected
+    assert windows - {None}, "some window has pinned a low watermark"
     assert {told for told, _ in expected} == STREAMS
     assert len(expected["totals", "red"]) == 8
     assert net(expected, "counted") == net(expected, "sizes")

@@ -16,12 +16,14 @@ from typing import Any
 import msgspec
 
 from millrace.compile.topology import INJECTOR
+from millrace.dataflow.grouping.timers import address_of
 from millrace.inspect.checkpoint import Checkpoint, read_latest
-from millrace.inspect.computation import Interval
+from millrace.inspect.computation import ComputationInspection, Interval
 from millrace.inspect.held import Held, held_back
 from millrace.inspect.overview import ComputationOverview
 from millrace.inspect.pending import PendingHold, PendingTimer, hold_of
 from millrace.inspect.watermark_text import HOLD, INJECTED, MISSING, NOTHING, TIMER, lines_of
+from millrace.inspect.windows import WindowState
 from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -62,6 +64,8 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
         interval: Id of the key interval.
         key: The key.
         tag: Of the timer.
+        window: Of a grouping, start and end of the window that waits for the timer, in
+            microseconds; None where it has none.
         at: When that timer fires, in microseconds.
         domain: ``LOW_WATERMARK`` or ``WALL_TIME``.
         epoch: The epoch that set the timer or hold; None if its commit was collected since.
@@ -77,6 +81,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     interval: int | None = None
     key: Any = None
     tag: Any = None
+    window: tuple[int | None, int | None] | None = None
     at: int | None = None
     domain: str | None = None
     epoch: int | None = None
@@ -209,10 +214,23 @@ def _own_pin(checkpoint: Checkpoint, hop: Hop) -> Pin | None:
         interval=where.id,
         key=found.key,
         tag=None if timer is None else timer.tag,
+        window=None if timer is None else _window(checkpoint[name], timer),
         at=None if timer is None else timer.at,
         domain=None if timer is None else timer.domain,
         epoch=epoch,
     )
+
+
+def _window(
+    computation: ComputationInspection, timer: PendingTimer
+) -> tuple[int | None, int | None] | None:
+    """Return start and end of the window that waits for a timer; None if no grouping's does."""
+    for cell in computation.get(timer.key).values():
+        if isinstance(cell, dict):
+            kept = cell.get(address_of(timer.tag))
+            if isinstance(kept, WindowState):
+                return kept.start, kept.end
+    return None
 
 
 def _injector_pin(claim: Claim, completion: Completion, sender: str) -> Pin:

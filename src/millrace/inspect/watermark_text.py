@@ -83,13 +83,23 @@ def _pin_lines(found: Explanation) -> list[str]:
             f"Pinned by a hold at {at}: {what}{made}.",
             "It is let go by hold(None), or moved by hold(later), in a hook for that key.",
         ]
+    timer = f"a pending timer, tag {pin.tag!r}"
+    if pin.window is not None:
+        timer = f"the window {_window(*pin.window)}, which waits for its end or a trigger"
     if pin.at == pin.timestamp and pin.kind == TIMER:
-        return [f"Pinned by a pending timer, tag {pin.tag!r}, at {at}: {what}{made}."]
+        return [f"Pinned by {timer}, at {at}: {what}{made}."]
     return [
-        f"Pinned by a hold at {at} of a pending timer, tag {pin.tag!r}: {what}{made}.",
+        f"Pinned by a hold at {at} of {timer}: {what}{made}.",
         f"It is let go when the timer fires, at {format_timestamp(pin.at or 0)} by the "
         + ("wall clock." if pin.domain == "WALL_TIME" else "low watermark."),
     ]
+
+
+def _window(start: int | None, end: int | None) -> str:
+    """Return a window within a sentence."""
+    if start is None or end is None:
+        return "over all time" if end is None else f"to {format_timestamp(end)}"
+    return f"from {format_timestamp(start)} to {format_timestamp(end)}"
 
 
 def _injector_lines(found: Explanation) -> list[str]:

@@ -4,6 +4,7 @@ import pytest
 
 import millrace as mr
 from millrace.inspect import Hop, explain_watermark
+from millrace.model.time import format_timestamp
 from millrace.store import MemoryCache, MemoryHardState, SnapshotHead, bring, encode_snapshot
 from millrace.watermark.report import Report
 from millrace.windmill.epochs import Epochs
@@ -278,3 +279,39 @@ def test_a_hold_whose_commit_was_collected_is_found_in_the_snapshot(harness, cal
     assert pin.epoch == 0
     assert found.epoch is None
     assert (found.kind, found.key, found.tag, found.timestamp) == ("hold", "k", pin.tag, 50)
+
+
+class Echo(mr.Computation):
+    inputs = {"counts": mr.by_key()}
+    outputs = {}
+
+    def process_record(self, record):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("windows", "trigger", "window"),
+    [
+        (mr.FixedWindows("1 min"), None, (0, mr.MINUTE)),
+        (mr.Sessions("1 min"), None, (5 * mr.SECOND, mr.MINUTE + 9 * mr.SECOND)),
+        (mr.FixedWindows("1 min"), mr.Repeat(mr.AtWatermark(50)), (0, mr.MINUTE)),
+    ],
+    ids=["fixed", "sessions", "percentile"],
+)
+def test_the_window_and_the_key_of_a_grouping_are_named(windows, trigger, window):
+    p = mr.Pipeline("teas")
+    searches = p.inject("searches", format=str).key_by(lambda query: query)
+    earliest = {"output_time": mr.EARLIEST, "trigger": trigger}
+    searches.window(windows, **earliest).count().to("counts")
+    p.add(Echo, name="After")
+    with mr.testing.Harness(p) as h:
+        at = 5 * mr.SECOND
+        h.inject("searches", [("tea", at), ("tea", at + 4 * mr.SECOND), ("mate", 2 * mr.MINUTE)])
+        h.advance_watermark("searches", 50 * mr.SECOND)
+        found = h.explain_watermark("After")
+        pin = found.pin
+
+        assert (pin.where, pin.key, pin.window, pin.timestamp) == ("counts", "tea", window, at)
+        said = "from {} to {}".format(*map(format_timestamp, window))
+        assert f"the window {said}" in str(found)
+        assert "key 'tea' of counts" in str(found)
