@@ -7,7 +7,7 @@ from bisect import bisect_left
 from itertools import accumulate
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millrace.watermark.intervals import HASH_SPACE, IntervalMap
@@ -122,6 +122,8 @@ def test_a_key_that_is_too_much_gets_an_interval_of_its_own_and_is_named() -> No
     st.integers(1, 9),
     st.sampled_from([1, 2, 16, 32]),
 )
+# Together they are as much as one of them, so that without both less than nothing is left.
+@example({HASH_SPACE - 1: 1.0, 0: 1e-45}, 3, 2)
 def test_any_constant_load_comes_to_rest(
     keys: dict[int, float], tasks: int, intervals: int
 ) -> None:

@@ -185,15 +185,13 @@ class _Round:
         for load in sorted((self._of(one.id) for one in self._keys), reverse=True):
             if tasks < 2 or load <= left / tasks:
                 break
-            left, tasks = left - load, tasks - 1
+            left, tasks = max(0.0, left - load), tasks - 1  # sums of floats are rounded
         return left / tasks
 
     def _one_key(self, task: int) -> bool:
         """Return whether what a task does is of one key, in an interval of one hash."""
         working = [n for n in self._owned[task] if self._of(n)]
-        if len(working) > 1:
-            return False
-        return self._of_one_key(working[0])
+        return len(working) == 1 and self._of_one_key(working[0])
 
     def _of_one_key(self, interval: int) -> bool:
         one = self._interval(interval)
