@@ -86,6 +86,7 @@ class Inbox:
         stream = self._topology.streams[edge.stream]
         ids: SourceIds | None = None
         self._receive(edge, rows.column("value" if native is None else native))
+        copies = 1
         if native is not None:
             rows, values = self._read_native(rows, edge, native)
             timestamps = rows.column("ts").to_numpy()
@@ -95,16 +96,17 @@ class Inbox:
                 fingerprints = b"".join(rows.column(wire.FINGERPRINT).to_pylist())
                 ids = SourceIds.of(edge.stream, fingerprints, origins, stream.slacks)
         else:
-            encoded = rows.column("value").to_pylist()
+            copies = _copies(rows) if edge.everywhere else 1
+            encoded = _repeated(rows.column("value"), copies)
             timestamps = rows.column("ts").to_numpy()
             origins = rows.column("origin").to_numpy()
             if edge.identified:
                 encoded, ids = unseal(edge.stream, encoded, origins, stream.slacks)
             decode = stream.coder.decode
-            values = [decode(value) for value in encoded]
+            values = [decode(value) for value in encoded[: len(encoded) // copies]] * copies
         return Arrivals(
             rows.column("hash").to_numpy().view(np.uint64),
-            rows.column("key").to_pylist(),
+            _repeated(rows.column("key"), copies),
             values,
             timestamps,
             edge.stream,
@@ -226,6 +228,28 @@ def _on(number: int, table: pa.Table, edges: npt.NDArray[np.int32]) -> pa.Table 
     """Return the rows with an edge's number; None if there are none."""
     chosen = edges == number
     return wire.where(table, chosen).combine_chunks() if chosen.any() else None
+
+
+def _copies(rows: pa.Table) -> int:
+    """Return how often the rows are there, once for each key interval; 1 if that is not so.
+
+    Args:
+        rows: On an edge to every interval, in order.
+    """
+    cuts = np.flatnonzero(np.diff(rows.column("hash").to_numpy())) + 1
+    copies, each = len(cuts) + 1, len(rows) // (len(cuts) + 1)
+    if (cuts != np.arange(1, copies) * each).any() or each * copies != len(rows):
+        return 1
+    what = rows.select(["key", "value"])
+    first = what.slice(0, each)
+    same = all(what.slice(n * each, each).equals(first) for n in range(1, copies))
+    return copies if same else 1
+
+
+def _repeated(column: pa.ChunkedArray, copies: int) -> list[Any]:
+    """Return a column as a list, in which the copies of a value are one object."""
+    once: list[Any] = column.slice(0, len(column) // copies).to_pylist()
+    return once * copies
 
 
 def _by_form(rows: pa.Table, native: str | None) -> Iterator[tuple[pa.Table, str | None]]:

@@ -106,10 +106,12 @@ class Arrivals:
         positions = order.tolist()
         return Arrivals(
             self.hashes[order],
-            [self.keys[n] for n in positions],
-            [self.values[n] for n in positions],
+            list(map(self.keys.__getitem__, positions)),
+            list(map(self.values.__getitem__, positions)),
             self.timestamps[order],
-            self.streams if isinstance(self.streams, str) else [self.streams[n] for n in positions],
+            self.streams
+            if isinstance(self.streams, str)
+            else list(map(self.streams.__getitem__, positions)),
             self.origins[order],
             self.sequences[order],
             None if self.ids is None else self.ids.take(order),
@@ -136,7 +138,7 @@ class Arrivals:
         else:
             arrived, cuts = self._sorted(by_time=by_time)
         hashes = arrived.hashes[cuts[:-1]]
-        keys = [arrived.keys[n] for n in cuts[:-1]]
+        keys = list(map(arrived.keys.__getitem__, cuts[:-1]))
         origins, sequences, ids = arrived.origins, arrived.sequences, arrived.ids
         if ids is not None:
             # From here on the id of a record is that of its source: the same when it comes again.

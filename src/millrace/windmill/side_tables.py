@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from millrace.model.computation import Computation
 from millrace.model.pane import Paned
 from millrace.model.record import DeadLetter
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.windmill.calls import Calls
-from millrace.windmill.cells.sides import BoundSide
+from millrace.windmill.cells.sides import BoundSide, Step
 from millrace.windmill.failure import Failures
 from millrace.windmill.work import Work
 
 #: What one key has to do: key row, encoded key, key, first record and past its last, and the rest.
 Part = TypeVar("Part", bound=tuple[Any, ...])
+
+
+class _Came(NamedTuple):
+    """Rows as a bundle brings them: what, beside a table, decides what becomes of it."""
+
+    passed_us: int
+    keys: list[bytes]
+    counts: list[int]
+    streams: list[str]
+    timestamps: list[int]
+    values: list[Any]
+
+    @classmethod
+    def of(cls, work: Work, ours: list[Part]) -> _Came:
+        records = work.records
+        each = [n for part in ours for n in range(*part[3:5])]
+        return cls(
+            work.passed_us,
+            [part[1] for part in ours],
+            [part[4] - part[3] for part in ours],
+            [records.stream_of(n) for n in each],
+            list(map(records.timestamps.__getitem__, each)),
+            list(map(records.values.__getitem__, each)),
+        )
+
+    def is_like(self, other: _Came) -> bool:
+        """Return whether other rows are the same: equal ones of a user's class may not be."""
+        return self[:-1] == other[:-1] and all(map(operator.is_, self.values, other.values))
 
 
 class SideTables:
@@ -43,6 +72,9 @@ class SideTables:
         self._failures = failures
         self._set_aside = set_aside
         self._passed_us = MIN_TIMESTAMP
+        #: The rows that came last, and what they made of each table. Every interval of a task is
+        #: brought the same rows, and most have the same tables; a row is worked on once for all.
+        self._last: tuple[_Came, list[Step]] | None = None
         for side in sides:
             side.as_of = self._as_of
 
@@ -61,15 +93,41 @@ class SideTables:
         """
         if not self._by_stream:
             return parts
-        records, others = work.records, list[Part]()
+        records, ours, others = work.records, list[Part](), list[Part]()
         self._passed_us = work.passed_us
         for side in self._by_stream.values():
             side.begin(work.passed_us)
         for part in parts:
+            start, stop = part[3:5]
+            row = start < stop and records.stream_of(start) in self._by_stream
+            (ours if row else others).append(part)
+        last, self._last = self._last, None
+        if not ours:
+            return others
+        came = _Came.of(work, ours)
+        if last is not None and last[0].is_like(came) and self._repeat(last[1]):
+            self._last = last
+            for _, _, self._user.key, start, stop, *_ in ours:
+                for n in range(start, stop):
+                    if records.timestamps[n] < work.low_watermark_before_us:
+                        note_late(work, n)
+        elif (steps := self._take(work, ours, note_late)) is not None:
+            self._last = came, steps
+        return others
+
+    def _take(
+        self, work: Work, ours: list[Part], note_late: Callable[[Work, int], None]
+    ) -> list[Step] | None:
+        """Take rows one by one; return what that made of each table, None if some were refused."""
+        records, refused = work.records, False
+        coming: dict[str, set[bytes]] = {}
+        for _, encoded, _, start, stop, *_ in ours:
+            for n in range(start, stop):
+                coming.setdefault(records.stream_of(n), set()).add(encoded)
+        for stream, side in self._by_stream.items():
+            side.read(coming.get(stream, ()))
+        for part in ours:
             _, encoded, key, start, stop, *_ = part
-            if start == stop or records.stream_of(start) not in self._by_stream:
-                others.append(part)
-                continue
             self._user.key = key
             for n in range(start, stop):
                 if records.timestamps[n] < work.low_watermark_before_us:
@@ -81,10 +139,19 @@ class SideTables:
                     side = self._by_stream[records.stream_of(n)]
                     side.take(encoded, row, records.timestamps[n], back=back)
                 except Exception as error:  # noqa: BLE001  it says which row it is
+                    refused = True
                     self._set_aside(self._failures.of_record(work, key, error, n), key)
-        for side in self._by_stream.values():
-            side.flush()
-        return others
+        steps = [side.flush() for side in self._by_stream.values()]
+        return None if refused else steps
+
+    def _repeat(self, steps: list[Step]) -> bool:
+        """Make of the tables what was made in another interval; return whether that is right."""
+        sides = self._by_stream.values()
+        if not all(side.would_repeat(step) for side, step in zip(sides, steps, strict=True)):
+            return False
+        for side, step in zip(sides, steps, strict=True):
+            side.repeat(step)
+        return True
 
     def _as_of(self) -> int:
         """Return the time whose rows the record or timer at hand sees.

@@ -41,7 +41,7 @@ def harness(computation: Any = Convert, **said: Any) -> Any:
     p.add(computation, name="C")
     if said.get("dead_letters"):
         p.dead_letter("dead")
-    return mr.testing.Harness(p)
+    return mr.testing.Harness(p, intervals=said.get("intervals", 4))
 
 
 def sale(h: Any, *times: int, shops: str = "abcdef", currency: str = "USD") -> None:
@@ -218,6 +218,65 @@ def test_a_table_that_grows_beyond_its_limit_is_refused_at_the_row() -> None:
         assert {out.value.stream for out in h.outputs("dead")} == {"rates"}
         sale(h, 1, currency="C1")
         assert euros(h) == [(10, 1)]
+
+
+class Counting:
+    """A coder that counts what it is asked for."""
+
+    def __init__(self) -> None:
+        self.encoded = self.decoded = 0
+
+    def encode(self, value: Rate) -> bytes:
+        self.encoded += 1
+        return f"{value.percent} {value.currency}".encode()
+
+    def decode(self, data: bytes) -> Rate:
+        self.decoded += 1
+        percent, currency = data.decode().split()
+        return Rate(currency, int(percent))
+
+    def __repr__(self) -> str:
+        return "Counting()"
+
+
+@pytest.mark.parametrize("computation", [Convert, AtOnce])
+def test_a_row_is_read_and_written_once_for_all_intervals_of_a_task(computation: Any) -> None:
+    asked = []
+    for intervals in (1, 4):
+        coder = Counting()
+        with harness(computation, format=coder, intervals=intervals) as h:
+            for n in range(3):
+                h.inject("rates", [(Rate(f"C{k}", n), n) for k in range(100)])
+            asked.append((coder.encoded, coder.decoded))
+            for stream in ("sales", "rates"):
+                h.advance_watermark(stream, 10)
+            sale(h, 2, currency="C99")
+            assert euros(h) == [(20, 2)]
+            scanned = h.checkpoint()["C"].scan()
+            tables = [one.cells["rates"] for one in scanned if one.key == "all keys"]
+            assert len(tables) == intervals
+            assert all(table == tables[0] and len(table) == 100 for table in tables)
+    assert asked[0] == asked[1]
+
+
+def test_equal_keys_of_two_types_are_two() -> None:
+    class Look(mr.Computation):
+        inputs = {"asks": mr.by(lambda ask: ask)}
+        outputs = {"told": Any}
+        rows = mr.SideInput("rows", lambda row: row[0], waits=False)
+
+        def process_record(self, record: Any) -> None:
+            self.produce("told", [self.rows.get(key) for key in (1, True, 1.0, True, 1)])
+
+    p = mr.Pipeline("types")
+    p.inject("rows", format=list)
+    p.inject("asks", format=int)
+    p.add(Look)
+    with mr.testing.Harness(p) as h:
+        h.inject("rows", [([1, "int"], 1), ([True, "bool"], 1)])
+        h.inject("asks", [(0, 1)])
+        one, true = [1, "int"], [True, "bool"]
+        assert [out.value for out in h.outputs("told")] == [[one, true, None, true, one]]
 
 
 class Twice(Convert):

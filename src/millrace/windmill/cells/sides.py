@@ -9,8 +9,8 @@ from __future__ import annotations
 import bisect
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -28,6 +28,29 @@ _decode = msgspec.msgpack.Decoder(int).decode
 
 #: Rows of one key of the table, each with its time, by that.
 _History = list[tuple[Any, int]]
+
+#: Types of which equal keys are one key; True equals 1, and is another.
+_PLAIN: Final = frozenset([str, int, bytes])
+
+
+class Step(NamedTuple):
+    """What the rows of a bundle make of a table, in every interval that has the same before.
+
+    Attributes:
+        rows: The rows of the keys that came, ascending.
+        before: What was stored in each.
+        size: What was stored of the table's size.
+        mutations: What is written.
+        known: Key -> its rows after it.
+        changed: Key -> the bytes of those.
+    """
+
+    rows: list[bytes]
+    before: list[bytes | None]
+    size: bytes | None
+    mutations: dict[bytes, bytes | None]
+    known: dict[bytes, _History]
+    changed: dict[bytes, bytes]
 
 
 class BoundSide(Bound, SideInput[Any]):
@@ -50,7 +73,9 @@ class BoundSide(Bound, SideInput[Any]):
         self._prefix = map_prefix(ALL_KEYS_ROW, rows.BYTE[index])
         self._size_row = map_prefix(ALL_KEYS_ROW, rows.BYTE[sizes]) + encode_key(cell.name)
         self._known: dict[bytes, _History] = {}
+        self._found: dict[Any, _History] = {}
         self._changed: dict[bytes, bytes] = {}
+        self._read: dict[bytes, bytes | None] = {}
         self._lengths: dict[bytes, int] = {}
         self._size: int | None = None
         self.as_of: Callable[[], int] = lambda: 0
@@ -59,36 +84,45 @@ class BoundSide(Bound, SideInput[Any]):
     def begin(self, passed_us: int) -> None:
         """Start a bundle, which may be another interval's."""
         self.passed_us = passed_us
-        self._known, self._changed, self._lengths, self._size = {}, {}, {}, None
+        self._known, self._found, self._changed = {}, {}, {}
+        self._read, self._lengths, self._size = {}, {}, None
 
     # -- what user code calls ----------------------------------------------------------------------
 
     def get(self, key: Any, default: Any = None) -> Any:
-        found = self._standing(encode_key(key))
+        found = self._standing(key)
         return default if found is None else found
 
     def __getitem__(self, key: Any) -> Any:
-        found = self._standing(encode_key(key))
+        found = self._standing(key)
         if found is None:
             raise KeyError(key)
         return found
 
     def __contains__(self, key: Any) -> bool:
-        return self._standing(encode_key(key)) is not None
+        return self._standing(key) is not None
 
     def __iter__(self) -> Iterator[Any]:
         changed = ((entry, b"") for entry in sorted(self._changed))
-        merged = heapq.merge(changed, self._stored(), key=lambda one: one[0])
+        merged = heapq.merge(changed, self._entries(), key=lambda one: one[0])
         for entry, _ in itertools.groupby(merged, key=lambda one: one[0]):
-            if self._standing(entry) is not None:
+            if self._seen(self._history(entry)) is not None:
                 yield decode_key(entry)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def _standing(self, entry: bytes) -> Any:
+    def _standing(self, key: Any) -> Any:
         """Return the row of a key that is seen now; None if there is none."""
-        history = self._history(entry)
+        history = self._found.get(key) if type(key) in _PLAIN else None
+        if history is None:
+            history = self._history(encode_key(key))
+            if type(key) in _PLAIN:
+                self._found[key] = history
+        return self._seen(history)
+
+    def _seen(self, history: _History) -> Any:
+        """Return which of a key's rows is seen now; None if none is."""
         if not history:
             return None
         if not self.waits:
@@ -124,14 +158,35 @@ class BoundSide(Bound, SideInput[Any]):
         self._known[key], self._changed[key] = history, data
         self._lengths[key], self._size = len(data), size
 
-    def flush(self) -> None:
-        """Write what has changed."""
-        mutations = self._key_rows.mutations
-        for entry, data in self._changed.items():
-            part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
-            mutations[self._prefix + part] = pack_entry(entry, data) if data else None
+    def read(self, keys: Iterable[bytes]) -> None:
+        """Read what is stored of keys whose rows are to be taken: all at once, which costs less."""
+        wanted = sorted({self._row_of(key) for key in keys})
+        self._read = dict(zip(wanted, self._key_rows.view.get_many(wanted), strict=True))
+
+    def flush(self) -> Step:
+        """Write what has changed; return the step."""
+        stored = self._key_rows.view.get(self._size_row)
+        mutations: dict[bytes, bytes | None] = {
+            self._row_of(entry): pack_entry(entry, data) if data else None
+            for entry, data in self._changed.items()
+        }
         if self._size is not None:
             mutations[self._size_row] = _encode(self._size)
+        self._key_rows.mutations.update(mutations)
+        # Lookups of this bundle add to what is known, of rows that another interval may not have.
+        known = self._known.copy()
+        rows, before = list(self._read), list(self._read.values())
+        return Step(rows, before, stored, mutations, known, self._changed)
+
+    def would_repeat(self, step: Step) -> bool:
+        """Return whether the rows of a step, taken here, would make the same of this table."""
+        view = self._key_rows.view
+        return view.get(self._size_row) == step.size and view.get_many(step.rows) == step.before
+
+    def repeat(self, step: Step) -> None:
+        """Take the rows of a step, as the interval did that it is of."""
+        self._known, self._changed = step.known.copy(), step.changed
+        self._key_rows.mutations.update(step.mutations)
 
     def _take_back(self, history: _History, row: Any, at_us: int) -> None:
         """Take a row out; if it does not stand any more, that is done already."""
@@ -156,12 +211,15 @@ class BoundSide(Bound, SideInput[Any]):
     def _history(self, entry: bytes) -> _History:
         found = self._known.get(entry)
         if found is None:
-            part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
-            stored = self._key_rows.view.get(self._prefix + part)
-            data = b"" if stored is None else unpack_entry(part, stored)[1]
+            row = self._row_of(entry)
+            stored = self._read[row] if row in self._read else self._key_rows.view.get(row)
+            data = b"" if stored is None else unpack_entry(row[len(self._prefix) :], stored)[1]
             self._lengths[entry] = len(data)
             found = self._known[entry] = self.coder.decode(data) if data else []
         return found
+
+    def _row_of(self, entry: bytes) -> bytes:
+        return self._prefix + (entry if len(entry) <= rows.WHOLE else rows.last_part(entry))
 
     def _now(self) -> int:
         """Return how many bytes the table has."""
@@ -170,7 +228,7 @@ class BoundSide(Bound, SideInput[Any]):
             self._size = 0 if stored is None else _decode(stored)
         return self._size
 
-    def _stored(self) -> Iterator[tuple[bytes, bytes]]:
+    def _entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield the keys of the table as of the last commit, in order but for very long ones."""
         for row, data in rows.scan(self._key_rows.view, self._prefix):
             yield unpack_entry(row[len(self._prefix) :], data)[0], b""
