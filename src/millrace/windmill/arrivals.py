@@ -306,12 +306,12 @@ NO_RECORDS = KeyedRecords([], [], [], [], [], "", [], [], [0])
 
 def arrival_order(hashes: Column, origins: Column, sequences: Column) -> npt.NDArray[np.intp]:
     """Return the positions of records by hash, and those of one hash by id."""
-    # A shuffle mostly fetches blocks in the senders' order, and then ids already ascend: one stable
-    # sort by hash does. The full sort costs about three times as much.
-    steps = np.diff(origins)
-    ascending = bool(((steps > 0) | ((steps == 0) & (np.diff(sequences) >= 0))).all())
-    if ascending:
-        return np.argsort(hashes, kind="stable")
+    # A shuffle mostly fetches blocks in the senders' order, and each edge's records are in order
+    # already: then ids ascend where hashes are the same, and one stable sort by hash does, which
+    # merges what is in order. The full sort costs many times as much.
+    order = np.argsort(hashes, kind="stable")
+    if _in_order(hashes[order], origins[order], sequences[order]):
+        return order
     return np.lexsort((sequences, origins, hashes))
 
 
@@ -323,12 +323,23 @@ def _in_order(hashes: Column, origins: Column, sequences: Column) -> bool:
 
 
 def _collisions_apart(hashes: Column, keys: Sequence[bytes]) -> npt.NDArray[np.intp] | None:
-    """Return an order in which keys that share a hash do not mix; None if none do."""
-    same = np.flatnonzero(hashes[1:] == hashes[:-1])
-    if not any(keys[n] != keys[n + 1] for n in same.tolist()):
-        return None
-    order = sorted(range(len(keys)), key=lambda n: (hashes[n], keys[n]))
-    return np.array(order, dtype=np.intp)
+    """Return an order in which keys that share a hash do not mix; None if none do.
+
+    Rows of a side input all share one in an interval, so there may be many.
+    """
+    firsts = np.concatenate(([0], np.flatnonzero(hashes[1:] != hashes[:-1]) + 1))
+    lengths = np.diff(firsts, append=len(keys))
+    shared = lengths > 1
+    order: npt.NDArray[np.intp] | None = None
+    for first, length in zip(firsts[shared].tolist(), lengths[shared].tolist(), strict=True):
+        some = keys[first : first + length]
+        if some.count(some[0]) == length:
+            continue
+        apart = sorted(range(length), key=some.__getitem__)
+        if apart != list(range(length)):
+            order = np.arange(len(keys)) if order is None else order
+            order[first : first + length] = np.array(apart) + first
+    return order
 
 
 def _cuts(hashes: Column, keys: Sequence[bytes]) -> list[int]:
