@@ -44,7 +44,7 @@ class LocalCommitLog:
         for start in range(0, len(commits), _SEGMENT_COMMITS_MAX):
             part = slice(start, start + _SEGMENT_COMMITS_MAX)
             won += put_if_absent(
-                encode_segment(commits[part]),
+                encode_segment(commits[part], sharing=True),
                 slots[part],
                 scratch=self._scratch,
                 disk=self._disk,

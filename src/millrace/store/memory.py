@@ -24,7 +24,7 @@ class MemoryCommitLog:
     def append(self, commits: Sequence[Commit]) -> list[bool]:
         """See :meth:`millrace.store.CommitLog.append`."""
         names = identities(commits)
-        segment = encode_segment(commits) if self._encoded else None
+        segment = encode_segment(commits, sharing=True) if self._encoded else None
         won: list[bool] = []
         for name, commit in zip(names, commits, strict=True):
             mine = (commit if segment is None else segment,)

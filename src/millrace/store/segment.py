@@ -3,7 +3,8 @@
 .. code-block:: text
 
     header    magic "MRSG" | format u16 | format u16 with every bit inverted
-    blocks    one msgpack array (a Commit) after another, no padding
+    blocks    in format 2 first one with the mutations that all commits begin with;
+              one msgpack array (a Commit) after another, no padding
     footer    msgpack array of [computation, interval, number, offset, length, xxh3_64, attempt]
     trailer   footer length u32 | footer xxh3_64 u64 | magic "MRSG"
 
@@ -22,10 +23,12 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Self
 
 import msgspec
 import xxhash
+from msgspec.structs import replace
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore
 from millrace.store.commit import Commit, Identity, identities, identity
@@ -34,6 +37,12 @@ from millrace.store.durable import unreadable
 
 MAGIC = b"MRSG"
 FORMAT = 1
+#: With a block that is of all commits, whose entry has this number. No commit has it. A segment
+#: without one stays in format 1, which every Millrace reads.
+SHARING_FORMAT = 2
+_OF_ALL = 0
+#: What commits begin with is written once from so many bytes on.
+_SHARED_BYTES = 1 << 16
 
 _HEADER = struct.Struct("<4sHH")
 _TRAILER = struct.Struct("<IQ4s")
@@ -70,12 +79,20 @@ _decode_index = msgspec.msgpack.Decoder(list[IndexEntry]).decode
 _decode_commit = msgspec.msgpack.Decoder(Commit).decode
 
 
-def encode_segment(commits: Sequence[Commit], *, attempt: bytes = b"") -> bytes:
+_decode_mutations = msgspec.msgpack.Decoder(list[tuple[bytes, bytes | None]]).decode
+
+
+def encode_segment(
+    commits: Sequence[Commit], *, attempt: bytes = b"", sharing: bool = False
+) -> bytes:
     """Return one segment that holds ``commits``, each found again by its identity.
 
     Args:
         commits: With distinct identities.
         attempt: Of the writer, where it may have to find out whether a segment is its own.
+        sharing: Whether mutations that all commits begin with may be written once: the rows of
+            side inputs, which are the same in every interval of a task. :class:`RangedSegment`
+            does not read that.
 
     Raises:
         InvariantViolation: two commits have the same identity, or one has an impossible number.
@@ -87,19 +104,42 @@ def encode_segment(commits: Sequence[Commit], *, attempt: bytes = b"") -> bytes:
     Traceback (most recent call last):
     millrace.model.errors.DamagedStore: segment <memory>: trailer damaged at offset 48: ...
     """
-    parts = [_HEADER.pack(MAGIC, FORMAT, FORMAT ^ _COMPLEMENT)]
+    shared = _shared(commits) if sharing else 0
+    version = SHARING_FORMAT if shared else FORMAT
+    parts = [_HEADER.pack(MAGIC, version, version ^ _COMPLEMENT)]
     offset = _HEADER.size
     index: list[IndexEntry] = []
-    for name, commit in zip(identities(commits), commits, strict=True):
-        block = _encode(commit)
+
+    def add(name: Identity, block: bytes) -> None:
+        nonlocal offset
         checksum = xxhash.xxh3_64_intdigest(block)
         index.append(IndexEntry(*name, offset, len(block), checksum, attempt))
         parts.append(block)
         offset += len(block)
+
+    if shared:
+        add(("", 0, _OF_ALL), _encode(commits[0].mutations[:shared]))
+    for name, commit in zip(identities(commits), commits, strict=True):
+        rest = replace(commit, mutations=commit.mutations[shared:]) if shared else commit
+        add(name, _encode(rest))
     footer = _encode(index)
     parts.append(footer)
     parts.append(_TRAILER.pack(len(footer), xxhash.xxh3_64_intdigest(footer), MAGIC))
     return b"".join(parts)
+
+
+def _shared(commits: Sequence[Commit]) -> int:
+    """Return with how many mutations all commits begin; 0 if that is too little."""
+    if len(commits) < 2:
+        return 0
+    first = commits[0].mutations
+    count = len(first)
+    for other in commits[1:]:
+        pairs = enumerate(zip(first[:count], other.mutations, strict=False))
+        same = min(count, len(other.mutations))
+        count = next((n for n, (one, another) in pairs if one != another), same)
+    size = sum(map(len, filter(None, chain.from_iterable(first[:count]))))
+    return count if size >= _SHARED_BYTES else 0
 
 
 def read_commit(
@@ -119,9 +159,13 @@ def read_commit(
     """
     with _opened(source, disk) as segment:
         wanted = (computation, interval, number)
-        for entry in _index(segment):
+        entries = _index(segment, SHARING_FORMAT)
+        for entry in entries:
             if entry.identity == wanted:
-                return _block(segment, entry)
+                commit = _block(segment, entry)
+                if entries[0].number == _OF_ALL:
+                    commit.mutations = _of_all(segment, entries[0]) + commit.mutations
+                return commit
         raise DamagedStore(
             f"segment {segment.name}: it does not hold commit {number} of interval {interval} of "
             f"computation {computation!r}, which its name promises. Was the file copied or renamed "
@@ -140,7 +184,7 @@ def read_index(source: bytes | str | os.PathLike[str], *, disk: Disk = os) -> li
     [('count', 4, 2)]
     """
     with _opened(source, disk) as segment:
-        return _index(segment)
+        return [e for e in _index(segment, SHARING_FORMAT) if e.number != _OF_ALL]
 
 
 #: Returns bytes ``[start, stop)``; fewer where there are no more.
@@ -164,7 +208,7 @@ class RangedSegment:
 
         Raises: as :func:`read_commit`.
         """
-        return _index(self._segment)
+        return _index(self._segment, FORMAT)
 
     def commit(self, entry: IndexEntry) -> Commit:
         """Return one commit of it.
@@ -237,13 +281,18 @@ def _opened(source: bytes | str | os.PathLike[str], disk: Disk) -> _Segment:
         raise unreadable(name, error) from error
 
 
-def _index(segment: _Segment) -> list[IndexEntry]:
-    """Return the footer, after every check that does not need a block."""
+def _index(segment: _Segment, newest: int) -> list[IndexEntry]:
+    """Return the footer, after every check that does not need a block.
+
+    Args:
+        segment: The segment.
+        newest: The newest format that the caller reads.
+    """
     if segment.size < _HEADER.size + _TRAILER.size:
         raise segment.damaged(
             "size", 0, f"{_HEADER.size + _TRAILER.size} bytes or more", f"{segment.size} bytes"
         )
-    _check_header(segment)
+    version = _check_header(segment, newest)
     trailer_offset = segment.size - _TRAILER.size
     length, checksum, magic = _TRAILER.unpack(segment.read(trailer_offset, segment.size))
     if magic != MAGIC:
@@ -269,10 +318,16 @@ def _index(segment: _Segment) -> list[IndexEntry]:
         raise segment.damaged(
             "footer", footer_offset, f"blocks up to {footer_offset}", f"up to {expected_offset}"
         )
+    sharing = [n for n, entry in enumerate(entries) if entry.number == _OF_ALL]
+    if sharing != [0] * (version == SHARING_FORMAT):
+        raise segment.damaged(
+            "footer", footer_offset, f"an index of format {version}", f"shared blocks {sharing}"
+        )
     return entries
 
 
-def _check_header(segment: _Segment) -> None:
+def _check_header(segment: _Segment, newest: int) -> int:
+    """Return the format."""
     magic, version, complement = _HEADER.unpack(segment.read(0, _HEADER.size))
     if magic != MAGIC:
         raise segment.damaged("header", 0, f"magic {MAGIC!r}", repr(magic))
@@ -280,18 +335,28 @@ def _check_header(segment: _Segment) -> None:
         raise segment.damaged(
             "header", 4, f"format {FORMAT} and its complement", f"{version} and {complement:#06x}"
         )
-    if version != FORMAT:
+    if not FORMAT <= version <= newest:
         raise CheckpointMismatch(
-            f"segment {segment.name}: format {version} at offset 4, this Millrace reads format "
-            f"{FORMAT}. The checkpoint was written by another version: start the run with that "
-            f"version or a later one."
+            f"segment {segment.name}: format {version} at offset 4, this Millrace reads formats "
+            f"{FORMAT} to {newest} here. The checkpoint was written by another version: start the "
+            f"run with that version or a later one."
         )
+    return int(version)
 
 
 def _check_sum(segment: _Segment, what: str, offset: int, data: bytes, expected: int) -> None:
     found = xxhash.xxh3_64_intdigest(data)
     if found != expected:
         raise segment.damaged(what, offset, f"xxh3_64 {expected:016x}", f"{found:016x}")
+
+
+def _of_all(segment: _Segment, entry: IndexEntry) -> list[tuple[bytes, bytes | None]]:
+    block = segment.read(entry.offset, entry.offset + entry.length)
+    _check_sum(segment, "mutations of all commits", entry.offset, block, entry.checksum)
+    try:
+        return _decode_mutations(block)
+    except msgspec.DecodeError as error:
+        raise segment.damaged("mutations", entry.offset, "a list of them", str(error)) from error
 
 
 def _block(segment: _Segment, entry: IndexEntry) -> Commit:

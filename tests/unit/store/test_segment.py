@@ -9,7 +9,8 @@ import pytest
 import xxhash
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore, InvariantViolation
-from millrace.store import Commit, encode_segment, read_commit, read_index
+from millrace.store import Commit, encode_segment, read_commit, read_index, segment
+from millrace.store.segment import RangedSegment
 
 COMMITS = [
     Commit("count", 0, 1, 1, 1, [(b"Sa", b"1"), (b"Sb", None)], b"productions", b"report"),
@@ -113,9 +114,70 @@ def test_the_same_in_a_file(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused_as_newer_and_not_as_damaged() -> None:
-    newer = struct.pack("<4sHH", b"MRSG", 2, 2 ^ 0xFFFF) + encode_segment(COMMITS)[8:]
-    with pytest.raises(CheckpointMismatch, match="format 2 at offset 4, this Millrace reads for"):
+    newer = struct.pack("<4sHH", b"MRSG", 3, 3 ^ 0xFFFF) + encode_segment(COMMITS)[8:]
+    with pytest.raises(CheckpointMismatch, match="format 3 at offset 4, this Millrace reads for"):
         read_commit(newer, *NAMES[0])
+
+
+#: Commits that begin alike: two rows and a deletion are of all, what comes then of each.
+TABLE = [(b"Ma", b"1"), (b"Mb", None), (b"Mc", b"22")]
+ALIKE = [
+    Commit("count", 0, 1, 1, 1, [*TABLE, (b"Sa", b"1"), (b"Ma", b"2")], b"p", b"r", 5, 6),
+    Commit("count", 1, 9, 1, 1, [*TABLE]),
+    Commit("count", 2, 4, 1, 1, [*TABLE, (b"Sa", b"2")], previous=7, chain=8),
+]
+
+
+def test_what_all_commits_begin_with_is_written_once_if_it_is_much(tmp_path: Path) -> None:
+    table = [(b"M%d" % n, bytes([n]) * 1000) for n in range(100)]
+    commits = [msgspec.structs.replace(one, mutations=table + one.mutations) for one in ALIKE]
+    data, apart = encode_segment(commits, sharing=True), encode_segment(commits)
+
+    assert len(data) < 110_000 < 3 * 100_000 < len(apart)
+    assert (data[4], apart[4]) == (2, 1)
+    (tmp_path / "segment").write_bytes(data)
+    for whole in (data, tmp_path / "segment", apart):
+        assert [read_commit(whole, "count", one.interval, one.number) for one in commits] == commits
+        assert [entry.interval for entry in read_index(whole)] == [0, 1, 2]
+    for few in (commits[:1], ALIKE, [*commits, COMMITS[1]]):
+        assert encode_segment(few, sharing=True) == encode_segment(few)
+
+
+def test_no_damage_to_what_is_written_once_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "_SHARED_BYTES", 1)
+    whole = encode_segment(ALIKE, sharing=True)
+    assert whole[4] == 2
+
+    def refused(data: bytes) -> None:
+        found = []
+        for one in ALIKE:
+            try:
+                found.append(read_commit(data, "count", one.interval, one.number))
+            except DamagedStore:
+                found.append(None)
+        assert None in found
+        assert all(read in (None, one) for read, one in zip(found, ALIKE, strict=True))
+
+    for offset in range(len(whole)):
+        for bit in range(8):
+            data = bytearray(whole)
+            data[offset] ^= 1 << bit
+            refused(bytes(data))
+        refused(whole[:offset])
+        refused(whole[offset + 1 :])
+        refused(whole[:offset] + b"\x00" + whole[offset:])
+    # What a faulty writer could do: a block of all in a file of the format that has none, or none.
+    for data, version in ((whole, 1), (encode_segment(ALIKE), 2)):
+        refused(struct.pack("<4sHH", b"MRSG", version, version ^ 0xFFFF) + data[8:])
+
+
+def test_who_reads_single_blocks_refuses_what_is_written_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segment, "_SHARED_BYTES", 1)
+    whole = encode_segment(ALIKE, sharing=True)
+    with pytest.raises(CheckpointMismatch, match="format 2 at offset 4"):
+        RangedSegment("s", len(whole), lambda start, stop: whole[start:stop]).index()
 
 
 def test_a_file_under_another_commits_name_is_refused(tmp_path: Path) -> None:
@@ -138,10 +200,10 @@ def test_a_whole_footer_with_a_wrong_index_is_refused() -> None:
         ("not an index", block),
     ]:
         footer = msgspec.msgpack.encode([entry])
-        segment = struct.pack("<4sHH", b"MRSG", 1, 1 ^ 0xFFFF) + data + footer
-        segment += struct.pack("<IQ4s", len(footer), digest(footer), b"MRSG")
+        whole = struct.pack("<4sHH", b"MRSG", 1, 1 ^ 0xFFFF) + data + footer
+        whole += struct.pack("<IQ4s", len(footer), digest(footer), b"MRSG")
         with pytest.raises(DamagedStore, match="damaged at offset"):
-            read_commit(segment, "count", 0, entry[2] if isinstance(entry, list) else 1)
+            read_commit(whole, "count", 0, entry[2] if isinstance(entry, list) else 1)
 
 
 def test_a_newer_field_at_the_end_of_a_commit_is_passed_over() -> None:
