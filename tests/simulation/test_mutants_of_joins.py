@@ -3,6 +3,7 @@
 import pytest
 
 from millrace.dataflow.nearness import Nearness
+from millrace.dataflow.partners import InMaps, InOneRow
 from millrace.dataflow.time_join import JoinByKeyAndTime
 from millrace.model.time import SECOND
 from millrace.testing.simulation import Simulation
@@ -55,13 +56,14 @@ def values_are_forgotten_too_soon(patch):
 
 @found_by(20, 20)
 def values_of_one_time_replace_one_another(patch):
-    add = JoinByKeyAndTime._add
+    for place in (InOneRow, InMaps):
 
-    def alone(self, side, value, at_us):
-        self._cell(side).pop(at_us, None)
-        add(self, side, value, at_us)
+        def alone(self, side, at_us, kept, add=place.add):
+            if self.at(side, at_us):
+                self.remove(side, at_us)
+            add(self, side, at_us, kept)
 
-    patch.setattr(JoinByKeyAndTime, "_add", alone)
+        patch.setattr(place, "add", alone)
 
 
 @found_by(20, 35)
@@ -79,6 +81,29 @@ def a_partner_that_was_met_is_said_to_be_alone(patch):
             self._pairs_with_none = lonely
 
     patch.setattr(JoinByKeyAndTime, "_add", uncounted)
+
+
+@found_by(211, 20)
+def what_goes_from_a_row_to_maps_is_not_awaited(patch):
+    to_maps = JoinByKeyAndTime._to_maps
+
+    def unheard(self, row):
+        with patch.context() as unset:
+            unset.setattr(self, "_await", lambda *_: None)
+            to_maps(self, row)
+
+    patch.setattr(JoinByKeyAndTime, "_to_maps", unheard)
+
+
+@found_by(211, 20)
+def a_key_of_maps_begins_a_row_beside_them(patch):
+    kept = JoinByKeyAndTime._kept
+
+    def beside(self):
+        found = kept(self)
+        return InOneRow({}, {}) if isinstance(found, InMaps) and self.row_weight else found
+
+    patch.setattr(JoinByKeyAndTime, "_kept", beside)
 
 
 @pytest.mark.parametrize("plane", [Simulation, RealtimeSimulation], ids=["epochs", "realtime"])

@@ -36,20 +36,24 @@ def plain_coder(coder: Coder) -> Coder:
     return coder.inner if isinstance(coder, PanedCoder) else coder
 
 
-def kept_by_time(coder: Coder, *more: Any) -> tuple[MapState[Any], Forms]:
-    """Return a cell for lists of a stream's values by time, and the forms of a value there.
+def kept_as(coder: Coder) -> tuple[Any, Forms]:
+    """Return the type of what a stream's value is kept as, and the forms of a value there.
 
     A value of a coder of the user's own is kept as the bytes of that.
+    """
+    plain = plain_coder(coder)
+    if isinstance(plain, MsgpackCoder | JsonCoder):
+        return plain.type, (itself, itself)
+    return bytes, (plain.encode, plain.decode)
+
+
+def kept_by_time(coder: Coder, *more: Any) -> tuple[MapState[Any], Forms]:
+    """Return a cell for lists of a stream's values by time, and the forms of a value there.
 
     Args:
         coder: Of the stream.
         more: Types of what is kept beside each value.
     """
-    plain = plain_coder(coder)
-    if isinstance(plain, MsgpackCoder | JsonCoder):
-        kind: Any = plain.type
-        forms: Forms = itself, itself
-    else:
-        kind, forms = bytes, (plain.encode, plain.decode)
+    kind, forms = kept_as(coder)
     item = types.GenericAlias(tuple, (kind, *more))
     return MapState(KeptCoder(types.GenericAlias(list, (item,)))), forms

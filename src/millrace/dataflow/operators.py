@@ -9,7 +9,8 @@ from millrace.dataflow.fanout import CombineByPart, PartOperator
 from millrace.dataflow.grouping import GroupByKeyAndWindow, GroupingOperator
 from millrace.dataflow.join import JoinByKeyAndWindow, JoinOperator
 from millrace.dataflow.operator import Operator
-from millrace.dataflow.time_join import JoinByKeyAndTime, TimeJoinOperator
+from millrace.dataflow.time_join import JoinByKeyAndTime
+from millrace.dataflow.time_join_operator import TimeJoinOperator
 from millrace.model.computation import Computation
 
 _OPERATORS: Final[dict[type[Computation], Any]] = {

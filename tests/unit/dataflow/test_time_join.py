@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.dataflow.time_join import JoinByKeyAndTime
 from millrace.model.errors import PipelineError
 
 
@@ -18,6 +19,14 @@ class Order(msgspec.Struct, frozen=True):
 class Payment(msgspec.Struct, frozen=True):
     order: int
     by: str
+
+
+@pytest.fixture(autouse=True, params=[0, 110, 1_024], ids="row weighs {}".format)
+def row_weight(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Keep all in maps; or in rows until there are three values; or all in rows."""
+    weight: int = request.param
+    monkeypatch.setattr(JoinByKeyAndTime, "row_weight", weight)
+    return weight
 
 
 ORDERS = [(Order(1, "a"), 100), (Order(2, "b"), 100), (Order(3, "c"), 130)]
@@ -85,6 +94,63 @@ def test_a_value_without_a_partner_is_out_when_none_can_come() -> None:
     ]
 
 
+def test_each_value_of_a_key_is_out_when_its_own_time_is_over() -> None:
+    of_one = [(Order(1, "b"), 150), (Order(1, "a"), 100), (Order(1, "c"), 200)]
+    script: list[Any] = [("orders", of_one)]
+    out = []
+    for now in (109, 110, 159, 160, 209, 210):
+        script.append(("watermark", now))
+        out.append([item for item, *_ in joined("left", script, within=(-5, 10))[0]])
+
+    assert out == [[], ["a"], ["a"], ["a", "b"], ["a", "b"], ["a", "b", "c"]]
+
+
+def test_a_key_goes_from_its_row_to_maps_and_back_when_it_was_empty(row_weight: int) -> None:
+    p = mr.Pipeline("join")
+    orders, payments = p.inject("orders", format=Order), p.inject("payments", format=Payment)
+    orders.key_by("id").join(payments.key_by("order"), "outer", name="j", within=(-5, 10))
+
+    def cells(at: int, count: int) -> set[str]:
+        h.inject("orders", [(Order(1, "a"), at + n) for n in range(count)])
+        (state,) = h.checkpoint()["j"].scan()
+        return {name for name, cell in state.cells.items() if cell}
+
+    in_maps, in_row = {"left", "awaited"}, {"few"}
+    with mr.testing.Harness(p) as h:
+        assert cells(100, 1) == (in_row if row_weight else in_maps)
+        assert cells(101, 9) == (in_row if row_weight == 1_024 else in_maps)
+        h.crash()
+        assert cells(102, 1) == (in_row if row_weight == 1_024 else in_maps)
+        for stream in ("orders", "payments"):
+            h.advance_watermark(stream, 200)
+        assert list(h.checkpoint()["j"].scan()) == []
+        assert cells(300, 1) == (in_row if row_weight else in_maps)
+
+
+@pytest.mark.parametrize("said", [{"within": (-5, 10)}, {"expires": 20}, {}])
+def test_a_key_that_was_in_maps_before_there_were_rows_stays_there(
+    said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = mr.Pipeline("join")
+    orders, payments = p.inject("orders", format=Order), p.inject("payments", format=Payment)
+    orders.key_by("id").join(payments.key_by("order"), name="j", **said).to("pairs")
+    with mr.testing.Harness(p) as h:
+        monkeypatch.setattr(JoinByKeyAndTime, "row_weight", 0)
+        h.inject("orders", ORDERS[:1])
+        monkeypatch.setattr(JoinByKeyAndTime, "row_weight", 1_024)
+        h.crash()
+        h.inject("payments", PAYMENTS[:2])
+        h.inject("orders", [(Order(1, "d"), 99)])
+        (state,) = h.checkpoint()["j"].scan()
+
+        assert {name for name, cell in state.cells.items() if cell} >= {"left", "right"}
+        pairs = [out.value for out in h.outputs("pairs")]
+        found = {(left.item, right.by) for left, right in pairs}
+        assert found == {("a", "cash"), ("a", "card"), ("d", "cash")} | (
+            set() if "within" in said else {("d", "card")}
+        )
+
+
 def test_what_is_too_late_is_dropped_and_what_is_allowed_takes_the_lonely_pair_back() -> None:
     late = [("orders", ORDERS[:1]), ("watermark", 115), ("payments", [(Payment(1, "card"), 109)])]
 
@@ -131,7 +197,7 @@ def test_values_that_expired_do_not_meet() -> None:
 
 
 @pytest.mark.parametrize("said", [{"within": (-5, 10)}, {"expires": 10}])
-def test_nothing_is_left_of_what_can_meet_nothing(said: Any) -> None:
+def test_nothing_is_left_of_what_can_meet_nothing(said: Any, row_weight: int) -> None:
     p = mr.Pipeline("join")
     orders, payments = p.inject("orders", format=Order), p.inject("payments", format=Payment)
     orders.key_by("id").join(payments.key_by("order"), "outer", name="j", **said)
@@ -142,8 +208,9 @@ def test_nothing_is_left_of_what_can_meet_nothing(said: Any) -> None:
         for stream in ("orders", "payments"):
             h.advance_watermark(stream, 120)
         assert [state.key for state in h.checkpoint()["j"].scan()] == [3]
-        # One to be out alone, if it is not already, and one to be forgotten.
-        assert len(list(h.checkpoint()["j"].timers())) == (2 if "within" in said else 1)
+        # In maps one to be out alone, if it is not already, and one to be forgotten.
+        timers = len(list(h.checkpoint()["j"].timers()))
+        assert timers == (2 if "within" in said and not row_weight else 1)
 
 
 def test_a_retraction_takes_its_pairs_back_and_leaves_its_partner_alone() -> None:

@@ -19,9 +19,15 @@ from millrace.windmill.rows import map_prefix, pack_entry
 GONE: Any = object()
 _UNREAD: Any = object()
 
+#: So many entries that were walked over are at hand when they are read next.
+_SEEN_MAX = 64
+
 
 class BoundMap(Bound, MapState[Any]):
-    """A MapState with a key under it: entries read so far, and entries changed."""
+    """A MapState with a key under it: entries read so far, and entries changed.
+
+    Most maps are small, and walked to be read: what a walk passed lately is not looked up again.
+    """
 
     def __init__(self, cell: StateDescriptor, index: int, key_rows: KeyRows) -> None:
         self.__dict__.update(cell.__dict__)
@@ -31,11 +37,14 @@ class BoundMap(Bound, MapState[Any]):
         self._entries: dict[bytes, Any] = {}
         self._changed: set[bytes] = set()
         self._read: dict[bytes, bytes] = {}
+        self._seen: dict[bytes, bytes] = {}
         self._cleared = False
 
     def begin(self) -> None:
         """Forget the last key's entries."""
         self._prefix = map_prefix(self._rows.key_row, self._cell)
+        if self._seen:
+            self._seen = {}
         if self._entries or self._cleared:
             self._entries = {}
             self._changed = set()
@@ -68,9 +77,7 @@ class BoundMap(Bound, MapState[Any]):
     def __delitem__(self, entry: Any) -> None:
         encoded = encode_key(entry)
         value = self._entries.get(encoded, _UNREAD)
-        if value is _UNREAD:
-            value = self._load(encoded)
-        if value is GONE:
+        if value is GONE or (value is _UNREAD and self._stored_data(encoded) is None):
             raise KeyError(entry)
         self._entries[encoded] = GONE
         self._changed.add(encoded)
@@ -90,6 +97,7 @@ class BoundMap(Bound, MapState[Any]):
         self._entries = {}
         self._changed = set()
         self._read = {}
+        self._seen = {}
         self._cleared = True
 
     def flush(self) -> None:
@@ -123,12 +131,20 @@ class BoundMap(Bound, MapState[Any]):
 
     def _load(self, entry: bytes) -> Any:
         """Read an entry that was not read before."""
-        part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
-        found = None if self._cleared else self._rows.view.get(self._prefix + part)
-        if found is None:
+        data = self._stored_data(entry)
+        if data is None:
             self._entries[entry] = GONE
             return GONE
-        return self._remember(entry, rows.unpack_entry(part, found)[1])
+        return self._remember(entry, data)
+
+    def _stored_data(self, entry: bytes) -> bytes | None:
+        """Return an entry's value as it is stored; None if it is not there."""
+        data = self._seen.get(entry)
+        if data is not None or self._cleared:
+            return data
+        part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
+        found = self._rows.view.get(self._prefix + part)
+        return None if found is None else rows.unpack_entry(part, found)[1]
 
     def _remember(self, entry: bytes, data: bytes) -> Any:
         value = self.coder.decode(data)
@@ -140,15 +156,21 @@ class BoundMap(Bound, MapState[Any]):
     def _walk(self, first: bytes = b"", end: bytes | None = None) -> Iterator[bytes]:
         """Yield present entries in the order of their encoding, merging stored and changed ones.
 
-        Entries that only pass by are not kept, so a map larger than memory can be walked.
+        Of those that only pass by a few are kept, so a map larger than memory can be walked.
         """
+        if not self._entries:
+            for entry in self._stored(first, end):
+                if self._entries.get(entry) is not GONE:
+                    yield entry
+            return
         changed = (
             (entry, 0)
             for entry in sorted(self._entries)
             if first <= entry and (end is None or entry < end)
         )
         last = None
-        for entry, stored in heapq.merge(changed, self._stored(first, end)):
+        stored_ones = zip(self._stored(first, end), itertools.repeat(1))
+        for entry, stored in heapq.merge(changed, stored_ones):
             if entry == last:
                 continue
             last = entry
@@ -157,20 +179,42 @@ class BoundMap(Bound, MapState[Any]):
             ) is not GONE:
                 yield entry
 
-    def _stored(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, int]]:
-        """Yield (entry, 1) of every stored entry of a range, in the order of the entries.
+    def _stored(self, first: bytes, end: bytes | None) -> Iterator[bytes]:
+        """Yield every stored entry of a range, in the order of the entries.
 
-        Rows are in that order but for long entries, which have a digest behind their head: those
-        with one head are sorted together.
+        Rows are in that order up to the first entry that is longer than what rows keep in order.
         """
         if self._cleared:
             return
-        prefix = self._prefix
-        stop = rows.after(prefix if end is None else prefix + rows.head(end))
+        prefix, seen = self._prefix, self._seen
+        length = len(prefix)
+        in_order = length + rows.HEAD
+        if end is None:
+            stop = rows.after(prefix)
+        else:
+            stop = prefix + end if len(end) <= rows.HEAD else rows.after(prefix + rows.head(end))
         scanned = self._rows.view.scan(prefix + rows.head(first), stop)
+        for row, data in scanned:
+            if len(row) > in_order:
+                yield from self._long(itertools.chain([(row, data)], scanned), first, end)
+                return
+            entry = row[length:]
+            if entry >= first:
+                if len(seen) < _SEEN_MAX:
+                    seen[entry] = data
+                yield entry
+
+    def _long(
+        self, scanned: Iterator[tuple[bytes, bytes]], first: bytes, end: bytes | None
+    ) -> Iterator[bytes]:
+        """Yield the entries of rows, of which some have a digest behind their head.
+
+        Those with one head are sorted together.
+        """
+        length = len(self._prefix)
         for _, group in itertools.groupby(
-            (rows.unpack_entry(row[len(prefix) :], data)[0] for row, data in scanned), key=rows.head
+            (rows.unpack_entry(row[length:], data)[0] for row, data in scanned), key=rows.head
         ):
             for entry in sorted(group):
                 if first <= entry and (end is None or entry < end):
-                    yield entry, 1
+                    yield entry

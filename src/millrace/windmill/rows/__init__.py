@@ -49,6 +49,7 @@ from millrace.windmill.rows.ids import (
 from millrace.windmill.rows.parts import (
     BYTE,
     HASH_BYTES,
+    HEAD,
     WHOLE,
     after,
     hash_in,
@@ -181,6 +182,7 @@ __all__ = [
     "TIMERS",
     "TIMER_BY_TAG",
     "VALUES",
+    "HEAD",
     "WHOLE",
     "BlockRow",
     "ChannelRow",

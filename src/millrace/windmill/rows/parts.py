@@ -19,6 +19,8 @@ WHOLE: Final = 159
 HASH_BYTES: Final = 8
 _DIGESTED: Final = 160
 _DIGEST_BYTES: Final = 32
+#: So many bytes of an entry its row has in order, however long it is.
+HEAD: Final = _DIGESTED - _DIGEST_BYTES
 #: Added to an instant, it makes it sort as bytes.
 SIGN: Final = 1 << 63
 _LENGTHS: Final = [length.to_bytes(2, "big") for length in range(WHOLE + 1)]
@@ -90,12 +92,12 @@ def last_part(data: bytes) -> bytes:
     """Return an entry or a tag as the last part of a row; see :func:`is_digested`."""
     if len(data) <= WHOLE:
         return data
-    return data[: _DIGESTED - _DIGEST_BYTES] + _digest(data)
+    return data[:HEAD] + _digest(data)
 
 
 def head(entry: bytes) -> bytes:
     """Return what rows of entries keep of them in order; entries with one head may be out of it."""
-    return entry[: _DIGESTED - _DIGEST_BYTES]
+    return entry[:HEAD]
 
 
 def is_digested(part: bytes) -> bool:
