@@ -10,6 +10,7 @@ from millrace.model.computation import Computation
 from millrace.model.pane import Paned
 from millrace.model.record import DeadLetter
 from millrace.model.time import MIN_TIMESTAMP
+from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.calls import Calls
 from millrace.windmill.cells.sides import BoundSide, Step
 from millrace.windmill.failure import Failures
@@ -24,27 +25,32 @@ class _Came(NamedTuple):
 
     passed_us: int
     keys: list[bytes]
-    counts: list[int]
-    streams: list[str]
+    firsts: list[int]
+    streams: Sequence[str]
     timestamps: list[int]
-    values: list[Any]
+    values: Sequence[Any]
 
     @classmethod
     def of(cls, work: Work, ours: list[Part]) -> _Came:
-        records = work.records
-        each = [n for part in ours for n in range(*part[3:5])]
+        """Return the rows of a bundle, with what lies between them, which is next to nothing."""
+        records, first, last = work.records, ours[0][3], ours[-1][4]
+        streams = records.streams
         return cls(
             work.passed_us,
             [part[1] for part in ours],
-            [part[4] - part[3] for part in ours],
-            [records.stream_of(n) for n in each],
-            list(map(records.timestamps.__getitem__, each)),
-            list(map(records.values.__getitem__, each)),
+            [part[3] - first for part in ours],
+            streams if isinstance(streams, str) else streams[first:last],
+            records.timestamps[first:last],
+            records.values[first:last],
         )
 
     def is_like(self, other: _Came) -> bool:
         """Return whether other rows are the same: equal ones of a user's class may not be."""
-        return self[:-1] == other[:-1] and all(map(operator.is_, self.values, other.values))
+        return (
+            self[:-1] == other[:-1]
+            and len(self.values) == len(other.values)
+            and all(map(operator.is_, self.values, other.values))
+        )
 
 
 class SideTables:
@@ -97,9 +103,9 @@ class SideTables:
         self._passed_us = work.passed_us
         for side in self._by_stream.values():
             side.begin(work.passed_us)
+        stream_of, by_stream = _streams(records), self._by_stream
         for part in parts:
-            start, stop = part[3:5]
-            row = start < stop and records.stream_of(start) in self._by_stream
+            row = part[3] < part[4] and stream_of(part[3]) in by_stream
             (ours if row else others).append(part)
         last, self._last = self._last, None
         if not ours:
@@ -120,24 +126,24 @@ class SideTables:
     ) -> list[Step] | None:
         """Take rows one by one; return what that made of each table, None if some were refused."""
         records, refused = work.records, False
-        coming: dict[str, set[bytes]] = {}
+        stream_of, timestamps = _streams(records), records.timestamps
+        coming: dict[str, list[bytes]] = {}
         for _, encoded, _, start, stop, *_ in ours:
             for n in range(start, stop):
-                coming.setdefault(records.stream_of(n), set()).add(encoded)
+                coming.setdefault(stream_of(n), []).append(encoded)
         for stream, side in self._by_stream.items():
             side.read(coming.get(stream, ()))
-        for part in ours:
-            _, encoded, key, start, stop, *_ = part
+        for _, encoded, key, start, stop, *_ in ours:
             self._user.key = key
             for n in range(start, stop):
-                if records.timestamps[n] < work.low_watermark_before_us:
+                if timestamps[n] < work.low_watermark_before_us:
                     note_late(work, n)
                 row, back = records.values[n], False
                 if type(row) is Paned:
                     row, back = row.value, row.pane.retraction
                 try:
-                    side = self._by_stream[records.stream_of(n)]
-                    side.take(encoded, row, records.timestamps[n], back=back)
+                    side = self._by_stream[stream_of(n)]
+                    side.take(encoded, row, timestamps[n], back=back)
                 except Exception as error:  # noqa: BLE001  it says which row it is
                     refused = True
                     self._set_aside(self._failures.of_record(work, key, error, n), key)
@@ -160,3 +166,9 @@ class SideTables:
         passed may not be here yet.
         """
         return min(max(self._calls.at_hand_us, self._passed_us - 1), self._user.low_watermark - 1)
+
+
+def _streams(records: KeyedRecords) -> Callable[[int], str]:
+    """Return what returns the stream of a record."""
+    streams = records.streams
+    return (lambda _: streams) if isinstance(streams, str) else streams.__getitem__

@@ -75,7 +75,7 @@ class BoundSide(Bound, SideInput[Any]):
         self._known: dict[bytes, _History] = {}
         self._found: dict[Any, _History] = {}
         self._changed: dict[bytes, bytes] = {}
-        self._read: dict[bytes, bytes | None] = {}
+        self._read: dict[bytes, tuple[bytes, bytes | None]] = {}
         self._lengths: dict[bytes, int] = {}
         self._size: int | None = None
         self.as_of: Callable[[], int] = lambda: 0
@@ -160,14 +160,18 @@ class BoundSide(Bound, SideInput[Any]):
 
     def read(self, keys: Iterable[bytes]) -> None:
         """Read what is stored of keys whose rows are to be taken: all at once, which costs less."""
-        wanted = sorted({self._row_of(key) for key in keys})
-        self._read = dict(zip(wanted, self._key_rows.view.get_many(wanted), strict=True))
+        rows_of = {self._row_of(key): key for key in keys}
+        wanted = sorted(rows_of)
+        found = self._key_rows.view.get_many(wanted)
+        self._read = {
+            rows_of[row]: (row, stored) for row, stored in zip(wanted, found, strict=True)
+        }
 
     def flush(self) -> Step:
         """Write what has changed; return the step."""
         stored = self._key_rows.view.get(self._size_row)
         mutations: dict[bytes, bytes | None] = {
-            self._row_of(entry): pack_entry(entry, data) if data else None
+            self._read[entry][0]: pack_entry(entry, data) if data else None
             for entry, data in self._changed.items()
         }
         if self._size is not None:
@@ -175,7 +179,10 @@ class BoundSide(Bound, SideInput[Any]):
         self._key_rows.mutations.update(mutations)
         # Lookups of this bundle add to what is known, of rows that another interval may not have.
         known = self._known.copy()
-        rows, before = list(self._read), list(self._read.values())
+        rows, before = (
+            [row for row, _ in self._read.values()],
+            [was for _, was in self._read.values()],
+        )
         return Step(rows, before, stored, mutations, known, self._changed)
 
     def would_repeat(self, step: Step) -> bool:
@@ -211,8 +218,11 @@ class BoundSide(Bound, SideInput[Any]):
     def _history(self, entry: bytes) -> _History:
         found = self._known.get(entry)
         if found is None:
-            row = self._row_of(entry)
-            stored = self._read[row] if row in self._read else self._key_rows.view.get(row)
+            if (read := self._read.get(entry)) is None:
+                row = self._row_of(entry)
+                stored = self._key_rows.view.get(row)
+            else:
+                row, stored = read
             data = b"" if stored is None else unpack_entry(row[len(self._prefix) :], stored)[1]
             self._lengths[entry] = len(data)
             found = self._known[entry] = self.coder.decode(data) if data else []
