@@ -105,6 +105,24 @@ def test_intervals_without_records_do_not_appear():
     assert list(cut(arrivals((0, b"sa", 0, 0), (2**64 - 1, b"sb", 0, 1)), 16)) == [0, 15]
 
 
+@pytest.mark.parametrize("each", [1, 7, 100])
+def test_lots_that_are_in_order_are_put_together_in_runs(each):
+    lots = [
+        arrivals(*((one + n % each, b"s%02d" % (n % each), one, n) for n in range(3 * each)))
+        for one in (500, 0, 250)
+    ]
+    parts = [lot.take(np.lexsort((lot.sequences, lot.hashes))) for lot in lots]
+    ((_, found),) = Arrivals.concat(parts).by_interval(IntervalMap.uniform(1))
+
+    expected = [
+        (one, n) for one in (0, 250, 500) for n in sorted(range(3 * each), key=lambda n: n % each)
+    ]
+    assert [*zip(found.origins, found.sequences, strict=True)] == expected
+    assert found.values == [n for _, n in expected]
+    assert found.cuts == list(range(0, 9 * each + 1, 3))
+    assert found.encoded == [b"s%02d" % n for n in range(each)] * 3
+
+
 def test_several_lots_are_one():
     together = Arrivals.concat([arrivals((5, b"sk", 2, 0)), arrivals(), arrivals((5, b"sk", 1, 0))])
 
