@@ -38,9 +38,10 @@ class RowForm:
         coder: Of the stream.
     """
 
-    __slots__ = ("_encode", "_of_map", "_to_map", "in_map", "kind")
+    __slots__ = ("_coder", "_encode", "_of_map", "_to_map", "in_map", "kind")
 
     def __init__(self, coder: Coder) -> None:
+        self._coder = coder
         self.kind, (self._to_map, self._of_map) = kept_as(coder)
         self._encode = msgspec.msgpack.Encoder().encode
         #: Returns what a map has of what a row has.
@@ -53,6 +54,9 @@ class RowForm:
     def unpack(self, raw: Raw) -> Any:
         """Return the value."""
         return self._of_map(self.in_map(raw))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowForm, (self._coder,)
 
 
 class InOneRow(msgspec.Struct, array_like=True):

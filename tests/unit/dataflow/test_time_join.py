@@ -1,5 +1,6 @@
 """Joins without windows: by nearness in time, for ever, with a time-to-live; what they refuse."""
 
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
@@ -251,6 +252,18 @@ def test_a_join_that_cannot_be_is_refused(said: Any, message: str) -> None:
 
     with pytest.raises(PipelineError, match=message):
         orders.key_by("id").join(payments.key_by("order"), **said)
+
+
+def test_a_join_goes_to_workers_that_have_never_seen_it() -> None:
+    p = mr.Pipeline("join")
+    orders, payments = p.inject("orders", format=Order), p.inject("payments", format=Payment)
+    orders.key_by("id").join(payments.key_by("order"), name="j")
+    (spec,) = p.build().computations
+
+    join = pickle.loads(pickle.dumps(spec.instance))
+
+    form = join._row_forms[0]
+    assert form.unpack(form.pack(ORDERS[0][0])) == ORDERS[0][0]
 
 
 def test_keys_of_different_types_are_refused() -> None:
