@@ -10,7 +10,8 @@ itself:
     changing   and the whole table does
 
 Figures are of CPU time of the process and of time, medians of the epochs; and how often what they
-are of ``none`` the others are. Each key interval keeps the table, so ``--intervals`` counts.
+are of ``none``, or the first of ``--cases``, the others are. Each key interval keeps the table, so
+``--intervals`` counts.
 
 Run it with ``python -m benchmarks.side_input``.
 """
@@ -126,7 +127,7 @@ def main() -> None:
     len_of_table = arguments.bytes // arguments.row
     machine = describe()
     with tempfile.TemporaryDirectory(prefix="millrace-side-input-") as scratch:
-        cases = [Case(name, Path(scratch), arguments.intervals) for name in CASES]
+        cases = [Case(name, Path(scratch), arguments.intervals) for name in arguments.cases]
         for number in range(arguments.epochs + 1):
             events = Feed("events", [Read(n, number, "all") for n in range(arguments.records)], {})
             content = number.to_bytes(4, "big") * (arguments.row // 4)
@@ -174,6 +175,12 @@ def _table(costs: list[Cost], arguments: argparse.Namespace) -> Table:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--cases",
+        type=_cases,
+        default=CASES,
+        help="which; the first is what others are compared with",
+    )
     parser.add_argument("--epochs", type=int, default=20, help="of each case, after the first")
     parser.add_argument("--records", type=int, default=50_000, help="an epoch")
     parser.add_argument("--bytes", type=int, default=10_000_000, help="of the table")
@@ -181,6 +188,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--intervals", type=int, default=4, help="key intervals")
     parser.add_argument("--out", type=Path, help="file of the results")
     return parser
+
+
+def _cases(names: str) -> tuple[str, ...]:
+    chosen = tuple(names.split(","))
+    if not set(chosen) <= set(CASES):
+        raise argparse.ArgumentTypeError(f"{names!r}: expected some of {','.join(CASES)}")
+    return chosen
 
 
 if __name__ == "__main__":

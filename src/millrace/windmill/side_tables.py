@@ -12,7 +12,7 @@ from millrace.model.record import DeadLetter
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.calls import Calls
-from millrace.windmill.cells.sides import BoundSide, Step
+from millrace.windmill.cells.sides import BoundSide, TableChange
 from millrace.windmill.failure import Failures
 from millrace.windmill.work import Work
 
@@ -80,7 +80,7 @@ class SideTables:
         self._passed_us = MIN_TIMESTAMP
         #: The rows that came last, and what they made of each table. Every interval of a task is
         #: brought the same rows, and most have the same tables; a row is worked on once for all.
-        self._last: tuple[_Came, list[Step]] | None = None
+        self._last: tuple[_Came, list[TableChange]] | None = None
         for side in sides:
             side.as_of = self._as_of
 
@@ -117,13 +117,13 @@ class SideTables:
                 for n in range(start, stop):
                     if records.timestamps[n] < work.low_watermark_before_us:
                         note_late(work, n)
-        elif (steps := self._take(work, ours, note_late)) is not None:
-            self._last = came, steps
+        elif (changes := self._take(work, ours, note_late)) is not None:
+            self._last = came, changes
         return others
 
     def _take(
         self, work: Work, ours: list[Part], note_late: Callable[[Work, int], None]
-    ) -> list[Step] | None:
+    ) -> list[TableChange] | None:
         """Take rows one by one; return what that made of each table, None if some were refused."""
         records, refused = work.records, False
         stream_of, timestamps = _streams(records), records.timestamps
@@ -147,16 +147,16 @@ class SideTables:
                 except Exception as error:  # noqa: BLE001  it says which row it is
                     refused = True
                     self._set_aside(self._failures.of_record(work, key, error, n), key)
-        steps = [side.flush() for side in self._by_stream.values()]
-        return None if refused else steps
+        changes = [side.flush() for side in self._by_stream.values()]
+        return None if refused else changes
 
-    def _repeat(self, steps: list[Step]) -> bool:
+    def _repeat(self, changes: list[TableChange]) -> bool:
         """Make of the tables what was made in another interval; return whether that is right."""
         sides = self._by_stream.values()
-        if not all(side.would_repeat(step) for side, step in zip(sides, steps, strict=True)):
+        if not all(side.would_repeat(change) for side, change in zip(sides, changes, strict=True)):
             return False
-        for side, step in zip(sides, steps, strict=True):
-            side.repeat(step)
+        for side, change in zip(sides, changes, strict=True):
+            side.repeat(change)
         return True
 
     def _as_of(self) -> int:

@@ -33,7 +33,7 @@ _History = list[tuple[Any, int]]
 _PLAIN: Final = frozenset([str, int, bytes])
 
 
-class Step(NamedTuple):
+class TableChange(NamedTuple):
     """What the rows of a bundle make of a table, in every interval that has the same before.
 
     Attributes:
@@ -167,8 +167,8 @@ class BoundSide(Bound, SideInput[Any]):
             rows_of[row]: (row, stored) for row, stored in zip(wanted, found, strict=True)
         }
 
-    def flush(self) -> Step:
-        """Write what has changed; return the step."""
+    def flush(self) -> TableChange:
+        """Write what has changed; return the change."""
         stored = self._key_rows.view.get(self._size_row)
         mutations: dict[bytes, bytes | None] = {
             self._read[entry][0]: pack_entry(entry, data) if data else None
@@ -183,17 +183,19 @@ class BoundSide(Bound, SideInput[Any]):
             [row for row, _ in self._read.values()],
             [was for _, was in self._read.values()],
         )
-        return Step(rows, before, stored, mutations, known, self._changed)
+        return TableChange(rows, before, stored, mutations, known, self._changed)
 
-    def would_repeat(self, step: Step) -> bool:
-        """Return whether the rows of a step, taken here, would make the same of this table."""
+    def would_repeat(self, change: TableChange) -> bool:
+        """Return whether the rows of a change, taken here, would make the same of this table."""
         view = self._key_rows.view
-        return view.get(self._size_row) == step.size and view.get_many(step.rows) == step.before
+        return (
+            view.get(self._size_row) == change.size and view.get_many(change.rows) == change.before
+        )
 
-    def repeat(self, step: Step) -> None:
-        """Take the rows of a step, as the interval did that it is of."""
-        self._known, self._changed = step.known.copy(), step.changed
-        self._key_rows.mutations.update(step.mutations)
+    def repeat(self, change: TableChange) -> None:
+        """Take the rows of a change, as the interval did that it is of."""
+        self._known, self._changed = change.known.copy(), change.changed
+        self._key_rows.mutations.update(change.mutations)
 
     def _take_back(self, history: _History, row: Any, at_us: int) -> None:
         """Take a row out; if it does not stand any more, that is done already."""

@@ -36,7 +36,7 @@ class Look(mr.Computation):
         self.produce("told", [[[k, table[k].n] for k in table] for table in tables])
 
 
-p = mr.Pipeline("steps")
+p = mr.Pipeline("changes")
 p.inject("rows", format=Row)
 p.inject("others", format=Row)
 p.inject("asks", format=int)
