@@ -171,6 +171,29 @@ def test_what_was_of_intervals_that_are_no_more_is_collected(productions: Any) -
     assert end(h) == PLAIN
 
 
+def test_an_interval_is_read_once_however_many_it_is_divided_into(monkeypatch: Any) -> None:
+    h = harness()
+    for n in range(3):
+        step(h, n)
+    read_of, asked = carrying.rows_at, list[tuple[str, int]]()
+
+    def counting(state: Any, name: str) -> Any:
+        read = read_of(state, name)
+
+        def counted(interval: Any, number: int, last: int) -> Any:
+            asked.append((name, interval.id))
+            return read(interval, number, last)
+
+        return counted
+
+    monkeypatch.setattr(carrying, "rows_at", counting)
+    h.remap("Everything", [mr.Split(0), mr.Merge(2, 3)])
+    assert asked == [("Everything", 0), ("Everything", 2), ("Everything", 3)]
+    for n in range(3, STEPS):
+        step(h, n)
+    assert end(h) == PLAIN
+
+
 def test_two_drivers_never_write_under_one_name() -> None:
     h = harness()
     for n in range(3):

@@ -152,7 +152,7 @@ def carried(
     """Write a snapshot for each interval of a map; return what says where they stand.
 
     An interval that is in both maps stays as it is. One that is read is in memory at a time, or all
-    that go into one that is written.
+    that go into one that is written; it is read once, however many it is divided into.
 
     Args:
         completion: Where the intervals before stand, and those of other computations.
@@ -167,6 +167,7 @@ def carried(
         InvariantViolation: Somebody else has written under an id that was reserved.
     """
     before = interval_map(completion.intervals[name]).intervals
+    read = _once(read)
     numbers = completion.numbers.get(name, {})
     chains, reports = completion.chains.get(name, {}), completion.reports.get(name, {})
 
@@ -195,6 +196,22 @@ def carried(
         chains=completion.chains | {name: {one.interval.id: one.chain for one in stand}},
         reports=completion.reports | {name: {one.interval.id: one.report for one in stand}},
     )
+
+
+def _once(read: Read) -> Read:
+    """Return what reads an interval once while none but it is asked for; it keeps that one's rows.
+
+    Maps ascend, so all that an interval is divided into come one after the other.
+    """
+    kept: dict[KeyInterval, Sequence[Pair]] = {}
+
+    def of(interval: KeyInterval, number: int, last: int) -> Sequence[Pair]:
+        if interval not in kept:
+            kept.clear()  # first, so that two are not in memory while the next is read
+            kept[interval] = read(interval, number, last)
+        return kept[interval]
+
+    return of
 
 
 def _write(name: str, made: Standing, snapshots: Snapshots) -> None:
