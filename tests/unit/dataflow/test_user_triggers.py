@@ -248,6 +248,36 @@ def test_a_partial_that_merges_sessions_is_in_their_pane(bridge: list[tuple[int,
         assert h.counters("panes").counted.get("lifted", 0) == (2 if len(bridge) == 2 else 0)
 
 
+class Again(mr.Repeat):
+    """The same trigger, and one that nothing else is known of."""
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("Again", "Repeat")
+
+
+@pytest.mark.parametrize("mode", [mr.DISCARDING, mr.ACCUMULATING, mr.ACCUMULATING_AND_RETRACTING])
+@pytest.mark.parametrize("windows", [mr.GlobalWindow(), mr.FixedWindows(10), mr.Sessions(10)])
+def test_a_pane_with_each_is_that_of_the_callbacks(windows: Any, mode: Any) -> None:
+    def panes(trigger: mr.Trigger) -> list[Any]:
+        p = mr.Pipeline("each")
+        values = p.inject("elements", format=int).key_by(lambda value: value % 2)
+        how: Any = {"trigger": trigger, "mode": mode, "allowed_lateness": 20}
+        values.window(windows, **how).sum().to("panes")
+        with mr.testing.Harness(p) as h:
+            for elements in ([(1, 0), (3, 15), (2, 3)], [(5, 8), (5, 9)], [(7, 24), (4, 1)]):
+                h.inject("elements", elements)
+                h.crash()
+            h.advance_watermark("elements", 25)
+            h.inject("elements", [(9, 7), (11, 40)])
+            h.advance_watermark("elements", 90)
+            return h.outputs("panes")
+
+    found = panes(mr.Repeat(mr.AfterCount(1)))
+
+    assert len(found) > 4
+    assert found == panes(Again(mr.AfterCount(1)))
+
+
 def test_children_of_equal_triggers_keep_their_own_state(grouping: Any) -> None:
     same = mr.AfterCount(2)
     g = grouping(mr.FixedWindows(10), trigger=mr.Repeat(mr.AllOf(same, same)), mode=mr.DISCARDING)

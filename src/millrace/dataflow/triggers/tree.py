@@ -16,6 +16,8 @@ from millrace.dataflow.triggers.context import (
     TimerContext,
     TriggerContext,
 )
+from millrace.dataflow.triggers.data import AfterCount
+from millrace.dataflow.triggers.repeat import Repeat
 from millrace.dataflow.triggers.signal import OnSignal
 from millrace.dataflow.triggers.trigger import CompositeTrigger, Trigger
 from millrace.dataflow.window_row import RowTimer, WindowRow
@@ -75,6 +77,18 @@ class TriggerTree:
                     self.signals.setdefault(stream, []).append(node)
         self.per_element = trigger.per_element
         self.needs_bytes = trigger.needs_bytes
+        self._with_each = self._fires_with_each()
+
+    def _fires_with_each(self) -> Fire | None:
+        """Return what each element's callback comes to where it is always the same; else None.
+
+        ``Repeat(AfterCount(1))`` keeps no state from one element to the next.
+        """
+        if [*map(type, self.triggers)] != [Repeat, AfterCount]:
+            return None
+        counts = self.triggers[1]
+        assert isinstance(counts, AfterCount)
+        return Fire(FireMode.DEFAULT, self.names[1]) if counts.threshold == 1 else None
 
     def _number(self, trigger: Trigger, parent: int) -> int:
         node = len(self.triggers)
@@ -145,6 +159,9 @@ class TriggerTree:
             elements: How many elements it stands for.
             size: Their encoded size.
         """
+        if self._with_each is not None and not merged:
+            row.primed = True
+            return self._with_each
         call = Callback(self, clocks, row, "element")
         if merged:
             call.put_together(merged)
