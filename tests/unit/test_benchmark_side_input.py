@@ -1,0 +1,42 @@
+"""The benchmark of side inputs: a table is logged once a task, and each interval has it back."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import side_input
+from millrace.store import LocalHardState, MemoryCache, bring, chain_of
+from millrace.testing.feed import Feed, Read
+from millrace.windmill import rows
+from millrace.windmill.all_keys import ALL_KEYS_ROW
+
+ROWS, BYTES, INTERVALS, EPOCHS = 100, 1000, 4, 3
+
+
+def test_a_table_is_logged_once_for_all_intervals_of_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side_input, "len_of_table", ROWS)
+    case = side_input.Case("changing", tmp_path, INTERVALS)
+    for number in range(EPOCHS):
+        table = [Read((n, bytes([number]) * BYTES), number, "all") for n in range(ROWS)]
+        events = [Read(n, number, "all") for n in range(200)]
+        case.epoch(number, [Feed("rows", table, {}), Feed("events", events, {})])
+
+    state = LocalHardState.open(tmp_path / "changing")
+    for number in range(1, EPOCHS + 1):
+        names = [*(tmp_path / "changing/commits").glob(f"*/*-{number:012x}")]
+        (inode,) = {name.stat().st_ino for name in names}
+        assert inode
+        assert len(names) == INTERVALS
+        assert names[0].read_bytes()[4] == 2
+        assert ROWS * BYTES < names[0].stat().st_size < 2 * ROWS * BYTES
+    for interval in range(INTERVALS):
+        commit = state.commits.read("code", interval, EPOCHS)
+        assert commit is not None
+        assert commit.chain == chain_of(commit.previous, commit.mutations)
+        cache = MemoryCache("code", interval)
+        bring(cache, state, "code", interval, EPOCHS, commit.chain)
+        with cache.view() as view:
+            kept = [data for _, data in rows.scan(view, rows.MAP + ALL_KEYS_ROW)]
+        assert sum(bytes([EPOCHS - 1]) * BYTES in data for data in kept) == ROWS
