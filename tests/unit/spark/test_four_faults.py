@@ -91,16 +91,22 @@ def test_a_stuck_key_is_named_while_it_hangs_and_ended_at_its_limit(h: Any) -> N
         running, 10.0, told.append, lambda: None, limit=limit, clock=lambda: now[0]
     )  # fmt: skip
 
+    over = threading.Event()
+
     def look() -> None:
+        # On and on, as a real watch does: a call that is interrupted where it wakes who waits may
+        # fail with another error, and is made again.
         Delays.entered.acquire()
-        for now[0] in (0.0, 10.0, 60.0):
+        while not over.is_set():
             watch.look()
+            now[0] += 10.0
 
     thread = threading.Thread(target=look)
     thread.start()
     try:
         h.inject("flights", [flight("AA", 1, 5), flight("AA", 404, 5), flight("AA", 2, 5)])
     finally:
+        over.set()
         thread.join()
         signal.signal(signal.SIGRTMIN, before)
     status = status_of(h, told[0])
