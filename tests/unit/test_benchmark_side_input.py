@@ -1,10 +1,10 @@
 """The benchmark of side inputs: a table is logged once a task, and each interval has it back."""
 
+import importlib
 from pathlib import Path
 
 import pytest
 
-from benchmarks import side_input
 from millrace.store import LocalHardState, MemoryCache, bring, chain_of
 from millrace.testing.feed import Feed, Read
 from millrace.windmill import rows
@@ -16,6 +16,8 @@ ROWS, BYTES, INTERVALS, EPOCHS = 100, 1000, 4, 3
 def test_a_table_is_logged_once_for_all_intervals_of_a_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    side_input = importlib.import_module("benchmarks.side_input")
     monkeypatch.setattr(side_input, "len_of_table", ROWS)
     case = side_input.Case("changing", tmp_path, INTERVALS)
     for number in range(EPOCHS):
