@@ -3,13 +3,17 @@
 import os
 import subprocess
 import sys
+from itertools import groupby
+from random import Random
 
 import pytest
 
 from millrace.testing import simulation
 from millrace.testing.simulation import Simulation, shrink
+from millrace.testing.simulation.__main__ import PLANES
 from millrace.testing.simulation.faults import OF_REAL_TIME
 from millrace.testing.simulation.report import Summary, failure
+from millrace.testing.simulation.scheduler import Scheduler, Turns
 from millrace.windmill import worker
 from millrace.windmill.epochs import Epochs
 
@@ -33,6 +37,49 @@ def test_a_seed_replays_step_by_step_whatever_the_hashes_of_strings():
         *Simulation(5, trace=True).run().trace,
         *traces[0].splitlines()[-len(Simulation(5).faults) - 2 :],
     ]
+
+
+@pytest.mark.parametrize("plane", PLANES)
+def test_no_plane_depends_on_the_hashes_of_strings(plane):
+    script = (
+        "from millrace.testing.simulation.__main__ import PLANES\n"
+        "for seed in (*range(3), 100_000):\n"
+        f"    print(seed, *PLANES[{plane!r}](seed, trace=True).run().trace, sep='\\n')"
+    )
+    traces = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            check=True,
+            text=True,
+            timeout=300,
+            env=os.environ | {"PYTHONHASHSEED": n},
+        ).stdout
+        for n in ("1", "2")
+    ]
+    assert traces[0].count("\n") > 1_000
+    assert traces[0] == traces[1]
+
+
+def test_of_those_that_share_a_lock_one_goes_on_and_may_take_it_again():
+    did = []
+    scheduler = Scheduler(Random(3), stickiness=0.0, on_step=lambda *_: None, on_end=lambda _: None)
+    turns = Turns(scheduler)
+
+    def work(name):
+        with turns, turns:
+            for _ in range(5):
+                scheduler.step("work")
+                did.append(name)
+            if name == "killed":
+                scheduler.kill(scheduler.current)
+                scheduler.step("die")
+
+    for name in ("one", "killed", "two"):
+        scheduler.spawn(name, 0, lambda name=name: work(name))
+    scheduler.run(lambda: not scheduler.processes)
+    assert len(did) == 15
+    assert [len([*same]) for _, same in groupby(did)] == [5, 5, 5]
 
 
 def test_seeds_differ():

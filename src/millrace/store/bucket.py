@@ -14,9 +14,11 @@ from __future__ import annotations
 import itertools
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from obstore import exceptions
@@ -62,6 +64,8 @@ class Bucket:
             ``head``, ``list`` and ``delete``; by default made from the URL.
         clock: Seconds that only go forward.
         sleep: Waits for so many seconds.
+        turns: Makes a lock by which threads take turns at what they know of it; one that holds it
+            may take it again.
 
     >>> from obstore.store import MemoryStore
     >>> bucket = Bucket(BucketUrl("s3", "b", ""), BucketOptions(), store=MemoryStore())
@@ -79,8 +83,10 @@ class Bucket:
         store: Any = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        turns: Callable[[], AbstractContextManager[object]] = threading.RLock,
     ) -> None:
         self.url = url
+        self.turns = turns
         self.options = options
         self._store = connect(url, options, retries=False) if store is None else store
         # Parts of an upload, and a download under way, may be repeated: nobody sees them.

@@ -122,7 +122,7 @@ class ObjectSegments:
         self._bucket = bucket
         self._computation = computation
         self._folder = f"{_FOLDER}/{file_name(computation)}"
-        self._lock = threading.RLock()
+        self._lock = bucket.turns()
         self._segments: dict[int, _Segment] = {}
         self._known: dict[str, int] = {}
         self._next = 0

@@ -118,7 +118,7 @@ class Epochs:
         """
         first = min(self._claim_entry, self._whole_entry)
         maps, ids = self.positions.maps, self._settled_ids
-        given = {n: Given(ids[n], frozenset(maps[n].places)) for n in ids.keys() & maps.keys()}
+        given = {n: Given(ids[n], frozenset(maps[n].places)) for n in sorted(ids) if n in maps}
         gone = frozenset(self._registry.dropped)
         return Collectable(self.positions.numbers, first, self.session, dropped=gone, given=given)
 

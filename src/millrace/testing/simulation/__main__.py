@@ -17,7 +17,7 @@ from millrace.testing.simulation.report import Summary, failure, told
 from millrace.testing.simulation.simulation import Simulation, run_all
 from millrace.testing.simulation.world import World
 
-_PLANES: dict[str, type[World]] = {
+PLANES: dict[str, type[World]] = {
     world.plane: world
     for world in (
         Simulation,
@@ -39,7 +39,7 @@ _LOT = 50
 @click.option("--first", type=int, default=0, show_default=True, help="Seed of the first.")
 @click.option("--minutes", type=float, help="Stop after so long, however many are left.")
 @click.option(
-    "--plane", type=click.Choice([*_PLANES]), default="epochs", show_default=True, help="Of which."
+    "--plane", type=click.Choice([*PLANES]), default="epochs", show_default=True, help="Of which."
 )
 @click.option("--processes", type=int, default=os.cpu_count() or 1, show_default=True)
 def main(
@@ -55,8 +55,8 @@ def main(
     """Run the kernel, the store and the driver's part on simulated machines that fail."""
     if seed is not None:
         kept = None if keep is None else [int(n) for n in keep.split(",") if n]
-        sys.exit(_replay(_PLANES[plane], seed, kept, trace=trace))
-    sys.exit(_run(_PLANES[plane], first, schedules, minutes, processes))
+        sys.exit(_replay(PLANES[plane], seed, kept, trace=trace))
+    sys.exit(_run(PLANES[plane], first, schedules, minutes, processes))
 
 
 def _replay(plane: type[World], seed: int, keep: list[int] | None, *, trace: bool) -> int:

@@ -10,7 +10,6 @@ Source: MillWheel, "Architecture" (7.1).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from random import Random
 
 from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable, StoreError, ZombieWriter
@@ -92,8 +91,7 @@ class RemappingVersions(_Remapping, ChangingSimulation):
     def _workload(self, random: Random) -> workload.Workload:
         self._remaps = Random(f"{self.seed} remaps")
         self._balanced = self._remaps.random() < 0.3
-        # Threads that share an open bucket take turns by a lock, which greenlets do not.
-        return replace(super()._workload(random), bucket=False)
+        return super()._workload(random)
 
 
 class _DrawnLoads(Loads):

@@ -175,3 +175,34 @@ class Scheduler:
     def _alive(process: Process) -> None:
         if process.dead:
             raise Killed
+
+
+class Turns:
+    """A lock between processes that stand for threads of one: who holds it may take it again.
+
+    Args:
+        scheduler: Of the processes.
+
+    Source: :class:`threading.RLock`, which greenlets of one thread all pass.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._holder: Process | None = None
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        mine = self._scheduler.current
+        if mine is None:
+            return  # a check of the outcome, of which nothing goes on beside
+        if self._holder is not None and self._holder is not mine:
+            self._scheduler.wait(lambda: self._holder is None, "take turns")
+        self._holder = mine
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        if self._scheduler.current is None:
+            return
+        self._depth -= 1
+        if not self._depth:
+            self._holder = None

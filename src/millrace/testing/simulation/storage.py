@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -12,6 +13,7 @@ from millrace.store.bucket import Bucket
 from millrace.testing.simulation import disk
 from millrace.testing.simulation.bucket import Ask, SimulatedBucket
 from millrace.testing.simulation.disk import SimulatedDisk
+from millrace.testing.simulation.scheduler import Turns
 
 #: Where the checkpoint is; drivers make the path to it.
 _ROOT = Path("/data/checkpoint")
@@ -81,10 +83,12 @@ class InBucket:
 
     Args:
         ask: Called before each request, and before a client waits to make one again.
+        turns: Makes the locks of what processes share, as threads of one do.
     """
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, turns: Callable[[], Turns]) -> None:
         self._ask = ask
+        self._turns = turns
         self._bucket = SimulatedBucket(ask)
 
     def create_or_open(self, pipeline: str) -> HardState:
@@ -116,4 +120,11 @@ class InBucket:
             now[0] += _PAUSE_S
 
         options = BucketOptions(retry_for_us=(_TRIES * _PAUSE_S - 5) * SECOND, requests=1)
-        return Bucket(_URL, options, store=self._bucket, clock=lambda: now[0], sleep=sleep)
+        return Bucket(
+            _URL,
+            options,
+            store=self._bucket,
+            clock=lambda: now[0],
+            sleep=sleep,
+            turns=self._turns,
+        )

@@ -25,7 +25,7 @@ from millrace.testing.simulation.calling import Callers
 from millrace.testing.simulation.fate import Fate
 from millrace.testing.simulation.faults import Fault, Kind, plan
 from millrace.testing.simulation.hosts import Host, HostCaches
-from millrace.testing.simulation.scheduler import Process, Scheduler, Stuck
+from millrace.testing.simulation.scheduler import Process, Scheduler, Stuck, Turns
 from millrace.testing.simulation.storage import InBucket, OnDisk, Storage
 from millrace.testing.simulation.workload import Workload
 
@@ -101,7 +101,7 @@ class World(ABC):
             on_end=self._on_end,
         )
         self.storage: Storage = (
-            InBucket(self._ask_storage)
+            InBucket(self._ask_storage, lambda: Turns(self.scheduler))
             if bucket
             else OnDisk(Random(f"{seed} disk"), self._ask_storage)
         )
