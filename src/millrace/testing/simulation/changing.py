@@ -42,7 +42,7 @@ class ChangingSimulation(Simulation):
 
     def open_epochs(self, state: HardState) -> Epochs:
         """Claim the checkpoint for the newest version that it takes."""
-        newest = self._newest()
+        newest, began = self._newest(), state.epochs.last()
         refused: CheckpointMismatch | None = None
         for number in range(newest, -1, -1):
             try:
@@ -55,8 +55,9 @@ class ChangingSimulation(Simulation):
             except CheckpointMismatch as error:
                 self.note(self.scheduler.current, f"version {number} is refused")
                 refused = refused or error
-        if newest < self._newest():
-            # It slept, and newer ones have run meanwhile: whoever starts it again takes those.
+        if newest < self._newest() or began < state.epochs.last():
+            # Others ran meanwhile: each version was refused at another moment. Whoever started it
+            # starts it again.
             return self.open_epochs(state)
         assert refused is not None, "there is a version"
         raise refused

@@ -115,9 +115,9 @@ class Fate:
                     return False
                 scheduler.kill(alive[pick % len(alive)])
             case Kind.PAUSE:
-                process.paused_until = scheduler.steps + (10, 40, 150, 350)[pick % 4]
+                scheduler.stop(process, scheduler.steps + (10, 40, 150, 350)[pick % 4])
             case Kind.ZOMBIE:
-                process.paused_until = _FOREVER
+                scheduler.stop(process, _FOREVER)
             case Kind.TEAR:
                 if what != "write":
                     return False

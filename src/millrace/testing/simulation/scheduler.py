@@ -40,6 +40,7 @@ class Process:
     Attributes:
         name: For the trace.
         host: Number of the machine that it runs on.
+        threads: What stands for other threads of it, or for its first one.
         dead: Whether it was killed.
         ended: Whether it has come to its end, or its death.
         paused_until: The step before which it does not go on.
@@ -49,6 +50,7 @@ class Process:
     def __init__(self, name: str, host: int, run: Callable[[], Any]) -> None:
         self.name = name
         self.host = host
+        self.threads: set[Process] = set()
         self.dead = False
         self.ended = False
         self.paused_until = 0
@@ -98,9 +100,14 @@ class Scheduler:
         self._on_end = on_end
         self._hub = greenlet.getcurrent()
 
-    def spawn(self, name: str, host: int, run: Callable[[], Any]) -> Process:
-        """Add a process; it begins when it is chosen."""
+    def spawn(
+        self, name: str, host: int, run: Callable[[], Any], *, of: Process | None = None
+    ) -> Process:
+        """Add a process, or a thread of one that is there; it begins when it is chosen."""
         process = Process(name, host, run)
+        if of is not None:
+            process.threads = of.threads
+            process.threads |= {of, process}
         process.greenlet.parent = self._hub
         self.processes.append(process)
         return process
@@ -131,6 +138,11 @@ class Scheduler:
             self._hub.switch()
             self._alive(process)
         process.waits_for = None
+
+    def stop(self, process: Process, until: int) -> None:
+        """Let a process, with all threads of it, not go on before a step."""
+        for one in (process, *process.threads):
+            one.paused_until = until
 
     def kill(self, process: Process) -> None:
         """End a process where it stands: whatever it does from now on is not done."""

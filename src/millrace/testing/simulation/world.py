@@ -254,7 +254,7 @@ class World(ABC):
             finally:
                 self._tidying.discard(name)
 
-        self.scheduler.spawn(name, -1, tidy)
+        self.scheduler.spawn(name, -1, tidy, of=self.scheduler.current)
 
     def write_snapshots(self, host: Host) -> None:
         """Write the snapshots that are due of a host's caches, in a process beside its tasks."""
