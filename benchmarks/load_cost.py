@@ -29,7 +29,7 @@ from benchmarks.dedup import Count
 from benchmarks.kernel import STREAM, Batch, Kernel, batches
 from millrace.store import Size
 from millrace.windmill.execution import _stopped
-from millrace.windmill.load import KeySampler, Load, StateSizes
+from millrace.windmill.load import CommitSizes, KeySampler, StateSizes
 
 #: Path, distinct keys, records an epoch, epochs.
 CASES = [
@@ -118,7 +118,7 @@ def _epoch(kernel: Kernel, batch: Batch, measured: bool) -> float:
     with (
         mock.patch.object(KeySampler, "hottest", _no_keys),
         mock.patch.object(StateSizes, "of", _no_size),
-        mock.patch.object(Load, "of", _not_sized),
+        mock.patch.object(CommitSizes, "of", _no_bytes),
     ):
         return kernel.run(batch).cpu_s
 
@@ -131,8 +131,8 @@ def _no_size(*_: object) -> Size:
     return Size(0, 0)
 
 
-def _not_sized(load: Load, _: object) -> Load:
-    return load
+def _no_bytes(*_: object) -> int:
+    return 0
 
 
 def _pipeline(path: str) -> mr.Pipeline:

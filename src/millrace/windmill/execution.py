@@ -38,7 +38,7 @@ from millrace.windmill.deduplication import deduplication_of
 from millrace.windmill.effects import Effects
 from millrace.windmill.fence import Fence
 from millrace.windmill.hook_times import NO_TIMES
-from millrace.windmill.load import KeySampler, Load, StateSizes
+from millrace.windmill.load import CommitSizes, KeySampler, Load, StateSizes
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
 from millrace.windmill.work import Work
@@ -114,6 +114,7 @@ class Execution:
         self._seconds = seconds or _stopped
         self._samplers = {spec.name: KeySampler() for spec in topology.computations}
         self._sizes = {spec.name: StateSizes() for spec in topology.computations}
+        self._committed = {spec.name: CommitSizes() for spec in topology.computations}
         self._causes: Container[str] = ()
         self.carefully(None)
 
@@ -261,6 +262,10 @@ class Execution:
         )
         filtered.complete(effects)
         return effects
+
+    def cost(self, effects: Effects, commit: Commit) -> Load:
+        """Return what a bundle cost, with what is committed of it."""
+        return effects.load.committing(self._committed[commit.computation].of(commit))
 
     def _machine(self, spec: ComputationSpec, work: Work, view: View) -> Machine:
         """Return what is to run a bundle."""

@@ -12,10 +12,10 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from itertools import accumulate
+from math import frexp
 from typing import Final, TypeVar
 
 import msgspec
-import numpy as np
 
 from millrace.model.record import Record, Timer
 
@@ -133,9 +133,11 @@ class HookTimer:
         if took >= _LONG_S * calls:
             self._left = 0
         each, self._untimed = divmod(self._untimed, len(found))
-        exponents = np.frexp(np.maximum(found, _SHORTEST_S))[1]
-        counts = Counter(np.minimum(exponents, LONGEST).tolist())
-        return HookTimes({n: count * (each + 1) for n, count in counts.items()}, took * (each + 1))
+        counts: dict[int, int] = {}
+        for one in found:
+            exponent = min(frexp(max(one, _SHORTEST_S))[1], LONGEST)
+            counts[exponent] = counts.get(exponent, 0) + each + 1
+        return HookTimes(counts, took * (each + 1))
 
 
 def _timed(

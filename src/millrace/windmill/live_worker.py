@@ -137,7 +137,7 @@ class LiveWorker:
             )
             result = Result(
                 name, interval, number, effects.report, effects.counters, effects.productions,
-                chain=chain, repair=repair, load=effects.load.of(commit),
+                chain=chain, repair=repair, load=execution.cost(effects, commit),
             )  # fmt: skip
             made.append((result, commit))
         return made

@@ -30,12 +30,17 @@ HOTTEST: Final = 4
 _STRIDE: Final = 128
 _SAMPLES: Final = 16
 
-#: Bundles between two in which the state is sized, at last.
-_SIZED_EVERY: Final = 7
-_FIRST: Final = 0, 0
+#: Bundles between two in which the state is sized, at last; as many records count as a bundle.
+_SIZED_EVERY: Final = 63
+_RECORDS: Final = 16
 
 #: Of a commit with many, about so many rows are measured, and stand for the rest.
 _ROWS: Final = 8
+#: Small commits between two whose rows are measured. With them an odd number, or the same intervals
+#: would be met again and again: their number is a power of two.
+_UNMEASURED: Final = 6
+#: No commit with more rows is small.
+_SMALL: Final = 64
 
 
 class Load(msgspec.Struct, array_like=True, frozen=True):
@@ -81,27 +86,10 @@ class Load(msgspec.Struct, array_like=True, frozen=True):
             self.times.then(later.times),
         )
 
-    def of(self, commit: Commit) -> Load:
-        """Return the same with what was committed."""
-        rows = commit.mutations
-        if len(rows) > _ROWS:
-            # From another place each time: what lies first is not what lies last.
-            step = -(-len(rows) // _ROWS)
-            rows = rows[commit.number % step :: step]
-        size = 0
-        for row, value in rows:
-            size += len(row) + (0 if value is None else len(value))
-        if len(rows) < len(commit.mutations):
-            size = size * len(commit.mutations) // len(rows)
-        size += len(commit.productions) + len(commit.report)
+    def committing(self, size: int) -> Load:
+        """Return the same with so many bytes committed."""
         return Load(
-            self.records,
-            size,
-            self.seconds,
-            self.rows,
-            self.state_bytes,
-            self.hottest,
-            self.times,
+            self.records, size, self.seconds, self.rows, self.state_bytes, self.hottest, self.times
         )
 
     def reported(self) -> Load:
@@ -118,13 +106,11 @@ class StateSizes:
     """Knows about how large the state of one computation's intervals is.
 
     To ask a cache takes as long as a record or two. So an interval's is asked in its first bundles,
-    and then ever more rarely, at least once in 8 bundles or a thousand records.
+    and then ever more rarely, at least once in 64 bundles or a thousand records.
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, Size] = {}
-        # Interval -> bundles until it is asked again, and how many there were between the last two.
-        self._left: dict[int, tuple[int, int]] = {}
+        self._known: dict[int, _Known] = {}
 
     def of(self, interval: int, records: int, view: View) -> Size:
         """Return the size of an interval's state, about as a bundle finds it.
@@ -134,14 +120,64 @@ class StateSizes:
             records: Of the bundle.
             view: Of its cache.
         """
-        left, between = self._left.get(interval, _FIRST)
-        left -= 1 + records // 128
-        if left >= 0:
-            self._left[interval] = left, between
-            return self._known[interval]
-        self._left[interval] = between, min(2 * between + 1, _SIZED_EVERY)
-        self._known[interval] = size = view.size
-        return size
+        known = self._known.get(interval)
+        if known is None:
+            known = self._known[interval] = _Known(view.size)
+            return known.size
+        known.left -= 1 + records // _RECORDS
+        if known.left < 0:
+            known.left = known.between
+            known.between = min(2 * known.between + 1, _SIZED_EVERY)
+            known.size = view.size
+        return known.size
+
+
+class _Known:
+    """The size of an interval's state, and for how many bundles it is taken for that."""
+
+    __slots__ = ("between", "left", "size")
+
+    def __init__(self, size: Size) -> None:
+        self.size = size
+        self.left = 0
+        self.between = 1
+
+
+class CommitSizes:
+    """Knows about how much the commits of one computation hold, in the order of their making.
+
+    To measure the rows of a small commit takes as long as a tenth of a record. So those of one in
+    seven are measured, and stand for as many of those that follow.
+
+    >>> sizes, rows = CommitSizes(), [(b"row", b"value")] * 3
+    >>> [sizes.of(Commit("count", 0, n, 1, 1, rows[:n], b"abc")) for n in (2, 3)]
+    [19, 27]
+    """
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._rows = 1
+        self._bytes = 0
+
+    def of(self, commit: Commit) -> int:
+        """Return about how many bytes a commit holds: changed rows, productions and report."""
+        rows = commit.mutations
+        count = len(rows)
+        rest = len(commit.productions) + len(commit.report)
+        if not count:
+            return rest
+        if self._left and count <= _SMALL:
+            self._left -= 1
+            return rest + count * self._bytes // self._rows
+        if count > _ROWS:
+            # From another place each time: what lies first is not what lies last.
+            step = -(-count // _ROWS)
+            rows = rows[commit.number % step :: step]
+        size = 0
+        for row, value in rows:
+            size += len(row) + (0 if value is None else len(value))
+        self._left, self._rows, self._bytes = _UNMEASURED, len(rows), size
+        return rest + size * count // len(rows)
 
 
 class KeySampler:

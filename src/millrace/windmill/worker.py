@@ -113,7 +113,7 @@ class Worker:
             commits.append(commit)
             results[interval] = Result(
                 name, interval, number, effects.report, effects.counters, effects.productions,
-                chain=chain, repair=repair, load=effects.load.of(commit),
+                chain=chain, repair=repair, load=self.execution.cost(effects, commit),
             )  # fmt: skip
         self._commit(spec, mine, commits, attempt, fence, results)
         return [results[bundle.interval.id] for bundle in bundles if bundle.interval.id in results]

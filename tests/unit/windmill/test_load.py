@@ -21,7 +21,7 @@ from millrace.windmill.arrivals import Arrivals, KeyedRecords
 from millrace.windmill.balancer import Weight
 from millrace.windmill.counters import Counters
 from millrace.windmill.hook_times import HookTimes
-from millrace.windmill.load import HOTTEST, KeySampler, Load, StateSizes
+from millrace.windmill.load import HOTTEST, CommitSizes, KeySampler, Load, StateSizes
 from millrace.windmill.loads import Loads
 from millrace.windmill.replay import Result
 from millrace.windmill.routing import Productions
@@ -239,14 +239,30 @@ def test_what_is_committed_is_counted_or_estimated(rows: int) -> None:
         (b"S" * 10, None if n % 10 == 9 else b"v" * (2 + 8 * n // rows)) for n in range(rows)
     ]
     exact = sum(len(row) + len(value or b"") for row, value in mutations) + 5
+    of = CommitSizes()
     sizes = [
-        Load().of(Commit("count", 0, n, 1, 1, mutations, b"abc", b"de")).committed_bytes
-        for n in range(1, 1 + max(1, rows))
+        of.of(Commit("count", 0, n, 1, 1, mutations, b"abc", b"de"))
+        for n in range(1, 1 + max(1, 10 * rows))
     ]
 
     assert sum(sizes) / len(sizes) == pytest.approx(exact, rel=0.03)
     if rows <= 8:
         assert set(sizes) == {exact}
+
+
+def test_rows_of_one_small_commit_in_seven_stand_for_those_that_follow() -> None:
+    of = CommitSizes()
+
+    def size(rows: int, value: int, rest: int = 0) -> int:
+        rows_of = [(b"row", b"v" * value)] * rows
+        return of.of(Commit("count", 0, 1, 1, 1, rows_of, b"p" * rest))
+
+    assert [size(2, 7) for _ in range(2)] == [20, 20]
+    # Rows and productions are counted; only how large a row is is of the first.
+    assert [size(n, 97, rest=5) for n in (1, 2, 3, 0, 4)] == [15, 25, 35, 5, 45]
+    assert size(1, 97) == 10
+    assert size(1, 97) == 100, "the seventh after it is measured"
+    assert size(100, 1) == 400, "and whatever is large"
 
 
 def test_the_state_is_sized_in_the_first_bundles_and_then_in_some() -> None:
@@ -259,12 +275,12 @@ def test_the_state_is_sized_in_the_first_bundles_and_then_in_some() -> None:
             return Size(bundle, 10 * bundle)
 
     sizes, view = StateSizes(), cast(View, Seen())
-    for bundle in range(1, 25):  # noqa: B007  what is asked notes it
+    for bundle in range(1, 193):  # noqa: B007  what is asked notes it
         assert sizes.of(0, 5, view) == (asked[-1], 10 * asked[-1])
-    assert asked == [1, 2, 4, 8, 16, 24]
-    bundle = 25
-    assert sizes.of(0, 2_000, view) == (25, 250)
-    assert sizes.of(1, 5, view) == (25, 250), "another interval's is another"
+    assert asked == [1, 2, 4, 8, 16, 32, 64, 128, 192]
+    bundle = 193
+    assert sizes.of(0, 1_008, view) == (193, 1930)
+    assert sizes.of(1, 5, view) == (193, 1930), "another interval's is another"
 
 
 def test_a_cache_that_stood_where_an_interval_began_is_a_hit() -> None:
