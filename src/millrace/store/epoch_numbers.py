@@ -33,11 +33,15 @@ class EpochNumbers(ABC):
 
     def last(self) -> int:
         """See :meth:`millrace.store.EpochLog.last`. Cost: a list at first, then two looks."""
-        last = self._last
-        if not last or not self.exists(last):
+        last = self._last or max(self._listed(), default=0)
+        while True:
+            while self.exists(last + 1):
+                last += 1
+            # In this order: entries go from the lowest up, so what came after one that is there
+            # has not gone. Who slept before this look may find that all he knew has.
+            if self.exists(last) if last else not self._listed():
+                break
             last = max(self._listed(), default=0)
-        while self.exists(last + 1):
-            last += 1
         # Housekeeping asks while the driver appends.
         self._last = max(self._last, last)
         return last

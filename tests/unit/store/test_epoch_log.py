@@ -7,6 +7,7 @@ import pytest
 
 from millrace.model.errors import DamagedStore, InvariantViolation
 from millrace.store import HardState, LocalHardState
+from millrace.store.epoch_numbers import EpochNumbers
 
 
 @pytest.fixture
@@ -97,3 +98,42 @@ def test_other_files_in_the_folder_do_not_count(local: LocalHardState) -> None:
     for name in (".DS_Store", "9999999999.json.bak", "5.json"):
         (local.path / "epochs" / name).touch()
     assert LocalHardState.open(local.path).epochs.last() == 1
+
+
+class _Asleep(EpochNumbers):
+    """A log whose reader sleeps before its ``nth`` look; meanwhile others go on from 3 to 9."""
+
+    def __init__(self, known: int, nth: int) -> None:
+        self._last = known
+        self.there = [1, 2, 3]
+        self._left = nth
+
+    def exists(self, number: int) -> bool:
+        self._look()
+        return number in self.there
+
+    def _listed(self) -> list[int]:
+        self._look()
+        return [*self.there]
+
+    def _look(self) -> None:
+        if not self._left:
+            self.there = [7, 8, 9]
+        self._left -= 1
+
+
+@pytest.mark.parametrize("known", [0, 1, 2, 3])
+@pytest.mark.parametrize("nth", range(12))
+def test_the_last_entry_is_one_that_was_the_last_while_it_was_asked_for(
+    known: int, nth: int
+) -> None:
+    log = _Asleep(known, nth)
+    last = log.last()
+    assert last == max(log.there)
+
+
+def test_of_a_log_that_is_made_meanwhile_the_last_is_not_none() -> None:
+    for nth in range(6):
+        log = _Asleep(0, nth)
+        log.there = []
+        assert log.last() == max(log.there, default=0)
