@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -42,13 +43,34 @@ class Browser:
 
     def open(self, url: str, *, dark: bool = False, size: tuple[int, int] = (1440, 900)) -> None:
         self.driver.set_window_size(*size)
+        self.scheme(dark=dark)
+        self.driver.get("about:blank")
+        self.driver.get_log("browser")
+        self.driver.get(url)
+
+    def scheme(self, *, dark: bool) -> None:
+        """Prefer the dark, or the light, as a system does that changes while pages are open."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         still = {"name": "prefers-reduced-motion", "value": "reduce"}
         media = {"features": [scheme, still]}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-        self.driver.get("about:blank")
-        self.driver.get_log("browser")
-        self.driver.get(url)
+
+    @contextmanager
+    def first_running(self, script: str) -> Iterator[None]:
+        """Run a script in each page that is opened, before its own."""
+        made = self.driver.execute_cdp_cmd(
+            "Page.addScriptToEvaluateOnNewDocument", {"source": f"{{{script}}}"}
+        )
+        yield
+        self.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", made)
+
+    def memory(self) -> dict[str, int]:
+        """Return what the page has once its garbage is collected: nodes, listeners and bytes."""
+        self.driver.execute_cdp_cmd("HeapProfiler.collectGarbage", {})
+        counted = self.driver.execute_cdp_cmd("Memory.getDOMCounters", {})
+        used = self.driver.execute_cdp_cmd("Runtime.getHeapUsage", {})["usedSize"]
+        listeners = counted["jsEventListeners"]
+        return {"nodes": counted["nodes"], "listeners": listeners, "bytes": int(used)}
 
     def until(self, text: str, id: str) -> str:
         """Return what an element says, when a text is in it."""
@@ -111,7 +133,6 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Flights:
     made.fail()
     made.go_on(6, held=True)
     made.go_on(4, late=True)
-    made.hang()
     return made
 
 
@@ -122,7 +143,8 @@ def run() -> Run:
 
 @pytest.fixture
 def dashboard(flights: Flights, run: Run) -> Iterator[Dashboard]:
-    """Return a dashboard that may act."""
+    """Return a dashboard that may act, of a run in which a call hangs by now."""
+    flights.hang()
     with Dashboard(
         flights.state, "/srv/runs/flights-2026", run, token=TOKEN, alive=lambda _: run.going
     ) as served:

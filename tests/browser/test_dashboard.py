@@ -9,6 +9,7 @@ from dashboard_scene import SCRIPT
 from selenium.webdriver.common.keys import Keys
 
 from millrace.dashboard import Dashboard
+from millrace.inspect import Checkpoint
 
 TOKEN = "a-token-of-enough-letters"
 
@@ -22,7 +23,7 @@ def page(browser: Any, dashboard: Any) -> Any:
     return browser
 
 
-def test_it_names_each_thing_that_is_wrong(page):
+def test_it_names_each_thing_that_is_wrong(page, flights):
     assert page.text("state") == "running"
     assert page.text("checkpoint") == "/srv/runs/flights-2026"
     tiles = page.text("tiles").splitlines()
@@ -41,6 +42,13 @@ def test_it_names_each_thing_that_is_wrong(page):
     labels = [edge.text.split("\n") for edge in page.all(".edge[data-edge]")]
     assert len(labels) == 7
     assert all(rate.endswith("/s") and lag.endswith(" lag") for rate, lag in labels)
+
+    pending = Checkpoint(flights.state).overview.computations["Delays"].pending_timers
+    assert pending > 1
+    delays = page.one('[data-id="Delays"]')
+    assert f"behind · {pending} timers" in delays.text
+    assert f", {pending} timers pending" in delays.get_attribute("aria-label")
+    assert "timer" not in page.one('[data-id="injector:departures"]').text
 
     assert "1,284 records wait" in page.one('[data-id="injector:departures"]').text
     waits = "3 files, 5.1 MiB wait in its source"
@@ -81,6 +89,34 @@ def test_a_key_is_looked_up_and_what_it_holds_is_text(page):
     field.clear()
     field.send_keys("0xff00", Keys.ENTER)
     assert "Nothing is kept of key 0xff00" in page.until("Nothing is kept", "key-found")
+
+
+def test_keys_of_bytes_and_of_any_length_are_hot_and_are_found(page, flights):
+    binary, huge = b"\xff\x00\xfe" + SCRIPT.encode(), "Lukla " * 2_000
+    flights.heat(binary, huge)
+    typed = f"0x{binary.hex()}"
+    page.until(typed[:100], "hot-keys")
+    rows = [row.find_elements("css selector", "td") for row in page.all("#hot-keys tbody tr")]
+    hottest, after = [row[0].text for row in rows if row[1].text == "Delays"][:2]
+    assert hottest.startswith(typed[:100])
+    assert after.startswith("Lukla Lukla ")
+    assert "(12,000 characters, hash " in after
+
+    field = page.one("#key-text")
+    for key, said in ((typed, typed), (huge, "Lukla Lukla ")):
+        field.clear()
+        page.run(f"document.getElementById('key-text').value = {key!r}")  # as if pasted
+        field.send_keys(Keys.ENTER)
+        found = page.until(f"Cells of {said}", "key-found")
+        assert "wind\n3.5" in found or "wind 3.5" in found
+        wide = page.run("return document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, "a long key does not make the page wider"
+
+    # What cannot be asked for is said, and not cut.
+    page.run("document.getElementById('key-text').value = 'x'.repeat(60000)")
+    field.send_keys(Keys.ENTER)
+    assert "millrace state get" in page.until("60,000 characters", "key-found")
+    assert page.complaints() == []
 
 
 def test_panes_are_drawn_and_withdrawn(page):
@@ -181,12 +217,68 @@ def test_it_is_used_without_a_mouse(page):
     assert unnamed == []
 
 
+def test_all_that_can_be_used_is_reached_by_tab_and_keeps_the_focus(page, flights):
+    page.run("document.querySelector('#stuck details').open = false")
+    usable = page.run(_USABLE)
+    reached = []
+    for _ in range(len(usable) + 10):
+        page.press(Keys.TAB)
+        here = page.run(f"return {_NAMED}(document.activeElement)")
+        reached.append(here)
+    assert [one for one in usable if one not in reached] == []
+    places = [reached.index(one) for one in usable if one != "checked radio"]
+    assert places == sorted(places), "in the order in which they stand"
+
+    page.run("document.querySelector('#stuck summary').focus()")
+    page.press(Keys.ENTER)
+    assert "ask_gate" in page.one("#stuck pre").text
+    flights.go_on(1)
+    page.until(f"epoch {flights.harness.checkpoint().epoch:,}", "epoch")
+    assert page.run("return document.activeElement.tagName") == "SUMMARY", "drawn anew"
+    assert page.one("#stuck details").get_attribute("open")
+
+    page.run("document.getElementById('key-computation').focus()")
+    page.press("D", Keys.TAB, "JFK", Keys.ENTER)
+    page.until("Cells of JFK in Delays", "key-found")
+
+    page.run("document.querySelector('[name=heat-by]:checked').focus()")
+    page.press(Keys.ARROW_RIGHT)
+    assert page.run("return document.querySelector('[name=heat-by]:checked').value") == "lag"
+
+    page.run("""document.querySelector('[data-act="drain"]').focus()""")
+    page.press(Keys.ENTER)
+    assert page.run("return document.activeElement.id") == "token"
+    page.press(Keys.ESCAPE)
+    assert not page.one("#dialog").get_attribute("open")
+    assert page.run("return document.activeElement.dataset.act") == "drain"
+
+
+def test_it_turns_dark_with_the_rest_of_the_screen(page):
+    def colours() -> list[Any]:
+        return page.run(
+            "const pen = document.getElementById('heat').getContext('2d');"
+            "const css = (of) => getComputedStyle(document.querySelector(of));"
+            "return [css('body').backgroundColor, css('body').color, css('.card').backgroundColor,"
+            " css('.node rect').fill, css('.edge .rate').fill, css('#key-text').backgroundColor,"
+            " [...pen.getImageData(8, 8, 1, 1).data].join(), "
+            " document.querySelector('#time-picture canvas').toDataURL()]"
+        )
+
+    page.until("Point at one", "heat-words")
+    light = colours()
+    page.scheme(dark=True)
+    page.wait(lambda: not set(light) & set(colours()))
+    page.scheme(dark=False)
+    page.wait(lambda: colours() == light)
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_it_can_be_read_in_the_light_and_in_the_dark(browser, dashboard, dark):
     browser.open(dashboard.url, dark=dark, size=(1440, 1000))
     browser.until("Epochs ", "time-words")
-    contrasts = browser.run(_CONTRASTS)
-    assert min(contrasts.values()) >= 4.5, contrasts
+    contrasts = browser.run(Path(__file__).with_name("contrasts.js").read_text())
+    assert len(contrasts) > 100
+    assert {what: ratio for what, ratio in contrasts.items() if ratio < 4.5} == {}
     ground = browser.run("return getComputedStyle(document.body).backgroundColor")
     assert (ground == "rgb(14, 20, 19)") is dark
     wide = browser.run("return document.documentElement.scrollWidth - innerWidth")
@@ -216,20 +308,13 @@ def _picture(browser: Any, name: str) -> None:
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-#: Contrast of what is written on what, as WCAG 2 counts it.
-_CONTRASTS = """
-const css = getComputedStyle(document.documentElement);
-const light = (name) => {
-  const n = parseInt(css.getPropertyValue('--' + name).trim().slice(1), 16);
-  return [n >> 16, (n >> 8) & 255, n & 255].map((v) => v / 255)
-    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-};
-const pairs = [['ink', 'card'], ['ink', 'bg'], ['soft', 'card'], ['soft', 'bg'], ['soft', 'faint'],
-  ['accent', 'card'], ['accent', 'accent-soft'], ['on-accent', 'accent'], ['warn', 'warn-soft'],
-  ['bad', 'bad-soft'], ['bad', 'card'], ['bad', 'bg'], ['warn', 'card']];
-return Object.fromEntries(pairs.map(([on, ground]) => {
-  const [a, b] = [light(on), light(ground)];
-  return [on + ' on ' + ground, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
-}));
+#: How a test calls a thing that can be used.
+_NAMED = """(e => e.type === 'radio' ? 'checked radio' : e.id || e.dataset.id || e.dataset.act
+  || `${e.tagName} ${e.textContent.slice(0, 20)}`)"""
+
+#: All that can be used now, in the order of the page; of radio buttons Tab comes to one.
+_USABLE = f"""
+return [...document.querySelectorAll('a[href], button, select, input, summary, [tabindex="0"]')]
+  .filter((e) => e.checkVisibility() && !e.disabled && (e.type !== 'radio' || e.checked))
+  .map({_NAMED});
 """

@@ -1,5 +1,6 @@
 """A checkpoint for a dashboard to show: flights in the Harness, kept in a directory."""
 
+import json
 import os
 import random
 import time
@@ -12,6 +13,7 @@ import msgspec
 
 import millrace as mr
 from millrace.compile.build import build
+from millrace.inspect import key_text, shortened
 from millrace.plane.stuck import Stuck
 from millrace.store import LocalHardState
 
@@ -140,8 +142,19 @@ class Flights:
         value = {"airport": "BOS", "carrier": "B6", "delay": -1}
         self.harness.inject("departures", [(value, at)])
 
+    def heat(self, *keys: str | bytes) -> None:
+        """Let the weather of keys be kept, and let them be the hottest in what is measured."""
+        said = [({"airport": key, "wind": 3.5}, self._now) for key in keys]
+        self.harness.inject("weather", said)
+        line = json.loads(self._lines.read_bytes().splitlines()[-1])
+        hot = {shortened(key_text(key), key): 0.6 - n / 100 for n, key in enumerate(keys)}
+        line["hottest_keys"]["Delays"] |= hot
+        self._write(line)
+
     def hang(self) -> None:
-        """Write up user code that hangs, as a worker does."""
+        """Write up user code that hangs, as a worker does again and again while it does."""
+        mailbox = self.state.mailbox
+        mailbox.remove([name for name in mailbox.names() if name.endswith(".stuck")])
         stuck = Stuck(
             "Alerts", "'JFK'", "record 40008 of 'totals' at 2026-11-22T09:00:05Z",
             "process 4914 on host worker-2", 94.0,
@@ -149,7 +162,7 @@ class Flights:
             '  File "gates.py", line 12, in ask_gate\n    return socket.recv(4096)\n',
         )  # fmt: skip
         name = f"{time.time_ns() // 1000:016d}-{uuid.uuid4().hex[:8]}.stuck"
-        self.state.mailbox.put(name, msgspec.json.encode(stuck))
+        mailbox.put(name, msgspec.json.encode(stuck))
 
     def _round(self, wall: int, *, late: bool, held: bool) -> None:
         h = self.harness
@@ -207,5 +220,8 @@ class Flights:
             },
             "interval_shares": {"Delays": self._shares},
         }  # fmt: skip
+        self._write(line)
+
+    def _write(self, line: dict[str, Any]) -> None:
         with self._lines.open("ab") as file:
             file.write(msgspec.json.encode(line) + b"\n")

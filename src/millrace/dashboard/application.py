@@ -33,7 +33,6 @@ _EPOCH_S: Final = 90.0
 _ENDING: Final = ("stop", "drain")
 #: Nothing that is asked for is longer.
 _BODY_MAX: Final = 4_096
-_KEY_MAX: Final = 8_192
 #: How often a page is told that there is still somebody.
 _BEAT_S: Final = 10.0
 _LOOK_S: Final = 0.2
@@ -193,7 +192,7 @@ def _file(data: bytes, type: str) -> Callable[[Request], Any]:
 
 
 def _asked(request: Request, name: str) -> str:
-    return request.query_params.get(name, "")[:_KEY_MAX]
+    return request.query_params.get(name, "")
 
 
 def _error(status: int, said: str) -> JSONResponse:

@@ -13,7 +13,7 @@ from millrace.dashboard.measured import epochs_by_part
 from millrace.dashboard.points import Points
 from millrace.dashboard.pulse import Pulse
 from millrace.dashboard.stuck import stuck_in
-from millrace.inspect import Checkpoint, Interval
+from millrace.inspect import Checkpoint, Interval, key_text, shortened
 from millrace.watermark.report import Report
 from millrace.watermark.shown import LowWatermarks
 
@@ -205,6 +205,18 @@ def test_a_key_is_found_with_cells_timers_and_holds(page, flown):
 @pytest.mark.parametrize("key", ["nobody", "", "0xff", "\x00", "[[[[", SCRIPT * 50, "ü" * 9_000])
 def test_a_key_that_is_not_there_is_no_error(page, flown, key):
     assert not page(flown.state).get("/api/key", computation="Delays", key=key)["found"]
+
+
+@pytest.mark.parametrize("key", [b"\xff\x00", "Lukla " * 2_000], ids=["bytes", "long"])
+def test_a_key_is_found_by_all_of_it(page, flights, key):
+    flights.go_on(1)
+    flights.heat(key)
+    served, typed = page(flights.state), key_text(key)
+
+    found = served.get("/api/key", computation="Delays", key=typed)
+    assert dict(found["cells"])["wind"] == "3.5"
+    assert not served.get("/api/key", computation="Delays", key=typed[:-2])["found"]
+    assert served.now()["hot"][0]["key"] == shortened(typed, key)
 
 
 def test_a_key_with_markup_is_data(page, flown):

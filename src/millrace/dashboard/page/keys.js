@@ -69,16 +69,19 @@ export function drawStuck(stuck) {
     box.replaceChildren(el("p", { class: "empty" }, "Every call of user code returns in time."));
     return;
   }
-  const open = new Set([...box.querySelectorAll("details[open]")].map((one) => one.dataset.of));
+  // What is unfolded, and where the keyboard is, stays.
+  const known = new Map([...box.querySelectorAll("details")].map((one) => [one.dataset.of, one]));
+  const focused = box.contains(document.activeElement) && document.activeElement.closest("details");
   box.replaceChildren(...stuck.map((one) => {
     const of = `${one.computation} ${one.key} ${one.of}`;
     const details = el("details", { "data-of": of },
       el("summary", {}, el("strong", {}, one.computation), `, key ${one.key}: in user code for `,
         el("span", { "data-since": one.since }, span((Date.now() - one.since) / 1000))),
       el("pre", {}, `${one.of}\n${one.where}\n\n${one.stack}`));
-    details.open = open.has(of);
+    details.open = Boolean(known.get(of)?.open);
     return details;
   }));
+  if (focused) box.querySelector(`[data-of="${CSS.escape(focused.dataset.of)}"] summary`)?.focus();
 }
 
 export function age() {

@@ -1,6 +1,8 @@
 // The connection to the server: what is asked once, and what it tells on and on.
 
 const KEY = "millrace.token";
+// Of what is asked for: servers read no more than 64 KiB before they know who asks for what.
+const ASKED_MAX = 60000;
 
 // The fragment of a page's address stays in the browser; the token does not stay in the address.
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -27,6 +29,10 @@ async function answered(response) {
 
 export async function ask(path, parameters = {}) {
   const query = new URLSearchParams(parameters).toString();
+  if (query.length > ASKED_MAX) {
+    throw new Error(`A key of ${parameters.key.length.toLocaleString("en")} characters is too long `
+      + "to be asked for here. On the command line: millrace state get.");
+  }
   return answered(await fetch(query ? `${path}?${query}` : path, { headers: headers() }));
 }
 

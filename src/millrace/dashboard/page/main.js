@@ -100,7 +100,8 @@ async function refresh(always) {
     ask("/api/history").then((found) => { past = found; drawTime(found); drawEpochs(found.parts); }),
     heatOf ? ask("/api/intervals", { computation: heatOf }).then(drawHeat) : drawHeat(null),
     panesOf ? ask("/api/panes", { computation: panesOf, key: byId("panes-key").value })
-      .then((found) => { panes = found; drawPanes(found); }) : drawPanes(null),
+      .then((found) => { panes = found; drawPanes(found); })
+      .catch((error) => { panes = null; drawPanes(null, error.message); }) : drawPanes(null),
   ]).catch((error) => console.warn(error.message));
   setTimeout(() => { busy = false; if (again || drawn !== now.epoch) { again = false; refresh(false); } }, 1000);
 }

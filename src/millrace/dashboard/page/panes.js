@@ -4,8 +4,12 @@ import { byId, clock, count, cut, el, instant, svg } from "./text.js";
 
 const LEFT = 180, LANE = 46, TOP = 30, STEP = 54, OPEN = 176;
 
-export function drawPanes(found) {
+export function drawPanes(found, wrong) {
   const box = byId("panes-picture");
+  if (wrong) {
+    box.replaceChildren(el("p", { class: "empty" }, wrong));
+    return;
+  }
   if (!found || (!found.panes.length && !found.open.length)) {
     box.replaceChildren(el("p", { class: "empty" }, found && found.key
       ? `No pane of key ${cut(found.key, 60)} is kept any more, and no window of it is open.`
