@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final, Protocol
 import pyarrow as pa
 
 from millrace.injectors.lines import RowMaker
+from millrace.injectors.parquet import open_parquet, row_batches
 from millrace.injectors.schema import column_names, conformed
 from millrace.model.errors import InputLost, PipelineError
 
@@ -25,9 +26,8 @@ _BLOCK: Final = 1 << 16
 _PIECE: Final = 8 << 20
 #: Bytes of row groups that one task reads at the least: they are many records, packed.
 _ROW_GROUPS: Final = 1 << 20
-#: Lines, or rows of a Parquet file, that are decoded at once.
+#: Lines that are decoded at once.
 _LINES: Final = 20_000
-_ROWS: Final = 100_000
 
 
 class Format(Protocol):
@@ -129,19 +129,7 @@ class Parquet:
         found = _open(file, path)
         cuts = _cuts(found, file.seek(0, os.SEEK_END))
         groups = [n for at, before in cuts if start < at <= end for n in before]
-        wanted = set(column_names(self._schema))
-        names = [name for name in found.schema_arrow.names if name in wanted]
-        # Spark and Impala write instants as INT96, which says nothing of a time zone.
-        instants = {
-            column.name
-            for column in map(found.schema.column, range(len(found.schema)))
-            if column.physical_type == "INT96"
-        }
-        for batch in found.iter_batches(_ROWS, groups, names, use_threads=False):
-            for name in instants.intersection(batch.schema.names):
-                at = batch.schema.get_field_index(name)
-                times = batch.column(at).cast(pa.timestamp("us", "UTC"))
-                batch = batch.set_column(at, name, times)
+        for batch in row_batches(found, column_names(self._schema), groups):
             yield conformed(batch, self._schema, str(path))
 
 
@@ -150,11 +138,8 @@ def _place(path: Path, lines: Sequence[tuple[bytes, int]], n: int) -> str:
 
 
 def _open(file: BinaryIO, path: Any) -> Any:
-    # Only those that read Parquet files pay for it.
-    import pyarrow.parquet as pq
-
     try:
-        return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+        return open_parquet(file)
     except pa.ArrowInvalid as refused:
         raise PipelineError(
             f"{path} is not a Parquet file: {refused}. Is it still being written? Write it under a "

@@ -8,25 +8,20 @@ Source: MillWheel, "Injector and Low Watermark API" (5.2); the Iceberg table spe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
-from millrace.injectors.advance import Advance
-from millrace.injectors.backlog import Backlog
+from millrace.injectors.appends import Appends, Files
 from millrace.injectors.iceberg_catalog import open_catalog, require_pyiceberg
-from millrace.injectors.iceberg_history import History, Place, committed_us
-from millrace.injectors.injector import Injector
+from millrace.injectors.iceberg_history import History, Place
 from millrace.injectors.schema import column_names, conformed
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import Instant, timestamp_us
 
-#: Bytes of small files that one task reads together; one file is never parted.
-_PIECE: Final = 32 << 20
 
-
-class IcebergAppends(Injector):
+class IcebergAppends(Appends):
     """Reads the rows of an Apache Iceberg table, and those that are appended to it from then on.
 
     It begins with the oldest snapshot that is kept, with all rows that the table has in it; then
@@ -81,77 +76,26 @@ class IcebergAppends(Injector):
         records_per_epoch: int = 1_000_000,
     ) -> None:
         require_pyiceberg("IcebergAppends", "on driver and workers")
-        if records_per_epoch < 1:
-            raise PipelineError(
-                f"IcebergAppends(records_per_epoch={records_per_epoch}): expected 1 or more."
-            )
         if not all(table.split(".")) or "." not in table:
             raise PipelineError(
                 f"IcebergAppends({table!r}): expected a table with its namespace, such as "
                 "'lake.trips'."
             )
+        super().__init__(table, schema, records_per_epoch)
         self.table = table
-        self.schema = schema
         self._of = catalog
         self._since_us = None if since is None else timestamp_us(since)
         self._skip = frozenset(skip)
-        self._records = records_per_epoch
         self._catalog: Any = None
-
-    def __repr__(self) -> str:
-        return f"IcebergAppends({self.table!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_catalog": None}
 
-    def processes(self) -> Iterable[str]:
-        """Return the one process: the table."""
-        return [self.table]
+    def _beginning(self, history: History, before_us: int | None) -> Place | None:
+        return history.beginning(self._since_us)
 
-    def advance(self, process: str, offset: Any) -> Advance:
-        """Return the place after the files that an epoch may read."""
-        return Advance(self._next(self._history(), offset))
-
-    def until_now(self, process: str, before: Instant | None = None) -> Iterable[Advance]:
-        """Yield advances to the newest snapshot there is now, or was committed before then."""
-        history, offset = self._history(), None
-        while True:
-            last = offset
-            offset = self._next(history, last, None if before is None else timestamp_us(before))
-            if offset == last:
-                return
-            yield Advance(offset)
-
-    def backlog(self, process: str, offset: Any) -> Backlog | None:
-        """Return how many records wait, as the snapshots say."""
-        history = self._history()
-        place = history.beginning(self._since_us) if offset is None else Place(*offset)
-        if place is None:
-            return Backlog(records=0)
-        waiting = 0
-        if place.files is not None:
-            waiting = sum(task.file.record_count for task in history.files(place)[place.files :])
-        for snapshot in history.later(place):
-            rows = history.rows_of(snapshot)
-            if rows is None:
-                return None
-            waiting += rows
-        return Backlog(records=waiting)
-
-    def split(self, process: str, start: Any, end: Any) -> Iterable[tuple[Any, Any]]:
-        """Return pieces of whole files; several small ones are one piece."""
-        if start is None:  # where it begins was noted, and nothing is read
-            return
-        last = Place(*end)
-        for files in self._history().after(Place(*start), last.snapshot):
-            of_last = files.snapshot.snapshot_id == last.snapshot and last.files is not None
-            until = last.files if of_last else len(files.tasks)
-            begun, size = files.begun, 0
-            for n in range(files.begun, until or 0):
-                size += files.tasks[n].file.file_size_in_bytes
-                if size >= _PIECE or n + 1 == until:
-                    yield [*files.place(begun)], n + 1
-                    begun, size = n + 1, 0
+    def _piece(self, files: Files, begun: int, until: int) -> tuple[Any, Any]:
+        return [*files.place(begun)], until
 
     def read_arrow(self, process: str, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some files of one snapshot."""
@@ -161,10 +105,10 @@ class IcebergAppends(Injector):
         table, place = self._load(), Place(*start)
         columns = self._columns(table)
         scan = ArrowScan(table.metadata, table.io, columns, AlwaysTrue())
-        for task in self._of_table(table).files(place)[place.files : end]:
-            where = f"{self!r}, {task.file.file_path}"
+        for file in self._of_table(table).files(place)[place.files : end]:
+            where = f"{self!r}, {file.what.file.file_path}"
             try:
-                for batch in scan.to_record_batches([task]):
+                for batch in scan.to_record_batches([file.what]):
                     yield conformed(batch, self.schema, where)
             except FileNotFoundError as gone:
                 raise InputLost(
@@ -172,29 +116,6 @@ class IcebergAppends(Injector):
                     "that the run had still to read? Put it back and start again with the same "
                     "checkpoint; or start with a new one."
                 ) from gone
-
-    def _next(self, history: History, offset: Any, before_us: int | None = None) -> Any:
-        """Return the offset to which the next epoch reads: the same if there is nothing more."""
-        if offset is None:
-            # Where it begins is written down before anything is read: expiry moves the start.
-            begin = history.beginning(self._since_us)
-            return None if begin is None else [*begin]
-        place, room = Place(*offset), self._records
-        try:
-            for files in history.after(place):
-                if before_us is not None and committed_us(files.snapshot) >= before_us:
-                    break
-                for n in range(files.begun, len(files.tasks)):
-                    if room <= 0:
-                        return [*place]
-                    room -= files.tasks[n].file.record_count
-                    place = files.place(n + 1)
-                place = files.place(len(files.tasks))
-        except PipelineError:
-            if [*place] == offset:
-                raise
-            # What came before it is read first.
-        return [*place]
 
     def _history(self) -> History:
         return self._of_table(self._load())

@@ -1,8 +1,7 @@
 """The history of an Iceberg table: which snapshots came after a place, and which files they added.
 
-A place is a snapshot and how many of its files were read. The files of a snapshot never change, and
-are taken in order of their paths, so between two places there are always the same rows, whatever
-was committed, compacted or expired meanwhile; where that took away what is to be read, it is said.
+A place is a snapshot and how many of its files were read. Where expiry took away what is to be
+read, it is said.
 
 Source: the Iceberg table specification, "Snapshots" and "Manifests".
 """
@@ -12,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from millrace.injectors.appends import File, Files
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import format_timestamp
 
@@ -36,26 +36,6 @@ class Place(NamedTuple):
     sequence: int
     files: int | None = None
     whole: bool = False
-
-
-class Files(NamedTuple):
-    """Files of one snapshot that are to be read.
-
-    Attributes:
-        snapshot: The snapshot, of PyIceberg.
-        whole: As of :class:`Place`.
-        begun: How many of them were read before.
-        tasks: All of them, in order: scan tasks of PyIceberg.
-    """
-
-    snapshot: Any
-    whole: bool
-    begun: int
-    tasks: list[Any]
-
-    def place(self, files: int) -> Place:
-        """Return where so many of them were read."""
-        return _at(self.snapshot, None if files == len(self.tasks) else files, whole=self.whole)
 
 
 class History:
@@ -108,34 +88,49 @@ class History:
             "kept, and then what was appended to it."
         )
 
-    def after(self, place: Place, until: int | None = None) -> Iterator[Files]:
+    def place(self, offset: Any) -> Place:
+        """Return the place that an offset stands for."""
+        return Place(*offset)
+
+    def after(self, place: Place, until: Place | None = None) -> Iterator[Files]:
         """Yield the files after a place, snapshot by snapshot in order, up to one of them.
 
         Args:
             place: Where reading goes on.
-            until: Id of the last snapshot; by default the newest.
+            until: Of the last snapshot; by default the newest.
 
         Raises:
             InputLost: What follows the place is not kept, or the table was set back.
             PipelineError: A snapshot deletes or overwrites.
         """
         if place.files is not None:
-            yield Files(
-                one := self._snapshot(place.snapshot), place.whole, place.files, self.files(place)
-            )
-            if one.snapshot_id == until:
+            one = self._snapshot(place.snapshot)
+            yield Files(place._replace(files=0), committed_us(one), place.files, self.files(place))
+            if until is not None and one.snapshot_id == until.snapshot:
                 return
         for snapshot in self.later(place, until):
-            tasks = self._added(snapshot) if self._adds(snapshot) else []
-            yield Files(snapshot, False, 0, tasks)
+            added = self._added(snapshot) if self._adds(snapshot) else []
+            yield Files(_at(snapshot, 0), committed_us(snapshot), 0, added)
 
-    def later(self, place: Place, until: int | None = None) -> list[Any]:
+    def waiting(self, place: Place) -> int | None:
+        """Return how many rows there are after a place; None if a snapshot does not say."""
+        rows = 0
+        if place.files is not None:
+            rows += sum(file.rows for file in self.files(place)[place.files :])
+        for snapshot in self.later(place):
+            added = self._rows_of(snapshot)
+            if added is None:
+                return None
+            rows += added
+        return rows
+
+    def later(self, place: Place, until: Place | None = None) -> list[Any]:
         """Return the snapshots after that of a place, the oldest first.
 
         Raises:
             InputLost: As of :meth:`after`.
         """
-        found, at = list[Any](), self.current if until is None else until
+        found, at = list[Any](), self.current if until is None else until.snapshot
         while at != place.snapshot:
             if at is None:
                 self._follows(found[-1] if found else None, place)
@@ -159,8 +154,8 @@ class History:
         if oldest.sequence_number != place.sequence + 1:
             raise self._expired(f"snapshots between {place.snapshot} and {oldest.snapshot_id}")
 
-    def files(self, place: Place) -> list[Any]:
-        """Return the scan tasks of a place's snapshot, in order of their paths.
+    def files(self, place: Place) -> list[File]:
+        """Return the files of a place's snapshot, in order of their paths: scan tasks of PyIceberg.
 
         Raises:
             InputLost: The snapshot is not kept.
@@ -170,14 +165,13 @@ class History:
             return _ordered(self._table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
         return self._added(snapshot)
 
-    def rows_of(self, snapshot: Any) -> int | None:
-        """Return how many rows a snapshot adds, as it says; None if it does not say."""
+    def _rows_of(self, snapshot: Any) -> int | None:
         if not self._adds(snapshot):
             return 0
         said = snapshot.summary["added-records"]
         return None if said is None else int(said)
 
-    def _added(self, snapshot: Any) -> list[Any]:
+    def _added(self, snapshot: Any) -> list[File]:
         scan = self._table.incremental_append_scan(
             from_snapshot_id_exclusive=snapshot.parent_snapshot_id,
             to_snapshot_id_inclusive=snapshot.snapshot_id,
@@ -227,5 +221,8 @@ def _named(snapshot: Any) -> str:
     return f"snapshot {snapshot.snapshot_id} of {format_timestamp(committed_us(snapshot))}"
 
 
-def _ordered(tasks: Any) -> list[Any]:
-    return sorted(tasks, key=lambda task: task.file.file_path)
+def _ordered(tasks: Any) -> list[File]:
+    return [
+        File(task.file.record_count, task.file.file_size_in_bytes, task)
+        for task in sorted(tasks, key=lambda task: task.file.file_path)
+    ]

@@ -1,13 +1,13 @@
 """IcebergAppends: which rows come between which places, and what a table may do meanwhile."""
 
 import json
-import pickle
 from itertools import chain, pairwise
 
 import pytest
+from tests.unit.injectors.lakeside import Lakeside
 
 import millrace as mr
-from millrace.injectors.offsets import advanced, pieces, pieces_until_now, rows
+from millrace.injectors.offsets import pieces, pieces_until_now, rows
 from millrace.model.errors import InputLost, PipelineError
 
 pytest.importorskip("pyiceberg", reason="an extra: pip install 'millrace[iceberg]'")
@@ -27,8 +27,8 @@ def of(*numbers):
     return pa.table({"n": pa.array(numbers, pa.int64()), "at": pa.array(numbers, pa.int64())})
 
 
-class Lake:
-    """A table on disk, an injector of it, and what it gave so far, through JSON as on Spark."""
+class Lake(Lakeside):
+    """A table on disk."""
 
     def __init__(self, path, **options):
         self.catalog = {
@@ -44,8 +44,7 @@ class Lake:
     def reader(self, **options):
         """Begin again, with a new checkpoint."""
         options.setdefault("schema", SCHEMA)
-        self.injector = mr.IcebergAppends(NAME, catalog=self.catalog, **options)
-        self.offsets = {}
+        self.begin(mr.IcebergAppends(NAME, catalog=self.catalog, **options))
 
     def append(self, *numbers):
         """Append a snapshot with one file; return its id."""
@@ -88,25 +87,6 @@ class Lake:
 
     def expire(self, *snapshots):
         self.table.maintenance.expire_snapshots().by_ids(list(snapshots)).commit()
-
-    def plan(self):
-        before, after = self.offsets, advanced("s", self.injector, self.offsets, ())
-        self.offsets = json.loads(json.dumps(after))
-        return before, self.offsets
-
-    def read(self, between=None):
-        planned = pieces(self.injector, *(between or self.plan()))
-        worker = pickle.loads(pickle.dumps(self.injector))
-        found = [row for piece in planned for row in rows(worker, piece)]
-        return [row[0] for row in found if not row[-1]]
-
-    def read_all(self):
-        """Return the rows of each epoch, until there is nothing more."""
-        found, before = [], object()
-        while before != self.offsets:
-            before = self.offsets
-            found.append(self.read())
-        return [epoch for epoch in found if epoch]
 
 
 @pytest.fixture
@@ -355,19 +335,8 @@ def test_offsets_only_grow(lake):
 def test_a_task_in_real_time_goes_on_from_any_place(lake):
     lake.append(1, 2, 3)
     lake.append(4)
-
-    def followed(place):
-        """Return the rows from a place on, each take with where the next one begins."""
-        follower = lake.injector.follow({NAME: place}, most=2)
-        found = []
-        while taken := follower.take(0.0):
-            for one in taken:
-                found.append((one.rows.column("n").to_pylist(), json.loads(json.dumps(one.offset))))
-        follower.close()
-        return found
-
-    whole = followed(None)
+    whole = lake.followed(None)
     assert [n for numbers, _ in whole for n in numbers] == [1, 2, 3, 4]
     for begun, (_, place) in enumerate(whole, start=1):
         left = [n for numbers, _ in whole[begun:] for n in numbers]
-        assert [n for numbers, _ in followed(place) for n in numbers] == left
+        assert [n for numbers, _ in lake.followed(place) for n in numbers] == left
