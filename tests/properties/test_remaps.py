@@ -177,8 +177,8 @@ def test_an_interval_is_read_once_however_many_it_is_divided_into(monkeypatch: A
         step(h, n)
     read_of, asked = carrying.rows_at, list[tuple[str, int]]()
 
-    def counting(state: Any, name: str) -> Any:
-        read = read_of(state, name)
+    def counting(state: Any, name: str, *ready: Any) -> Any:
+        read = read_of(state, name, *ready)
 
         def counted(interval: Any, number: int, last: int) -> Any:
             asked.append((name, interval.id))

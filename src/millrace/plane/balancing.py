@@ -1,7 +1,9 @@
 """Balancing: key intervals that follow the load of a run, between its epochs.
 
 Every few epochs that had records it looks at what intervals cost of late, and splits and merges
-some where a task has much more than its share.
+some where a task has much more than its share. What that reads is read beside the epochs, so it
+takes effect in a later turn than it was decided in; one computation after the other, each decided
+by the map and the loads of then.
 
 Source: MillWheel, "Architecture" (7.1).
 """
@@ -9,14 +11,17 @@ Source: MillWheel, "Architecture" (7.1).
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from millrace.model.errors import CheckpointMismatch
 from millrace.watermark.intervals import IntervalMap
-from millrace.watermark.remap import Remapped, Split
+from millrace.watermark.remap import Merge, Remapped, Split
 from millrace.windmill.balancer import Balance
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.evening import busiest, cut_by_load, evened, uneven, weights_after
+from millrace.windmill.preparing import Preparation
 
 _log = logging.getLogger("millrace")
 
@@ -26,6 +31,23 @@ _EVERY: Final = 5
 _WORTH: Final = 0.9
 
 
+@dataclass(frozen=True)
+class _Decided:
+    """What is to become of the intervals of a computation.
+
+    Attributes:
+        name: Of the computation.
+        intervals: The map that it was decided by.
+        remaps: Splits and merges.
+        preparation: Of those.
+    """
+
+    name: str
+    intervals: IntervalMap
+    remaps: list[Split | Merge]
+    preparation: Preparation
+
+
 class Balancing:
     """Has the key intervals of a run follow its load.
 
@@ -33,6 +55,7 @@ class Balancing:
         epochs: Of the run.
         tasks: Tasks a level.
         how: How hard it is tried.
+        beside: Has a preparation read, and may return before it has; here by default.
         every: Epochs with records between two looks.
 
     Attributes:
@@ -40,44 +63,81 @@ class Balancing:
         merges: The same.
     """
 
-    def __init__(self, epochs: Epochs, tasks: int, how: Balance, *, every: int = _EVERY) -> None:
+    def __init__(
+        self,
+        epochs: Epochs,
+        tasks: int,
+        how: Balance,
+        *,
+        beside: Callable[[Preparation], object] = Preparation.read,
+        every: int = _EVERY,
+    ) -> None:
         self._epochs = epochs
         self._tasks = tasks
         self._how = how
+        self._beside = beside
         self._every = every
         self._since = 0
+        self._due: list[str] = []
+        self._decided: _Decided | None = None
         self._left = set[str]()
         self.splits = self.merges = 0
 
     def after_epoch(self, *, busy: bool) -> bool:
-        """Look at the load if it is time; return whether intervals were split or merged.
+        """Look at the load if it is time, and carry out what is prepared.
 
         Args:
             busy: Whether the epoch had records.
+
+        Returns:
+            Whether intervals were split or merged, or other tasks have them.
         """
         self._since += busy
-        if self._since < self._every:
-            return False
-        self._since = 0
-        changed = [self._even(name) for name in self._epochs.positions.maps]
-        return any(changed)
+        if self._since >= self._every:
+            self._since = 0
+            self._due = [*self._epochs.positions.maps]
+        changed = self._carried_out()
+        while self._decided is None and self._due:
+            self._decided = self._decision(self._due.pop(0))
+            changed |= self._carried_out()
+        return changed
 
-    def _even(self, name: str) -> bool:
+    def _decision(self, name: str) -> _Decided | None:
         intervals, tasks = self._epochs.positions.maps[name], self._tasks
         weights = self._epochs.loads[name].weights(intervals)
         if name in self._left or not uneven(intervals, weights, tasks, self._how):
-            return False
+            return None
         remaps = evened(intervals, weights, tasks, self._how)
         if not remaps:
             cut = cut_by_load(intervals, weights, tasks)
             if busiest(cut, weights, tasks) > _WORTH * busiest(intervals, weights, tasks):
-                return False
+                return None
+        return _Decided(name, intervals, remaps, Preparation(self._epochs, {name: remaps}))
+
+    def _carried_out(self) -> bool:
+        """Do what was decided, if what it reads is read; else have it read."""
+        decided = self._decided
+        if decided is None:
+            return False
+        name, intervals, remaps = decided.name, decided.intervals, decided.remaps
+        if self._epochs.positions.maps[name] != intervals:
+            _log.info("%r is not balanced now: its key intervals were remapped meanwhile", name)
+            self._decided = None
+            return False
+        if decided.preparation.under_way:
+            return False
+        if not decided.preparation.is_near():
+            self._beside(decided.preparation)
+            return False
+        self._decided = None
+        weights = self._epochs.loads[name].weights(intervals)
 
         def grouped(made: Remapped) -> IntervalMap:
-            return cut_by_load(made.intervals, weights_after(made, weights), tasks)
+            return cut_by_load(made.intervals, weights_after(made, weights), self._tasks)
 
+        ready = decided.preparation.ready
         try:
-            self._epochs.remap({name: remaps}, grouped=grouped)
+            self._epochs.remap({name: remaps}, grouped=grouped, ready=ready)
         except CheckpointMismatch as problem:
             # Tables of side inputs that differ: it would be so the next time, too.
             self._left.add(name)

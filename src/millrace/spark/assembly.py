@@ -41,6 +41,7 @@ from millrace.spark.opening import (
 )
 from millrace.spark.parallelism import tasks_for
 from millrace.spark.plan import StreamPlan
+from millrace.spark.preparing import in_a_thread
 from millrace.spark.progress_display import where_to_show
 from millrace.spark.progress_files import (
     ProgressFiles,
@@ -182,11 +183,15 @@ def start(
         sources = [source.of(topology) for source in sources]
         plan = StreamPlan(topology, sources, tasks=tasks)
         plan.attach(state, cache_of(cache, checkpoint, spark), limits, cache_limit)
+        housekeeping = Housekeeping(state)
+        balancing = None
+        if how is not None:
+            balancing = Balancing(epochs, tasks, how, beside=in_a_thread(housekeeping))
         parts = Parts(
             topology=topology,
             epochs=epochs,
             publisher=publisher,
-            housekeeping=Housekeeping(state),
+            housekeeping=housekeeping,
             reasons=plan.python_reasons,
             clock=clock or now_us,
             console=console,
@@ -201,7 +206,7 @@ def start(
             scratch=scratch,
             splitting=Splitting(spark),
             attempts=attempts,
-            balancing=None if how is None else Balancing(epochs, tasks, how),
+            balancing=balancing,
             tasks=tasks,
         )
         run = Run(parts)

@@ -23,6 +23,7 @@ class Housekeeping:
     Attributes:
         collected: What was removed.
         failed: Rounds that ended with an error, each of which is logged.
+        closed: Whether it was stopped.
     """
 
     def __init__(self, state: HardState) -> None:
@@ -30,7 +31,7 @@ class Housekeeping:
         self._changed = threading.Condition()
         self._turn = threading.Lock()
         self._offered: Collectable | None = None
-        self._closed = False
+        self.closed = False
         self._thread: threading.Thread | None = None
         self.collected = Collected()
         self.failed = 0
@@ -39,7 +40,7 @@ class Housekeeping:
         """Say what lies behind the last completed epoch. Returns at once."""
         with self._changed:
             self._offered = collectable
-            if self._thread is None and not self._closed:
+            if self._thread is None and not self.closed:
                 self._thread = threading.Thread(
                     target=self._run, name="millrace-collection", daemon=True
                 )
@@ -55,7 +56,7 @@ class Housekeeping:
     def close(self, timeout: float = 5.0) -> None:
         """Stop, after the round under way; what it leaves, the next run collects."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
@@ -63,14 +64,14 @@ class Housekeeping:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._offered is not None)
-                if self._closed:
+                self._changed.wait_for(lambda: self.closed or self._offered is not None)
+                if self.closed:
                     return
                 offered, self._offered = self._offered, None
             assert offered is not None, "waited for"
             self._collect(offered)
             with self._changed:
-                if self._changed.wait_for(lambda: self._closed, _PERIOD_SECONDS):
+                if self._changed.wait_for(lambda: self.closed, _PERIOD_SECONDS):
                     return
 
     def _collect(self, offered: Collectable) -> None:

@@ -26,6 +26,7 @@ from millrace.spark.handle import Handle
 from millrace.spark.held import Held
 from millrace.spark.job import run_patiently
 from millrace.spark.plan import SETTINGS, StreamPlan
+from millrace.spark.preparing import read
 from millrace.spark.progress_files import ProgressFiles
 from millrace.spark.remapping import Remade
 from millrace.spark.sparks_backlog import asking_spark
@@ -33,6 +34,7 @@ from millrace.spark.splitting import Splitting
 from millrace.spark.throttled import EFFECT_S, cannot_hold, check_rate
 from millrace.spark.ticks import Alarm
 from millrace.watermark.remap import Merge, Split
+from millrace.windmill.preparing import Preparation
 
 _log = logging.getLogger("millrace")
 
@@ -168,15 +170,19 @@ class Run(Handle):
         self._take_effect()
 
     def _remapped(self, computation: str, remaps: Sequence[Split | Merge]) -> Remade:
-        """Split and merge key intervals of a computation, between two epochs."""
+        """Read rows beside the epochs; split and merge key intervals between two of them."""
         name = self._topology.name_of(computation)
-        if self._ended:
-            raise PipelineError(f"this run has ended; {_OFFLINE}")
-        with self._turn:
-            made = self._epochs.remap({name: remaps})[name]
-            self._housekeeping.offer(self._epochs.collectable())
-            _log.info("%r has %d key intervals", computation, len(made.intervals))
-            return Remade(len(made.intervals), self._epochs.completed)
+        preparation = Preparation(self._epochs, {name: remaps})
+        while True:
+            with self._turn:
+                if self._stopping or self._ended:
+                    raise PipelineError(f"this run has ended; {_OFFLINE}")
+                if preparation.is_near():
+                    made = self._epochs.remap(preparation.remaps, ready=preparation.ready)[name]
+                    self._housekeeping.offer(self._epochs.collectable())
+                    _log.info("%r has %d key intervals", computation, len(made.intervals))
+                    return Remade(len(made.intervals), self._epochs.completed)
+            read(preparation, self._housekeeping)
 
     def _gate(self, stream: str) -> Gate:
         spec = self._topology.streams.get(stream)

@@ -9,7 +9,7 @@ Source: MillWheel, "Architecture" (7.1: intervals split and merge); 6.1.1 (check
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace as without
 from itertools import chain
 
@@ -28,6 +28,10 @@ from millrace.windmill.remapping import Standing, remade
 
 #: Returns all rows of an interval at a commit, given that commit's number and chain.
 Read = Callable[[KeyInterval, int, int], Sequence[Pair]]
+
+
+#: Computation -> interval id -> a cache that was built before it is asked for.
+Ready = Mapping[str, MutableMapping[int, MemoryCache]]
 
 
 #: Returns a map after remaps with its intervals grouped into tasks.
@@ -120,19 +124,40 @@ def ids_after(ids: Mapping[str, int], made: Mapping[str, Remapped]) -> dict[str,
 
 
 def all_carried(
-    completion: Completion, made: Mapping[str, Remapped], state: HardState
+    completion: Completion,
+    made: Mapping[str, Remapped],
+    state: HardState,
+    ready: Ready | None = None,
 ) -> Completion:
-    """Write a snapshot for each interval that is made; return what says where all stand."""
+    """Write a snapshot for each interval that is made; return what says where all stand.
+
+    Args:
+        completion: Where all stand before.
+        made: Computation -> its map after.
+        state: The checkpoint.
+        ready: What was read of it already.
+    """
     for name, one in made.items():
-        completion = carried(completion, name, one.intervals, rows_at(state, name), state.snapshots)
+        read = rows_at(state, name, None if ready is None else ready.get(name))
+        completion = carried(completion, name, one.intervals, read, state.snapshots)
     return completion
 
 
-def rows_at(state: HardState, name: str) -> Read:
-    """Return what reads rows of a computation's intervals from their snapshots and commits."""
+def rows_at(
+    state: HardState, name: str, ready: MutableMapping[int, MemoryCache] | None = None
+) -> Read:
+    """Return what reads rows of a computation's intervals from their snapshots and commits.
+
+    Args:
+        state: The checkpoint.
+        name: Of the computation.
+        ready: Interval id -> a cache of it. Wherever that stands, it is brought to the commit that
+            is asked for; an interval is taken out as it is read.
+    """
+    caches = {} if ready is None else ready
 
     def read(interval: KeyInterval, number: int, last: int) -> Sequence[Pair]:
-        cache = MemoryCache(name, interval.id)
+        cache = caches.pop(interval.id, None) or MemoryCache(name, interval.id)
         bring(cache, state, name, interval.id, number, last)
         with cache.view() as view:
             return list(chain.from_iterable(view.everything()))

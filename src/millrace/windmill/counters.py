@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -71,8 +72,25 @@ class Counters(msgspec.Struct, array_like=True):
         self.duplicates_filtered += other.duplicates_filtered
 
 
-def tell_first_late(computation: str, late: FirstLate) -> None:
-    """Say in the log that a computation has met its first late record."""
+def count(
+    counters: Mapping[str, Counters],
+    said: Iterable[tuple[str, Counters]],
+    titles: Mapping[str, str],
+) -> None:
+    """Add what happened, and say in the log which computation has met its first late record.
+
+    Args:
+        counters: By computation.
+        said: What happened lately, by computation.
+        titles: Computation -> what its user calls it.
+    """
+    for name, more in said:
+        if counters[name].first_late is None and more.first_late is not None:
+            _tell_first_late(titles[name], more.first_late)
+        counters[name].add(more)
+
+
+def _tell_first_late(computation: str, late: FirstLate) -> None:
     _log.warning(
         "%s: the first late record: key %s, stream %r, timestamp %s, low watermark %s, epoch %d. "
         "It was delivered with record.late set. Later ones are only counted.",

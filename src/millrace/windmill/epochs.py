@@ -19,7 +19,7 @@ from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.percentiles import Percentiles
 from millrace.watermark.remap import Remap, Remapped
 from millrace.windmill import carrying, claims
-from millrace.windmill.counters import Counters, tell_first_late
+from millrace.windmill.counters import Counters, count
 from millrace.windmill.epoch_log import End, end_of
 from millrace.windmill.fence import out_of_step
 from millrace.windmill.history import History, Moment
@@ -30,7 +30,7 @@ from millrace.windmill.manifest import (
     Completion,
     LiveMark,
     Manifest,
-    interval_map,
+    interval_maps,
     partition_of,
 )
 from millrace.windmill.observed import Observed
@@ -220,12 +220,7 @@ class Epochs:
                 same as this one's.
         """
         changed = changes_of(results, self.positions.entry)
-        for result in results:
-            counters = self.counters[result.computation]
-            if counters.first_late is None and result.counters.first_late is not None:
-                title = self.topology.titles[result.computation]
-                tell_first_late(title, result.counters.first_late)
-            counters.add(result.counters)
+        count(self.counters, [(r.computation, r.counters) for r in results], self.topology.titles)
         take(self.loads, results)
         self.observed.add(observed)
         self.observed.ahead = {s: ahead.faded() for s, ahead in self.observed.ahead.items()}
@@ -252,12 +247,21 @@ class Epochs:
         return completion
 
     def remap(
-        self, remaps: Mapping[str, Iterable[Remap]], *, grouped: carrying.Grouping = carrying.same
+        self,
+        remaps: Mapping[str, Iterable[Remap]],
+        *,
+        grouped: carrying.Grouping = carrying.same,
+        ready: carrying.Ready | None = None,
     ) -> dict[str, Remapped]:
         """Split and merge key intervals between two epochs; return the maps, and who is new.
 
         A claim reserves the ids of those that are made, each gets a snapshot, and it is done with
         a completion that has the new maps. What live tasks left is sealed before.
+
+        Args:
+            remaps: Computation -> what changes.
+            grouped: How intervals are grouped into tasks then.
+            ready: Of a :class:`~millrace.windmill.preparing.Preparation`.
 
         Raises:
             PipelineError: That cannot be, or not now; nothing was written.
@@ -271,7 +275,7 @@ class Epochs:
         self._ids = carrying.ids_after(self._ids, made)
         self._claim()
         whole = self.standing()
-        completion = self._log.ours(lambda: carrying.all_carried(whole, made, self.state))
+        completion = self._log.ours(lambda: carrying.all_carried(whole, made, self.state, ready))
         self._log.append(completion, lambda: self._remapped(completion, made))
         return made
 
@@ -361,11 +365,7 @@ class Epochs:
             self.topology, self._registry, manifest = claims.taken_up(end, self.topology)
         end, renamed = read_as(end, self.topology)
         completion = end.completion
-        maps = dict.fromkeys(self.authority.bulletins, uniform)
-        # What else they say is of computations that were dropped since.
-        for said in (completion, manifest):
-            known = {} if said is None else said.intervals
-            maps |= {name: interval_map(known[name]) for name in maps.keys() & known.keys()}
+        maps = interval_maps(self.authority.bulletins, uniform, (completion, manifest))
         self.positions.cover(maps)
         self._partitions = {name: partition_of(intervals) for name, intervals in maps.items()}
         if completion is not None:

@@ -13,6 +13,7 @@ commit protocol".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -296,6 +297,26 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     places: dict[str, dict[str, Place]] = {}
     live: LiveMark | None = None
     base: int = 0
+
+
+def interval_maps(
+    names: Iterable[str], uniform: IntervalMap, said: Iterable[Completion | Manifest | None]
+) -> dict[str, IntervalMap]:
+    """Return the interval maps of computations; what is said later counts.
+
+    Args:
+        names: Of the computations. What else is said is of some that were dropped since.
+        uniform: Of those of which nothing is said.
+        said: Entries of the log.
+
+    >>> interval_maps(["count"], IntervalMap.uniform(2), [None])["count"] == IntervalMap.uniform(2)
+    True
+    """
+    maps = dict.fromkeys(names, uniform)
+    for one in said:
+        known = {} if one is None else one.intervals
+        maps |= {name: interval_map(known[name]) for name in maps.keys() & known.keys()}
+    return maps
 
 
 Entry = Claim | Manifest | Completion

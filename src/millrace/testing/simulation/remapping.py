@@ -1,8 +1,10 @@
 """A simulation in which key intervals split, merge and move while it runs, on the epoch plane.
 
 A driver remaps between two epochs, as somebody asks or as the balancer does of a load that is
-drawn. It may be killed, sleep or be refused at any write of it, and others may do it beside. A
-write that is refused is tried again, and before the next epoch.
+drawn. Most remaps are prepared between earlier ones: a process beside the driver's reads, while
+epochs go on and what it reads is collected. The driver may be killed, sleep or be refused at any
+write of a remap, and others may do it beside. A write that is refused is tried again, and before
+the next epoch.
 
 Source: MillWheel, "Architecture" (7.1).
 """
@@ -10,9 +12,15 @@ Source: MillWheel, "Architecture" (7.1).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from random import Random
 
-from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable, StoreError, ZombieWriter
+from millrace.model.errors import (
+    CheckpointMismatch,
+    CheckpointUnwritable,
+    PipelineError,
+    StoreError,
+)
 from millrace.plane.balancing import Balancing
 from millrace.testing.simulation import workload
 from millrace.testing.simulation.changing import ChangingSimulation
@@ -22,6 +30,7 @@ from millrace.watermark.remap import Merge, Split
 from millrace.windmill.balancer import Balance, Weight
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.loads import Loads
+from millrace.windmill.preparing import Preparation
 
 
 class _Remapping(Simulation):
@@ -32,31 +41,99 @@ class _Remapping(Simulation):
     #: With so many intervals none is split.
     _many = 8
 
+    def _draw_from(self, remaps: Random, *, balanced: bool) -> None:
+        """Say what remaps are drawn from, and whether the balancer asks for them."""
+        self._remaps, self._balanced = remaps, balanced
+        # Both die with the driver, as in a process of its own.
+        self._balancing = dict[Epochs, Balancing]()
+        self._asked = dict[Epochs, _Asked]()
+
     def between_epochs(self, epochs: Epochs, tasks: int) -> None:
-        """Remap, or do not."""
+        """Remap, prepare a remap, or do neither."""
         random = self._remaps
         if random.random() < 0.4:
             return
         if self._balanced:
             for name in epochs.loads:
                 epochs.loads[name] = _DrawnLoads(random)
-            how = Balance(above=1.01, splits=2, intervals=self._many // 2)
+            if epochs not in self._balancing:
+                how = Balance(above=1.01, splits=2, intervals=self._many // 2)
+                made = Balancing(epochs, tasks, how, beside=self._read_beside, every=1)
+                self._balancing[epochs] = made
             # What it raises is the epoch's, and ends the run.
-            Balancing(epochs, tasks, how, every=1).after_epoch(busy=True)
+            self._balancing[epochs].after_epoch(busy=True)
             return
-        name = random.choice([*epochs.positions.maps])
-        remaps = [*drawn_remaps(random, epochs.positions.maps[name], self._many)]
-        self.note(self.scheduler.current, f"remap {name} {remaps}")
+        asked = self._asked.pop(epochs, None)
+        if asked is None or random.random() < 0.1:
+            # Also while another is prepared, which may be of the same intervals.
+            name = random.choice([*epochs.positions.maps])
+            intervals = epochs.positions.maps[name]
+            remaps = [*drawn_remaps(random, intervals, self._many)]
+            prepared = random.random() < 0.7
+            self.note(self.scheduler.current, f"{prepared=} remap {name} {remaps}")
+            mine = _Asked(name, intervals, Preparation(epochs, {name: remaps}))
+            if prepared and asked is None:
+                asked = mine
+            else:
+                self._remap(epochs, mine)
+        if asked is not None and not self._taken(epochs, asked):
+            self._asked[epochs] = asked
+
+    def _taken(self, epochs: Epochs, asked: _Asked) -> bool:
+        """Do what a run does of a remap between two epochs; return whether that was the last."""
+        if asked.preparation.under_way:
+            return False
         try:
-            epochs.remap({name: remaps})
-        except ZombieWriter:
-            raise
-        except (CheckpointMismatch, CheckpointUnwritable) as refused:
-            self.note(self.scheduler.current, f"{name} is not remapped now: {refused}")
-        except StoreError as refused:
-            if type(refused) is not StoreError:
+            if not asked.preparation.is_near():
+                self._read_beside(asked.preparation)
+                return False
+        except PipelineError as refused:
+            if epochs.positions.maps[asked.name] == asked.intervals:
                 raise
-            self.note(self.scheduler.current, f"{name} is not remapped: {refused}")
+            self.note(self.scheduler.current, f"{asked.name} was remapped before: {refused}")
+        except StoreError as refused:
+            self._bear(asked.name, refused)
+        else:
+            self._remap(epochs, asked)
+        return True
+
+    def _remap(self, epochs: Epochs, asked: _Asked) -> None:
+        try:
+            epochs.remap(asked.preparation.remaps, ready=asked.preparation.ready)
+        except StoreError as refused:
+            self._bear(asked.name, refused)
+
+    def _bear(self, name: str, refused: StoreError) -> None:
+        """Go on where who asked is told, and the run does; else raise it."""
+        may_be = isinstance(refused, CheckpointMismatch | CheckpointUnwritable)
+        if not may_be and type(refused) is not StoreError:
+            raise refused
+        self.note(self.scheduler.current, f"{name} is not remapped now: {refused}")
+
+    def _read_beside(self, preparation: Preparation) -> None:
+        """Have a preparation read by a thread of the driver at hand, while that goes on."""
+        driver = self.scheduler.current
+        assert driver is not None, "a driver prepares"
+
+        def read() -> None:
+            preparation.read(lambda: not (driver.dead or driver.ended))
+
+        self.scheduler.spawn(f"{driver} preparing", -1, read, of=driver)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A remap that somebody has asked for.
+
+    Attributes:
+        name: Of the computation.
+        intervals: Its map then.
+        preparation: Of the remap.
+    """
+
+    name: str
+    intervals: IntervalMap
+    preparation: Preparation
 
 
 class RemappingSimulation(_Remapping):
@@ -69,8 +146,7 @@ class RemappingSimulation(_Remapping):
     plane = "remaps"
 
     def _workload(self, random: Random) -> workload.Workload:
-        self._remaps = Random(f"{self.seed} remaps")
-        self._balanced = random.random() < 0.3
+        self._draw_from(Random(f"{self.seed} remaps"), balanced=random.random() < 0.3)
         kind = workload.Of.OPERATIONS if random.random() < 0.3 else workload.Of.GROUPINGS
         program = workload.program_of(random, kind)
         return workload.filled(random, program, records=(20, 40), per_batch=(3, 8))
@@ -89,8 +165,8 @@ class RemappingVersions(_Remapping, ChangingSimulation):
     _many = 4
 
     def _workload(self, random: Random) -> workload.Workload:
-        self._remaps = Random(f"{self.seed} remaps")
-        self._balanced = self._remaps.random() < 0.3
+        remaps = Random(f"{self.seed} remaps")
+        self._draw_from(remaps, balanced=remaps.random() < 0.3)
         return super()._workload(random)
 
 

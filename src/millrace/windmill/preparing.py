@@ -1,0 +1,146 @@
+"""Preparing: what a remap is going to read, read beside the epochs before it takes effect.
+
+A preparation has a cache for each interval that will be divided or come together. It is built while
+epochs go on, up to a commit that counts already; what is committed after that is applied when the
+remap takes effect, between two epochs. It is soft: a cache that is lost, or of which the commits in
+between were collected, costs the run the reading. Commits are told apart by number and chain, so
+one of another history is built anew.
+
+Source: MillWheel, "Architecture" (7.1): the new owner builds its cache beside the old one's work.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from millrace.model.errors import StoreError
+from millrace.store import MemoryCache, bring
+from millrace.watermark.remap import Remap
+from millrace.windmill.carrying import check_between, maps_after
+from millrace.windmill.epochs import Epochs
+
+_log = logging.getLogger("millrace")
+
+#: Rows and values that a preparation keeps in the driver, in bytes; as Python's objects they take
+#: two to three times that. What is beyond it is read while the run waits, one interval at a time.
+_BYTES: Final = 256 << 20
+#: How often it is read on. Each time there is as much less as reading is faster than writing; where
+#: it is not faster, one more would gain nothing.
+_ROUNDS: Final = 3
+
+
+class Preparation:
+    """Caches of the intervals of some remaps, ahead of them.
+
+    Args:
+        epochs: Of the run.
+        remaps: Computation -> what is to change.
+        most_bytes: How much it may keep; see :data:`_BYTES`.
+
+    Attributes:
+        remaps: Those.
+        ready: What it has, for :meth:`Epochs.remap`, which takes it out.
+        under_way: Whether :meth:`read` was asked for, and has not ended.
+
+    >>> import millrace as mr
+    >>> p = mr.Pipeline("words")
+    >>> _ = p.inject("words", format=str).key_by(str).window(mr.Sessions(9)).count().to("counts")
+    >>> h = mr.testing.Harness(p, intervals=1)
+    >>> h.inject("words", ["a", "b"])
+    >>> preparation = Preparation(h._epochs, {"counts": [mr.Split(0)]})
+    >>> preparation.is_near()
+    False
+    >>> preparation.read()  # beside the next epoch
+    >>> h.inject("words", ["c"])
+    >>> preparation.is_near()
+    True
+    >>> made = h._epochs.remap(preparation.remaps, ready=preparation.ready)
+    >>> len(made["counts"].intervals)
+    2
+    """
+
+    def __init__(
+        self, epochs: Epochs, remaps: Mapping[str, Iterable[Remap]], *, most_bytes: int = _BYTES
+    ) -> None:
+        self.remaps = {name: tuple(asked) for name, asked in remaps.items()}
+        self.ready: dict[str, dict[int, MemoryCache]] = {name: {} for name in self.remaps}
+        self.under_way = False
+        self._epochs = epochs
+        self._most_bytes = most_bytes
+        self._wanted: dict[tuple[str, int], tuple[int, int]] = {}
+        self._left = set[tuple[str, int]]()
+        self._rounds = 0
+
+    def is_near(self) -> bool:
+        """Note where the intervals stand, between two epochs; return whether all but that is read.
+
+        If not, :meth:`read` is to be called, beside the epochs, and then this again. After some
+        rounds it is as near as it gets.
+
+        Raises:
+            PipelineError: The remap cannot be, or not now; or not any more, because another one
+                came before. Nothing was written.
+            ZombieWriter: A newer run has claimed the checkpoint.
+        """
+        assert not self.under_way, "it is read to where they stood before"
+        epochs = self._epochs
+        epochs.settle()
+        check_between(epochs.completed, epochs.open, epochs.live, drained=epochs.drained)
+        made = maps_after(epochs.positions.maps, {}, self.remaps)
+        parents = {
+            (name, parent)
+            for name, one in made.items()
+            for those in one.parents.values()
+            for parent in those
+        }
+        self._wanted, behind = {}, 0
+        for name, interval in sorted(parents - self._left):
+            stands = epochs.positions.of(name, interval)
+            self._wanted[name, interval] = stands.number, stands.chain
+            behind = max(behind, stands.number - self._at(name, interval))
+        # What one epoch commits while it is read would be there again after another round.
+        near = behind <= min(1, self._rounds) or self._rounds == _ROUNDS
+        if not near:
+            self._rounds += 1
+            self.under_way = True
+        return near
+
+    def read(self, going: Callable[[], bool] = lambda: True) -> None:
+        """Build caches up to where the intervals stood; for any thread, one at a time.
+
+        Args:
+            going: Asked before each interval; once it says no, nothing more is read.
+        """
+        try:
+            for (name, interval), (number, chain) in self._wanted.items():
+                if not going():
+                    return
+                if (name, interval) not in self._left:
+                    self._read(name, interval, number, chain)
+        finally:
+            self.under_way = False
+
+    def _read(self, name: str, interval: int, number: int, chain: int) -> None:
+        cache = self.ready[name].pop(interval, None) or MemoryCache(name, interval)
+        try:
+            bring(cache, self._epochs.state, name, interval, number, chain)
+        except StoreError as problem:
+            self._leave({(name, interval)}, f"could not be read before: {problem}")
+            return
+        kept = sum(one.size_bytes for caches in self.ready.values() for one in caches.values())
+        if kept + cache.size_bytes > self._most_bytes:
+            # Nor any of the others: each would be read in vain.
+            there = {(of, one) for of, caches in self.ready.items() for one in caches}
+            self._leave(self._wanted.keys() - there, f"have more than {self._most_bytes:,} bytes")
+            return
+        self.ready[name][interval] = cache
+
+    def _leave(self, those: set[tuple[str, int]], why: str) -> None:
+        self._left |= those
+        _log.info("rows of %s are read while the run waits: they %s", sorted(those), why)
+
+    def _at(self, name: str, interval: int) -> int:
+        cache = self.ready[name].get(interval)
+        return 0 if cache is None else cache.position
