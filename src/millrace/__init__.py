@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     )
     from millrace.injectors.advance import Advance
     from millrace.injectors.backlog import Backlog
+    from millrace.injectors.delta import DeltaAppends
     from millrace.injectors.files import Files
     from millrace.injectors.iceberg import IcebergAppends
     from millrace.injectors.injector import Injector
@@ -167,6 +168,7 @@ __all__ = [
     "Console",
     "DeadLetter",
     "Delta",
+    "DeltaAppends",
     "Element",
     "FireMode",
     "FirstOf",
@@ -252,6 +254,7 @@ _PUBLIC = {
     "dataflow.windows": "FixedWindows GlobalWindow Sessions SlidingWindows WindowFn",
     "injectors.advance": "Advance",
     "injectors.backlog": "Backlog",
+    "injectors.delta": "DeltaAppends",
     "injectors.files": "Files",
     "injectors.iceberg": "IcebergAppends",
     "injectors.injector": "Injector",

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millrace.model.errors import PipelineError
-from millrace.sinks.delta_table import DeltaCommits, require_deltalake
+from millrace.injectors.delta_package import mounted, require_deltalake
+from millrace.sinks.delta_table import DeltaCommits
 from millrace.sinks.latest import check_key, key_columns
 from millrace.sinks.table import TableSink
-from millrace.store import local_path
 
 if TYPE_CHECKING:
     from millrace.plane.binding import Binding
@@ -38,16 +37,14 @@ class Delta(TableSink):
     """
 
     def __init__(self, path: str | Path, *, key: str | Sequence[str] = ()) -> None:
-        require_deltalake()
+        require_deltalake("Delta", "on the driver")
         self.path = str(path)
         self.key = key_columns(key)
-        if not self.path or ("://" in self.path and not self.path.startswith("file://")):
-            raise PipelineError(
-                f"Delta({self.path!r}): expected a local or mounted path, which driver and workers "
-                "reach. For a table in an object store write with a callable (DataFrame, epoch) "
-                "and Spark's own Delta Lake, on the epoch plane."
-            )
-        super().__init__(local_path(self.path))
+        otherwise = (
+            "For a table in an object store write with a callable (DataFrame, epoch) and Spark's "
+            "own Delta Lake, on the epoch plane."
+        )
+        super().__init__(mounted(self.path, repr(self), otherwise))
 
     def commits(self, binding: Binding) -> DeltaCommits:
         """Return what commits a checkpoint's epochs; nothing is written yet."""

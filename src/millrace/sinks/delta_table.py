@@ -18,39 +18,17 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millrace.model.errors import PipelineError
 from millrace.sinks.delta_known import note, rewritten
 from millrace.sinks.delta_merge import merge
 from millrace.sinks.parquet_files import STAGING
 from millrace.sinks.table import Commits, placed
 from millrace.store.durable import sync_directory
-
-#: Of ``deltalake``: (major, minor).
-_OLDEST: Final = (1, 6)
-
-
-def require_deltalake() -> None:
-    """Refuse to go on without a ``deltalake`` that keeps application transactions apart.
-
-    Raises:
-        PipelineError: It is not installed, or too old.
-    """
-    install = "on the driver: pip install 'millrace[delta]'."
-    try:
-        from deltalake import __version__ as version
-    except ImportError as missing:
-        raise PipelineError(f"Delta needs the package deltalake, {install}") from missing
-    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-        raise PipelineError(
-            f"Delta found deltalake {version}, which can add an epoch twice: two drivers' commits "
-            f"of it do not conflict. It needs 1.6 or later, {install}"
-        )
 
 
 class DeltaCommits(Commits):

@@ -1,0 +1,244 @@
+"""The log of a Delta table: its newest state, and which files each version added.
+
+::
+
+    _delta_log/00000000000000000012.json    version 12: a line an action, such as add and remove
+    _delta_log/...12.checkpoint.parquet     all that there is at version 12; older lines may go
+
+Versions are read from their own file, as ``deltalake`` has no call for that; the rest by it.
+
+Source: the Delta transaction protocol, "Delta Log Entries" and "Actions".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from millrace.injectors.appends import File
+from millrace.injectors.delta_file import DataFile, opened
+from millrace.injectors.schema import conformed
+from millrace.model.errors import InputLost, PipelineError
+from millrace.store import local_path
+
+#: What a reader has to know of, and this one does. A file with a deletion vector is refused when it
+#: is met, and so is a table that maps its columns; to be told that there may be some does no harm.
+_KNOWN: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz"})
+#: The version of a table's readers that names such features one by one.
+_BY_FEATURES: Final = 3
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+class Version(NamedTuple):
+    """What a version did.
+
+    Attributes:
+        committed_us: When, as it says, else by the time of its file.
+        operation: What it says that it was.
+        added: Actions that added files with rows that were not there before, in order of paths.
+        takes: Whether it took rows away.
+        shadowed: A file of it of which a deletion vector takes rows; None: none has one.
+    """
+
+    committed_us: int
+    operation: str
+    added: list[Mapping[str, Any]]
+    takes: bool
+    shadowed: str | None
+
+
+class Log:
+    """A table's log, on a path that is mounted here.
+
+    Args:
+        root: The directory of the table.
+        schema: The columns that are read, as Spark writes them.
+        who: The injector, for messages.
+    """
+
+    def __init__(self, root: Path, schema: str, who: str) -> None:
+        self._root = root
+        self._schema = schema
+        self._who = who
+        self._opened: Any = None
+        self._seen: tuple[int, int] | None = None
+        self._whole: tuple[int, list[File]] | None = None
+
+    @property
+    def table(self) -> str:
+        """Id of the table."""
+        return str(self._opened.metadata().id)
+
+    @property
+    def newest(self) -> int:
+        """The newest version."""
+        return int(self._opened.version())
+
+    def refresh(self) -> None:
+        """Look for newer versions. It is two looks at the directory while there are none.
+
+        Raises:
+            PipelineError: There is no such table, or it cannot be read.
+        """
+        if self._seen is not None and self._seen == self._looks(self.newest):
+            return
+        table = self._open()
+        self._check(table)
+        self._opened, self._seen = table, self._looks(int(table.version()))
+
+    def version(self, number: int) -> Version | None:
+        """Return what a version did; None if its lines are not kept."""
+        try:
+            lines = self._json(number).read_text("utf-8").split("\n")
+            modified_us = self._json(number).stat().st_mtime_ns // 1000
+        except FileNotFoundError:
+            return None
+        actions = [json.loads(line) for line in lines if line.strip()]
+        # A null stands for no action, as some writers have all of them in each line.
+        of = {
+            kind: [one[kind] for one in actions if one.get(kind) is not None]
+            for kind in ("commitInfo", "add", "remove")
+        }
+        info = of["commitInfo"][0] if of["commitInfo"] else {}
+        said_ms = info.get("inCommitTimestamp", info.get("timestamp"))
+        added = sorted((one for one in of["add"] if one["dataChange"]), key=lambda one: one["path"])
+        vectors = (one["path"] for one in added if one.get("deletionVector"))
+        return Version(
+            modified_us if said_ms is None else int(said_ms) * 1000,
+            str(info.get("operation", "an operation that it does not name")),
+            added,
+            any(one.get("dataChange", True) for one in of["remove"]),
+            next(vectors, None),
+        )
+
+    def files_at(self, number: int) -> list[File]:
+        """Return all files that the table has at a version, in order of their paths.
+
+        Raises:
+            InputLost: The version cannot be made of what is kept.
+            PipelineError: A file has a deletion vector.
+        """
+        if self._whole is None or self._whole[0] != number:
+            self._whole = number, self._all(number)
+        return self._whole[1]
+
+    def kept(self) -> Iterator[int]:
+        """Yield the versions whose lines are kept, back from the newest one."""
+        number = self.newest
+        while number >= 0 and self._json(number).exists():
+            yield number
+            number -= 1
+
+    def file(self, add: Mapping[str, Any]) -> File:
+        """Return the file that an action added.
+
+        Raises:
+            InputLost: The action does not say how many rows it has, and it is gone.
+            PipelineError: It is no file that can be read here.
+        """
+        said = json.loads(add["stats"]) if add.get("stats") else {}
+        return self._data_file(
+            add["path"], add["size"], said.get("numRecords"), dict(add["partitionValues"])
+        )
+
+    def has_vector(self, number: int, path: str) -> PipelineError:
+        """Return what refuses a file of which a deletion vector takes rows."""
+        return PipelineError(
+            f"{self._who}: at version {number} rows of {path} are deleted by a deletion vector, "
+            "which is not read here. Have the file written anew (REORG TABLE ... APPLY (PURGE)) "
+            "and begin after that with a new checkpoint; or read what later versions add: "
+            f"version={number + 1}."
+        )
+
+    def _json(self, number: int) -> Path:
+        return self._root / "_delta_log" / f"{number:020}.json"
+
+    def _looks(self, newest: int) -> tuple[int, int] | None:
+        """Return which file has the newest version; None if there is a newer one, or no table."""
+        try:
+            file = self._json(newest).stat()
+        except FileNotFoundError:
+            return None
+        return None if self._json(newest + 1).exists() else (file.st_ino, file.st_mtime_ns)
+
+    def _open(self, number: int | None = None) -> Any:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        try:
+            return DeltaTable(str(self._root), version=number)
+        except TableNotFoundError as missing:
+            raise PipelineError(
+                f"{self._who}: there is no Delta table. Make it first, or mend its path."
+            ) from missing
+        except DeltaError as refused:
+            raise PipelineError(
+                f"{self._who}: the table cannot be read: {type(refused).__name__}: {refused}."
+            ) from refused
+
+    def _check(self, table: Any) -> None:
+        protocol, settings = table.protocol(), table.metadata().configuration
+        unknown = set(protocol.reader_features or ()) - _KNOWN
+        why = ""
+        if protocol.min_reader_version > _BY_FEATURES:
+            why = f"its readers must be of version {protocol.min_reader_version}"
+        elif unknown:
+            why = f"its readers must know {sorted(unknown)}"
+        elif settings.get("delta.columnMapping.mode", "none") != "none":
+            why = "its columns are mapped to other names (delta.columnMapping.mode)"
+        if why:
+            raise PipelineError(
+                f"{self._who}: {why}, and that is not read here. Copy what is to be read into a "
+                "table without, or read it with Spark's own Delta Lake, as a DataFrame."
+            )
+        columns = pa.schema(table.schema().to_arrow())
+        conformed(pa.RecordBatch.from_pylist([], columns), self._schema, self._who)
+
+    def _all(self, number: int) -> list[File]:
+        try:
+            at = self._open(number)
+        except PipelineError as refused:
+            raise InputLost(
+                f"{self._who}: the table as it was at version {number}, where reading began, "
+                f"cannot be made of what is kept of its log. {refused} Start with a new "
+                "checkpoint, and keep the log for longer (delta.logRetentionDuration)."
+            ) from refused
+        for path in pa.table(at.deletion_vectors()).column("filepath").to_pylist():
+            raise self.has_vector(number, path)
+        actions = pa.table(at.get_add_actions(flatten=True))
+        partitions = {
+            name.removeprefix("partition."): actions[name].cast(pa.string()).to_pylist()
+            for name in actions.column_names
+            if name.startswith("partition.")
+        }
+        rows = zip(
+            actions["path"].to_pylist(),
+            actions["size_bytes"].to_pylist(),
+            actions["num_records"].to_pylist(),
+            strict=True,
+        )
+        found = [
+            self._data_file(path, size, records, {name: of[n] for name, of in partitions.items()})
+            for n, (path, size, records) in enumerate(rows)
+        ]
+        return sorted(found, key=lambda file: file.what.path)
+
+    def _data_file(
+        self, said: str, size: int, rows: int | None, partition: dict[str, str | None]
+    ) -> File:
+        if (uri := _URI.match(said)) and uri[0].lower() != "file:":
+            raise PipelineError(
+                f"{self._who}: its file {said} is elsewhere, as those of a shallow clone may be. "
+                "Only local or mounted paths are read. Make a deep clone of it here."
+            )
+        path = local_path(said) if uri else self._root / unquote(said)
+        if rows is None:
+            with opened(str(path), self._who) as found:
+                rows = found.metadata.num_rows
+        return File(int(rows), int(size), DataFile(str(path), partition))
