@@ -1,10 +1,12 @@
 """How long a split of a hot key interval holds up a run of epochs on Spark, by part.
 
 A run writes a value for each key, then has epochs that change some of them. One interval is split
-between two epochs, as ``balance=True`` or ``millrace remap`` would, and as many epochs follow.
-Shown are the pause by part (reading the interval, dividing its rows, and the rest: the claim, the
-snapshots of both parts and the completion) beside epochs before; and the epoch right after, in
-which the caches of both parts are built. Each round splits the next interval.
+while such epochs go on, as ``balance=True`` or ``millrace remap`` would, and as many epochs follow.
+Shown is for how long the run stood still between two epochs, by part (reading the interval,
+dividing its rows, and the rest: the claim, the snapshots of both parts and the completion); how
+long was read beside the epochs, and how long those took; and the epoch right after, in which the
+caches of both parts are built. Each round splits the next interval, in turns with rows that are
+read beside the epochs and with all of them read in the pause, as it was once.
 
 Run it with ``python -m benchmarks.remap_pause``; a million keys take some minutes.
 """
@@ -18,13 +20,15 @@ import os
 import random
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +40,8 @@ import millrace as mr
 from benchmarks.machine import describe
 from benchmarks.spark_session import build_session
 from millrace.windmill import carrying
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.preparing import Preparation
 
 _EPOCHS = 5
 _WRITTEN_AN_EPOCH = 100_000
@@ -59,18 +65,24 @@ class Pause:
     """A split of one interval.
 
     Attributes:
+        ahead: Whether rows were read beside the epochs.
         state_bytes: Of keys' values in the interval, about.
         before_s: Median of how long an epoch took before it, without a remap.
-        remap_s: How long the run waited for the split.
+        ahead_s: How long rows were read beside epochs.
+        beside_s: Median of how long those epochs took in which the split was asked for, and done.
+        pause_s: How long the run stood still for the split.
         read_s: Of that, until the rows of the interval were read.
         divide_s: Of that, until they were divided.
-        after_s: How long the epoch right after took.
+        after_s: How long the epoch right after those took.
         later_s: Median of those after it.
     """
 
+    ahead: bool
     state_bytes: int
     before_s: float
-    remap_s: float
+    ahead_s: float
+    beside_s: float
+    pause_s: float
     read_s: float
     divide_s: float
     after_s: float
@@ -83,7 +95,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--intervals", type=int, default=16, help="a power of two")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=6, help="every other one reads ahead")
     parser.add_argument("--tasks", type=int, default=2)
     parser.add_argument("--directory", type=Path, help="with room for some times the state")
     parser.add_argument("--out", type=Path)
@@ -93,12 +105,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="millrace-pause-", dir=given.directory) as folder:
         pauses = _run(spark, Path(folder), given)
     spark.stop()
-    table = Table("epoch before, s", "split, s", "read", "divide", "rest", "epoch after", "later")
+    table = Table(
+        "read", "before", "ahead", "beside", "pause", "read", "divide", "rest", "after", "later"
+    )
     for one in pauses:
-        rest = one.remap_s - one.read_s - one.divide_s
-        shown = one.before_s, one.remap_s, one.read_s, one.divide_s, rest, one.after_s, one.later_s
-        table.add_row(*(f"{seconds:.2f}" for seconds in shown))
+        rest = one.pause_s - one.read_s - one.divide_s
+        shown = (
+            one.before_s, one.ahead_s, one.beside_s, one.pause_s, one.read_s, one.divide_s, rest,
+            one.after_s, one.later_s,
+        )  # fmt: skip
+        how = "ahead" if one.ahead else "in it"
+        table.add_row(how, *(f"{seconds:.2f}" for seconds in shown))
     Console().print(table)
+    with_it, without = (
+        statistics.median(one.pause_s for one in pauses if one.ahead is ahead)
+        for ahead in (True, False)
+    )
+    print(f"pause, median: {with_it:.2f} s, and {without:.2f} s if all is read in it")
     started = dt.datetime.fromisoformat(machine["at"])
     named = Path(__file__).parent / "results" / f"remap-pause-{started:%Y-%m-%d-%H%M}.json"
     about = {"keys": given.keys, "value_bytes": given.value_bytes, "intervals": given.intervals}
@@ -140,15 +163,28 @@ def _run(spark: Any, folder: Path, given: argparse.Namespace) -> list[Pause]:
     deliver(np.array_split(every, max(1, given.keys // _WRITTEN_AN_EPOCH)))
     pauses = []
     for interval in range(given.rounds):
+        ahead = interval % 2 == 0
         before = deliver(some())
-        with _parts() as parts:
-            started = time.perf_counter()
-            run.remap("Keep", [mr.Split(interval)])
-            took = time.perf_counter() - started
+        with _parts(ahead=ahead) as parts:
+            splitting = threading.Thread(target=run.remap, args=["Keep", [mr.Split(interval)]])
+            splitting.start()
+            beside = deliver(some())
+            splitting.join()
         first, *later = deliver(some())
-        size = given.keys * given.value_bytes // given.intervals
-        usual, later_s = statistics.median(before), statistics.median(later)
-        pauses.append(Pause(size, usual, took, parts["read"], parts["divide"], first, later_s))
+        pauses.append(
+            Pause(
+                ahead=ahead,
+                state_bytes=given.keys * given.value_bytes // given.intervals,
+                before_s=statistics.median(before),
+                ahead_s=parts["ahead"],
+                beside_s=statistics.median(beside),
+                pause_s=parts["pause"],
+                read_s=parts["read"],
+                divide_s=parts["divide"],
+                after_s=first,
+                later_s=statistics.median(later),
+            )
+        )
     run.stop()
     kept = mr.open_checkpoint(checkpoint)["Keep"]
     assert len(kept.intervals) == given.intervals + given.rounds, "not divided"
@@ -157,27 +193,32 @@ def _run(spark: Any, folder: Path, given: argparse.Namespace) -> list[Pause]:
 
 
 @contextmanager
-def _parts() -> Iterator[dict[str, float]]:
-    """Add up how long the driver reads intervals, and how long it divides their rows."""
-    seconds = {"read": 0.0, "divide": 0.0}
+def _parts(*, ahead: bool) -> Iterator[dict[str, float]]:
+    """Add up how long parts of a remap take; read nothing ahead if that is not to be."""
+    seconds = dict.fromkeys(("ahead", "pause", "read", "divide"), 0.0)
 
     def timed(part: str, what: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*of: Any) -> Any:
+        def called(*of: Any, **how: Any) -> Any:
             started = time.perf_counter()
             try:
-                return what(*of)
+                return what(*of, **how)
             finally:
                 seconds[part] += time.perf_counter() - started
 
         return called
 
-    rows_at, remade = carrying.rows_at, carrying.remade
-    carrying.rows_at = lambda *of: timed("read", rows_at(*of))
-    carrying.remade = timed("divide", remade)
-    try:
+    rows_at = carrying.rows_at
+    with ExitStack() as patches:
+        for owner, name, other in (
+            (carrying, "rows_at", lambda *of: timed("read", rows_at(*of))),
+            (carrying, "remade", timed("divide", carrying.remade)),
+            (Epochs, "remap", timed("pause", Epochs.remap)),
+            (Preparation, "read", timed("ahead", Preparation.read)),
+        ):
+            patches.enter_context(patch.object(owner, name, other))
+        if not ahead:
+            patches.enter_context(patch.object(Preparation, "is_near", lambda _: True))
         yield seconds
-    finally:
-        carrying.rows_at, carrying.remade = rows_at, remade
 
 
 def _epochs(checkpoint: Path) -> Iterator[float]:

@@ -110,7 +110,7 @@ def a_remap_is_begun_without_a_claim(patch):
     patch.setattr(Epochs, "remap", unclaimed)
 
 
-@found_at(180, calm=False)
+@found_at(120, calm=False)
 def what_is_being_made_is_collected(patch):
     collectable = Epochs.collectable
 
