@@ -8,7 +8,7 @@ import click
 
 from millrace.model.errors import MillraceError, PipelineError, ZombieWriter
 from millrace.spark import realtime_settings
-from millrace.spark.application import pipeline_at
+from millrace.spark.application import named_by, pipeline_at
 from millrace.spark.session import session
 
 #: What :func:`~millrace.spark.realtime_settings` takes by default.
@@ -61,6 +61,7 @@ def run(
         options["tasks"] = tasks
     if metrics is not None:
         options["metrics"] = metrics
+    named_by(pipeline)  # a Spark takes some seconds to start, only to hear that it is misspelt
     needed = realtime_settings(tasks or _REALTIME_TASKS) if realtime else {}
     spark = session(pipeline, master, {**needed, **dict(map(_setting, conf))})
     found = pipeline_at(pipeline, "run", spark=spark)

@@ -39,17 +39,12 @@ def pipeline_at(path: str, command: str, *, anew: bool = False, **given: Any) ->
     Raises:
         PipelineError: It names none, or the code that makes it fails.
     """
-    name, _, attribute = path.rpartition(":")
-    if not name or not attribute:
-        raise PipelineError(
-            f"{path!r} names no pipeline. Expected MODULE:NAME, such as my_package.jobs:pipeline, "
-            "or jobs.py:pipeline."
-        )
+    name, attribute = named_by(path)
     module = _again(name, command) if anew else _module(name, command)
     try:
         found: Any = getattr(module, attribute)
     except AttributeError:
-        there = [n for n, value in vars(module).items() if isinstance(value, Declarations)]
+        there = [*_pipelines_of(module), *_functions_of(module)]
         raise PipelineError(
             f"module {name!r} has no {attribute!r}."
             + (f" It has {', '.join(there)}." if there else "")
@@ -61,6 +56,57 @@ def pipeline_at(path: str, command: str, *, anew: bool = False, **given: Any) ->
             "one."
         )
     return made
+
+
+def named_by(path: str) -> tuple[str, str]:
+    """Return the module or file that an argument names, and the name in it; nothing is run.
+
+    Raises:
+        PipelineError: It has another form, or there is no such file, or module.
+    """
+    name, _, attribute = path.rpartition(":")
+    if not name or not attribute:
+        raise PipelineError(
+            f"{path!r} names no pipeline. Expected MODULE:NAME, such as my_package.jobs:pipeline, "
+            "or jobs.py:pipeline."
+        )
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise PipelineError(f"there is no file {name!r} in {Path.cwd()}.")
+    elif not _is_there(name.partition(".")[0]):
+        raise _nowhere(name)
+    return name, attribute
+
+
+def _is_there(root: str) -> bool:
+    """Return whether a module, or the first of a path of packages, can be imported from here."""
+    if not root:  # to Python, relative to a package, and there is none
+        return False
+    return (
+        root in sys.modules
+        or Path(root).is_dir()
+        or Path(f"{root}.py").is_file()
+        or importlib.util.find_spec(root) is not None
+    )
+
+
+def _nowhere(name: str) -> PipelineError:
+    return PipelineError(f"there is no module {name!r} in {Path.cwd()} or among what is installed.")
+
+
+def _pipelines_of(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if isinstance(value, Declarations)]
+
+
+def _functions_of(module: ModuleType) -> list[str]:
+    """Return the names of a module's own functions, one of which may make a pipeline."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+    ]
 
 
 def _again(name: str, command: str) -> ModuleType:
@@ -102,17 +148,12 @@ def _belonging(name: str) -> list[str]:
 def _module(name: str, command: str) -> ModuleType:
     if name.endswith(".py"):
         return _file(Path(name), command)
-    nowhere = PipelineError(
-        f"there is no module {name!r} in {Path.cwd()} or among what is installed."
-    )
-    if name.startswith("."):  # to Python, relative to a package, and there is none
-        raise nowhere
     sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            raise nowhere from None
+            raise _nowhere(name) from None
         raise _failed(f"module {name!r} cannot be imported", error, command) from error
     finally:
         sys.path.remove(str(Path.cwd()))
@@ -120,8 +161,6 @@ def _module(name: str, command: str) -> ModuleType:
 
 def _file(path: Path, command: str) -> ModuleType:
     """Return a file as a module; what is beside it can be imported by it, as in a script."""
-    if not path.is_file():
-        raise PipelineError(f"there is no file {str(path)!r} in {Path.cwd()}.")
     # Under a name that hides no module, and is no __main__: what stands there only starts it.
     spec = importlib.util.spec_from_file_location(f"millrace_app_{path.stem}", path)
     assert spec is not None, "a file of Python can be loaded"
@@ -149,10 +188,12 @@ def _made(path: str, maker: Any, command: str, given: dict[str, Any]) -> Any:
     if needed:
         kind = "class" if inspect.isclass(maker) else "function"
         how = f"with nothing but {' and '.join(given)}" if given else "without arguments"
+        # Who gives a session runs the pipeline, and reads.
+        unread = "" if given else ' No source is read: p.inject("name") without one will do.'
         raise PipelineError(
             f"{path} is a {kind} that needs {' and '.join(needed)}, and {command} calls it {how}. "
             "Give them defaults, or name a function without parameters that calls it, "
-            'or a pipeline. No source is read: p.inject("name") without one will do.'
+            f"or a pipeline.{unread}"
         )
     try:
         return maker(**taken)

@@ -80,6 +80,43 @@ def test_a_run_that_is_stopped_says_how_to_go_on(millrace: Any, started: Any) ->
     assert started.settings == {"spark.a": "b=c"}
 
 
+@pytest.mark.parametrize(
+    ("app", "said"),
+    [
+        ("app.py", "Expected MODULE:NAME"),
+        ("nothing.py:pipeline", "there is no file 'nothing.py' in "),
+        ("no_such_module.jobs:pipeline", "there is no module 'no_such_module.jobs' in "),
+    ],
+)
+def test_what_is_not_there_is_said_before_a_spark_is_started(
+    millrace: Any, started: Any, app: str, said: str
+) -> None:
+    shown = millrace("run", app, "--checkpoint", "ckpt")
+
+    assert shown.exit_code == 1
+    assert said in shown.output
+    assert not hasattr(started, "settings"), "no session was made"
+
+
+def test_of_a_name_that_is_misspelt_those_that_are_there_are_told(
+    millrace: Any, started: Any
+) -> None:
+    shown = millrace("run", "app.py:pipelin", "--checkpoint", "ckpt")
+    assert "'app.py' has no 'pipelin'. It has pipeline." in shown.output
+
+
+def test_a_function_that_needs_more_than_a_session_is_told_so(
+    millrace: Any, started: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text("def pipeline(folder, spark): pass")
+    shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt")
+
+    assert "is a function that needs folder, and run calls it with nothing but spark." in (
+        shown.output
+    )
+    assert "No source is read" not in shown.output, "run reads them"
+
+
 def test_one_that_is_drained_has_all_its_results_out(millrace: Any, started: Any) -> None:
     shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt", "--drain", "--realtime")
 
