@@ -27,7 +27,7 @@ from millrace.model.time import format_timestamp
 from millrace.spark.plain_text import PlainTable, text_of
 
 #: Fields of what is pending that are instants.
-_INSTANTS = ("at", "hold", "start", "end", "expires")
+_INSTANTS = ("at", "held at", "hold", "start", "end", "expires")
 
 #: A cell of a table is cut there: lines that wrap five times show less than ones that are cut.
 _CELL_MAX = 60
@@ -82,9 +82,10 @@ def get(path: str, computation: str, key: str, epoch: int | None, as_json_: bool
     said = shortened(key_text(kept["key"]), kept["key"])
     head = [("computation", computation), ("key", said), ("as of epoch", str(at))]
     cells = PlainTable(("cell", "value"), list(_cells(kept["cells"])))
-    pending = ([_unkeyed(one) for one in kept[what]] for what in ("timers", "holds"))
-    tables = [cells, *(_table(rows, cut=False) for rows in pending)]
-    click.echo(text_of(head, tables))
+    timers = [_unkeyed(one) for one in kept["timers"]]
+    holds = [{"held at": one["at"], "timer": one["timer"]} for one in kept["holds"]]
+    pending = [_table(rows, cut=False) for rows in (timers, holds)]
+    click.echo(text_of(head, [cells, *pending]))
 
 
 @state.command(short_help="List all keys, or what is pending.")

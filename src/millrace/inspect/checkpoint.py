@@ -190,8 +190,9 @@ class Checkpoint:
                     raise
                 raise NotKept(
                     f"interval {interval.id} of {computation!r} as it was after epoch {self.epoch} "
-                    "is not kept any more: the run has gone on since. Open the checkpoint again, "
-                    "or take checkpoint.latest()."
+                    "is not kept any more: the run has gone on since, and keeps what changed after "
+                    "the snapshots before the last. Ask for a later epoch, or for the last: "
+                    "checkpoint.latest(), and on the command line no --epoch."
                 ) from problem
             self._loaded = name, cache
         return self._loaded[1]

@@ -31,6 +31,7 @@ def test_get_shows_cells_timers_and_holds_of_a_key(millrace: Any, ran: Any) -> N
     assert ["key", "home"] in rows
     assert ["count", "2"] in rows
     assert ["report", "1970-01-01T00:01:00Z", "LOW_WATERMARK", "100", "-"] in rows
+    assert ["held", "at", "timer"] in rows, "not to be taken for a timer's instant"
     assert ["1970-01-01T00:00:00.000031Z", "-"] in rows
 
 
