@@ -142,7 +142,7 @@ def what_is_committed_after_it_was_read_is_not_applied(patch):
     patch.setattr(carrying, "rows_at", as_prepared)
 
 
-@found_at(1, calm=True)
+@found_at(13, calm=True)
 def a_remap_says_where_intervals_stood_when_they_were_read(patch):
     is_near, remap, standing = Preparation.is_near, Epochs.remap, Epochs.standing
     noted = {}
