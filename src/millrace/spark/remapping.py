@@ -52,8 +52,9 @@ class Remappable:
     def remap(self, computation: str, remaps: Sequence[Split | Merge]) -> int:
         """Split and merge key intervals of a computation, between two epochs; return how many.
 
-        It waits for the epoch under way. What the intervals keep goes with their keys: cells,
-        timers, holds, ids, windows; no low watermark moves. Who they are:
+        By epochs the rows of the intervals are read beside the epochs, and the run waits while what
+        was committed since is applied, and all is written. What the intervals keep goes with their
+        keys: cells, timers, holds, ids, windows; no low watermark moves. Who they are:
         ``mr.open_checkpoint(path)[computation].intervals``. In real time all tasks stop at a mark
         for it, and begin again: the run stands still for some seconds.
 
@@ -65,8 +66,9 @@ class Remappable:
             How many key intervals the computation has now.
 
         Raises:
-            PipelineError: There is no such computation or interval, no epoch has completed yet, or
-                the run has ended; nothing has changed.
+            PipelineError: There is no such computation or interval, another remap took one while
+                rows were read, no epoch has completed yet, or the run has ended; nothing has
+                changed.
             CheckpointMismatch: Intervals that are to be one differ in what they keep for all keys.
 
         Source: MillWheel, "Architecture" (7.1); docs/changing.md.

@@ -48,12 +48,12 @@ class Preparation:
     >>> p = mr.Pipeline("words")
     >>> _ = p.inject("words", format=str).key_by(str).window(mr.Sessions(9)).count().to("counts")
     >>> h = mr.testing.Harness(p, intervals=1)
-    >>> h.inject("words", ["a", "b"])
+    >>> h.inject("words", [("a", 1), ("b", 2)])
     >>> preparation = Preparation(h._epochs, {"counts": [mr.Split(0)]})
     >>> preparation.is_near()
     False
     >>> preparation.read()  # beside the next epoch
-    >>> h.inject("words", ["c"])
+    >>> h.inject("words", [("c", 3)])
     >>> preparation.is_near()
     True
     >>> made = h._epochs.remap(preparation.remaps, ready=preparation.ready)
