@@ -84,7 +84,7 @@ class ProgressDisplay:
         line: What to say now. A thread calls it four times a second, so it takes no locks and asks
             nobody.
         where: Where to.
-        table: What to draw below it, where that is wanted.
+        table: What to draw below it in so many columns and lines, where that is wanted.
         facts: The same for programs: what a record of the log has besides the line.
         console: Of standard error; for tests.
         going: Whether there is still something to tell; a thread asks before each line of a log.
@@ -97,7 +97,7 @@ class ProgressDisplay:
         line: Callable[[], str],
         where: Where,
         *,
-        table: Callable[[], RenderableType] | None = None,
+        table: Callable[[int, int], RenderableType] | None = None,
         facts: Callable[[], dict[str, Any]] = dict,
         console: Console | None = None,
         going: Callable[[], bool] = lambda: True,
@@ -192,5 +192,7 @@ class ProgressDisplay:
         text.truncate(max(1, self._console.width - 3), overflow="crop")
         self._spinner.update(text=text)
         if self._where is Where.TABLE and self._table is not None:
-            return Group(self._spinner, "", self._table())
+            # Two lines are above it, and the cursor stands below.
+            size = self._console.size
+            return Group(self._spinner, "", self._table(size.width, size.height - 3))
         return Group(self._spinner, "") if self._where is Where.ABOVE_SPARK else self._spinner
