@@ -162,24 +162,69 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     assert run.status().state == "failed"
 
 
-def test_rows_that_are_appended_to_an_iceberg_table(
-    spark: SparkSession, tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Iceberg:
+    """A table of trips in a folder, and one of counts."""
+
+    refusal = "is 'overwrite'"
+
+    def __init__(self, folder: Path, trips: pa.Table) -> None:
+        iceberg = pytest.importorskip("pyiceberg.catalog", reason="an extra")
+        self.catalog = {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/lake.db",
+            "warehouse": str(folder),
+        }
+        opened = iceberg.load_catalog(**self.catalog)
+        opened.create_namespace("lake")
+        self.table = opened.create_table("lake.trips", trips.schema)
+        self.append(trips)
+        self.counts = mr.Iceberg("lake.counts", folder / "counts", catalog=self.catalog)
+
+    def append(self, trips: pa.Table) -> None:
+        self.table.append(trips)
+
+    def delete(self) -> None:
+        self.table.delete("zone = 'Ely'")
+
+    def source(self, name: str, schema: str) -> mr.Injector:
+        return mr.IcebergAppends(f"lake.{name}", catalog=self.catalog, schema=schema)
+
+
+class Delta:
+    """The same of Delta Lake."""
+
+    refusal = "DELETE, takes rows away"
+
+    def __init__(self, folder: Path, trips: pa.Table) -> None:
+        self.deltalake = pytest.importorskip("deltalake", reason="an extra")
+        self.folder = folder
+        self.append(trips)
+        self.counts = mr.Delta(folder / "counts")
+
+    def append(self, trips: pa.Table) -> None:
+        self.deltalake.write_deltalake(str(self.folder / "trips"), trips, mode="append")
+
+    def delete(self) -> None:
+        self.deltalake.DeltaTable(str(self.folder / "trips")).delete("zone = 'Ely'")
+
+    def source(self, name: str, schema: str) -> mr.Injector:
+        return mr.DeltaAppends(self.folder / name, schema=schema)
+
+
+@pytest.mark.parametrize("kind", [Iceberg, Delta])
+def test_rows_that_are_appended_to_a_table(
+    spark: SparkSession, tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
     """From table to table, with a driver that dies; and the second table as a batch."""
-    iceberg = pytest.importorskip("pyiceberg.catalog", reason="an extra")
-    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/lake.db", "warehouse": str(tmp_path)}
     trips = pa.table({"zone": ["Soho", "Bow", "Soho"], "at": [8 * mr.HOUR + n for n in range(3)]})
-    opened = iceberg.load_catalog(**catalog)
-    opened.create_namespace("lake")
-    table = opened.create_table("lake.trips", trips.schema)
-    table.append(trips)
+    lake = kind(tmp_path, trips)
 
     def pipeline() -> mr.Pipeline:
         p = mr.Pipeline("lake")
-        source = mr.IcebergAppends("lake.trips", catalog=catalog, schema="zone string, at long")
+        source = lake.source("trips", "zone string, at long")
         p.inject("trips", source, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
         p.add(Hours)
-        p.sink("counts", mr.Iceberg("lake.counts", tmp_path / "counts", catalog=catalog))
+        p.sink("counts", lake.counts)
         return p
 
     complete, dying = Epochs.complete, [True]
@@ -194,7 +239,7 @@ def test_rows_that_are_appended_to_an_iceberg_table(
     run = tools.start(pipeline())
     with pytest.raises(RunFailed, match="the driver dies"):
         tools.step(run)
-    table.append(pa.table({"zone": ["Soho", "Ely"], "at": [8 * mr.HOUR + 9, 9 * mr.HOUR + 2**21]}))
+    lake.append(pa.table({"zone": ["Soho", "Ely"], "at": [8 * mr.HOUR + 9, 9 * mr.HOUR + 2**21]}))
     run = tools.start(pipeline())
     tools.step(run)
     assert run.status().injected == {"trips": 5}
@@ -202,15 +247,14 @@ def test_rows_that_are_appended_to_an_iceberg_table(
     run.stop()
 
     kept, p = tools.Kept(), mr.Pipeline("again")
-    schema = "value string, _timestamp timestamp"
-    counts = mr.IcebergAppends("lake.counts", catalog=catalog, schema=schema)
+    counts = lake.source("counts", "value string, _timestamp timestamp")
     p.inject("counts", counts, timestamp="_timestamp", format=str)
     p.sink("counts", kept)
     assert p.run_batch(spark).injected == {"counts": 2}
     assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 3"]
-    table.delete("zone = 'Ely'")
+    lake.delete()
     run = tools.start(pipeline())
-    with pytest.raises(RunFailed, match=r"PipelineError: IcebergAppends.*is 'overwrite'"):
+    with pytest.raises(RunFailed, match=rf"PipelineError: {kind.__name__}Appends.*{lake.refusal}"):
         tools.step(run)
 
 
