@@ -18,6 +18,7 @@ _GO_ON = (
     "Nothing is lost, and nothing happens twice: when that is mended, the same command goes on "
     "with the epoch that failed. If a record cannot be processed, declare p.dead_letter(...)."
 )
+_UNBEGUN = "interrupted while it started. Nothing is lost: the same command starts it."
 _NEXT = {
     "stopped": "The same command goes on from there.",
     "drained": "All results are out; to run it again takes a new checkpoint.",
@@ -63,9 +64,14 @@ def run(
         options["metrics"] = metrics
     named_by(pipeline)  # a Spark takes some seconds to start, only to hear that it is misspelt
     needed = realtime_settings(tasks or _REALTIME_TASKS) if realtime else {}
-    spark = session(pipeline, master, {**needed, **dict(map(_setting, conf))})
-    found = pipeline_at(pipeline, "run", spark=spark)
-    started = found.start(spark, checkpoint=checkpoint, **options)
+    settings = {**needed, **dict(map(_setting, conf))}
+    try:
+        spark = session(pipeline, master, settings)
+        found = pipeline_at(pipeline, "run", spark=spark)
+        started = found.start(spark, checkpoint=checkpoint, **options)
+    except KeyboardInterrupt:
+        # From here on the run takes the signal itself, and finishes its epoch.
+        raise click.ClickException(_UNBEGUN) from None
     try:
         if drain:
             started.process_available()

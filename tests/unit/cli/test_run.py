@@ -136,6 +136,21 @@ def test_one_that_fails_says_why_and_what_to_do(millrace: Any, started: Any) -> 
     assert debugged.exception is started.handle.error
 
 
+def test_one_that_is_interrupted_while_it_starts_says_how_to_start_it(
+    millrace: Any, started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    for owner, name in ((mr.Pipeline, "start"), (command, "session")):
+        monkeypatch.setattr(owner, name, interrupted)
+        shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt")
+        assert shown.exit_code == 1
+        assert shown.output == (
+            "Error: interrupted while it started. Nothing is lost: the same command starts it.\n"
+        )
+
+
 def test_one_that_was_taken_over_is_not_told_to_go_on(millrace: Any, started: Any) -> None:
     started.handle.error = ZombieWriter("run 2 has taken over")
     shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt")
