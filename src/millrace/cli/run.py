@@ -18,6 +18,8 @@ _GO_ON = (
     "Nothing is lost, and nothing happens twice: when that is mended, the same command goes on "
     "with the epoch that failed. If a record cannot be processed, declare p.dead_letter(...)."
 )
+#: Where Spark draws a bar, a table cannot be drawn, and in a log it is in the way.
+_QUIET = {"spark.ui.showConsoleProgress": "false"}
 _UNBEGUN = "interrupted while it started. Nothing is lost: the same command starts it."
 _NEXT = {
     "stopped": "The same command goes on from there.",
@@ -64,7 +66,7 @@ def run(
         options["metrics"] = metrics
     named_by(pipeline)  # a Spark takes some seconds to start, only to hear that it is misspelt
     needed = realtime_settings(tasks or _REALTIME_TASKS) if realtime else {}
-    settings = {**needed, **dict(map(_setting, conf))}
+    settings = {**_QUIET, **needed, **dict(map(_setting, conf))}
     try:
         spark = session(pipeline, master, settings)
         found = pipeline_at(pipeline, "run", spark=spark)
