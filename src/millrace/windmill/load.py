@@ -32,7 +32,7 @@ _SAMPLES: Final = 16
 
 #: Bundles between two in which the state is sized, at last; as many records count as a bundle.
 _SIZED_EVERY: Final = 63
-_RECORDS: Final = 16
+_RECORDS: Final = 32
 
 #: Of a commit with many, about so many rows are measured, and stand for the rest.
 _ROWS: Final = 8
@@ -106,7 +106,7 @@ class StateSizes:
     """Knows about how large the state of one computation's intervals is.
 
     To ask a cache takes as long as a record or two. So an interval's is asked in its first bundles,
-    and then ever more rarely, at least once in 64 bundles or a thousand records.
+    and then ever more rarely, at least once in 64 bundles or two thousand records.
     """
 
     def __init__(self) -> None:

@@ -279,7 +279,7 @@ def test_the_state_is_sized_in_the_first_bundles_and_then_in_some() -> None:
         assert sizes.of(0, 5, view) == (asked[-1], 10 * asked[-1])
     assert asked == [1, 2, 4, 8, 16, 32, 64, 128, 192]
     bundle = 193
-    assert sizes.of(0, 1_008, view) == (193, 1930)
+    assert sizes.of(0, 2_016, view) == (193, 1930)
     assert sizes.of(1, 5, view) == (193, 1930), "another interval's is another"
 
 
