@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from millrace.testing.simulation import Simulation
+from millrace.testing.simulation.workload import TURN
 from millrace.testing.simulation.world import World
 
 #: A mutant must be found within so many schedules.
@@ -16,7 +17,8 @@ def found(record_property) -> Callable[..., None]:
     """Fail unless a bug that is planted is found, looking first where it was found last."""
 
     def search(planted: Callable[..., None], first: int, plane: type[World] = Simulation) -> None:
-        seeds = (*range(first, SCHEDULES), *range(first))
+        turn = first // TURN * TURN  # whose programs are of one kind
+        seeds = (*range(first, turn + SCHEDULES), *range(turn, first))
         seed = next((seed for seed in seeds if plane(seed).run().violation), None)
         assert seed is not None, f"{planted.__name__} passed {SCHEDULES} schedules"
         record_property("seed", seed)

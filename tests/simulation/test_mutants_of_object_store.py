@@ -116,7 +116,7 @@ def an_epoch_is_tried_again_with_another_number_of_tasks(patch):
     patch.setattr(Epochs, "begin", anew)
 
 
-@mutant(787)
+@mutant(5186)
 def a_segment_goes_with_the_first_commit_that_may(patch):
     def remove_to(self, interval, number):
         self.refresh()
