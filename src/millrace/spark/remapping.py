@@ -5,6 +5,7 @@ Source: MillWheel, "Architecture" (7.1).
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -12,6 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from millrace.watermark.remap import Merge, Split
+
+_log = logging.getLogger("millrace")
 
 
 class Remaps(msgspec.Struct, frozen=True):
@@ -52,8 +55,8 @@ class Remappable:
     def remap(self, computation: str, remaps: Sequence[Split | Merge]) -> int:
         """Split and merge key intervals of a computation, between two epochs; return how many.
 
-        By epochs the rows of the intervals are read beside the epochs, and the run waits while what
-        was committed since is applied, and all is written. What the intervals keep goes with their
+        The rows of the intervals are read while the run goes on, and it waits while what was
+        committed since is applied, and all is written. What the intervals keep goes with their
         keys: cells, timers, holds, ids, windows; no low watermark moves. Who they are:
         ``mr.open_checkpoint(path)[computation].intervals``. In real time all tasks stop at a mark
         for it, and begin again: the run stands still for some seconds.
@@ -73,11 +76,17 @@ class Remappable:
 
         Source: MillWheel, "Architecture" (7.1); docs/changing.md.
         """
-        return self._that_runs()._remapped(computation, remaps).intervals
+        return self._that_runs()._remade(computation, remaps).intervals
+
+    def _remade(self, computation: str, remaps: Sequence[Split | Merge]) -> Remade:
+        """Do as :meth:`remap`; return more of it."""
+        made = self._remapped(computation, remaps)
+        _log.info("%r has %d key intervals", computation, made.intervals)
+        return made
 
     @abstractmethod
     def _remapped(self, computation: str, remaps: Sequence[Split | Merge]) -> Remade:
-        """Do as :meth:`remap`; return more of it."""
+        """Do it, as the plane does."""
 
     @abstractmethod
     def _that_runs(self) -> Remappable:
@@ -88,7 +97,7 @@ class Remappable:
 
         def remap(about: str) -> str:
             wanted = msgspec.json.decode(about, type=Remaps)
-            made = self._remapped(wanted.computation, wanted.asked())
+            made = self._remade(wanted.computation, wanted.asked())
             said = f"{wanted.computation} has {made.intervals} key intervals"
             said += f" after epoch {made.epoch}"
             return f"{said}; the run stood still for {made.pause}" if made.pause else said

@@ -180,7 +180,6 @@ class Run(Handle):
                 if preparation.is_near():
                     made = self._epochs.remap(preparation.remaps, ready=preparation.ready)[name]
                     self._housekeeping.offer(self._epochs.collectable())
-                    _log.info("%r has %d key intervals", computation, len(made.intervals))
                     return Remade(len(made.intervals), self._epochs.completed)
             read(preparation, self._housekeeping)
 

@@ -1,10 +1,10 @@
 """Preparing: what a remap is going to read, read beside the epochs before it takes effect.
 
 A preparation has a cache for each interval that will be divided or come together. It is built while
-epochs go on, up to a commit that counts already; what is committed after that is applied when the
-remap takes effect, between two epochs. It is soft: a cache that is lost, or of which the commits in
-between were collected, costs the run the reading. Commits are told apart by number and chain, so
-one of another history is built anew.
+epochs go on, or live tasks, up to a commit that counts already; what is committed after that is
+applied when the remap takes effect, between two epochs. It is soft: a cache that is lost, or of
+which the commits in between were collected, costs the run the reading. Commits are told apart by
+number and chain, so one of another history is built anew.
 
 Source: MillWheel, "Architecture" (7.1): the new owner builds its cache beside the old one's work.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from millrace.model.errors import StoreError
-from millrace.store import MemoryCache, bring
+from millrace.store import HardState, MemoryCache, bring, looked_at
 from millrace.watermark.remap import Remap
 from millrace.windmill.carrying import check_between, maps_after
 from millrace.windmill.epochs import Epochs
@@ -73,6 +73,16 @@ class Preparation:
         self._left = set[tuple[str, int]]()
         self._rounds = 0
 
+    def changes(self) -> bool:
+        """Return whether any map becomes another one.
+
+        Raises:
+            PipelineError: The remap cannot be. Nothing was written.
+        """
+        maps = self._epochs.positions.maps
+        made = maps_after(maps, {}, self.remaps)
+        return any(one.intervals != maps[name] for name, one in made.items())
+
     def is_near(self) -> bool:
         """Note where the intervals stand, between two epochs; return whether all but that is read.
 
@@ -84,10 +94,22 @@ class Preparation:
                 came before. Nothing was written.
             ZombieWriter: A newer run has claimed the checkpoint.
         """
-        assert not self.under_way, "it is read to where they stood before"
         epochs = self._epochs
         epochs.settle()
         check_between(epochs.completed, epochs.open, epochs.live, drained=epochs.drained)
+        return self._is_near()
+
+    def is_near_a_mark(self) -> bool:
+        """Do as :meth:`is_near` while live tasks go on; they stand where they passed the last mark.
+
+        Raises:
+            PipelineError: The remap cannot be. Nothing was written.
+        """
+        return self._is_near()
+
+    def _is_near(self) -> bool:
+        assert not self.under_way, "it is read to where they stood before"
+        epochs = self._epochs
         made = maps_after(epochs.positions.maps, {}, self.remaps)
         parents = {
             (name, parent)
@@ -114,18 +136,22 @@ class Preparation:
             going: Asked before each interval; once it says no, nothing more is read.
         """
         try:
+            # What live tasks have committed is in journals that are not sealed.
+            state = looked_at(self._epochs.state)
             for (name, interval), (number, chain) in self._wanted.items():
                 if not going():
                     return
                 if (name, interval) not in self._left:
-                    self._read(name, interval, number, chain)
+                    self._read(state, name, interval, number, chain)
+        except StoreError as problem:
+            self._leave(set(self._wanted), f"could not be looked for before: {problem}")
         finally:
             self.under_way = False
 
-    def _read(self, name: str, interval: int, number: int, chain: int) -> None:
+    def _read(self, state: HardState, name: str, interval: int, number: int, chain: int) -> None:
         cache = self.ready[name].pop(interval, None) or MemoryCache(name, interval)
         try:
-            bring(cache, self._epochs.state, name, interval, number, chain)
+            bring(cache, state, name, interval, number, chain)
         except StoreError as problem:
             self._leave({(name, interval)}, f"could not be read before: {problem}")
             return

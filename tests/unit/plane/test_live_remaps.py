@@ -13,10 +13,13 @@ from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 import millrace as mr
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
+from millrace.plane.realtime.handover import to_other_intervals
 from millrace.store import Collector, MemoryHardState
+from millrace.store.journaled import JournaledCommitLog
 from millrace.testing.crash import Crash, CrashingState
 from millrace.watermark.remap import Merge, Split
 from millrace.windmill.fence import seal_left
+from millrace.windmill.preparing import Preparation
 
 
 class Event(msgspec.Struct):
@@ -134,6 +137,47 @@ def test_no_remap_between_sessions_and_no_crash_changes_an_output(
     live.finish()
     assert live.coordinator.ended
     assert ever >= 5
+    assert values(kept.rows) == expected
+
+
+def test_what_a_remap_reads_is_read_beside_live_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = values(undisturbed(counting))
+    pipeline, kept = counting()
+    live = Live(pipeline)
+    live.boot()
+    for rows in (20, 40):
+        live.feed(rows)
+        live.plane.settle(live.clock_us)
+        live.plane.mark(live.clock_us)
+    remaps = {"Counted": [Split(0), Merge(2, 3)]}
+    preparation, positions = Preparation(live.epochs, remaps), live.epochs.positions
+    assert preparation.changes()
+    assert not preparation.is_near_a_mark()
+    preparation.read()
+    stood = {one: cache.position for one, cache in preparation.ready["Counted"].items()}
+    assert stood == {one: positions.of("Counted", one).number for one in (0, 2, 3)}
+    live.feed(50)
+    live.plane.settle(live.clock_us)
+    to_rest(live)
+    read = list[tuple[int, int]]()
+    log_read = JournaledCommitLog.read
+
+    def reading(self: Any, computation: str, interval: int, number: int) -> Any:
+        read.append((interval, number))
+        return log_read(self, computation, interval, number)
+
+    monkeypatch.setattr(JournaledCommitLog, "read", reading)
+    due = [
+        (one, number + 1)
+        for one, last in stood.items()
+        for number in range(last, positions.of("Counted", one).number)
+    ]
+    made = to_other_intervals(live.epochs, remaps, preparation.ready)
+    assert len(made["Counted"].intervals) == 4
+    assert due
+    assert read == due
+    on(live)
+    live.finish()
     assert values(kept.rows) == expected
 
 

@@ -1,14 +1,17 @@
-"""The handover of a checkpoint between live tasks and tasks that end with their epoch.
+"""The handover of a checkpoint: from live tasks to tasks that end with their epoch, and back.
 
-It is possible where nothing is under way: where the last epoch that was begun is complete.
+It is possible where nothing is under way: where the last epoch that was begun is complete. There
+live tasks also hand over to others, of other key intervals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from millrace.model.errors import CheckpointMismatch
+from millrace.watermark.remap import Remap, Remapped
+from millrace.windmill.carrying import Ready
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.fence import seal_left
 
@@ -66,6 +69,27 @@ def to_live_tasks(epochs: Epochs) -> None:
             "cannot go on from there. If their sources are injectors, run one epoch with this "
             "version first; if they are Spark's, start with a new checkpoint."
         )
+
+
+def to_other_intervals(
+    epochs: Epochs, remaps: Mapping[str, Iterable[Remap]], ready: Ready | None = None
+) -> dict[str, Remapped]:
+    """Split and merge key intervals while all tasks have stopped at a mark; return the maps.
+
+    Args:
+        epochs: Of the run, which goes on.
+        remaps: Computation -> what changes.
+        ready: What was read before: see :mod:`millrace.windmill.preparing`.
+
+    Raises:
+        PipelineError: That cannot be, or not now; nothing was written.
+        CheckpointMismatch: Intervals that are to be one differ in what is of all keys.
+        ZombieWriter: Another run takes the checkpoint over.
+    """
+    if (superseded := epochs.superseded()) is not None:
+        raise superseded
+    seal_left(epochs.state.journals)
+    return epochs.remap(remaps, ready=ready)
 
 
 def lasting(

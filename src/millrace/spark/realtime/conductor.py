@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.plane.realtime.coordinator import Coordinator, Orders, Where
@@ -19,6 +20,8 @@ from millrace.spark.realtime.line import Address, Switchboard
 
 #: How often the clock is looked at.
 _TICK_S = 0.05
+
+_Seen = TypeVar("_Seen")
 
 
 class TaskLost(MillraceError):
@@ -116,6 +119,11 @@ class Conductor:
         """Let another session begin."""
         with self._lock:
             self._coordinator.go_on()
+
+    def look(self, at: Callable[[], _Seen]) -> _Seen:
+        """Return what is seen while no mark completes."""
+        with self._lock:
+            return at()
 
     def hold(self, paused: list[str], rates: dict[str, float]) -> None:
         """Have streams held back, in this session and in those to come.

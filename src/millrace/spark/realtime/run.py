@@ -17,10 +17,12 @@ from millrace.injectors.throttle import Throttle
 from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.realtime.coordinator import Coordinator, Marked
+from millrace.plane.realtime.handover import to_other_intervals
 from millrace.plane.realtime.messages import Told
 from millrace.spark.failure import CAREFULLY, failed
 from millrace.spark.handle import Handle
 from millrace.spark.held import Held
+from millrace.spark.preparing import read
 from millrace.spark.realtime.comeback import Comeback
 from millrace.spark.realtime.conductor import Conductor
 from millrace.spark.realtime.line import Address, InTask, Switchboard
@@ -31,8 +33,7 @@ from millrace.spark.remapping import Remade
 from millrace.spark.status import Status
 from millrace.spark.throttled import EFFECT_S, cannot_hold, check_rate
 from millrace.watermark.remap import Merge, Split
-from millrace.windmill.carrying import maps_after
-from millrace.windmill.fence import seal_left
+from millrace.windmill.preparing import Preparation
 
 _log = logging.getLogger("millrace")
 
@@ -138,22 +139,19 @@ class LiveRun(Handle):
         self._hold_back(stream, lambda throttle: throttle.limit(stream, records_per_second))
 
     def _remapped(self, computation: str, remaps: Sequence[Split | Merge]) -> Remade:
-        """Split and merge key intervals of a computation, while all tasks have stopped."""
+        """Read rows beside the tasks; split and merge key intervals while all have stopped."""
         name, epochs = self._topology.name_of(computation), self._epochs
-        # What cannot be is refused before anything stands still.
-        made = maps_after(epochs.positions.maps, {}, {name: remaps})[name]
-        if made.intervals == epochs.positions.maps[name]:
-            return Remade(len(made.intervals), epochs.completed)
+        asked = Preparation(epochs, {name: remaps})
+        if not asked.changes():  # and what cannot be is refused before anything stands still
+            return Remade(len(epochs.positions.maps[name]), epochs.completed)
 
         def remap() -> tuple[int, int]:
-            if (superseded := epochs.superseded()) is not None:
-                raise superseded
-            seal_left(epochs.state.journals)
-            made = epochs.remap({name: remaps})[name]
+            made = to_other_intervals(epochs, asked.remaps, asked.ready)[name]
             self._housekeeping.offer(self._coordinator.collectable())
-            _log.info("%r has %d key intervals", computation, len(made.intervals))
             return len(made.intervals), epochs.completed
 
+        while not self._conductor.look(asked.is_near_a_mark):
+            read(asked, self._housekeeping)
         found, pause = self._rests.ask(remap)
         return Remade(*found, pause)
 
