@@ -11,7 +11,7 @@ N ?= 10000
 FIRST ?= 1000
 MINUTES ?=
 NAB ?=
-PLANES ?= epochs changes remaps remaps-and-changes realtime
+PLANES ?= epochs changes remaps remaps-and-changes realtime realtime-remaps
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "  make %-15s %s\n", substr($$1, 3), $$2}'

@@ -1,12 +1,19 @@
-"""Bugs planted into the remap of key intervals that are at work: an oracle finds each."""
+"""Bugs planted into the remap of key intervals that are at work: an oracle finds each.
+
+Those of ``LIVE`` are found in schedules of the real-time plane, where tasks rest for a remap.
+"""
 
 import dataclasses
 from itertools import chain
 
 import pytest
+from msgspec.structs import replace
 
+from millrace.plane.realtime import handover
+from millrace.plane.realtime.coordinator import Coordinator
 from millrace.store import MemoryCache
 from millrace.store.cache import Standing
+from millrace.testing.simulation.realtime import RealtimeRemapping
 from millrace.testing.simulation.remapping import RemappingSimulation
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill import carrying, remapping, rows
@@ -175,12 +182,12 @@ def what_an_older_generation_has_read_is_taken_for_what_it_should_be(patch):
         known.clear()
         draw_from(self, *of, **how)
 
-    def reading(self, name, interval, number, chain):
+    def reading(self, state, name, interval, number, chain):
         older = known.get((name, interval))
         if older is not None and older[0] < self._epochs.generation:
             self.ready[name][interval] = cache = older[1]
             cache._standing = Standing(number, chain)
-        read(self, name, interval, number, chain)
+        read(self, state, name, interval, number, chain)
         if interval in self.ready[name]:
             copy, cache = MemoryCache(name, interval), self.ready[name][interval]
             with cache.view() as view:
@@ -191,10 +198,70 @@ def what_an_older_generation_has_read_is_taken_for_what_it_should_be(patch):
     patch.setattr(Preparation, "_read", reading)
 
 
-@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
-def test_the_simulator_finds(plant, monkeypatch, found):
-    first, calm = PLANTED[plant]
-    assert RemappingSimulation(first, calm=True).run().violation is None
+def live_tasks_go_on_from_the_mark_of_a_remap(patch):
+    complete, marked = Coordinator._complete, Coordinator._marked
+
+    def not_the_last(self, wall_us):
+        orders = marked(self, wall_us)
+        if orders and self._resting and self._ending is None:
+            self._session.mark.last = False
+        return orders
+
+    def as_if_it_were(self, session, wall_us):
+        orders = complete(self, session, wall_us)
+        self.ended = self.ended or (self._resting and self._ending is None)
+        return orders
+
+    patch.setattr(carrying, "check_between", lambda *_, **__: None)
+    patch.setattr(Coordinator, "_marked", not_the_last)
+    patch.setattr(Coordinator, "_complete", as_if_it_were)
+
+
+def what_live_tasks_left_is_not_sealed(patch):
+    patch.setattr(handover, "seal_left", lambda journals: journals.last())
+
+
+def a_remap_forgets_what_live_tasks_left(patch):
+    standing = Epochs.standing
+
+    def unknown(self):
+        said = standing(self)
+        return replace(said, live=replace(said.live, notes={}))
+
+    patch.setattr(Epochs, "standing", unknown)
+
+
+def a_remap_forgets_how_far_injectors_were_read(patch):
+    standing = Epochs.standing
+    patch.setattr(Epochs, "standing", lambda self: replace(standing(self), places={}))
+
+
+#: As above, in real time.
+LIVE = {
+    a_child_forgets_its_holds: (2, True),
+    ids_go_with_the_other_half: (17, True),
+    a_merge_has_the_timers_of_one_parent: (17, True),
+    a_child_reports_nothing_before_it_has_worked: (0, True),
+    the_next_epoch_has_the_map_of_before: (0, True),
+    what_is_committed_after_it_was_read_is_not_applied: (7, False),
+    what_live_tasks_left_is_not_sealed: (0, True),
+    live_tasks_go_on_from_the_mark_of_a_remap: (0, True),
+    a_remap_forgets_what_live_tasks_left: (0, True),
+    a_remap_forgets_how_far_injectors_were_read: (0, True),
+}
+CASES = [
+    *((RemappingSimulation, plant, *found) for plant, found in PLANTED.items()),
+    *((RealtimeRemapping, plant, *found) for plant, found in LIVE.items()),
+]
+
+
+@pytest.mark.parametrize(
+    ("world", "plant", "first", "calm"),
+    CASES,
+    ids=[f"{plant.__name__}-{world.plane}" for world, plant, *_ in CASES],
+)
+def test_the_simulator_finds(world, plant, first, calm, monkeypatch, found):
+    assert world(first, calm=True).run().violation is None
     plant(monkeypatch)
-    assert (RemappingSimulation(first, calm=True).run().violation is not None) == calm
-    found(plant, first, RemappingSimulation)
+    assert (world(first, calm=True).run().violation is not None) == calm
+    found(plant, first, world)

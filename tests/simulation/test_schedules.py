@@ -8,7 +8,7 @@ import pytest
 
 from millrace.testing.simulation import Simulation, run_all
 from millrace.testing.simulation.changing import ChangingSimulation
-from millrace.testing.simulation.realtime import RealtimeSimulation
+from millrace.testing.simulation.realtime import RealtimeRemapping, RealtimeSimulation
 from millrace.testing.simulation.remapping import RemappingSimulation, RemappingVersions
 from millrace.testing.simulation.report import failure
 from millrace.testing.simulation.workload import TURN
@@ -20,6 +20,7 @@ LOTS = [
     *((ChangingSimulation, first) for first in range(0, 50, LOT)),
     *((RemappingSimulation, first) for first in range(0, 50, LOT)),
     *((RemappingVersions, first) for first in (75, 150)),
+    *((RealtimeRemapping, first) for first in range(0, 50, LOT)),
     *((RealtimeSimulation, first) for first in (*range(0, 200, LOT), *range(TURN, TURN + 50, LOT))),
     *((RealtimeSimulation, first) for first in range(2 * TURN, 2 * TURN + 50, LOT)),
 ]

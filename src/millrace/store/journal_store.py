@@ -11,6 +11,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from millrace.model.errors import DamagedStore
@@ -90,11 +91,14 @@ class JournalStore:
     Args:
         files: Where they are.
         fixed: Taken for the last seal, whatever there is.
+
+    Attributes:
+        turns: The lock of the threads; another one where those of a simulation share it.
     """
 
     def __init__(self, files: JournalFiles, fixed: Sealing | None = None) -> None:
         self._files = files
-        self._lock = threading.RLock()
+        self.turns: AbstractContextManager[object] = threading.RLock()
         self._fixed = fixed
         self._known: Sealing | None = None
         self._index: Index | None = None
@@ -192,7 +196,7 @@ class JournalStore:
         """Where the commits are that are in sealed journals; made when it is first wanted."""
         index = self._index
         if index is None:
-            with self._lock:
+            with self.turns:
                 if self._index is None:
                     if self._known is None:
                         self._known = self._last_seal()
@@ -209,7 +213,7 @@ class JournalStore:
         return self._files.group(name, *self._ends(name), place)
 
     def _ends(self, name: JournalName) -> tuple[int, bytes]:
-        with self._lock:
+        with self.turns:
             if self._known is None:
                 self._known = self._last_seal()
             sealing = self._known
@@ -223,7 +227,7 @@ class JournalStore:
     # -- the small files ---------------------------------------------------------------------------
 
     def _know(self, sealing: Sealing) -> None:
-        with self._lock:
+        with self.turns:
             if self._known is None or self._known.session != sealing.session:
                 self._known, self._index = sealing, None
                 self._removed.clear()

@@ -11,7 +11,7 @@ from functools import partial
 import click
 
 from millrace.testing.simulation.changing import ChangingSimulation
-from millrace.testing.simulation.realtime import RealtimeSimulation
+from millrace.testing.simulation.realtime import RealtimeRemapping, RealtimeSimulation
 from millrace.testing.simulation.remapping import RemappingSimulation, RemappingVersions
 from millrace.testing.simulation.report import Summary, failure, told
 from millrace.testing.simulation.simulation import Simulation, run_all
@@ -25,6 +25,7 @@ PLANES: dict[str, type[World]] = {
         RemappingSimulation,
         RemappingVersions,
         RealtimeSimulation,
+        RealtimeRemapping,
     )
 }
 #: Schedules that a process is given at a time.

@@ -91,7 +91,7 @@ def judge(run: Judged) -> str | None:
         for completion, expected in zip(
             whole(completions), whole(reference.completions), strict=True
         ):
-            _same_completion(completion, expected)
+            same_completion(completion, expected)
         *_, last = whole(completions)
         _same_state(run, state, reference, last)
         run.work.program.check(_evidence(run, reference.topologies, last))
@@ -192,7 +192,8 @@ def whole(completions: Sequence[Completion]) -> Iterator[Completion]:
         yield replace(last, since=None)
 
 
-def _same_completion(found: Completion, expected: Completion) -> None:
+def same_completion(found: Completion, expected: Completion) -> None:
+    """Check that two completions say the same, whoever does."""
     for what in msgspec.structs.fields(Completion):
         if what.name != "generation":
             same(

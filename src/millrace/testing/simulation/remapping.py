@@ -24,6 +24,7 @@ from millrace.model.errors import (
 from millrace.plane.balancing import Balancing
 from millrace.testing.simulation import workload
 from millrace.testing.simulation.changing import ChangingSimulation
+from millrace.testing.simulation.scheduler import Scheduler
 from millrace.testing.simulation.simulation import Simulation
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.remap import Merge, Split
@@ -46,7 +47,7 @@ class _Remapping(Simulation):
         self._remaps, self._balanced = remaps, balanced
         # Both die with the driver, as in a process of its own.
         self._balancing = dict[Epochs, Balancing]()
-        self._asked = dict[Epochs, _Asked]()
+        self._asked = dict[Epochs, Asked]()
 
     def between_epochs(self, epochs: Epochs, tasks: int) -> None:
         """Remap, prepare a remap, or do neither."""
@@ -71,7 +72,7 @@ class _Remapping(Simulation):
             remaps = [*drawn_remaps(random, intervals, self._many)]
             prepared = random.random() < 0.7
             self.note(self.scheduler.current, f"{prepared=} remap {name} {remaps}")
-            mine = _Asked(name, intervals, Preparation(epochs, {name: remaps}))
+            mine = Asked(name, intervals, Preparation(epochs, {name: remaps}))
             if prepared and asked is None:
                 asked = mine
             else:
@@ -79,7 +80,7 @@ class _Remapping(Simulation):
         if asked is not None and not self._taken(epochs, asked):
             self._asked[epochs] = asked
 
-    def _taken(self, epochs: Epochs, asked: _Asked) -> bool:
+    def _taken(self, epochs: Epochs, asked: Asked) -> bool:
         """Do what a run does of a remap between two epochs; return whether that was the last."""
         if asked.preparation.under_way:
             return False
@@ -97,7 +98,7 @@ class _Remapping(Simulation):
             self._remap(epochs, asked)
         return True
 
-    def _remap(self, epochs: Epochs, asked: _Asked) -> None:
+    def _remap(self, epochs: Epochs, asked: Asked) -> None:
         try:
             epochs.remap(asked.preparation.remaps, ready=asked.preparation.ready)
         except StoreError as refused:
@@ -105,24 +106,34 @@ class _Remapping(Simulation):
 
     def _bear(self, name: str, refused: StoreError) -> None:
         """Go on where who asked is told, and the run does; else raise it."""
-        may_be = isinstance(refused, CheckpointMismatch | CheckpointUnwritable)
-        if not may_be and type(refused) is not StoreError:
+        if not may_be_refused(refused):
             raise refused
         self.note(self.scheduler.current, f"{name} is not remapped now: {refused}")
 
     def _read_beside(self, preparation: Preparation) -> None:
         """Have a preparation read by a thread of the driver at hand, while that goes on."""
-        driver = self.scheduler.current
-        assert driver is not None, "a driver prepares"
+        read_beside(self.scheduler, preparation)
 
-        def read() -> None:
-            preparation.read(lambda: not (driver.dead or driver.ended))
 
-        self.scheduler.spawn(f"{driver} preparing", -1, read, of=driver)
+def may_be_refused(refused: StoreError) -> bool:
+    """Return whether who asked for a remap may be told this, and the run goes on."""
+    known = isinstance(refused, CheckpointMismatch | CheckpointUnwritable)
+    return known or type(refused) is StoreError
+
+
+def read_beside(scheduler: Scheduler, preparation: Preparation) -> None:
+    """Have a preparation read by a thread of the driver at hand, while that goes on."""
+    driver = scheduler.current
+    assert driver is not None, "a driver prepares"
+
+    def read() -> None:
+        preparation.read(lambda: not (driver.dead or driver.ended))
+
+    scheduler.spawn(f"{driver} preparing", -1, read, of=driver)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class Asked:
     """A remap that somebody has asked for.
 
     Attributes:

@@ -53,14 +53,18 @@ class OnDisk:
     Args:
         random: Decides what a power cut leaves.
         ask: Called before each system call.
+        turns: Makes the locks of what processes share, as threads of one do.
     """
 
-    def __init__(self, random: Random, ask: disk.Ask) -> None:
+    def __init__(self, random: Random, ask: disk.Ask, turns: Callable[[], Turns]) -> None:
         self._disk = SimulatedDisk(random, ask)
+        self._turns = turns
 
     def create_or_open(self, pipeline: str) -> HardState:
         """Open the checkpoint as a driver does."""
-        return LocalHardState.create_or_open(_ROOT, pipeline=pipeline, disk=self._disk)
+        state = LocalHardState.create_or_open(_ROOT, pipeline=pipeline, disk=self._disk)
+        state.journals.turns = self._turns()
+        return state
 
     def open(self) -> HardState:
         """Open it as a worker does."""
@@ -93,7 +97,9 @@ class InBucket:
 
     def create_or_open(self, pipeline: str) -> HardState:
         """Open the checkpoint as a driver does."""
-        return ObjectHardState.create_or_open(self._client(), pipeline=pipeline)
+        state = ObjectHardState.create_or_open(self._client(), pipeline=pipeline)
+        state.journals.turns = self._turns()
+        return state
 
     def open(self) -> HardState:
         """Open it as a worker does."""

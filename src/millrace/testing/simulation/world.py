@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -100,10 +101,11 @@ class World(ABC):
             on_step=self._on_step,
             on_end=self._on_end,
         )
+        turns = partial(Turns, self.scheduler)
         self.storage: Storage = (
-            InBucket(self._ask_storage, lambda: Turns(self.scheduler))
+            InBucket(self._ask_storage, turns)
             if bucket
-            else OnDisk(Random(f"{seed} disk"), self._ask_storage)
+            else OnDisk(Random(f"{seed} disk"), self._ask_storage, turns)
         )
         self.callers = Callers(self.topology, Random(f"{seed} calls"))
         self.hosts = [Host(n, self._ask_cache) for n in range(1 if calm else self.work.hosts)]

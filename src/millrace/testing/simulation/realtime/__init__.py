@@ -4,6 +4,7 @@ Real are the coordinator, the tasks and their packets, channels, journals and se
 :mod:`.query`: processes, pipes between them, and how a query comes to its end.
 """
 
+from millrace.testing.simulation.realtime.remapping import RealtimeRemapping
 from millrace.testing.simulation.realtime.simulation import RealtimeSimulation
 
-__all__ = ["RealtimeSimulation"]
+__all__ = ["RealtimeRemapping", "RealtimeSimulation"]

@@ -56,6 +56,14 @@ class LiveWorld(Cluster, Protocol):
         """Return what this driver takes for the time."""
         ...
 
+    def wants_rest(self, epochs: Epochs) -> bool:
+        """Return whether something is to be done while nothing is under way."""
+        ...
+
+    def at_rest(self, epochs: Epochs) -> None:
+        """Do it."""
+        ...
+
     def tidy_up(self, name: str, work: Callable[[], object]) -> None:
         """Do this beside everything else, or not, as the schedule says."""
         ...
@@ -95,6 +103,7 @@ class Run:
         )
         self._failures = 0
         self._stops = world.stops
+        self._rest_wanted = False
 
     def processes(self) -> dict[str, list[str]]:
         """Return the processes of the injected streams."""
@@ -104,7 +113,7 @@ class Run:
     def run(self) -> bool:
         """Run until the last mark is complete; return whether the input has ended with it."""
         queries = 0
-        while not self._coordinator.ended:
+        while not self._coordinator.ended or self._rested():
             failure = self._query(f"{self._name}/{queries}")
             queries += 1
             if failure is None:
@@ -116,6 +125,16 @@ class Run:
                 raise GaveUp(f"{type(failure).__name__}: {failure}") from failure
             self._process.paused_until = self._world.scheduler.steps + self._random.choice((0, 30))
         return self.epochs.drained
+
+    def _rested(self) -> bool:
+        """Do what is to be done while nothing is under way; return whether a session follows."""
+        stopping = self._world.stops > self._stops
+        if not self._rest_wanted or stopping or self.epochs.drained:
+            return False
+        self._rest_wanted = False
+        self._world.at_rest(self.epochs)
+        self._coordinator.go_on()
+        return True
 
     def _query(self, name: str) -> BaseException | None:
         """Run one query to its end; return why it failed, None if it did not."""
@@ -163,6 +182,9 @@ class Run:
         places = self.epochs.places.get(STREAM, {})
         if sum(place.count for place in places.values()) >= len(world.work.records):
             coordinator.end(draining=True)
+        if self._rest_wanted or world.wants_rest(self.epochs):
+            self._rest_wanted = True
+            coordinator.rest()
         return coordinator.tick(world.clock())
 
     def _completed(self, marked: Marked) -> None:

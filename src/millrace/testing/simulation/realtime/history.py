@@ -64,6 +64,7 @@ class History:
         self._appended: dict[str, list[Commit]] = {}
         self._draws: dict[Process | None, list[int]] = {}
         self._sealed: dict[str, tuple[int, bytes]] = {}
+        self._removed: set[str] = set()
 
     # -- what happens ------------------------------------------------------------------------------
 
@@ -102,6 +103,8 @@ class History:
                 known = self._sealed.setdefault(name, end)
                 if known != end:
                     self._violated(f"journal {name} ended at {known}, and now at {end}")
+                if name in self._removed:
+                    continue  # while it was sealed, and counted then
                 parsed = JournalName.parse(name)
                 assert parsed is not None, "seals name journals only"
                 for group in journals.groups(parsed):
@@ -111,6 +114,7 @@ class History:
 
     def removed(self, name: JournalName) -> None:
         """Take it that a part is collected; what is in it counts, sealed or not."""
+        self._removed.add(str(name))
         if str(name) not in self._sealed:
             self._count(str(name), self._appended.get(str(name), ()))
 

@@ -58,6 +58,7 @@ from millrace.testing.simulation.reference import Difference
 from millrace.testing.simulation.scheduler import Killed
 from millrace.testing.simulation.storage import Storage
 from millrace.testing.simulation.sunk import Row
+from millrace.windmill.manifest import Completion
 from millrace.windmill.record_ids import record_id
 
 #: What a process may end with. Anything else is a bug, whatever the outputs are.
@@ -105,10 +106,10 @@ def judge(run: Judged) -> str | None:
         *_, last = whole(completions)
         state.journals.names()
         chains = Chains(run.topology, run.history, completions)
-        check_channels(run.topology, chains, run.work.intervals)
+        check_channels(run.topology, chains)
         check_clocks(run.topology, chains, late=run.work.late)
         check_counters(run.topology, chains, last, len(run.work.records))
-        _check_state(run, state, chains, repeated(run.topology, chains))
+        _check_state(run, state, repeated(run.topology, chains, last), last)
         sunk = _check_sinks(run, chains)
         evidence = LiveEvidence(
             [run.topology],
@@ -152,19 +153,21 @@ class LiveEvidence(Evidence):
 
 
 def _check_state(
-    run: Judged, state: HardState, chains: Chains, states: Mapping[Owner, MemoryCache]
+    run: Judged,
+    state: HardState,
+    states: Mapping[Owner, MemoryCache],
+    last: Completion,
 ) -> None:
     for (name, interval), expected in states.items():
-        chain = chains.of[name, interval]
-        number, where = len(chain), f"state of {name}, interval {interval}"
-        found = MemoryCache(name, interval)
-        bring(found, state, name, interval, number, chain[-1].commit.chain)
-        check(_scan(found) == _scan(expected), f"{where}: the store has another one")
+        number, chain = expected.position, expected.standing.chain
+        where = f"state of {name}, interval {interval}"
+        if interval in last.numbers[name]:
+            found = MemoryCache(name, interval)
+            bring(found, state, name, interval, number, chain)
+            check(_scan(found) == _scan(expected), f"{where}: the store has another one")
         for host in run.hosts:
             cache = host.caches.get((name, interval))
-            if cache is None or cache.position != number:
-                continue
-            if cache.standing.chain == chain[-1].commit.chain:
+            if cache is not None and cache.position == number and cache.standing.chain == chain:
                 check(
                     _scan(cache) == _scan(expected),
                     f"{where}: the cache on host {host.number} has another one",
@@ -180,7 +183,7 @@ def _check_sinks(run: Judged, chains: Chains) -> Mapping[Row, int]:
     """Check that sinks have the rows of the commits, once each; return row -> mark."""
     expected: dict[int, dict[bytes, Row]] = defaultdict(dict)
     for chain in chains.of.values():
-        for written in chain:
+        for written in chain.commits:
             for made, row in rows_of(run.topology, written):
                 expected[made[0]][record_id(row.origin, row.sequence)] = row
     sunk: dict[Row, int] = {}

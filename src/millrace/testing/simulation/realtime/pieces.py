@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from millrace.compile.topology import Topology
 from millrace.model.pane import Paned
-from millrace.store import MemoryCache, MemoryCaches, MemoryHardState
+from millrace.store import MemoryCache, MemoryCaches, MemoryHardState, bring
 from millrace.testing.simulation import computations
+from millrace.testing.simulation.carried import remap_again
+from millrace.testing.simulation.oracle import same_completion
 from millrace.testing.simulation.program import STREAM
 from millrace.testing.simulation.realtime.chains import Chains, check, made_of, rows_of
 from millrace.testing.simulation.realtime.history import Owner, Written
@@ -21,7 +24,7 @@ from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
 from millrace.windmill.replay import footing_of
 
 
-def check_channels(topology: Topology, chains: Chains, intervals: int) -> None:
+def check_channels(topology: Topology, chains: Chains) -> None:
     """Check that what was sent was consumed, once and in order; by each interval, if sent to all.
 
     Partials have no ids, and records with ids of their source's lost their own: of those only
@@ -36,17 +39,17 @@ def check_channels(topology: Topology, chains: Chains, intervals: int) -> None:
     consumed: Counter[tuple[int, int, int]] = Counter()
     counts: Counter[int] = Counter()
     for chain in chains.of.values():
-        for written in chain:
-            for made, _ in rows_of(topology, written):
+        for written in chain.commits:
+            for made, row in rows_of(topology, written):
                 edge = topology.edge(made[0])
                 if edge.computation is not None:
-                    times = intervals if edge.everywhere else 1
+                    times = chains.readers(row) if edge.everywhere else 1
                     counts[edge.number] += times
                     if edge.lift is None:
                         produced[made] += times
     for (name, interval), chain in chains.of.items():
         last: dict[tuple[int, int, int], tuple[int, int]] = {}
-        for written in chain:
+        for written in chain.commits:
             records = written.run.bundle.records
             places: dict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
             for n in range(records.cuts[0], records.cuts[-1]):
@@ -84,7 +87,7 @@ def check_channels(topology: Topology, chains: Chains, intervals: int) -> None:
 
 
 def check_clocks(topology: Topology, chains: Chains, *, late: bool) -> None:
-    """Check that no low watermark moves back, and that nothing overtakes it.
+    """Check that no low watermark moves back, and that nothing overtakes it; nor by a remap.
 
     Args:
         topology: The pipeline.
@@ -92,17 +95,16 @@ def check_clocks(topology: Topology, chains: Chains, *, late: bool) -> None:
         late: Whether something was late at the source.
     """
     for (name, interval), chain in chains.of.items():
-        before: Written | None = None
+        before = [one for parent in chain.parents for one in parent.last_before()]
         timeless = topology.computation(name).timeless
-        for written in chain:
+        for written in chain.commits:
             where = f"{name}, interval {interval}, commit {written.commit.number}"
             attempt = written.run.attempt
             check(
                 attempt.delivered_us <= attempt.clocks[100],
                 f"{where}: delivered at {attempt.delivered_us}, fires at {attempt.clocks[100]}",
             )
-            if before is not None:
-                earlier = before.run.attempt
+            for earlier in (one.run.attempt for one in before):
                 for percentile in attempt.clocks.keys() & earlier.clocks.keys():
                     check(
                         attempt.clocks[percentile] >= earlier.clocks[percentile],
@@ -119,7 +121,7 @@ def check_clocks(topology: Topology, chains: Chains, *, late: bool) -> None:
                     f"{where}: delivered at {attempt.delivered_us}, after "
                     f"{earlier.clocks[100]} had fired",
                 )
-            before = written
+            before = [written]
             if late:
                 continue
             records = written.run.bundle.records
@@ -145,7 +147,7 @@ def check_counters(topology: Topology, chains: Chains, last: Completion, deliver
         together = Counters()
         for (name, _), chain in chains.of.items():
             if name == spec.name:
-                for written in chain:
+                for written in chain.commits:
                     together.add(footing_of(written.commit)[1])
         found = last.counters[spec.name]
         for what in ("records", "late", "timers", "productions", "dead_letters"):
@@ -162,8 +164,15 @@ def check_counters(topology: Topology, chains: Chains, last: Completion, deliver
     check(count == delivered, f"{count} records were counted as injected, of {delivered}")
 
 
-def repeated(topology: Topology, chains: Chains) -> dict[Owner, MemoryCache]:
+def repeated(topology: Topology, chains: Chains, last: Completion) -> dict[Owner, MemoryCache]:
     """Check that each run gives the same commit over the state that the ones before made.
+
+    An interval that a remap made begins with rows that are carried here once more.
+
+    Args:
+        topology: The pipeline.
+        chains: The commits that count.
+        last: The last completion.
 
     Returns:
         Computation and interval -> the state that the commits make.
@@ -172,34 +181,55 @@ def repeated(topology: Topology, chains: Chains) -> dict[Owner, MemoryCache]:
     draws: list[int] = []
     earlier, computations.draw = computations.draw, lambda *_: draws.pop(0)
     try:
-        execution = Execution(topology, MemoryHardState(), MemoryCaches())
-        worker = LiveWorker(execution, _NoFence())  # type: ignore[arg-type]  # it never asks
-        for (name, interval), chain in chains.of.items():
-            spec = topology.computation(name)
-            cache = execution.caches.open(name, interval)
-            for written in chain:
-                commit, run = written.commit, written.run
-                where = f"{name}, interval {interval}, commit {commit.number}"
-                at = run.bundle.position.number, run.bundle.position.chain
-                check(at == (commit.number - 1, commit.previous), f"{where}: it was made at {at}")
-                channels = {
-                    row: value
-                    for row, value in commit.mutations
-                    if row.startswith(rows.CHANNELS) and value is not None
-                }
-                draws[:] = run.draws
-                ((_, again),) = worker.run(spec, [run.bundle], run.attempt, {interval: channels})
-                check(again.mutations == commit.mutations, f"{where}: other state comes of it")
-                check(
-                    made_of(again) == made_of(commit),
-                    f"{where}: other productions come of it",
-                )
-                check(again.report == commit.report, f"{where}: another report comes of it")
-                cache.apply(commit)
-            states[name, interval] = cache  # type: ignore[assignment]  # in memory
+        state = MemoryHardState()
+        execution = Execution(topology, state, MemoryCaches())
+        for standing, said in [*chains.remaps, (last, None)]:
+            for owner, chain in chains.of.items():
+                name, interval = owner
+                number = standing.numbers.get(name, {}).get(interval)
+                if number is None:
+                    continue  # not there any more, or not yet
+                cache = execution.caches.open(name, interval)
+                if owner not in states:
+                    bring(cache, state, name, interval, chain.number, chain.last)
+                states[owner] = cache  # type: ignore[assignment]  # in memory
+                due = chain.commits[cache.position - chain.number : number - chain.number]
+                _repeat(topology, execution, owner, due, draws)
+                state.commits.append([written.commit for written in due])
+            if said is not None:
+                same_completion(said, remap_again(said, standing, topology, state))
     finally:
         computations.draw = earlier
     return states
+
+
+def _repeat(
+    topology: Topology,
+    execution: Execution,
+    owner: Owner,
+    commits: Iterable[Written],
+    draws: list[int],
+) -> None:
+    """Run the bundles of an interval again, one after the other."""
+    (name, interval), spec = owner, topology.computation(owner[0])
+    worker = LiveWorker(execution, _NoFence())  # type: ignore[arg-type]  # it never asks
+    cache = execution.caches.open(name, interval)
+    for written in commits:
+        commit, run = written.commit, written.run
+        where = f"{name}, interval {interval}, commit {commit.number}"
+        at = run.bundle.position.number, run.bundle.position.chain
+        check(at == (commit.number - 1, commit.previous), f"{where}: it was made at {at}")
+        channels = {
+            row: value
+            for row, value in commit.mutations
+            if row.startswith(rows.CHANNELS) and value is not None
+        }
+        draws[:] = run.draws
+        ((_, again),) = worker.run(spec, [run.bundle], run.attempt, {interval: channels})
+        check(again.mutations == commit.mutations, f"{where}: other state comes of it")
+        check(made_of(again) == made_of(commit), f"{where}: other productions come of it")
+        check(again.report == commit.report, f"{where}: another report comes of it")
+        cache.apply(commit)
 
 
 class _NoFence:

@@ -26,6 +26,7 @@ from millrace.testing.simulation.realtime.workload import LiveWorkload, generate
 from millrace.testing.simulation.scheduler import Process
 from millrace.testing.simulation.workload import of
 from millrace.testing.simulation.world import Outcome, World
+from millrace.windmill.epochs import Epochs
 from millrace.windmill.worker import Worker
 
 
@@ -155,6 +156,13 @@ class RealtimeSimulation(World):
 
     def _draw(self, key: str, nth: int) -> int:
         return self.history.drew(super()._draw(key, nth))
+
+    def wants_rest(self, epochs: Epochs) -> bool:
+        """Return whether something is to be done while nothing is under way: nothing ever is."""
+        return False
+
+    def at_rest(self, epochs: Epochs) -> None:
+        """Do it."""
 
     # -- what happens ------------------------------------------------------------------------------
 
