@@ -14,6 +14,7 @@ from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 import millrace as mr
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.plane.realtime.handover import to_other_intervals
+from millrace.plane.realtime.note import decode
 from millrace.store import Collector, MemoryHardState
 from millrace.store.journaled import JournaledCommitLog
 from millrace.testing.crash import Crash, CrashingState
@@ -225,6 +226,32 @@ def test_a_drain_that_is_asked_for_at_a_rest_is_not_forgotten() -> None:
     live.plane.settle(live.clock_us)
     assert live.epochs.drained
     assert values(kept.rows) == values(undisturbed(counting))
+
+
+def test_all_tasks_end_at_the_last_mark_at_one_low_watermark() -> None:
+    """Or a key would go back where it goes to another task: after another remap, say."""
+    p, kept = mr.Pipeline("counting"), Kept()
+    policy = mr.ArrivalTime(0)
+    p.inject("events", feeds(), timestamp=mr.INGRESS, low_watermark=policy, format=Event)
+    p.add(Counted)
+    p.sink("counts", kept)
+    live = Live(p)
+    live.feed(20)
+    live.boot()
+    live.plane.settle(live.clock_us)
+    live.coordinator.rest()
+    live.plane.tick(live.clock_us)
+    for injector in range(2):
+        live.plane.turn((0, injector), live.clock_us)
+    live.plane.turn((1, 1), live.clock_us)
+    # One task has passed the mark, the other has not, and time goes on.
+    for injector in range(2):
+        live.plane.turn((0, injector), live.clock_us + mr.MINUTE)
+    live.plane.settle(live.clock_us + mr.MINUTE)
+    assert live.coordinator.ended
+    assert live.epochs.live is not None
+    notes = [decode(note) for note in live.epochs.live.notes.values()]
+    assert [note.inputs["Counted"][100] for note in notes] == [live.clock_us] * 2
 
 
 def test_a_mark_that_stops_nothing_can_be_neither_remapped_nor_taken_for_the_last() -> None:

@@ -175,6 +175,8 @@ class InjectorTask:
 
     def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
         """Read what there is; yield it, keyed, encoded and combined."""
+        if self._ended:
+            return  # a promise after the last mark would come to those only that wait for it
         self._wall_us = max(self._wall_us, wall_us)
         self._promising.throttle.read({}, self._wall_us)
         mark = self._mark
@@ -183,11 +185,10 @@ class InjectorTask:
         elif self._unfinished():
             mark = None
         left_s = max(0.0, (self.wake_us - self._wall_us) / 1e6)
-        taken = [] if self._ended or mark is not None else self._take(min(wait_s, left_s))
+        taken = [] if mark is not None else self._take(min(wait_s, left_s))
         began = time.perf_counter()
         self._write_down(taken)
-        plain: list[pa.RecordBatch] = []
-        lifted: list[pa.RecordBatch] = []
+        plain, lifted = (list[pa.RecordBatch]() for _ in range(2))
         handfuls: list[Handfuls] = []
         through: dict[Sender, Number] = {}
         promising = self._promising
@@ -388,7 +389,7 @@ class InjectorTask:
         # What was decided before the mark is needed until the mark is complete.
         self._decided = {e: of for e, of in self._decided.items() if e >= mark.number}
         self._epoch = mark.number + 1
-        self._mark, self._ended = None, self._ended or mark.last
+        self._mark, self._ended = None, mark.last
 
 
 def _by_task(some: Sequence[Handfuls]) -> Handfuls:

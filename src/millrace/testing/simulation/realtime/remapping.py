@@ -59,9 +59,12 @@ class RealtimeRemapping(RealtimeSimulation):
         preparation = self._asked[epochs].preparation
         if preparation.under_way:
             return False
-        if preparation.is_near_a_mark():
-            return True
-        read_beside(self.scheduler, preparation)
+        try:
+            if preparation.is_near_a_mark():
+                return True
+            read_beside(self.scheduler, preparation)
+        except PipelineError as refused:
+            self._tell(epochs, self._asked.pop(epochs), refused)
         return False
 
     def at_rest(self, epochs: Epochs) -> None:
@@ -72,12 +75,19 @@ class RealtimeRemapping(RealtimeSimulation):
         except ZombieWriter:
             raise
         except (StoreError, PipelineError) as refused:
-            if isinstance(refused, PipelineError):
-                if epochs.superseded() is None:
-                    raise
-            elif not may_be_refused(refused) and not _of_a_call(refused):
-                raise
-            self.note(self.scheduler.current, f"{asked.name} is not remapped now: {refused}")
+            self._tell(epochs, asked, refused)
+
+    def _tell(self, epochs: Epochs, asked: Asked, refused: StoreError | PipelineError) -> None:
+        """Tell who asked, if what was refused may be; else raise it."""
+        if isinstance(refused, PipelineError):
+            # One that was refused before has taken effect all the same, or another driver is ahead.
+            as_it_was = epochs.positions.maps[asked.name] == asked.intervals
+            known = not as_it_was or epochs.superseded() is not None
+        else:
+            known = may_be_refused(refused) or _of_a_call(refused)
+        if not known:
+            raise refused
+        self.note(self.scheduler.current, f"{asked.name} is not remapped now: {refused}")
 
 
 def _of_a_call(error: StoreError) -> bool:
