@@ -130,7 +130,7 @@ def a_task_works_on_after_the_last_mark(patch):
 # -- commits and channels --------------------------------------------------------------------------
 
 
-@mutant(56)
+@mutant(111)
 def productions_leave_before_their_commit(patch):
     append, turn, end = Committing._append, LevelTask.turn, Committing.end_part
 
@@ -164,7 +164,7 @@ def channel_numbers_are_not_in_the_commit(patch):
     patch.setattr(LiveWorker, "run", without)
 
 
-@mutant(1)
+@mutant(2)
 def productions_of_a_sealed_commit_are_not_sent_again(patch):
     again = level.commits_again
 
@@ -181,7 +181,7 @@ def positions_are_those_of_the_completion(patch):
     patch.setattr(level, "commits_again", lambda *_: ())
 
 
-@mutant(27)
+@mutant(69)
 def a_session_goes_on_after_an_append_that_failed(patch):
     append = Committing._append
 
@@ -196,7 +196,7 @@ def a_session_goes_on_after_an_append_that_failed(patch):
     patch.setattr(Committing, "_append", bravely)
 
 
-@mutant(39)
+@mutant(69)
 def the_session_of_a_packet_is_not_looked_at(patch):
     take = Received.take
 
@@ -208,7 +208,7 @@ def the_session_of_a_packet_is_not_looked_at(patch):
     patch.setattr(Received, "take", any_session)
 
 
-@mutant(314)
+@mutant(509)
 def nobody_looks_whether_the_session_is_over(patch):
     patch.setattr(SessionFence, "check", lambda _: None)
 
@@ -276,12 +276,12 @@ def low_watermarks_are_told_before_the_rows_they_follow(patch):
 # -- input -----------------------------------------------------------------------------------------
 
 
-@mutant(523)
+@mutant(642)
 def what_is_decided_is_read_before_it_is_written_down(patch):
     patch.setattr(InjectorTask, "_note_decided", lambda _: None)
 
 
-@mutant(52)
+@mutant(61)
 def a_mark_forgets_what_was_decided_and_not_read(patch):
     start = InjectorTask.start
 
@@ -339,7 +339,7 @@ def a_group_is_not_synced(patch):
     patch.setattr(LocalJournal, "__init__", lazily)
 
 
-@mutant(423)
+@mutant(871)
 def a_seal_does_not_fence(patch):
     patch.setattr(JournalStore, "superseded", lambda *_: False)
 
