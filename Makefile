@@ -31,8 +31,8 @@ chaos: setup ## N schedules of simulated faults on each of PLANES, for MINUTES a
 chaos-processes: setup ## kill real drivers, executors and workers for MINUTES, by default 10
 	CHAOS_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -s tests/spark/processes tests/spark/test_zeitgeist.py $(ARGS)
 
-chaos-realtime: setup ## kill what runs a pipeline in real time, KILLS times, by default 100, or for MINUTES; SEED draws
-	CHAOS_KILLS=$(or $(KILLS),100) $(if $(MINUTES),CHAOS_MINUTES=$(MINUTES)) $(if $(SEED),CHAOS_SEED=$(SEED)) $(BIN)/pytest -s tests/spark/processes/test_live_chaos.py $(ARGS)
+chaos-realtime: setup ## kill what runs a pipeline in real time, KILLS times, by default 100, or for MINUTES; remapped every REMAPS s; SEED draws
+	CHAOS_KILLS=$(or $(KILLS),100) $(if $(MINUTES),CHAOS_MINUTES=$(MINUTES)) $(if $(REMAPS),CHAOS_REMAPS=$(REMAPS)) $(if $(SEED),CHAOS_SEED=$(SEED)) $(BIN)/pytest -s tests/spark/processes/test_live_chaos.py $(ARGS)
 
 evolution: setup ## the flights of a year through five versions of a program on Spark, killed KILLS times, by default 6
 	EVOLUTION_KILLS=$(or $(KILLS),6) $(BIN)/pytest -s tests/spark/processes/test_evolution.py $(ARGS)

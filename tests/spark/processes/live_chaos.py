@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import random
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,18 @@ class Seen:
             file.write(f"{time.time()} {max(rows.column('count').to_pylist())}\n")
 
 
+def remap_now_and_then(run: Any, checkpoint: Path, every_s: float) -> None:
+    """Split a key interval, or merge two, so often: all tasks rest for it."""
+    while not run.wait(f"{every_s} s"):
+        there = mr.open_checkpoint(checkpoint)["Counting"].intervals
+        ids, at = [one.id for one in there], random.randrange(len(there))
+        several = at + 1 < len(ids) and random.random() < len(ids) / 8
+        try:
+            run.remap("Counting", [mr.Merge(*ids[at : at + 2]) if several else mr.Split(ids[at])])
+        except mr.MillraceError as refused:  # no mark is complete yet, or the run ends
+            logging.info("not remapped: %s", refused)
+
+
 def main(root: Path) -> None:
     settings = json.loads((root / "settings.json").read_text())
     logging.basicConfig(level=logging.WARNING, format="\n%(asctime)s %(message)s")
@@ -74,7 +88,12 @@ def main(root: Path) -> None:
     p = numbers(source, root / "out", Working(root))
     p.sink("passed", mr.ArrowSink(Seen(root)))
     options = {"realtime": True, "tasks": 2, "progress": False} | settings["options"]
-    run = p.start(spark, checkpoint=str(root / "checkpoint"), **options)
+    checkpoint = root / "checkpoint"
+    run = p.start(spark, checkpoint=str(checkpoint), **options)
+    if settings["remaps"]:
+        threading.Thread(
+            target=remap_now_and_then, args=(run, checkpoint, settings["remaps"]), daemon=True
+        ).start()
     while not (source.file.exists() and run.process_available("120 s")):
         if run.wait("0.2 s"):
             raise SystemExit("the run has ended by itself")

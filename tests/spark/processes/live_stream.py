@@ -26,7 +26,8 @@ class LiveStream:
     Args:
         root: A folder.
         program: Starts a driver.
-        settings: Master, and more of Spark's settings and of the run's options.
+        settings: Master, and more of Spark's settings and of the run's options; after how many
+            seconds the run is remapped, again and again, if it is.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class LiveStream:
         master: str,
         conf: dict[str, str] | None = None,
         options: dict[str, Any] | None = None,
+        remaps: float = 0,
     ) -> None:
         self.root = root
         self._program = program
@@ -44,7 +46,13 @@ class LiveStream:
         self._missing: set[tuple[int, int]] = set()
         for name in ("seen", "work"):
             (root / name).mkdir()
-        settings = {"master": master, "rate": RATE, "conf": conf or {}, "options": options or {}}
+        settings = {
+            "master": master,
+            "rate": RATE,
+            "conf": conf or {},
+            "options": options or {},
+            "remaps": remaps,
+        }
         (root / "settings.json").write_text(json.dumps(settings))
 
     @property

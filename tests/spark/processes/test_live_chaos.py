@@ -17,6 +17,8 @@ from tests.spark.processes.live_stream import LiveStream
 SEED = 20130827
 #: How often something is killed: a worker, an executor and a driver, or as often as is said.
 KILLS = int(os.environ.get("CHAOS_KILLS", 3))
+#: After so many seconds key intervals are split or merged, again and again; 0: never.
+REMAPS_S = float(os.environ.get("CHAOS_REMAPS", 5))
 #: Begins no further kill after so long.
 MINUTES = float(os.environ.get("CHAOS_MINUTES", "inf"))
 #: Rows are compared on the way so often: to read them all takes longer and longer.
@@ -32,7 +34,9 @@ def stream(tmp_path: Path, program: Any) -> Iterator[LiveStream]:
         for who in ("driver", "executor")
         for what, value in (("memory", "512m"), ("extraJavaOptions", "-XX:TieredStopAtLevel=1"))
     }
-    made = LiveStream(tmp_path, program, master="local-cluster[2,4,1024]", conf=conf)
+    made = LiveStream(
+        tmp_path, program, master="local-cluster[2,4,1024]", conf=conf, remaps=REMAPS_S
+    )
     yield made
     made.end()
 
@@ -42,10 +46,19 @@ def _kill(pids: list[int]) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+def _some(find: Callable[[], list[int]]) -> list[int]:
+    """Return processes as soon as there are any: at a rest there are none at work."""
+    deadline = time.monotonic() + 60
+    while not (found := find()):
+        assert time.monotonic() < deadline, "nothing is at work"
+        time.sleep(0.1)
+    return found
+
+
 def _kill_worker(stream: LiveStream, draw: random.Random) -> None:
     """Or, now and then, all Python processes there are."""
-    at_work = stream.workers()
-    _kill([draw.choice(at_work)] if draw.random() < 0.8 else stream.pythons())
+    at_work = _some(stream.workers)
+    _kill([draw.choice(at_work)] if draw.random() < 0.8 else _some(stream.pythons))
 
 
 def _kill_executor(stream: LiveStream, draw: random.Random) -> None:
@@ -103,4 +116,5 @@ def test_whatever_is_killed_each_row_counts_once(stream: LiveStream) -> None:
     log = stream.log()
     # Spark's refusals, after seconds of work: the run waits for an executor that is replaced.
     assert "INSUFFICIENT_SLOT" not in log
+    assert not REMAPS_S or log.count("'Counting' has ") > 0
     assert log.count("another session has begun, after") >= len(took["worker"] + took["executor"])
