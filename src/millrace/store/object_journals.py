@@ -171,6 +171,8 @@ class ObjectJournals:
             found = self._bucket.get_all([_object(name, number) for number in numbers])
             for number, data in zip(numbers, found, strict=True):
                 if data is None:
+                    if not self._bucket.exists(_object(name, 0)):
+                        return  # it was collected while it was read: nobody needs what is in it
                     raise DamagedStore(
                         f"journal {self.where}/{name}: group {number} has gone. If no run has "
                         f"collected it meanwhile, restore it from a copy of the checkpoint."

@@ -255,6 +255,19 @@ def test_groups_of_a_journal_that_is_not_sealed_or_gone(state: HardState, commit
         state.journals.groups(journal.name)
 
 
+def test_a_journal_that_is_collected_while_it_is_read_is_no_damage(
+    state: HardState, commit: Make
+) -> None:
+    begun(state)
+    groups = [Group([commit(1)], b""), Group([commit(2)], b"")]
+    journal = state.journals.create(1, 1, 0, 1)
+    written(state, journal, *groups)
+    begun(state, 2)
+    read = state.journals.groups(journal.name)
+    state.journals.remove([journal.name])
+    assert list(read) in ([], groups)
+
+
 def test_a_large_group(state: HardState, commit: Make) -> None:
     begun(state)
     commits = [commit(1, (b"Sk", bytes(3_000_000)), interval=interval) for interval in range(3)]

@@ -128,8 +128,12 @@ class Run:
 
     def _rested(self) -> bool:
         """Do what is to be done while nothing is under way; return whether a session follows."""
-        stopping = self._world.stops > self._stops
-        if not self._rest_wanted or stopping or self.epochs.drained:
+        if not self._rest_wanted or self.epochs.drained:
+            return False
+        if self._world.stops > self._stops:
+            newer = self.epochs.superseded()
+            if newer is not None:
+                raise newer  # so it is not this run that was stopped
             return False
         self._rest_wanted = False
         self._world.at_rest(self.epochs)
