@@ -84,7 +84,6 @@ class Run:
         self._random = random
         self._process: Process = world.scheduler.current  # type: ignore[assignment]  # it runs
         state = world.open_recorded()
-        self._tasks = world.tasks()
         self.epochs = Epochs(
             world.work.program.topology,
             state,
@@ -92,6 +91,9 @@ class Run:
             claim_entries=CLAIM_ENTRIES,
         )
         world.claimed(self.epochs.generation)
+        # Another number only after a stop, which another driver may just have come to.
+        begun = self.epochs.open
+        self._tasks = world.tasks() if begun is None else begun.live or world.tasks()
         self._collector = Collector(state, kept_parts=2)
         self._coordinator = Coordinator(
             self.epochs,
