@@ -16,11 +16,15 @@ _REALTIME_TASKS = 2
 
 _GO_ON = (
     "Nothing is lost, and nothing happens twice: when that is mended, the same command goes on "
-    "with the epoch that failed. If a record cannot be processed, declare p.dead_letter(...)."
+    "with the epoch that failed."
 )
 #: Where Spark draws a bar, a table cannot be drawn, and in a log it is in the way.
 _QUIET = {"spark.ui.showConsoleProgress": "false"}
 _UNBEGUN = "interrupted while it started. Nothing is lost: the same command starts it."
+_CUT_OFF = (
+    "ended at once, in the middle of its work. Nothing is lost, and nothing happens twice: the "
+    "same command goes on."
+)
 _NEXT = {
     "stopped": "The same command goes on from there.",
     "drained": "All results are out; to run it again takes a new checkpoint.",
@@ -54,8 +58,9 @@ def run(
 
     APP is package.module:NAME or path/to/module.py:NAME, where NAME is a pipeline, or a function
     that returns one; a parameter `spark` of it is given the session. On a terminal a line says how
-    far it is, with a table of the computations below, in a log a line every 30 seconds. Exit code
-    0: it was stopped, or drained; 1: it failed, and the last words say why.
+    far it is, with a table of the computations below, in a log a line every 30 seconds. Ctrl-C
+    twice ends it at once. Exit code 0: it was stopped, or drained; 1: it failed, or was ended at
+    once, and the last words say why.
     """
     options: dict[str, Any] = {"progress": "table"}
     if realtime:
@@ -67,6 +72,7 @@ def run(
     named_by(pipeline)  # a Spark takes some seconds to start, only to hear that it is misspelt
     needed = realtime_settings(tasks or _REALTIME_TASKS) if realtime else {}
     settings = {**_QUIET, **needed, **dict(map(_setting, conf))}
+    click.echo(f"{pipeline}: Spark is started, which takes some seconds", err=True)
     try:
         spark = session(pipeline, master, settings)
         found = pipeline_at(pipeline, "run", spark=spark)
@@ -80,6 +86,8 @@ def run(
             started.drain()
         else:
             started.wait()
+    except KeyboardInterrupt:
+        raise click.ClickException(_CUT_OFF) from None
     except ZombieWriter:
         raise  # another run goes on: there is nothing to do
     except MillraceError as error:

@@ -28,6 +28,8 @@ _LOGGERS = (
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
     "org.apache.spark.sql.execution.streaming.runtime.AsyncProgressTrackingMicroBatchExecution",
     "org.apache.spark.sql.execution.streaming.runtime.RealTimeModeAllowlist",
+    # It warns of every epoch that takes longer than a trigger, of which there is none to keep.
+    "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor",
     "org.apache.spark.sql.execution.python",
     # It warns of every row that is larger than its buffer, which all packets are made to be.
     "org.apache.spark.shuffle.streaming",

@@ -1,0 +1,34 @@
+"""Ctrl-C asks for an end in order, and asked for twice does not wait for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from millrace.spark.signals import interrupted
+
+
+def test_ctrl_c_says_how_to_end_at_once_and_then_does(caplog: pytest.LogCaptureFixture) -> None:
+    called = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def twice() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert called == ["stop"]
+        assert "Ctrl-C again ends at once" in caplog.text
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with interrupted(lambda: called.append("stop")), pytest.raises(KeyboardInterrupt):
+        twice()
+    assert called == ["stop"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_sigterm_may_come_as_often_as_it_likes() -> None:
+    called = []
+    with interrupted(lambda: called.append("stop")):
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert called == ["stop", "stop"]
