@@ -17,8 +17,13 @@ _RAISED = re.compile(r"^(?:\S+: )?millrace\.model\.errors\.(\w+): ", re.MULTILIN
 _STACK = re.compile(
     r"\n\s*(?:at [\w.$]+\(|JVM stacktrace|Driver stacktrace|\tat |SQLSTATE: |=== Streaming Query)"
 )
-#: How Spark says that a process is gone.
-_DIED = ("Python worker exited unexpectedly", "ExecutorLostFailure")
+#: How Spark says that a process is gone. The last one is one of its idle workers, to which it has
+#: closed the line itself: a task of a query that was stopped was interrupted as it read from it.
+_DIED = (
+    "Python worker exited unexpectedly",
+    "ExecutorLostFailure",
+    "PythonWorker.refreshNonBlocking(",
+)
 #: How an attempt is announced that finds out which record it is.
 CAREFULLY = ", which looks for records that end their process, and makes them dead letters"
 _JVM_TRACE = "spark.sql.pyspark.jvmStacktrace.enabled"
