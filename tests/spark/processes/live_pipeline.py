@@ -83,7 +83,7 @@ class Passing(mr.Computation):
 
 
 def numbers(
-    source: Numbers,
+    source: mr.Injector,
     out: Path,
     counting: mr.Computation,
     passing: mr.Computation | None = None,
