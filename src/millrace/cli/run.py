@@ -72,20 +72,22 @@ def run(
     named_by(pipeline)  # a Spark takes some seconds to start, only to hear that it is misspelt
     needed = realtime_settings(tasks or _REALTIME_TASKS) if realtime else {}
     settings = {**_QUIET, **needed, **dict(map(_setting, conf))}
-    click.echo(f"{pipeline}: Spark is started, which takes some seconds", err=True)
+    at = "" if master is None else f" on {master}"
+    click.echo(f"{pipeline}: Spark is started{at}, which takes some seconds", err=True)
     try:
         spark = session(pipeline, master, settings)
         found = pipeline_at(pipeline, "run", spark=spark)
+        click.echo(f"{found.name}: begins, or goes on, with checkpoint {checkpoint}", err=True)
         started = found.start(spark, checkpoint=checkpoint, **options)
     except KeyboardInterrupt:
         # From here on the run takes the signal itself, and finishes its epoch.
         raise click.ClickException(_UNBEGUN) from None
     try:
-        if drain:
-            started.process_available()
-            started.drain()
-        else:
+        if not drain:
             started.wait()
+        elif started.process_available():
+            started.drain()
+        status = started.status()
     except KeyboardInterrupt:
         raise click.ClickException(_CUT_OFF) from None
     except ZombieWriter:
@@ -94,7 +96,6 @@ def run(
         if context.find_root().params.get("debug"):
             raise
         raise click.ClickException(f"{error}\n\n{_GO_ON}") from error
-    status = started.status()
     click.echo(f"{found.name}: {status.state} after epoch {status.epoch}. {_NEXT[status.state]}")
 
 

@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from millrace.spark.parallelism import is_local
 
-#: What these say of a failed task or query is said again by the exception that it ends in.
+#: What these say of a failed task or query is said again by the exception that it ends in. That an
+#: epoch took longer than a trigger's time, which nobody asked for, is said better by the progress.
 _LOGGERS = (
     "org.apache.spark.util.Utils",
     "org.apache.spark.executor.Executor",
@@ -28,7 +29,6 @@ _LOGGERS = (
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
     "org.apache.spark.sql.execution.streaming.runtime.AsyncProgressTrackingMicroBatchExecution",
     "org.apache.spark.sql.execution.streaming.runtime.RealTimeModeAllowlist",
-    # It warns of every epoch that takes longer than a trigger, of which there is none to keep.
     "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor",
     "org.apache.spark.sql.execution.python",
     # It warns of every row that is larger than its buffer, which all packets are made to be.

@@ -23,15 +23,16 @@ def pipeline(spark):
 class Handle:
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
-        self.state, self.called = "stopped", list[str]()
+        self.state, self.called, self.available = "stopped", list[str](), True
 
     def wait(self) -> None:
         self.called.append("wait")
         if self.error is not None:
             raise self.error
 
-    def process_available(self) -> None:
+    def process_available(self) -> bool:
         self.called.append("process_available")
+        return self.available
 
     def drain(self) -> None:
         self.called.append("drain")
@@ -69,7 +70,8 @@ def test_a_run_that_is_stopped_says_how_to_go_on(millrace: Any, started: Any) ->
 
     assert (shown.exit_code, started.handle.called) == (0, ["wait"])
     assert shown.output == (
-        "app.py:pipeline: Spark is started, which takes some seconds\n"
+        "app.py:pipeline: Spark is started on local[2], which takes some seconds\n"
+        "on local[2]: begins, or goes on, with checkpoint ckpt\n"
         "on local[2]: stopped after epoch 41. The same command goes on from there.\n"
     )
     assert started.options == {
@@ -128,9 +130,20 @@ def test_one_that_is_drained_has_all_its_results_out(millrace: Any, started: Any
     assert started.settings["spark.python.udf.pipelined.enabled"] == "true"
 
 
+def test_one_that_is_stopped_before_all_was_processed_is_not_drained(
+    millrace: Any, started: Any
+) -> None:
+    started.handle.available = False
+    shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt", "--drain")
+
+    assert started.handle.called == ["process_available"]
+    assert "stopped after epoch 41. The same command goes on" in shown.output
+
+
 def test_one_that_fails_says_why_and_what_to_do(millrace: Any, started: Any) -> None:
     started.handle.error = RunFailed("key 'ann' of Visitor failed")
     shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt")
+    assert "dead_letter" not in shown.output, "what is of the failure, that says itself"
 
     assert shown.exit_code == 1
     assert "\nError: key 'ann' of Visitor failed\n\nNothing is lost, and " in shown.output
