@@ -126,11 +126,11 @@ def test_a_live_run_is_seen_and_ended_once_in_order_and_once_at_once(folder: Pat
     first.wait_for("records/s")
     first.wait_for("Echoing")
     first.wait_for("ever: running, epoch 3, ")
+    assert "WARN" not in first.text.partition("records/s")[2], "it would tear the table"
     first.ctrl_c()
     assert first.end() == 0
     assert "stopping, once what is under way is done; Ctrl-C again ends at once" in first.text
     assert re.search(r"ever: stopped after epoch \d+. The same command goes on", first.text)
-    assert "WARN" not in first.text.partition("records/s")[2]
 
     second = Terminal(command, folder)
     second.wait_for("ever: running, epoch ")
