@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 
 def session(name: str, master: str | None, settings: Mapping[str, str]) -> Any:
     """Return a session: that of the process, or else a new one.
+
+    A local one has workers of the same Python as this program, unless ``PYSPARK_PYTHON`` says
+    otherwise: Spark takes the first ``python3`` on the path, which need not have Millrace.
 
     Args:
         name: Of the application.
@@ -16,6 +21,8 @@ def session(name: str, master: str | None, settings: Mapping[str, str]) -> Any:
     """
     from pyspark.sql import SparkSession
 
+    if master is not None and master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"millrace: {name}")
     for setting, value in settings.items():
         builder = builder.config(setting, value)
