@@ -15,6 +15,7 @@ from millrace.plane.outcome import Outcome
 from millrace.plane.stragglers import Left
 from millrace.plane.stuck import Stuck
 from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.realtime.steps import StepTimes
 from millrace.spark.status_text import as_html, as_line, as_text
 from millrace.store import Collected, Repair, Written
 from millrace.windmill.counters import Counters
@@ -71,6 +72,9 @@ class Status:
         left: Injected stream -> what a batch that ended early has not read of its pieces.
         housekeeping_failures: Snapshots and collections that failed; each is logged and tried
             again.
+        steps: Step that a record takes in real time -> how long it took in the last half minute, by
+            level: ``injectors, turn``, ``level 1, on the way``, ``level 1, before its turn``,
+            ``level 1, turn``; empty on the epoch plane.
     """
 
     pipeline: str
@@ -109,6 +113,7 @@ class Status:
     received_bytes: dict[str, int] = field(default_factory=dict)
     pending_timers: dict[str, int] = field(default_factory=dict)
     pending_wall_timers: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, StepTimes] = field(default_factory=dict)
 
     @property
     def low_watermark(self) -> int:

@@ -146,7 +146,13 @@ def _head(status: Status) -> list[tuple[str, str]]:
 def _tables(status: Status) -> list[PlainTable]:
     return [
         table
-        for table in (_streams(status), _work(status), _hottest(status), _counted(status))
+        for table in (
+            _streams(status),
+            _work(status),
+            _steps(status),
+            _hottest(status),
+            _counted(status),
+        )
         if table.rows
     ]
 
@@ -231,6 +237,14 @@ def _work(status: Status) -> PlainTable:
         [(name, *(cells.get(name, "-") for cells in columns.values())) for name in status.counters],
     )
     return table.without_noughts(_RARE)
+
+
+def _steps(status: Status) -> PlainTable:
+    """Return where the time of a record goes in real time."""
+    return PlainTable(
+        ("step of a record, lately", "p50 ms", "p95 ms", "p99 ms"),
+        [(name, *(f"{s * 1e3:.3g}" for s in times)) for name, times in status.steps.items()],
+    )
 
 
 def _hottest(status: Status) -> PlainTable:

@@ -22,6 +22,7 @@ from millrace.plane.injection import Injection
 from millrace.plane.lifting import combined_edges
 from millrace.plane.outbox import Outbox
 from millrace.plane.realtime.coordinator import Coordinator
+from millrace.plane.realtime.doing import Doing
 from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.local import LocalPlane
 from millrace.plane.realtime.messages import FromTask, Mark, Passed, Start, ToTask
@@ -150,6 +151,7 @@ class _Script:
     def __init__(self, runtime: Runtime, number: int, script: list[_Entry]) -> None:
         self.number = number
         self.said: list[FromTask] = []
+        self.doing = Doing(0, number)
         self._runtime = runtime
         self._topology = runtime.topology
         self._script = script

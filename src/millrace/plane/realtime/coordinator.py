@@ -36,7 +36,6 @@ from millrace.plane.realtime.beginning import (
 from millrace.plane.realtime.beginning import Where as Where
 from millrace.plane.realtime.handover import Publishing, lasting, publish_again, to_live_tasks
 from millrace.plane.realtime.messages import (
-    At,
     FromTask,
     Halt,
     Hello,
@@ -152,8 +151,6 @@ class Coordinator:
                 self._hello.clear()
                 return self._begin(wall_us)
             return []
-        if isinstance(message, At):
-            return []  # for who hosts this
         if isinstance(message, Told):
             self.told[where] = message
             return []

@@ -130,7 +130,7 @@ class InjectorTask:
         self._rows = LiveRows(runtime)
         self._mark: Mark | None = None
         self._ended = False
-        self._doing = Doing(0, self.number)
+        self.doing = Doing(0, self.number)
         return iter(())
 
     def _offset(self, stream: str, process: str, place: Place) -> Any:
@@ -226,7 +226,7 @@ class InjectorTask:
         )
         spent = time.perf_counter() - began
         self._report.spend(spent)
-        self._doing.busy_s += spent
+        self.doing.busy_s += spent
         held_us = promising.throttle.changes_us()
         self.wake_us = min(promising.wake_us, self._pipes.wake_us, held_us)
         if mark is not None:
@@ -234,8 +234,8 @@ class InjectorTask:
         reached = promising.word(self._wall_us)
         if reached is not None:
             self.said.append(Reached(0, self.number, self._session, reached))
-        if self._doing.due(self._wall_us):
-            self.said.append(self._doing.told(self._wall_us, promising.published))
+        if self.doing.due(self._wall_us):
+            self.said.append(self.doing.told(self._wall_us, promising.published))
 
     def _hold_back(self) -> None:
         """Take nothing of processes that are too far ahead: their rows wait where they are."""
@@ -334,7 +334,7 @@ class InjectorTask:
                 ):
                     yield made, first < again
                 newest_us = max(newest_us, self._rows.newest_us)
-            self._doing.records += len(numbers)
+            self.doing.records += len(numbers)
         count = int(numbers[-1]) + 1 if len(numbers) else place.count
         reading.place = Place(place.number, one.offset, count, promised_us)
         self._hear(stream, one, newest_us, promised_us)

@@ -145,7 +145,7 @@ class LevelTask:
         self._held: list[pa.RecordBatch] = []
         self._ending = self._draining = self._over = False
         self._report = MarkReport(self.level, self.number)
-        self._doing = Doing(self.level, self.number)
+        self.doing = Doing(self.level, self.number)
         if self._last:
             generation = manifest.generation
             self._outlet = self._make_outlet(runtime, start.session, generation, self.number)
@@ -210,10 +210,10 @@ class LevelTask:
             yield from self._pass_mark()
         spent = time.perf_counter() - began
         self._report.spend(spent)
-        self._doing.busy_s += spent
+        self.doing.busy_s += spent
         self.wake_us = min(self._clocks.wake_us, self._pipes.wake_us)
-        if self._doing.due(self._wall_us):
-            self.said.append(self._doing.told(self._wall_us, self._clocks.input_us()))
+        if self.doing.due(self._wall_us):
+            self.said.append(self.doing.told(self._wall_us, self._clocks.input_us()))
 
     def _work(self, arrived: Arrived) -> list[Result]:
         """Run what there is to do; return what may leave: durable, but where it is weak."""
@@ -238,7 +238,7 @@ class LevelTask:
         results, commits = map(list, zip(*made, strict=True))
         assert self._committing is not None, "a session has begun"
         self._at = _JOURNAL
-        self._doing.groups += self._committing.take(commits)
+        self.doing.groups += self._committing.take(commits)
         self._at = ""
         self._settle(results)
         return results
@@ -262,7 +262,7 @@ class LevelTask:
         ]
         for bundle in bundles:
             consuming.know(bundle.interval.id)
-            self._doing.records += bundle.records.cuts[-1] - bundle.records.cuts[0]
+            self.doing.records += bundle.records.cuts[-1] - bundle.records.cuts[0]
         attempt = Attempt(
             self._epoch,
             self._manifest.generation,

@@ -126,6 +126,20 @@ class Told(msgspec.Struct, array_like=True, tag="told"):
     busy_s: float
 
 
+class Stepped(msgspec.Struct, array_like=True, tag="stepped"):
+    """How long records' steps took in a task, since it last said so; nothing depends on it.
+
+    Attributes:
+        level: The task's level.
+        task: Its number.
+        times: Step -> bucket of a time -> how many, as its host counts them.
+    """
+
+    level: int
+    task: int
+    times: dict[str, dict[int, int]]
+
+
 class Ask(msgspec.Struct, array_like=True, tag="ask"):
     """The host of a task is to say what the task is doing, even in the middle of a turn."""
 
@@ -197,9 +211,11 @@ class Over(msgspec.Struct, array_like=True, tag="over"):
     error: bytes = b""
 
 
-FromTask = Hello | Passed | Reached | Told | At | Over
+FromTask = Hello | Passed | Reached | Told | Over
+#: What a line carries to the driver: of a task, and of who hosts it.
+Said = FromTask | Stepped | At
 ToTask = Start | Mark | Slowest | Hold | Ask | Halt
 
 encode = msgspec.msgpack.Encoder().encode
-decode_from_task = msgspec.msgpack.Decoder(FromTask).decode
+decode_said = msgspec.msgpack.Decoder(Said).decode
 decode_to_task = msgspec.msgpack.Decoder(ToTask).decode

@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
+from millrace.spark.realtime.steps import StepTimes
 from millrace.spark.status import Status
 from millrace.windmill.hook_times import LONGEST, SHORTEST
 
@@ -90,6 +91,12 @@ def families(status: Status) -> list[Family]:
         _one("epoch_duration_seconds", "How long the last epoch took", status.epoch_seconds),
         Family("epoch_part_seconds", "How long parts of it took, by the driver's clock", False,
                "part", status.epoch_parts),
+        *(
+            Family(f"step_{of}_seconds", f"{of} of the time that a step of a record takes in real "
+                   "time, lately", False, "step",
+                   {name: getattr(times, of) for name, times in status.steps.items()})
+            for of in StepTimes._fields
+        ),
         _one("task_seconds", "Python time of tasks in this process's epochs", status.task_seconds,
              counter=True),
         *(

@@ -14,9 +14,10 @@ from typing import TypeVar
 
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.plane.realtime.coordinator import Coordinator, Orders, Where
-from millrace.plane.realtime.messages import At, FromTask, Halt, Hello, Hold, Over, Start
+from millrace.plane.realtime.messages import At, Halt, Hello, Hold, Over, Said, Start, Stepped
 from millrace.spark.realtime.holdup import HoldUp
 from millrace.spark.realtime.line import Address, Switchboard
+from millrace.spark.realtime.steps import StepsSeen
 
 #: How often the clock is looked at.
 _TICK_S = 0.05
@@ -37,6 +38,9 @@ class Conductor:
         clock: Returns wall-clock microseconds since 1970.
         changed: Called after whatever may have changed something.
         where: All tasks.
+
+    Attributes:
+        steps: What tasks have told of how long records' steps take.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Conductor:
         self._holdup = HoldUp(board.tell)
         self._held: tuple[list[str], dict[str, float]] = ([], {})
         self._read: Counter[str] = Counter()
+        self.steps = StepsSeen()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="millrace-coordinator", daemon=True)
         self._thread.start()
@@ -164,7 +169,7 @@ class Conductor:
                 self._holdup.look(self._coordinator.awaited, self._hosts)
             self._changed()
 
-    def _hear(self, where: Where, message: FromTask | None) -> Orders:
+    def _hear(self, where: Where, message: Said | None) -> Orders:
         if message is not None:
             if where not in self._expected:
                 raise PipelineError(
@@ -174,6 +179,9 @@ class Conductor:
                 )
             if isinstance(message, At):
                 self._holdup.heard(message)
+                return []
+            if isinstance(message, Stepped):
+                self.steps.heard(message)
                 return []
             if isinstance(message, Hello):
                 self._hosts[where] = message

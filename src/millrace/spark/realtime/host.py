@@ -12,10 +12,11 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Protocol
 
 from millrace.model.errors import MillraceError
-from millrace.plane.realtime.messages import Ask, At, FromTask, Halt, Hello, Over, Start, ToTask
+from millrace.plane.realtime.messages import Ask, At, Halt, Hello, Over, Said, Start, ToTask
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.spark.realtime.intake import Intake
 from millrace.spark.realtime.line import LineBroken, packed_error
+from millrace.spark.realtime.steps import Steps
 
 #: How long a level task sleeps at the most when nothing arrives.
 _SLEEP_S = 0.5
@@ -38,7 +39,7 @@ _LINGER_S = 20.0
 class Speaking(Protocol):
     """A task's line to the coordinator."""
 
-    def say(self, message: FromTask) -> None:
+    def say(self, message: Said) -> None:
         """Send a message."""
         ...
 
@@ -52,7 +53,7 @@ class SessionOver(MillraceError):
 
 
 def hosted(
-    task: LiveTask, line: Speaking, packets: Iterable[bytes]
+    task: LiveTask, line: Speaking, packets: Iterable[bytes], steps: Steps
 ) -> Generator[list[Sent], None, bool]:
     """Run a task until its input ends or its session is over; yield what it sends, at once.
 
@@ -60,6 +61,7 @@ def hosted(
         task: Made for this session.
         line: To the coordinator.
         packets: What the level before sends; of an injector task nothing ever comes, but the end.
+        steps: Times it; knows when packets arrived, all that come.
 
     Returns:
         Whether its session was over first, and Spark has ended it since.
@@ -71,7 +73,7 @@ def hosted(
     intake = Intake(packets, lambda: _hear(task, line))
     try:
         line.say(Hello(task.level, task.number, socket.gethostname(), os.getpid()))
-        loop = _Loop(task, line, intake)
+        loop = _Loop(task, line, intake, steps)
         yield from loop.run()
         line.say(Over(task.level, task.number))
         return loop.halted
@@ -93,10 +95,11 @@ def _hear(task: LiveTask, line: Speaking) -> ToTask:
 
 
 class _Loop:
-    def __init__(self, task: LiveTask, line: Speaking, intake: Intake) -> None:
+    def __init__(self, task: LiveTask, line: Speaking, intake: Intake, steps: Steps) -> None:
         self._task = task
         self._line = line
         self._intake = intake
+        self._steps = steps
         self._packets: list[bytes] = []
         self._early: list[ToTask] = []
         self._ended = False
@@ -118,16 +121,27 @@ class _Loop:
                 break
             last = self._ended
             began_s = time.thread_time()
-            if self._packets:
-                packets, self._packets = self._packets, []
-                self._task.receive(packets)
-            yield from _together(self._task.turn(_now_us(), _INPUT_S))
-            self._speak()
+            yield from self._turn()
             spent_s = time.thread_time() - began_s
             self._not_before = time.monotonic() + min(_PAUSES * spent_s, _PAUSE_S)
             if last:
                 break
         self._part()
+
+    def _turn(self) -> Iterator[list[Sent]]:
+        packets, self._packets = self._packets, []
+        busy_s, something = self._task.doing.busy_s, bool(packets)
+        if packets:
+            self._steps.begun(len(packets))
+            self._task.receive(packets)
+        for together in _together(self._task.turn(_now_us(), _INPUT_S)):
+            something = True
+            yield together
+        if something:
+            self._steps.ended(self._task.doing.busy_s - busy_s)
+        if (told := self._steps.told(self._task.level, self._task.number)) is not None:
+            self._line.say(told)
+        self._speak()
 
     def _start(self) -> Start | None:
         """Wait for the session to begin; return None if the input ends before."""

@@ -20,10 +20,10 @@ from typing import Any
 
 from millrace.model.errors import MillraceError
 from millrace.plane.realtime.messages import (
-    FromTask,
     Hello,
+    Said,
     ToTask,
-    decode_from_task,
+    decode_said,
     decode_to_task,
     encode,
 )
@@ -82,7 +82,7 @@ class Line:
         _tune(self._connection)
         self._speaks = threading.Lock()
 
-    def say(self, message: FromTask) -> None:
+    def say(self, message: Said) -> None:
         """Send a message; any thread.
 
         Raises:
@@ -154,7 +154,7 @@ class Switchboard:
         assert isinstance(port, int), "of a TCP address"
         return Address(self._host, port, key)
 
-    def listen(self, timeout_s: float) -> list[tuple[Where, FromTask | None]]:
+    def listen(self, timeout_s: float) -> list[tuple[Where, Said | None]]:
         """Return what tasks have said, in order; None of a task whose line has broken.
 
         Args:
@@ -163,7 +163,7 @@ class Switchboard:
         with self._lock:
             waited: list[Any] = [self._rung, *self._lines]
             self._heard_in = self._query
-        heard: list[tuple[Where, FromTask | None]] = []
+        heard: list[tuple[Where, Said | None]] = []
         for ready in wait(waited, timeout_s):
             if ready is self._rung:
                 self._rung.recv(1024)
@@ -231,9 +231,9 @@ class Switchboard:
                 self._lines[line] = None
             self.wake()
 
-    def _hear(self, line: Connection[Any, Any]) -> list[tuple[Where, FromTask | None]]:
+    def _hear(self, line: Connection[Any, Any]) -> list[tuple[Where, Said | None]]:
         try:
-            message = decode_from_task(line.recv_bytes())
+            message = decode_said(line.recv_bytes())
         except (OSError, EOFError):
             return self._lost(line)
         where = message.level, message.task
@@ -247,7 +247,7 @@ class Switchboard:
                 return []  # another task has its place
         return [(where, message)]
 
-    def _lost(self, line: Connection[Any, Any]) -> list[tuple[Where, FromTask | None]]:
+    def _lost(self, line: Connection[Any, Any]) -> list[tuple[Where, Said | None]]:
         line.close()
         with self._lock:
             self._over.discard(line)

@@ -374,7 +374,9 @@ class LiveRun(Handle):
         """Return where the run stands: as of the last mark, but low watermarks as they are now."""
         status = super()._status(active=active)
         return replace(
-            status, low_watermarks=live_low_watermarks(status, self._told(), self._parts.tasks)
+            status,
+            low_watermarks=live_low_watermarks(status, self._told(), self._parts.tasks),
+            steps=self._conductor.steps.times() if active else {},
         )
 
     def _told(self) -> list[Told]:

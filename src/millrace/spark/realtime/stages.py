@@ -27,6 +27,7 @@ from millrace.plane.runtime import Runtime
 from millrace.spark.process import Blueprint, runtime_of
 from millrace.spark.realtime.host import hosted
 from millrace.spark.realtime.line import Address, Line
+from millrace.spark.realtime.steps import Steps
 
 #: Rows of a batch that Spark hands to Python: a packet, and the empty row of the one before.
 ROWS_A_BATCH = 2
@@ -77,8 +78,9 @@ class LiveStage:
                 self.level,
                 number,
             )
-            packets = _packets(batches) if self.level else _end_of(batches)
-            gone = yield from _batches(hosted(task, line, packets))
+            steps = Steps()
+            packets = _packets(batches, steps) if self.level else _end_of(batches)
+            gone = yield from _batches(hosted(task, line, packets, steps), steps)
         finally:
             line.close()
         if gone:
@@ -109,11 +111,11 @@ def _mapped(frame: DataFrame, stage: LiveStage) -> DataFrame:
     return frame.mapInArrow(function, packet.DDL)
 
 
-def _packets(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+def _packets(batches: Iterable[pa.RecordBatch], steps: Steps) -> Iterator[bytes]:
     for batch in batches:
         for value in batch.column(1).to_pylist():
             if value is not None:
-                yield value
+                yield steps.arrived(value)
 
 
 def _end_of(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
@@ -124,11 +126,11 @@ def _end_of(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 
 
 def _batches(
-    sent: Generator[list[Sent], None, bool],
+    sent: Generator[list[Sent], None, bool], steps: Steps
 ) -> Generator[pa.RecordBatch, None, bool]:
     try:
         while True:
-            yield _batch(next(sent))
+            yield _batch([(pid, steps.stamped(data)) for pid, data in next(sent)])
     except StopIteration as end:
         return bool(end.value)
     finally:

@@ -12,13 +12,14 @@ import pytest
 from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.plane.realtime.coordinator import Orders, Where
 from millrace.plane.realtime.messages import (
-    FromTask,
     Halt,
     Hello,
     Hold,
     Mark,
     Over,
+    Said,
     Start,
+    Stepped,
     Told,
     ToTask,
 )
@@ -34,14 +35,14 @@ class Board:
     """Lines that a test speaks on."""
 
     def __init__(self) -> None:
-        self.said: queue.SimpleQueue[tuple[Where, FromTask | None] | None] = queue.SimpleQueue()
+        self.said: queue.SimpleQueue[tuple[Where, Said | None] | None] = queue.SimpleQueue()
         self.told: list[tuple[Where, ToTask]] = []
         self.stale = False
 
     def open(self) -> Address:
         return Address("127.0.0.1", 1, b"")
 
-    def listen(self, timeout_s: float) -> list[tuple[Where, FromTask | None]]:
+    def listen(self, timeout_s: float) -> list[tuple[Where, Said | None]]:
         try:
             said = self.said.get(timeout=timeout_s)
         except queue.Empty:
@@ -66,11 +67,11 @@ class Script:
         self.failed: BaseException | None = None
         self.ended = False
         self.awaited: list[Where] = []
-        self.heard_: list[FromTask] = []
+        self.heard_: list[Said] = []
         self.lost_: list[tuple[Where, BaseException | None]] = []
-        self.answer: Callable[[FromTask], Orders] = lambda _: []
+        self.answer: Callable[[Said], Orders] = lambda _: []
 
-    def heard(self, message: FromTask, wall_us: int) -> Orders:
+    def heard(self, message: Said, wall_us: int) -> Orders:
         self.heard_.append(message)
         return self.answer(message)
 
@@ -92,7 +93,7 @@ class Stage:
         script: Any = self.script
         self.conductor = Conductor(script, board, lambda: 7, lambda: self.changed.put(None), ALL)
 
-    def say(self, where: Where, message: FromTask | None, until: Callable[[], Any]) -> None:
+    def say(self, where: Where, message: Said | None, until: Callable[[], Any]) -> None:
         """Say something, and wait until it is seen."""
         self.board.said.put((where, message))
         for _ in range(1000):
@@ -159,7 +160,7 @@ def test_a_task_that_has_said_goodbye_is_not_lost(stage: Stage) -> None:
 
 
 def test_what_the_coordinator_raises_ends_the_session_for_all(stage: Stage) -> None:
-    def refuse(message: FromTask) -> Orders:
+    def refuse(message: Said) -> Orders:
         raise ZombieWriter("newer")
 
     stage.script.answer = refuse
@@ -187,6 +188,12 @@ def test_low_watermarks_are_what_all_tasks_have_told_and_never_below_the_last_ma
         Told(2, 0, 0, {"B": 50}, 0, 0.0),
     ]
     assert live_low_watermarks(status, told, 2) == {"A": 20, "B": 10, "C": 10}
+
+
+def test_what_steps_take_is_kept_for_the_status(stage: Stage) -> None:
+    stage.say((1, 0), Stepped(1, 0, {"turn": {40: 3}}), lambda: stage.conductor.steps.times())
+    assert stage.conductor.steps.times() == {"level 1, turn": (0.001024,) * 3}
+    assert stage.script.heard_ == []
 
 
 def test_a_mark_reaches_who_is_told_of_it(stage: Stage) -> None:

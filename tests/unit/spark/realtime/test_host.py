@@ -5,11 +5,13 @@ from __future__ import annotations
 import pickle
 import queue
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import pytest
 
 from millrace.model.errors import UserCodeError
+from millrace.plane.realtime.doing import Doing
 from millrace.plane.realtime.messages import (
     Ask,
     At,
@@ -18,14 +20,18 @@ from millrace.plane.realtime.messages import (
     Hello,
     Mark,
     Over,
+    Said,
     Start,
+    Stepped,
     Told,
     ToTask,
 )
 from millrace.plane.realtime.task import Sent
 from millrace.spark.realtime import host
+from millrace.spark.realtime import steps as steps_module
 from millrace.spark.realtime.host import SessionOver, hosted
 from millrace.spark.realtime.intake import Taken
+from millrace.spark.realtime.steps import Steps
 
 
 class Coordinator:
@@ -33,11 +39,11 @@ class Coordinator:
 
     def __init__(self, *says: ToTask) -> None:
         self._says: queue.SimpleQueue[ToTask] = queue.SimpleQueue()
-        self.told: list[FromTask] = []
+        self.told: list[Said] = []
         for message in says:
             self._says.put(message)
 
-    def say(self, message: FromTask) -> None:
+    def say(self, message: Said) -> None:
         self.told.append(message)
 
     def hear(self) -> ToTask:
@@ -53,6 +59,7 @@ class Echo:
     def __init__(self, level: int = 1) -> None:
         self.level, self.number, self.wake_us = level, 4, 1 << 62
         self.said: list[FromTask] = []
+        self.doing = Doing(level, 4)
         self.started: list[Start] = []
         self.told: list[ToTask] = []
         self.closed = 0
@@ -84,7 +91,9 @@ class Echo:
 
 
 def sent(task: Echo, line: Coordinator, packets: Iterable[bytes]) -> list[Sent]:
-    return [one for together in hosted(task, line, packets) for one in together]
+    steps = Steps()
+    arriving = (steps.arrived(steps.stamped(packet)) for packet in packets)
+    return [one for together in hosted(task, line, arriving, steps) for one in together]
 
 
 def test_a_task_begins_when_told_so_and_ends_with_its_input() -> None:
@@ -97,6 +106,20 @@ def test_a_task_begins_when_told_so_and_ends_with_its_input() -> None:
     assert (hello.level, hello.task) == (1, 4)
     assert sum(message.records for message in told if isinstance(message, Told)) == 2
     assert over == Over(1, 4)
+
+
+def test_what_steps_take_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps_module, "_EVERY_S", 0.0)
+    task, line = Echo(), Coordinator(Start(7, b""))
+    sent(task, line, [b"a", b"b", b"c"])
+    found: Counter[str] = Counter()
+    for message in line.told:
+        if isinstance(message, Stepped):
+            assert (message.level, message.task) == (1, 4)
+            found.update({step: sum(of.values()) for step, of in message.times.items()})
+    turns = found.pop("turn")
+    assert found == {"on the way": 3, "before its turn": 3}
+    assert 1 <= turns <= 3
 
 
 def test_a_task_whose_input_ends_before_it_begins_does_nothing() -> None:
@@ -121,7 +144,7 @@ def test_a_task_that_hangs_says_at_what() -> None:
     answered = threading.Event()
 
     class Asking(Coordinator):
-        def say(self, message: FromTask) -> None:
+        def say(self, message: Said) -> None:
             super().say(message)
             if isinstance(message, At):
                 answered.set()

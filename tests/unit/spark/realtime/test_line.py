@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from millrace.model.errors import UserCodeError
-from millrace.plane.realtime.messages import FromTask, Halt, Hello, Mark, Over
+from millrace.plane.realtime.messages import Halt, Hello, Mark, Over, Said
 from millrace.spark.realtime.line import InTask, Line, LineBroken, Switchboard, packed_error
 
 
@@ -21,8 +21,8 @@ def board() -> Iterator[Switchboard]:
     made.close()
 
 
-def heard(board: Switchboard, count: int) -> list[tuple[tuple[int, int], FromTask | None]]:
-    found: list[tuple[tuple[int, int], FromTask | None]] = []
+def heard(board: Switchboard, count: int) -> list[tuple[tuple[int, int], Said | None]]:
+    found: list[tuple[tuple[int, int], Said | None]] = []
     while len(found) < count:
         found += board.listen(10)
     return found
