@@ -102,7 +102,13 @@ def _run(job: Job, *, realtime: bool, **options: Any) -> Outcome:
     status = running.status()
     running.stop()
     spark.stop()
-    return Outcome({"epochs or marks": status.epoch + 1, "state": _read_state(checkpoint, job)})
+    return Outcome(
+        {
+            "epochs or marks": status.epoch + 1,
+            "state": _read_state(checkpoint, job),
+            "steps": {step: [s * 1e3 for s in times] for step, times in status.steps.items()},
+        }
+    )
 
 
 def _read_state(checkpoint: str, job: Job) -> list[int]:

@@ -80,7 +80,14 @@ def in_brief(measurement: Measurement) -> str:
 def markdown(measurements: Sequence[Measurement]) -> str:
     """Return the table of all cells, what each promises, and what was expected."""
     return "\n".join(
-        [*_figures(measurements), "", *_promises(measurements), "", *_judge(measurements)]
+        [
+            *_figures(measurements),
+            "",
+            *_steps(measurements),
+            *_promises(measurements),
+            "",
+            *_judge(measurements),
+        ]
     )
 
 
@@ -104,6 +111,23 @@ def _figures(measurements: Sequence[Measurement]) -> Iterator[str]:
                 f"| {_ms(found.p99)} | {_ms(found.max)} "
                 f"| {each.cpu_s_per_million['engine']:,.0f} | {cores} |"
             )
+
+
+def _steps(measurements: Sequence[Measurement]) -> Iterator[str]:
+    """Yield where the time goes in real time, by what tasks said in the last half minute."""
+    told = [each for each in measurements if each.notes.get("steps")]
+    if not told:
+        return
+    yield "| records/s | contender | partitions | step | p50 | p95 | p99 |"
+    yield "|---:|---|---:|---|---:|---:|---:|"
+    for each in told:
+        cell = each.cell
+        for step, times in each.notes["steps"].items():
+            yield (
+                f"| {cell.rate:,} | {cell.rival} | {cell.partitions} | {step} | "
+                f"{' | '.join(map(_ms, times))} |"
+            )
+    yield ""
 
 
 def _ms(value: float) -> str:
