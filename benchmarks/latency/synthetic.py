@@ -33,6 +33,8 @@ class Synthetic(mr.Injector):
     """
 
     schema = "sent long, key long"
+    # As in Kafka: what lies between two offsets is the same, however it is cut.
+    seamless = True
 
     def __init__(
         self,
