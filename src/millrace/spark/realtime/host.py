@@ -30,6 +30,9 @@ _TOGETHER_BYTES = 1 << 18
 #: shares the next turn, and its packets. So a busy machine is kept from turns that are ever smaller
 #: and cost the more a record; a task that had nothing to do begins at once.
 _PAUSES, _PAUSE_S = 1.0, 0.002
+#: An injector task waits longer, as long as turn and pause together take no longer than this. Each
+#: of its turns makes one of the tasks after it, and they are done with it when the next comes.
+_INJECTOR_PAUSES, _CYCLE_S = 4.0, 0.01
 #: How long a task whose input has ended waits for word that the session is over.
 _PARTING_S = 0.1
 #: How long a task waits, when its session is over, for Spark to end it.
@@ -123,7 +126,7 @@ class _Loop:
             began_s = time.thread_time()
             yield from self._turn()
             spent_s = time.thread_time() - began_s
-            self._not_before = time.monotonic() + min(_PAUSES * spent_s, _PAUSE_S)
+            self._not_before = time.monotonic() + _pause_s(self._task.level, spent_s)
             if last:
                 break
         self._part()
@@ -213,6 +216,23 @@ class _Loop:
                 self._take(min(left_s, 0.1))
             except LineBroken:
                 self.halted = self._ended = True
+
+
+def _pause_s(level: int, spent_s: float) -> float:
+    """Return how long a task pauses after a turn.
+
+    Args:
+        level: The task's.
+        spent_s: The turn's CPU time.
+
+    >>> [_pause_s(1, ms / 1e3) * 1e3 for ms in (0.5, 50)]
+    [0.5, 2.0]
+    >>> [_pause_s(0, ms / 1e3) * 1e3 for ms in (0.5, 4, 50)]
+    [2.0, 6.0, 2.0]
+    """
+    if level:
+        return min(_PAUSES * spent_s, _PAUSE_S)
+    return min(_INJECTOR_PAUSES * spent_s, max(_CYCLE_S - spent_s, _PAUSE_S))
 
 
 def _together(sent: Iterable[Sent]) -> Iterator[list[Sent]]:
