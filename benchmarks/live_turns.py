@@ -8,6 +8,9 @@ CPU time of the process, and what fdatasync takes of it is counted apart: it is 
     native     the injector's rows travel as the source's columns
     encoded    a function takes the key, so that rows travel as bytes, as between all other levels
 
+``--apart 3`` has the process sleep for 3 ms before each turn, as a live task does at a low rate:
+the same turn then costs more, as its code and data are in no cache any more.
+
 ``--src OTHER/src`` measures another tree of Millrace in the same go, taking turns case by case: two
 figures of one go can be compared, also on a machine that has something else to do. ``--profile``
 runs one case under cProfile and says where its time goes.
@@ -207,7 +210,9 @@ class Plane:
             task.close()
 
 
-def measure(source: str, intervals: int, size: int, turns: int, where: str) -> dict[str, Any]:
+def measure(
+    source: str, intervals: int, size: int, turns: int, where: str, apart_ms: float
+) -> dict[str, Any]:
     """Return CPU us a turn of each level at a size, fdatasync left out, and what that took.
 
     The lower quartile of the turns: what the machine does besides is above it.
@@ -215,20 +220,21 @@ def measure(source: str, intervals: int, size: int, turns: int, where: str) -> d
     with tempfile.TemporaryDirectory(dir=where, prefix=".live-") as directory:
         plane = Plane(source, Path(directory), intervals=intervals)
         for _ in range(max(5, turns // 10)):
-            _round(plane, size, None)
+            _round(plane, size, apart_ms, None)
         spent: list[list[float]] = [[], [], []]
         gc.collect()
         for _ in range(turns):
-            _round(plane, size, spent)
+            _round(plane, size, apart_ms, spent)
         plane.close()
     return {"levels_us": [statistics.quantiles(level, n=4)[0] * 1e6 for level in spent],
             "sync_us": plane.synced.spent_s / turns / 2 * 1e6}  # fmt: skip
 
 
-def _round(plane: Plane, size: int, spent: list[list[float]] | None) -> None:
+def _round(plane: Plane, size: int, apart_ms: float, spent: list[list[float]] | None) -> None:
     plane.prepare(size)
     packets: list[bytes] = []
     for level in range(3):
+        time.sleep(apart_ms / 1e3)
         synced_s, start_s = plane.synced.spent_s, time.process_time()
         packets = plane.turn(level, packets)
         took_s = time.process_time() - start_s - (plane.synced.spent_s - synced_s)
@@ -263,6 +269,7 @@ def main() -> None:
     parser.add_argument("--intervals", default="1,8", help="key intervals a task")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--turns", type=int, default=400, help="so many of a size at most")
+    parser.add_argument("--apart", type=float, default=0.0, help="ms between two turns")
     parser.add_argument("--where", default=str(Path.cwd()), help="in memory, fsync costs nothing")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="does it run? Its figures are nothing")
@@ -289,22 +296,27 @@ def main() -> None:
     ]
     found = [
         {
-            "source": source, "intervals": intervals, "size": size,
+            "source": case[0], "intervals": case[1], "size": case[2],
             "trees": [
                 _median(runs)
                 for runs in zip(
-                    *([in_tree("live_turns", src, (source, intervals, size, turns, arguments.where))
+                    *([in_tree("live_turns", src, (*case, arguments.where, arguments.apart))
                        for src in trees]
                       for _ in range(1 if arguments.quick else arguments.rounds)),
                     strict=True,
                 )
             ],
         }
-        for source, intervals, size, turns in cases
+        for case in cases
     ]  # fmt: skip
     Console(width=160).print(_table(found))
     named = f"live-turns-{dt.datetime.fromisoformat(machine['at']):%Y-%m-%d-%H%M}.json"
-    results = {"benchmark": "live_turns", "machine": machine, "cases": found}
+    results = {
+        "benchmark": "live_turns",
+        "machine": machine,
+        "apart_ms": arguments.apart,
+        "cases": found,
+    }
     out = arguments.out or Path(__file__).parent / "results" / named
     if arguments.out or not arguments.quick:
         out.write_text(json.dumps(results, indent=1) + "\n")
