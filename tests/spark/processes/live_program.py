@@ -171,6 +171,7 @@ def undisturbed(case: Case) -> dict[str, Any]:
         "first": first,
         "injected": status.injected,
         "low watermark": status.low_watermark,
+        "steps": {step: list(times) for step, times in status.steps.items()},
         "state": status.state,
         "why": why,
         "shown": [shown["state"], shown["epoch"] >= 0, shown["totals"]["injected"]],

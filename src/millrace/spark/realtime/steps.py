@@ -8,12 +8,13 @@ clocks of two hosts, and as wrong as they differ.
 
 from __future__ import annotations
 
+import threading
 import time
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from itertools import accumulate
-from math import ceil, log2
+from math import ceil, inf, log2
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -41,7 +42,7 @@ class Steps:
         self._clock = clock
         self._arrivals: deque[tuple[float, float]] = deque()
         self._times: dict[str, Counter[int]] = {}
-        self._told_at = clock()
+        self._told_at = -inf
 
     def stamped(self, packet: bytes) -> bytes:
         """Return a packet that leaves now."""
@@ -97,11 +98,13 @@ class StepsSeen:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._told: deque[tuple[float, Stepped]] = deque()
+        self._lock = threading.Lock()
 
     def heard(self, message: Stepped) -> None:
         """Take what a task says."""
-        self._told.append((self._clock(), message))
-        self._forget()
+        with self._lock:
+            self._told.append((self._clock(), message))
+            self._forget()
 
     def times(self) -> dict[str, StepTimes]:
         """Return step -> how long it took; any thread.
@@ -109,10 +112,12 @@ class StepsSeen:
         Steps are named by level, such as ``level 1, on the way``, and in the order in which a
         record takes them. ``injectors, turn`` is the first.
         """
-        self._forget()
+        with self._lock:
+            self._forget()
+            told = [message for _, message in self._told]
         found: dict[tuple[int, int], Counter[int]] = {}
         order = ON_THE_WAY, WAITING, TURN
-        for _, message in list(self._told):
+        for message in told:
             for step, counts in message.times.items():
                 found.setdefault((message.level, order.index(step)), Counter()).update(counts)
         return {
@@ -123,10 +128,7 @@ class StepsSeen:
     def _forget(self) -> None:
         since = self._clock() - _RECENT_S
         while self._told and self._told[0][0] < since:
-            try:
-                self._told.popleft()
-            except IndexError:  # another thread was faster
-                return
+            self._told.popleft()
 
 
 def bucket(seconds: float) -> int:

@@ -35,10 +35,9 @@ def test_packets_are_timed_from_task_to_task() -> None:
     clock.now += 0.008
     assert after.arrived(second) == b"second"
     clock.now += 0.016
+    assert after.told(2, 7) is None  # there is nothing yet
     after.begun(2)
     after.ended(0.032)
-    assert after.told(2, 0) is None  # not yet
-    clock.now += 1.0
     told = after.told(2, 7)
     assert told == Stepped(
         2,
@@ -50,7 +49,12 @@ def test_packets_are_timed_from_task_to_task() -> None:
         },
     )
     assert decode_said(encode(told)) == told
-    clock.now += 1.0
+    after.ended(0.064)
+    clock.now += 0.9
+    assert after.told(2, 7) is None  # it was told lately
+    clock.now += 0.2
+    assert after.told(2, 7) == Stepped(2, 7, {"turn": {bucket(0.064): 1}})
+    clock.now += 2.0
     assert after.told(2, 7) is None  # there is nothing new
 
 
@@ -82,6 +86,8 @@ def test_a_clock_that_is_behind_the_senders_is_no_error() -> None:
 def test_a_clock_that_is_set_back_does_not_end_what_is_told() -> None:
     clock = Clock()
     steps = Steps(clock)
+    steps.ended(0.001)
+    assert steps.told(1, 0) is not None
     clock.now -= 3_600.0
     steps.ended(0.001)
     assert steps.told(1, 0) is not None
