@@ -77,7 +77,9 @@ def run(
     try:
         spark = session(pipeline, master, settings)
         found = pipeline_at(pipeline, "run", spark=spark)
-        click.echo(f"{found.name}: begins, or goes on, with checkpoint {checkpoint}", err=True)
+        ui = spark.sparkContext.uiWebUrl
+        at = f"; Spark's UI is at {ui}" if ui else ""
+        click.echo(f"{found.name}: begins, or goes on, with checkpoint {checkpoint}{at}", err=True)
         started = found.start(spark, checkpoint=checkpoint, **options)
     except KeyboardInterrupt:
         # From here on the run takes the signal itself, and finishes its epoch.

@@ -122,7 +122,7 @@ def test_a_live_run_is_seen_and_ended_once_in_order_and_once_at_once(folder: Pat
     command += ["--checkpoint", "ckpt", "--master", "local[2]"]
     first = Terminal(command, folder)
     first.wait_for("app.py:p: Spark is started on local[2], which takes some seconds\n")
-    first.wait_for("ever: begins, or goes on, with checkpoint ckpt\n")
+    first.wait_for("ever: begins, or goes on, with checkpoint ckpt; Spark's UI is at http://")
     first.wait_for("records/s")
     first.wait_for("Echoing")
     first.wait_for("ever: running, epoch 3, ")

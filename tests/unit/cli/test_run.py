@@ -47,11 +47,11 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return what is known of the session and the run that the command made."""
     (tmp_path / "app.py").write_text(PIPELINE)
     monkeypatch.chdir(tmp_path)
-    known = SimpleNamespace(handle=Handle())
+    known = SimpleNamespace(handle=Handle(), ui=None)
 
     def session(name: str, master: str | None, settings: dict[str, str]) -> Any:
         known.settings = settings
-        return SimpleNamespace(master=master)
+        return SimpleNamespace(master=master, sparkContext=SimpleNamespace(uiWebUrl=known.ui))
 
     def start(p: mr.Pipeline, spark: Any, **options: Any) -> Handle:
         known.name, known.options = p.name, options
@@ -60,6 +60,14 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(command, "session", session)
     monkeypatch.setattr(mr.Pipeline, "start", start)
     return known
+
+
+def test_it_says_where_sparks_ui_is(millrace: Any, started: Any) -> None:
+    started.ui = "http://driver:4040"
+    shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt", "--master", "local[2]")
+
+    begins = "begins, or goes on, with checkpoint ckpt; Spark's UI is at http://driver:4040\n"
+    assert begins in shown.output
 
 
 def test_a_run_that_is_stopped_says_how_to_go_on(millrace: Any, started: Any) -> None:
