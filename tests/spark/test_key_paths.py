@@ -126,6 +126,47 @@ def test_spark_gives_a_key_to_the_task_that_owns_its_interval(
         assert made.column("pid").to_numpy()[here].tolist() == owners.tolist()
 
 
+class _Rows(mr.Injector):
+    schema = "text string, number long, data binary, at long"
+
+    def processes(self) -> list[str]:
+        return ["all"]
+
+    def advance(self, process: str, offset: Any) -> mr.Advance:
+        return mr.Advance(offset)
+
+    def read(self, process: str, start: Any, end: Any) -> Any:
+        yield from ()
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_an_injectors_keys_are_in_columns_unless_it_is_read_in_a_batch(
+    spark: SparkSession, *, batch: bool
+) -> None:
+    p = mr.Pipeline("injected")
+    p.inject("rows", _Rows(), timestamp="at", format=Keyed)
+    for computation in COMPUTATIONS:
+        p.add(computation)
+    # What stands for the injector is no stream in real time either.
+    (source,) = sources_of(p.build(), lambda *_: spark.range(0), batch=batch)
+    assert source.native is not batch
+    assert source.reason == ("a batch reads 'rows' by its injector" if batch else None)
+
+
+def test_a_stream_that_needs_python_takes_others_along(spark: SparkSession, tools: Any) -> None:
+    feed, p = tools.feed(DDL.format(integer="long")), mr.Pipeline("two")
+    for name in ("rows", "others"):
+        p.inject(name, feed.bounded, timestamp="at", format=Keyed)
+    p.add(ByText)
+    p.add(type("Others", (_Counting,), {
+        "inputs": {"others": mr.by("text", "number")}, "outputs": {"more": str},
+    }))  # fmt: skip
+    assert {one.stream.name: one.reason for one in sources_of(p.build(), _no_injector)} == {
+        "rows": "'rows' is read with 'others'",
+        "others": "Others takes its key from 'others' by('text', 'number')",
+    }
+
+
 @pytest.mark.parametrize("integer", ["tinyint", "smallint", "int", "bigint"])
 def test_both_paths_give_the_same_results(spark: SparkSession, tools: Any, integer: str) -> None:
     feed = tools.feed(DDL.format(integer=integer))

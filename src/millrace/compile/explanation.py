@@ -121,6 +121,8 @@ class Explanation:
         if reasons:
             return f"with Python before the first shuffle: {'; '.join(reasons)}"
         if all(spec.name in self.reasons for spec in streams):
+            if any(_has_injector(spec) for spec in streams):
+                return f"by columns: keys are encoded and hashed all at once{self._lifting()}"
             return f"by Spark alone: keys are encoded and hashed in the JVM{self._lifting()}"
         return f"by Spark alone, if the keys' columns are text, bytes or integers{self._lifting()}"
 
@@ -155,7 +157,7 @@ class Explanation:
         if injection is not None and injection.source is not None:
             time = "by ingress" if injection.ingress else repr(injection.timestamp)
             text += f", event time {time}"
-            if hasattr(injection.source, "processes"):  # an injector; its text may say too much
+            if _has_injector(spec):  # its text may say too much
                 text += f", {type(injection.source).__name__}"
             if injection.low_watermark is not None:
                 text += f", {injection.low_watermark!r}"
@@ -224,3 +226,8 @@ def _format(spec: StreamSpec) -> str:
         name = "any" if coder.type is Any else _MODULES.sub("", type_name(coder.type))
         return name + more
     return f"{coder!r}{more}"
+
+
+def _has_injector(spec: StreamSpec) -> bool:
+    """Return whether an injector is a stream's source."""
+    return spec.injection is not None and hasattr(spec.injection.source, "processes")

@@ -89,7 +89,7 @@ def run_batch(
         there[stream] = pieces_there(stream, injector, before=until)
         return external_pieces(spark, stream, there[stream], tasks=at_once)
 
-    sources = sources_of(topology, read)
+    sources = sources_of(topology, read, batch=True)
     enough = enough_of(topology, there, percentile, scratch)
     if until is not None and all(source.pieces is None for source in sources):
         raise PipelineError(

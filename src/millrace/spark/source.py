@@ -55,9 +55,9 @@ class Source:
         frame: Its DataFrame; of an injector's rows an empty one, that says their columns.
         columns: The columns that make a value.
         column: Name of the struct column that holds them on the wire.
-        native: Whether Spark encodes its keys; otherwise Python does. The same for all sources.
         bare: Whether its event times are integers, and nobody said of what unit.
-        reason: Why it needs Python, if it does; others may be read by Python with it.
+        reason: Why Python has to encode its keys, record by record; None if they are in columns. It
+            is one pass over the input that serves all sources, so all have a reason or none.
         promises: Column in which its processes promise a low watermark; None if they do not.
         punctuation: Boolean column: whether a row is no record but only carries such a promise.
         pieces: Of an injector: the rows that stand for what the first stage reads; else None.
@@ -67,7 +67,6 @@ class Source:
     stream: StreamSpec
     frame: DataFrame
     columns: tuple[str, ...]
-    native: bool
     promises: str | None = None
     punctuation: str | None = None
     process: str | None = None
@@ -78,6 +77,11 @@ class Source:
     def of(self, topology: Topology) -> Source:
         """Return it as the source of the same stream of a topology with other numbers."""
         return dataclasses.replace(self, stream=topology.streams[self.stream.name])
+
+    @property
+    def native(self) -> bool:
+        """Return whether keys are encoded and hashed column by column."""
+        return self.reason is None
 
     @property
     def number(self) -> int:
@@ -106,12 +110,15 @@ class Source:
         return f"s{self.number}"
 
 
-def sources_of(topology: Topology, read: Callable[[str, Injector], DataFrame]) -> list[Source]:
+def sources_of(
+    topology: Topology, read: Callable[[str, Injector], DataFrame], *, batch: bool = False
+) -> list[Source]:
     """Return the checked sources of a topology.
 
     Args:
         topology: The pipeline.
         read: Makes a DataFrame of the pieces of a stream's injector.
+        batch: Whether it is for a batch, where rows that an injector reads leave in no packets.
 
     Raises:
         PipelineError: A stream has no source, or one that cannot make its records.
@@ -123,12 +130,22 @@ def sources_of(topology: Topology, read: Callable[[str, Injector], DataFrame]) -
             pieces = read(spec.name, frame)
             frame = pieces.sparkSession.createDataFrame([], frame.schema)
         found.append(dataclasses.replace(_source(topology, spec, frame), pieces=pieces))
+    if batch:
+        found = [source if source.pieces is None else _in_a_batch(source) for source in found]
     # One pass over the input serves all sources, so one that needs Python takes the others along.
-    # So does an injector in a batch, whose rows on edges leave the first stage in no packets.
-    native = all(
-        source.native and (source.pieces is None or source.is_streaming) for source in found
-    )
-    return [dataclasses.replace(source, native=native) for source in found]
+    slow = next((source.stream.name for source in found if not source.native), None)
+    if slow is None:
+        return found
+    return [_because(source, f"{source.stream.name!r} is read with {slow!r}") for source in found]
+
+
+def _in_a_batch(source: Source) -> Source:
+    return _because(source, f"a batch reads {source.stream.name!r} by its injector")
+
+
+def _because(source: Source, reason: str) -> Source:
+    """Return a source whose keys Python has to encode, for a reason unless it has one."""
+    return dataclasses.replace(source, reason=source.reason or reason)
 
 
 def python_reasons(topology: Topology) -> dict[str, str | None]:
@@ -191,13 +208,12 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
         (process, promises, punctuation, apart),
     )
     reason = _python_reason(topology, spec, frame, columns)
-    native = reason is None
     bare = (
         injection.unit is None
         and not injection.ingress
         and not is_timestamp(frame, str(injection.timestamp))
     )
-    return Source(spec, frame, columns, native, promises, punctuation, process, bare, reason)
+    return Source(spec, frame, columns, promises, punctuation, process, bare, reason)
 
 
 def python_rows(source: Source) -> DataFrame:

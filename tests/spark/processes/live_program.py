@@ -150,7 +150,7 @@ def undisturbed(case: Case) -> dict[str, Any]:
     run = case.start(realtime=True)
     case.input.allow(1000)
     first = run.process_available("90 s"), case.counts()
-    status = run.status()
+    status, explained = run.status(), str(run.explain()).splitlines()[2]
     why = str(run.explain_watermark("Passing"))
     with run.dashboard() as dashboard, urllib.request.urlopen(dashboard.url + "api/now") as answer:
         shown = json.load(answer)
@@ -169,6 +169,7 @@ def undisturbed(case: Case) -> dict[str, Any]:
     drained = run.drain("60 s")
     return {
         "first": first,
+        "explained": explained,
         "injected": status.injected,
         "low watermark": status.low_watermark,
         "steps": {step: list(times) for step, times in status.steps.items()},

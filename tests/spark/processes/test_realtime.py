@@ -35,6 +35,7 @@ def test_what_is_there_is_processed_and_seen(found: dict[str, Any]) -> None:
     assert case["low watermark"] == 1_700_000_000_000_000 + 999_000 - 1_000_000
     assert "Pinned by the injector of stream 'numbers', process 'a'" in case["why"]
     assert "not finished" not in case["why"]
+    assert case["explained"] == "sources, by columns: keys are encoded and hashed all at once"
     assert case["shown"] == ["running", True, 2000], "the dashboard has the same"
 
 
