@@ -59,12 +59,13 @@ def main() -> None:
 
 
 def _cells(arguments: argparse.Namespace) -> Iterator[Cell]:
-    for rate, to, stages, keys, partitions, rival in itertools.product(
+    for rate, to, stages, keys, partitions, every_ms, rival in itertools.product(
         arguments.rates,
         arguments.to,
         arguments.stages,
         arguments.keys,
         arguments.partitions,
+        arguments.every,
         arguments.rivals,
     ):
         ours = rival.startswith("millrace")
@@ -81,6 +82,7 @@ def _cells(arguments: argparse.Namespace) -> Iterator[Cell]:
                 arguments.warm_up,
                 arguments.seconds,
                 arguments.synthetic,
+                every_ms=every_ms,
             )
 
 
@@ -94,6 +96,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--to", type=among(CODE, KAFKA, POSTGRES), default=[KAFKA])
     parser.add_argument("--stages", type=integers, default=[2])
     parser.add_argument("--keys", type=integers, default=[1_000])
+    parser.add_argument(
+        "--every", type=integers, default=[1], help="ms between two batches of the load, at least"
+    )
     parser.add_argument("--partitions", type=integers, default=[2])
     parser.add_argument(
         "--rivals",

@@ -47,6 +47,7 @@ class Cell:
         seconds: Those that are.
         synthetic: Whether Millrace makes the records itself, by the clock.
         probe_every: User code of the last stage says so of one key in so many.
+        every_ms: How often the load sends what is due, at the most.
     """
 
     rival: str
@@ -59,6 +60,7 @@ class Cell:
     seconds: int
     synthetic: bool
     probe_every: int = 1
+    every_ms: int = 1
 
     @property
     def records(self) -> int:
@@ -222,6 +224,7 @@ class Course:
             topic=self.job.source,
             partitions=self.cell.partitions,
             rate=self.cell.rate,
+            every_ms=self.cell.every_ms,
             records=self.cell.records,
             keys=self.cell.keys,
             begin_ns=self.begin_ns,

@@ -1,4 +1,4 @@
-"""The load: a producer that sends what is due, in one call a millisecond at the most.
+"""The load: a producer that sends what is due, in one call for so many milliseconds.
 
 ``python -m benchmarks.latency.load JSON``, with the fields of :class:`Load`. It says on its last
 line of output, as JSON, how late it was, and leaves in ``log_path`` when each record was sent.
@@ -29,6 +29,7 @@ class Load:
         topic: The topic.
         partitions: Its partitions, which get batches in turn.
         rate: Records a second.
+        every_ms: How often what is due is sent.
         records: How many.
         keys: Keys are drawn uniformly below it.
         begin_ns: When to begin, in nanoseconds since 1970.
@@ -40,6 +41,7 @@ class Load:
     topic: str
     partitions: int
     rate: int
+    every_ms: int
     records: int
     keys: int
     begin_ns: int
@@ -70,8 +72,8 @@ def main(load: Load) -> None:
     cpu_s = time.process_time()
     done = batches = 0
     while done < load.records:
-        # What is due within a millisecond goes at its end.
-        due_ms = -(-done * 1_000 // load.rate)
+        # What is due within the time of a batch goes at its end.
+        due_ms = -(-done * 1_000 // (load.rate * load.every_ms)) * load.every_ms
         wait_ns = load.begin_ns + due_ms * _MS_NS
         if (left_ns := wait_ns - time.time_ns()) > 0:
             time.sleep(left_ns / 1e9)

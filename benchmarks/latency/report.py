@@ -100,6 +100,7 @@ def _figures(measurements: Sequence[Measurement]) -> Iterator[str]:
     for each in measurements:
         cell = each.cell
         source = ", synthetic" if cell.synthetic else ""
+        source += f", every {cell.every_ms} ms" if cell.every_ms > 1 else ""
         for at, found in each.latencies_ms.items():
             cores = " | ".join(
                 f"{each.cores[who]:.2f}" if who in each.cores else ""
