@@ -10,10 +10,11 @@ Who cannot do that says in the table what it does instead: Spark's SQL aggregati
 only, and its row stands for all records of a key in a batch.
 
 **Load.** One process that calls ``produce_batch`` of librdkafka once a millisecond at the most, or
-as often as ``--every`` says (Kafka's own producer lingers for 5 ms since 4.0), for what is due then, whole batches to the partitions in turn, and never waits for anybody: a slow
-contender falls behind. A record has the time at which its batch was handed to librdkafka. How late
-that was, and the load's own CPU time, stand in the results. With ``--synthetic`` there is no
-Kafka: an injector of Millrace's own makes the records by the clock, due times for send times.
+as often as ``--every`` says (Kafka's own producer lingers for 5 ms since 4.0), for what is due
+then, whole batches to the partitions in turn, and never waits: a slow contender falls behind.
+A record has the time at which its batch was handed to librdkafka. How late that was, and the load's
+own CPU time, stand in the results. With ``--synthetic`` there is no Kafka: an injector of
+Millrace's own makes the records by the clock, due times for send times.
 
 **Latency.** Three points, each in nanoseconds of the machine's one clock:
 
