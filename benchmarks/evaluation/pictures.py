@@ -9,11 +9,13 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from benchmarks.evaluation.report import COMBINATIONS, PAPER_LAG, PAPER_LATENCY, latencies
 
 _Found = Mapping[str, Any]
 _PERCENTILES = ("p50", "p95", "p99")
+_TICKS_MS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 200, 500)
 
 
 def draw(part: str, found: _Found, folder: Path) -> Path:
@@ -41,6 +43,9 @@ def _latency(axes: Axes, found: _Found) -> None:
     for (combination, said), colour in zip(PAPER_LATENCY.items(), ("0.6", "0.3"), strict=True):
         axes.axvline(said["p50"], color=colour, linestyle=":", label=f"paper, {combination}: p50")
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(_TICKS_MS))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("from the record's time to user code of the second stage (ms)")
     axes.set_ylabel("records (%)")
     axes.set_title("Latency between two differently-keyed stages")
@@ -112,6 +117,7 @@ def _two_phase(axes: Axes, found: _Found) -> None:
     cases = found["hot key"]["cases"]
     axes.barh([case["how"] for case in cases], [case["records_per_s"] for case in cases])
     axes.invert_yaxis()
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel("records/s")
     axes.set_title("Nine tenths of all records have one key")
 
@@ -121,6 +127,7 @@ def _skew(axes: Axes, found: _Found) -> None:
     names = [case["skew"] or "no limit" for case in cases]
     axes.barh(names, [case["buffered_max"] for case in cases])
     axes.invert_yaxis()
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel("records buffered, at most")
     axes.set_title("Two processes, one at a tenth of the other's speed")
 
