@@ -165,6 +165,7 @@ class LmdbCache:
                     with txn.cursor() as cursor:
                         cursor.putmulti(checked(puts))
                 self._put_standing(txn, standing)
+                opened.wrote(txn, len(puts) + len(deletes))
         except (lmdb.Error, Damaged) as error:
             raise self._damaged(error, opened) from error
         finally:

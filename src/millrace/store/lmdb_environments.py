@@ -7,6 +7,8 @@ Rules of LMDB that the registry keeps: an environment is open once in a process;
   use during a fork (a view is open) stays with the parent; the child builds one of its own.
 * More than ``OPEN_MAX`` idle ones are not kept, as each holds two file descriptors and 256 is a
   common limit.
+* Pages that LMDB has written stay in its memory for the next write, until it is closed. Where those
+  of all environments come to more than ``WRITTEN_MAX``, one that is not in use is closed.
 * Opening, and moving a damaged environment out of the way, happen under a ``flock`` shared by all
   processes. A process that still has the old files open goes on with them undisturbed: they are
   a cache like any other, nobody finds them any more, and they vanish when it closes them.
@@ -33,6 +35,11 @@ import lmdb
 # Three descriptors each leave a quarter of a 256 descriptor limit to Spark's worker.
 OPEN_MAX = 64
 
+# Bytes of pages that LMDB keeps in this process, about. Writes of few rows are not looked at: what
+# all environments can keep of those is as much again.
+WRITTEN_MAX = 64 << 20
+_FEW_ROWS = 256
+
 # A write takes milliseconds, and seconds where a cache is built again from many commits.
 PATIENCE_S = 10.0
 
@@ -45,7 +52,13 @@ class Damaged(Exception):
 
 
 class Environment:
-    """One open LMDB environment."""
+    """One open LMDB environment.
+
+    Attributes:
+        users: How many have acquired it.
+        retired: Whether it is closed by the last of them.
+        written_bytes: What the pages come to that LMDB keeps of its largest write.
+    """
 
     def __init__(self, path: str, env: lmdb.Environment, inode: int, turn_fd: int) -> None:
         self.path = path
@@ -54,6 +67,7 @@ class Environment:
         self.pid = os.getpid()
         self.users = 0
         self.retired = False
+        self.written_bytes = 0
         self._turn = threading.Lock()
         self._turn_fd = turn_fd
 
@@ -73,6 +87,13 @@ class Environment:
                     yield txn
             finally:
                 fcntl.flock(self._turn_fd, fcntl.LOCK_UN)
+
+    def wrote(self, txn: lmdb.Transaction[bytes], rows: int) -> None:
+        """Take it that a transaction has written so many rows, each to a page of its own."""
+        if rows > _FEW_ROWS:
+            stat = txn.stat()
+            pages = min(rows, stat["leaf_pages"] + stat["branch_pages"])
+            self.written_bytes = max(self.written_bytes, pages * stat["psize"])
 
     def close(self) -> None:
         """Close it; nobody may use it any more."""
@@ -121,7 +142,12 @@ def release(opened: Environment) -> None:
     """Say that ``opened`` is not in use any more; called once for each :func:`acquire`."""
     with _lock:
         opened.users -= 1
-        if opened.retired and not opened.users and opened.pid == os.getpid():
+        if opened.users or opened.pid != os.getpid():
+            return
+        if opened.retired:
+            opened.close()
+        elif opened.written_bytes and _written_bytes() > WRITTEN_MAX:
+            del _open[opened.path]
             opened.close()
 
 
@@ -221,6 +247,10 @@ def close_all() -> None:
     """Close every idle environment of this process, for tests and for an orderly exit."""
     with _lock:
         _close_idle(0)
+
+
+def _written_bytes() -> int:
+    return sum(opened.written_bytes for opened in _open.values())
 
 
 def _close_idle(keep: int) -> None:

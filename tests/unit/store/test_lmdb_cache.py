@@ -451,3 +451,34 @@ def test_a_computation_that_was_dropped_leaves_no_file(
         assert seen.get(b"Sn") == b"3"
     assert not list(directory.rglob("data.mdb"))
     caches.forget("never heard of")
+
+
+def test_what_lmdb_keeps_of_large_writes_is_bounded(
+    directory: Path, commit: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages that were written stay in an environment's memory until it is closed."""
+    monkeypatch.setattr(lmdb_environments, "WRITTEN_MAX", 2 << 20)
+    rows = [(b"S%04d" % n, bytes(1000)) for n in range(500)]
+    caches = [LmdbCache(directory, "count", interval, "uuid") for interval in range(8)]
+    for interval, cache in enumerate(caches):
+        cache.apply(commit(1, *rows, interval=interval))
+        kept = [opened.written_bytes for opened in lmdb_environments._open.values()]
+        assert sum(kept) <= 2 << 20
+        assert len(kept) == min(interval + 1, 3), "168 pages each"
+    for cache in caches:
+        with cache.view(at=1) as view:
+            assert view.get_many([b"S0000", b"S0499"]) == [bytes(1000)] * 2
+
+
+def test_an_environment_in_use_is_not_closed_for_what_it_keeps(
+    directory: Path, commit: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lmdb_environments, "WRITTEN_MAX", 1)
+    cache = LmdbCache(directory, "count", 0, "uuid")
+    cache.apply(commit(1, (b"Sa", b"1")))
+    with cache.view(at=1) as view:
+        cache.apply(commit(2, *[(b"S%04d" % n, bytes(100)) for n in range(500)]))
+        assert view.get(b"Sa") == b"1"
+        assert len(lmdb_environments._open) == 1
+    assert not lmdb_environments._open
+    assert cache.position == 2
