@@ -6,9 +6,10 @@ Its cases are those of ``test_live_rests.py``. The last line that it prints is J
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,14 @@ def rested(case: Case) -> dict[str, Any]:
     def intervals(name: str) -> list[int]:
         return [one.id for one in mr.open_checkpoint(checkpoint)[name].intervals]
 
+    def processes() -> list[Any]:
+        return [[where, hello.pid] for where, hello in sorted(run._conductor._hosts.items())]
+
     found: dict[str, Any] = {}
+    queries = {run.query.id}
+    found["processes"] = [processes()]
     with Load(case, 500):
-        began = time.monotonic()
         found["remapped"] = run.remap("Counting", [mr.Split(0), mr.Merge(2, 3)])
-        found["took"] = time.monotonic() - began
         found["intervals"] = intervals("Counting")
         about = msgspec.json.encode(Remaps("Passing", [(1, None)])).decode()
         found["asked"] = asked("remap", about)
@@ -83,8 +87,12 @@ def rested(case: Case) -> dict[str, Any]:
         found["twice"] = refusal(lambda: run.savepoint("before"))
         found["kept"] = asked("savepoint", "asked")
         found["snapshot"] = run.snapshot()
+        found["processes"].append(processes())
+        found["queries"] = len(queries | {run.query.id})
+        found |= killed(run)
     assert run.process_available("90 s")
     found["counts"] = case.counts()
+    found["counts after it"] = found["counts"]
     found["state"] = run.status().state
     run.stop()
     found["stopped"] = mr.remap_checkpoint(checkpoint, "Counting", [mr.Split(1)])
@@ -95,6 +103,18 @@ def rested(case: Case) -> dict[str, Any]:
         counted = sum(one.cells["count"] for one in kept["Counting"].scan())
         found[f"in {name}"] = [counted, kept.overview.streams["numbers"].injected]
     return found
+
+
+def killed(run: Any) -> dict[str, Any]:
+    """Kill a worker process while all rest."""
+    done = []
+
+    def kill() -> int:
+        done.append(os.kill(run._conductor._hosts[1, 0].pid, signal.SIGKILL))
+        return len(done)
+
+    times, took = run._rests.ask(kill)
+    return {"done at a rest": times, "took": took}
 
 
 def again(case: Case, savepoint: str, rows: int) -> dict[str, Any]:

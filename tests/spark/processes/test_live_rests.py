@@ -1,4 +1,4 @@
-"""A run in real time is remapped, and kept, while records come: all tasks stop, and go on."""
+"""A run in real time is remapped, and kept, while records come: all tasks wait, and go on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 PROGRAM = Path(__file__).with_name("live_rests.py")
 PAUSE = (
     r"; the run stood still for \d+\.\d s: \d+\.\d s until all had passed a mark, "
-    r"\d+\.\d s until all tasks had ended, \d+\.\d s to do what was asked for, .*"
+    r"\d+\.\d s to do what was asked for, \d+\.\d s until all tasks had taken up what they had"
 )
 
 
@@ -37,6 +37,21 @@ def test_key_intervals_change_under_load_and_each_record_counts_once(
     assert re.fullmatch(r"Passing has 5 key intervals after epoch \d+" + PAUSE, said)
     assert "interval 0 is not there" in found["refused"]
     assert (found["counts"], found["state"]) == ("right", "running")
+
+
+def test_a_rest_ends_neither_sparks_query_nor_a_process(found: dict[str, Any]) -> None:
+    assert found["queries"] == 1
+    before, after = found["processes"]
+    assert before == after
+    assert len({pid for _, pid in before}) == len(before) == 6
+
+
+def test_a_process_that_is_killed_at_a_rest_is_replaced_and_what_was_asked_for_is_done_once(
+    found: dict[str, Any],
+) -> None:
+    assert found["done at a rest"] == 1
+    assert "until Spark ran all tasks" in found["took"]
+    assert found["counts after it"] == "right"
 
 
 def test_a_stopped_checkpoint_is_remapped_and_a_run_that_has_ended_is_not(

@@ -13,7 +13,6 @@ from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 import millrace as mr
 from millrace.plane import outbox
 from millrace.plane.realtime import arriving, rows
-from millrace.plane.realtime.beginning import NewProcesses
 from millrace.store import JournalName
 
 
@@ -189,7 +188,7 @@ def test_a_stop_soon_after_a_crash_leaves_nothing_consumed_that_epochs_would_rea
     assert values(kept.rows) == expected
 
 
-def test_processes_that_join_are_read_soon_and_those_that_go_hold_the_low_watermark():
+def test_processes_that_join_are_read_soon_and_those_that_go_hold_the_low_watermark(caplog):
     pipeline, kept = counting()
     live = Live(pipeline)
     injector = live.injectors["events"]
@@ -199,10 +198,13 @@ def test_processes_that_join_are_read_soon_and_those_that_go_hold_the_low_waterm
     live.plane.settle(live.clock_us)
     injector.feeds["p2"] = rows
     live.clock_us += 11 * mr.SECOND
-    live.plane.mark(live.clock_us)
-    assert isinstance(live.coordinator.failed, NewProcesses)
-    assert "['p2'] of stream 'events'" in str(live.coordinator.failed)
-    live.boot()
+    before = live.coordinator.session
+    with caplog.at_level("INFO"):
+        live.plane.mark(live.clock_us)
+    assert "processes have joined: ['p2'] of stream 'events'" in caplog.text
+    # The same tasks have begun anew, by themselves, and nothing has failed.
+    assert live.coordinator.failed is None
+    assert (live.plane.running, live.coordinator.session) == (True, before + 1)
     live.plane.settle(live.clock_us)
     live.plane.mark(live.clock_us)
     places = live.epochs.places["events"]

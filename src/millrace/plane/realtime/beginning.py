@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.compile.topology import Topology
-from millrace.model.errors import CheckpointMismatch, MillraceError
+from millrace.model.errors import CheckpointMismatch
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.messages import Start
 from millrace.plane.realtime.pacing import steps
@@ -22,25 +22,18 @@ Places = dict[str, dict[str, Place]]
 Processes = Mapping[str, Sequence[str]]
 
 
-class NewProcesses(MillraceError):
-    """An injector has processes that no task of this session reads; the next session has them."""
-
-
-def joined(known: Processes, now: Processes) -> NewProcesses | None:
-    """Return the error that ends a session in which nobody reads some processes; None if all do.
+def joined(known: Processes, now: Processes) -> str:
+    """Return in words which processes nobody reads in a session; "" if all are read.
 
     Args:
         known: Those that the session's tasks read.
         now: Those that there are now.
+
+    >>> joined({"bids": ["a"]}, {"bids": ["a", "b"]}), joined({"bids": ["a", "b"]}, {"bids": ["a"]})
+    ("['b'] of stream 'bids'", '')
     """
     new = {stream: sorted(set(names) - set(known.get(stream, ()))) for stream, names in now.items()}
-    if not any(new.values()):
-        return None
-    return NewProcesses(
-        "processes have joined: "
-        + ", ".join(f"{names} of stream {stream!r}" for stream, names in new.items() if names)
-        + ". All tasks begin anew, to read them too."
-    )
+    return ", ".join(f"{names} of stream {stream!r}" for stream, names in new.items() if names)
 
 
 def places_of(

@@ -12,6 +12,7 @@ Source: MillWheel 6.2 and 7.2; docs/design/2026-11-22-the-real-time-plane.md.
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -19,7 +20,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology
-from millrace.model.errors import StoreError, ZombieWriter
+from millrace.model.errors import ZombieWriter
 from millrace.model.time import SECOND
 from millrace.plane.outcome import Outcome
 from millrace.plane.realtime import note as notes
@@ -42,18 +43,21 @@ from millrace.plane.realtime.messages import (
     Mark,
     Over,
     Reached,
+    Rest,
     Slowest,
     Start,
     Told,
     ToTask,
 )
 from millrace.plane.realtime.pacing import Pace
-from millrace.plane.realtime.passed import places, published, receipts
-from millrace.plane.realtime.session import Finishing, Session
+from millrace.plane.realtime.passed import as_passed, places, receipts
+from millrace.plane.realtime.session import Finishing, Session, sealed_by_another
 from millrace.plane.realtime.session import Marked as Marked
 from millrace.store import Collectable, HardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import LiveMark, Manifest, encode_entry
+
+_log = logging.getLogger("millrace")
 
 #: How often is looked whether an injector has new processes.
 _LOOK_US = 10 * SECOND
@@ -86,7 +90,7 @@ class Coordinator:
     Attributes:
         session: Number of the session that runs; None between two.
         failed: Why the last session ended, if not by itself.
-        ended: Whether the last mark is complete: nothing is to be started again.
+        ended: Whether a last mark is complete: no session follows, unless :meth:`go_on` says so.
         told: Task -> how it is doing.
     """
 
@@ -117,6 +121,8 @@ class Coordinator:
         self._soon = False
         self._ending: Mark | None = None
         self._resting = False
+        # Tasks stay, and begin anew: one that is lost then would be waited for.
+        self._staying = False
         # Finished parts of journals, each with a complete mark, and the session of the last one.
         self._parts: dict[str, dict[str, dict[int, int]]] = {}
         self._marked_in = 0
@@ -147,10 +153,7 @@ class Coordinator:
         where = message.level, message.task
         if isinstance(message, Hello):
             self._hello.add(where)
-            if len(self._hello) == len(self._where) and not self.ended:
-                self._hello.clear()
-                return self._begin(wall_us)
-            return []
+            return self._begun(wall_us)
         if isinstance(message, Told):
             self.told[where] = message
             return []
@@ -171,7 +174,7 @@ class Coordinator:
 
     def tick(self, wall_us: int) -> Orders:
         """Look at the clock."""
-        return [*self._paced(wall_us), *self._marked(wall_us)]
+        return [*self._begun(wall_us), *self._paced(wall_us), *self._marked(wall_us)]
 
     def _paced(self, wall_us: int) -> Orders:
         """Say how far the slowest have come, if that is news."""
@@ -202,12 +205,14 @@ class Coordinator:
         """
         self._hello.discard((level, task))
         session = self._session
-        if session is None:
+        if session is None and not self._staying:
             return []
         if error is not None:
             self.failed = self.failed or error
-            self._session = None
+            self._session, self._staying = None, False
             return [(where, Halt()) for where in self._where if where != (level, task)]
+        if session is None:
+            return []
         session.over.add((level, task))
         if len(session.over) == len(self._where):
             self._session = None
@@ -228,7 +233,7 @@ class Coordinator:
         self._ending = Mark(0, last=True, draining=draining)
 
     def rest(self) -> None:
-        """Have a last mark made after which the run goes on: :meth:`go_on`."""
+        """Have a last mark made after which all tasks stay, and the run goes on: :meth:`go_on`."""
         self._resting = True
 
     def go_on(self) -> None:
@@ -244,6 +249,14 @@ class Coordinator:
         assert self._epochs.open is not None, "a manifest is written before its mark"
         return self._epochs.open
 
+    def _begun(self, wall_us: int) -> Orders:
+        """Begin a session if all tasks are there, and one may begin."""
+        if self.ended or len(self._hello) < len(self._where):
+            return []
+        self._hello.clear()
+        self._staying = False
+        return self._begin(wall_us)
+
     def _begin(self, wall_us: int) -> Orders:
         """Seal what the session before left, and start all tasks."""
         epochs, journals = self._epochs, self._state.journals
@@ -252,7 +265,7 @@ class Coordinator:
             epochs.settle()
             self._finish(wall_us)
             if self.ended:
-                return [(where, Halt()) for where in self._where]
+                return self._over()
         self._refuse_superseded()
         number = journals.last() + 1
         sealing = journals.seal(number)
@@ -313,18 +326,12 @@ class Coordinator:
         mark, passed = session.mark, session.passed
         assert mark is not None, "completed once"
         if self._state.journals.superseded(session.number):
-            return self._end_sealed(session)
+            self._session, self.failed = None, sealed_by_another(session.number)
+            return [(where, Halt()) for where in self._where]
         epochs, manifest = self._epochs, self._open
         outcome = Outcome.of(one.report for one in passed.values())
         reading = [one for (level, _), one in passed.items() if level == 0]
-        said_us = published(passed.values())
-        said = replace(
-            manifest,
-            injectors=said_us.get(100, manifest.injectors),
-            percentiles={p: us for p, us in said_us.items() if p != 100},
-            draining=mark.draining,
-            wall_time_us=max(manifest.wall_time_us, wall_us),
-        )
+        said = as_passed(manifest, mark, passed.values(), wall_us)
         written = receipts(passed[where] for where in sorted(passed))
         left = LiveMark(
             tasks=self._tasks,
@@ -340,24 +347,16 @@ class Coordinator:
         epochs.complete(said, outcome.results, outcome.observed, places=places(reading), live=left)
         self._finish(wall_us)
         if self.ended:
-            self._session = None
-            return [(where, Halt()) for where in self._where]
+            return self._over()
         self._open_epoch(wall_us)
         return self._renewed(session, wall_us)
 
-    def _end_sealed(self, session: Session) -> Orders:
-        """End a session that another run has sealed.
-
-        What was appended since is behind that seal, so the mark cannot be complete. The other one
-        may be the older: then this run begins another session.
-        """
+    def _over(self) -> Orders:
+        """End a session for good, or have all tasks begin anew in another when it may begin."""
         self._session = None
-        self.failed = StoreError(
-            f"session {session.number} was sealed by another run of the pipeline while it went on: "
-            "two runs on one checkpoint. The last of them to start begins a new session. Nothing "
-            "was lost."
-        )
-        return [(where, Halt()) for where in self._where]
+        self._staying = not self.ended or (self._resting and not self._epochs.drained)
+        order = Rest() if self._staying else Halt()
+        return [(where, order) for where in self._where]
 
     def _finish(self, wall_us: int) -> None:
         """Do what follows from the completion of a mark."""
@@ -373,15 +372,18 @@ class Coordinator:
         self._completed(Marked(done.manifest, done.outcome))
 
     def _renewed(self, session: Session, wall_us: int) -> Orders:
-        """End a session, right after a mark, if there are processes that nobody reads."""
+        """End a session, right after a mark, if there are processes that nobody reads.
+
+        The next one has them. It begins as after a failure, but with the tasks that there are.
+        """
         if wall_us < session.looked_us + _LOOK_US:
             return []
         session.looked_us = wall_us
-        self.failed = joined(session.processes, self._sources.processes())
-        if self.failed is None:
+        new = joined(session.processes, self._sources.processes())
+        if not new:
             return []
-        self._session = None
-        return [(where, Halt()) for where in self._where]
+        _log.info("processes have joined: %s; all tasks begin anew, to read them too", new)
+        return self._over()
 
     def collectable(self) -> Collectable:
         """Return what lies behind the last complete mark, for collection."""

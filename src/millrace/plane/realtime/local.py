@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from millrace.plane.realtime.coordinator import Coordinator, Orders, Where
-from millrace.plane.realtime.messages import Halt, Hello, Start
+from millrace.plane.realtime.messages import Halt, Hello, Rest, Start
 from millrace.plane.realtime.task import LiveTask, Sent
 
 
@@ -52,19 +52,18 @@ class LocalPlane:
         """Begin a session, with tasks that know nothing."""
         self.crash()
         for where in self._where:
-            level, n = where
-            self._tasks[where] = self._level(level, n) if level else self._reader(n)
+            self._seat(where)
             self._arrived[where] = deque()
-        for level, n in self._where:
-            self._carry(self._coordinator.heard(Hello(level, n), wall_us), wall_us)
+        for where in self._where:
+            self._carry(self._coordinator.heard(Hello(*where), wall_us), wall_us)
 
     def crash(self) -> None:
         """Take all tasks away, and all that was on its way."""
         tasks, self._tasks, self._arrived = self._tasks, {}, {}
         for task in tasks.values():
             task.close()
-        if self.running:
-            self._coordinator.lost(*self._where[0], ConnectionError("crash"))
+        for where in tasks:
+            self._coordinator.lost(*where, ConnectionError("crash"))
 
     def turn(self, where: Where, wall_us: int, most: int | None = None) -> bool:
         """Let a task have a turn; return whether anything arrived, left or was said.
@@ -108,6 +107,11 @@ class LocalPlane:
         self.tick(wall_us)
         self.settle(wall_us)
 
+    def _seat(self, where: Where) -> None:
+        """Let a task that knows nothing take a place."""
+        level, n = where
+        self._tasks[where] = self._level(level, n) if level else self._reader(n)
+
     def _send(self, where: Where, sent: Iterator[Sent]) -> int:
         count = 0
         for pid, packet in sent:
@@ -121,5 +125,9 @@ class LocalPlane:
                 continue
             if isinstance(message, Start):
                 self._send(where, self._tasks[where].start(message, wall_us))
+            elif isinstance(message, Rest):
+                self._tasks[where].close()
+                self._seat(where)
+                self._carry(self._coordinator.heard(Hello(*where), wall_us), wall_us)
             else:
                 self._tasks[where].tell(message)

@@ -3,7 +3,7 @@
 ::
 
     task -> coordinator    Hello, Passed, Reached, Told, At, Over
-    coordinator -> task    Start, Mark, Slowest, Hold, Ask, Halt
+    coordinator -> task    Start, Mark, Slowest, Hold, Ask, Rest, Halt
 
 They are small and few: a pair for each mark and task. Reached and Slowest are only where processes
 may have to wait for one another, see :mod:`millrace.plane.realtime.pacing`.
@@ -20,7 +20,7 @@ from millrace.windmill.place import Place
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
-    """A task is there, and waits for :class:`Start`.
+    """A task is there, and waits for :class:`Start`; it knows nothing of a session before.
 
     Attributes:
         level: Its level; 0 is an injector task.
@@ -71,6 +71,13 @@ class Mark(msgspec.Struct, array_like=True, tag="mark"):
     number: int
     last: bool = False
     draining: bool = False
+
+
+class Rest(msgspec.Struct, array_like=True, tag="rest"):
+    """The session is over: stop at once. Another follows in the same place, with a task made anew.
+
+    That one says :class:`Hello` when this one is closed, and has given back all that it had.
+    """
 
 
 class Halt(msgspec.Struct, array_like=True, tag="halt"):
@@ -214,7 +221,7 @@ class Over(msgspec.Struct, array_like=True, tag="over"):
 FromTask = Hello | Passed | Reached | Told | Over
 #: What a line carries to the driver: of a task, and of who hosts it.
 Said = FromTask | Stepped | At
-ToTask = Start | Mark | Slowest | Hold | Ask | Halt
+ToTask = Start | Mark | Slowest | Hold | Ask | Rest | Halt
 
 encode = msgspec.msgpack.Encoder().encode
 decode_said = msgspec.msgpack.Decoder(Said).decode

@@ -170,12 +170,17 @@ class Received:
     def take(self, packets: Iterable[bytes]) -> Iterator[Packet]:
         """Yield packets as they are complete.
 
+        Those of a session before are passed over: tasks that began anew in their places may find
+        some on the way, and what counts of them is sent again.
+
         Raises:
-            InvariantViolation: One is missing, or comes twice, or is of another session.
+            InvariantViolation: One is missing, or comes twice, or is of a later session.
         """
         for data in packets:
             packet = _decode(data)
-            if packet.session != self._session:
+            if packet.session < self._session:
+                continue
+            if packet.session > self._session:
                 raise InvariantViolation(
                     f"{self._where}: a packet of session {packet.session} arrived in session "
                     f"{self._session}, from task {packet.sender} of the level before."

@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
-from millrace.plane.realtime.messages import Passed
+from millrace.plane.realtime.messages import Mark, Passed
 from millrace.plane.task_sinks import Receipt
+from millrace.windmill.manifest import Manifest
 from millrace.windmill.place import Place
 
 _decode_receipt = msgspec.msgpack.Decoder(Receipt).decode
+
+
+def as_passed(manifest: Manifest, mark: Mark, passed: Iterable[Passed], wall_us: int) -> Manifest:
+    """Return the manifest of an epoch as its mark ended it: with what injectors had published."""
+    said_us = published(passed)
+    return replace(
+        manifest,
+        injectors=said_us.get(100, manifest.injectors),
+        percentiles={p: us for p, us in said_us.items() if p != 100},
+        draining=mark.draining,
+        wall_time_us=max(manifest.wall_time_us, wall_us),
+    )
 
 
 def published(passed: Iterable[Passed]) -> dict[int, dict[str, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from millrace.model.errors import StoreError
 from millrace.plane.outcome import Outcome
 from millrace.plane.realtime.beginning import Processes, Where
 from millrace.plane.realtime.messages import Mark, Passed
@@ -64,3 +65,15 @@ class Finishing:
     written: Mapping[int, list[bytes]]
     parts: Mapping[str, dict[str, dict[int, int]]]
     session: int
+
+
+def sealed_by_another(session: int) -> StoreError:
+    """Return why a session ends that another run has sealed.
+
+    What was appended since is behind that seal, so no mark can be complete. The other run may be
+    the older: then this one begins another session.
+    """
+    return StoreError(
+        f"session {session} was sealed by another run of the pipeline while it went on: two runs "
+        "on one checkpoint. The last of them to start begins a new session. Nothing was lost."
+    )

@@ -14,7 +14,17 @@ from typing import TypeVar
 
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.plane.realtime.coordinator import Coordinator, Orders, Where
-from millrace.plane.realtime.messages import At, Halt, Hello, Hold, Over, Said, Start, Stepped
+from millrace.plane.realtime.messages import (
+    At,
+    Halt,
+    Hello,
+    Hold,
+    Over,
+    Rest,
+    Said,
+    Start,
+    Stepped,
+)
 from millrace.spark.realtime.holdup import HoldUp
 from millrace.spark.realtime.line import Address, Switchboard
 from millrace.spark.realtime.steps import StepsSeen
@@ -60,6 +70,7 @@ class Conductor:
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._hosts: dict[Where, Hello] = {}
+        self._called: set[Where] = set()
         self._holdup = HoldUp(board.tell)
         self._held: tuple[list[str], dict[str, float]] = ([], {})
         self._read: Counter[str] = Counter()
@@ -73,6 +84,7 @@ class Conductor:
         with self._lock:
             self._error = None
             self._hosts.clear()
+            self._called.clear()
             address = self._board.open()
             # Of the query before nothing more is heard now, so nothing is known of its tasks.
             for level, task in self._where:
@@ -99,8 +111,8 @@ class Conductor:
             return True
 
     def absent(self) -> list[Where]:
-        """Return the tasks that have not called since the query was started."""
-        return [where for where in self._where if where not in self._hosts]
+        """Return the tasks that have not called since the query was started, or a rest began."""
+        return [where for where in self._where if where not in self._called]
 
     def mark_soon(self) -> None:
         """Have a mark made without waiting for its time."""
@@ -115,15 +127,21 @@ class Conductor:
         self._board.wake()
 
     def rest(self) -> None:
-        """Have a last mark made, after which the run goes on."""
+        """Have a last mark made, after which all tasks stay, and the run goes on."""
         with self._lock:
             self._coordinator.rest()
         self._board.wake()
 
     def go_on(self) -> None:
-        """Let another session begin."""
+        """Let another session begin, once all tasks have called again."""
         with self._lock:
             self._coordinator.go_on()
+        self._board.wake()
+
+    def halt(self) -> None:
+        """Tell all tasks that no session follows, and that Spark is about to end them."""
+        for where in self._where:
+            self._board.tell(where, Halt())
 
     def look(self, at: Callable[[], _Seen]) -> _Seen:
         """Return what is seen while no mark completes."""
@@ -185,10 +203,11 @@ class Conductor:
                 return []
             if isinstance(message, Hello):
                 self._hosts[where] = message
+                self._called.add(where)
             elif isinstance(message, Over):
-                self._hosts.pop(where, None)
+                self._gone(where)
             return self._coordinator.heard(message, self._clock())
-        host = self._hosts.pop(where, None)
+        host = self._gone(where)
         if host is None:
             return []  # it has said goodbye
         return self._coordinator.lost(
@@ -199,6 +218,10 @@ class Conductor:
             ),
         )
 
+    def _gone(self, where: Where) -> Hello | None:
+        self._called.discard(where)
+        return self._hosts.pop(where, None)
+
     def _carry(self, step: Callable[[], Orders]) -> None:
         """Send what a step of the coordinator orders; an error of the step ends the session."""
         try:
@@ -208,6 +231,8 @@ class Conductor:
             self._coordinator.lost(*self._where[0], error)
             orders = [(where, Halt()) for where in self._where]
         for where, message in orders:
+            if isinstance(message, Rest):
+                self._called.discard(where)
             self._board.tell(where, message)
         starts = [message for _, message in orders if isinstance(message, Start)]
         if starts:

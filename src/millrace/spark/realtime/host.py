@@ -1,6 +1,9 @@
 """The host of a task: the loop in a worker process that lets a live task have its turns.
 
-Source: docs/design/2026-11-22-the-real-time-plane.md, "Tasks".
+Where a session ends and the run rests, the task is closed and another made in its place, which
+waits for the next session; what reads packets and messages stays.
+
+Source: docs/design/2026-11-22-the-real-time-plane.md, "Tasks"; 2026-11-23-a-rest-in-real-time.md.
 """
 
 from __future__ import annotations
@@ -8,11 +11,21 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Protocol
 
 from millrace.model.errors import MillraceError
-from millrace.plane.realtime.messages import Ask, At, Halt, Hello, Over, Said, Start, ToTask
+from millrace.plane.realtime.messages import (
+    Ask,
+    At,
+    Halt,
+    Hello,
+    Over,
+    Rest,
+    Said,
+    Start,
+    ToTask,
+)
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.spark.realtime.intake import Intake
 from millrace.spark.realtime.line import LineBroken, packed_error
@@ -56,28 +69,36 @@ class SessionOver(MillraceError):
 
 
 def hosted(
-    task: LiveTask, line: Speaking, packets: Iterable[bytes], steps: Steps
+    make: Callable[[], LiveTask], line: Speaking, packets: Iterable[bytes], steps: Steps
 ) -> Generator[list[Sent], None, bool]:
-    """Run a task until its input ends or its session is over; yield what it sends, at once.
+    """Run a task, session after session, until its input ends or it is halted; yield what it sends.
 
     Args:
-        task: Made for this session.
+        make: Makes the task anew for each session.
         line: To the coordinator.
         packets: What the level before sends; of an injector task nothing ever comes, but the end.
         steps: Times it; knows when packets arrived, all that come.
 
     Returns:
-        Whether its session was over first, and Spark has ended it since.
+        Whether it was halted, and Spark has ended it since.
 
     Raises:
         LineBroken: The driver is gone.
         Exception: Whatever the task raises; the coordinator has been told.
     """
-    intake = Intake(packets, lambda: _hear(task, line))
+    task = make()
+    intake = Intake(packets, lambda: _hear(lambda: task, line))
     try:
-        line.say(Hello(task.level, task.number, socket.gethostname(), os.getpid()))
-        loop = _Loop(task, line, intake, steps)
-        yield from loop.run()
+        left: list[bytes] = []
+        while True:
+            line.say(Hello(task.level, task.number, socket.gethostname(), os.getpid()))
+            loop = _Loop(task, line, intake, steps, left)
+            yield from loop.run()
+            if not loop.goes_on:
+                break
+            # Before another says that it is there: then the next session seals journals.
+            task.close()
+            task, left = make(), loop.packets
         line.say(Over(task.level, task.number))
         return loop.halted
     except LineBroken:
@@ -90,24 +111,51 @@ def hosted(
         task.close()
 
 
-def _hear(task: LiveTask, line: Speaking) -> ToTask:
+def _hear(now: Callable[[], LiveTask], line: Speaking) -> ToTask:
     """Wait for a message to the task; answer those to its host, whatever the task is doing."""
     while isinstance(message := line.hear(), Ask):
+        task = now()
         line.say(At(task.level, task.number, task.at_hand()))
     return message
 
 
 class _Loop:
-    def __init__(self, task: LiveTask, line: Speaking, intake: Intake, steps: Steps) -> None:
+    """One session of a task.
+
+    Args:
+        task: The task.
+        line: To the coordinator.
+        intake: Of all sessions.
+        steps: Of all sessions.
+        packets: What had arrived when the session before ended; the task passes it over.
+
+    Attributes:
+        packets: What has arrived, and was not begun.
+        halted: Whether it was told that no session follows.
+    """
+
+    def __init__(
+        self, task: LiveTask, line: Speaking, intake: Intake, steps: Steps, packets: list[bytes]
+    ) -> None:
         self._task = task
         self._line = line
         self._intake = intake
         self._steps = steps
-        self._packets: list[bytes] = []
+        self.packets = packets
         self._early: list[ToTask] = []
         self._ended = False
         self._not_before = 0.0
+        self._rested = False
         self.halted = False
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another session follows in the same place; not where the input has ended."""
+        return self._rested and not (self._ended or self.halted)
+
+    @property
+    def _over(self) -> bool:
+        return self._rested or self.halted
 
     def run(self) -> Iterator[list[Sent]]:
         start = self._start()
@@ -117,10 +165,10 @@ class _Loop:
         self._speak()
         for message in self._early:
             self._tell(message)
-        while not self.halted:
+        while not self._over:
             if not self._ended:
                 self._gather()
-            if self.halted:
+            if self._over:
                 break
             last = self._ended
             began_s = time.thread_time()
@@ -129,10 +177,11 @@ class _Loop:
             self._not_before = time.monotonic() + _pause_s(self._task.level, spent_s)
             if last:
                 break
-        self._part()
+        if not self.goes_on:
+            self._part()
 
     def _turn(self) -> Iterator[list[Sent]]:
-        packets, self._packets = self._packets, []
+        packets, self.packets = self.packets, []
         busy_s, something = self._task.doing.busy_s, bool(packets)
         if packets:
             self._steps.begun(len(packets))
@@ -147,11 +196,11 @@ class _Loop:
         self._speak()
 
     def _start(self) -> Start | None:
-        """Wait for the session to begin; return None if the input ends before."""
-        while not (self._ended or self.halted):
+        """Wait for the session to begin; return None if it does not, or the input ends before."""
+        while not (self._ended or self._over):
             taken = self._intake.take(_SLEEP_S)
             # A task that has begun may be heard before we are told to begin.
-            self._packets += taken.packets
+            self.packets += taken.packets
             self._ended = taken.ended
             for n, message in enumerate(taken.messages):
                 if isinstance(message, Start):
@@ -159,7 +208,8 @@ class _Loop:
                     self._early = taken.messages[n + 1 :]
                     return message
                 self._tell(message)
-        self._part()
+        if not self.goes_on:
+            self._part()
         return None
 
     def _gather(self) -> None:
@@ -167,13 +217,13 @@ class _Loop:
         if self._task.level:
             self._take(self._may_sleep_s())
         pause_s = self._not_before - time.monotonic()
-        if pause_s > 0 and not (self._ended or self.halted):
+        if pause_s > 0 and not (self._ended or self._over):
             time.sleep(pause_s)
         self._take(0.0)
 
     def _take(self, wait_s: float) -> None:
         taken = self._intake.take(wait_s)
-        self._packets += taken.packets
+        self.packets += taken.packets
         self._ended = taken.ended
         for message in taken.messages:
             self._tell(message)
@@ -181,11 +231,13 @@ class _Loop:
     def _tell(self, message: ToTask) -> None:
         if isinstance(message, Halt):
             self.halted = True
+        elif isinstance(message, Rest):
+            self._rested = True
         else:
             self._task.tell(message)
 
     def _may_sleep_s(self) -> float:
-        if self._packets:
+        if self.packets:
             return 0.0
         return min(max(0.0, (self._task.wake_us - _now_us()) / 1e6), _SLEEP_S)
 

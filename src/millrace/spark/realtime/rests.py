@@ -1,7 +1,8 @@
-"""Rests: what is done while all tasks have stopped at a mark, before the session that follows.
+"""Rests: what is done while all tasks wait at a mark, before the session that follows.
 
 Marks stop nothing: what tasks have done beyond one is in their journals. So what needs a checkpoint
-in which nothing is under way has a last mark made, as a stop has, and another session begins after.
+in which nothing is under way has a last mark made, as a stop has, and another session begins after,
+in the same processes.
 """
 
 from __future__ import annotations

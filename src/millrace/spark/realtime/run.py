@@ -1,4 +1,4 @@
-"""A run of the real-time plane: a query that is started again whenever a session dies."""
+"""A run of the real-time plane: a query of live tasks, started again whenever one of them dies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from millrace.injectors.injector import Injector
 from millrace.injectors.remaining import nothing_left
 from millrace.injectors.throttle import Throttle
-from millrace.model.errors import PipelineError, ZombieWriter
+from millrace.model.errors import ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.realtime.coordinator import Coordinator, Marked
 from millrace.plane.realtime.handover import to_other_intervals
@@ -28,6 +28,7 @@ from millrace.spark.realtime.conductor import Conductor
 from millrace.spark.realtime.line import Address, InTask, Switchboard
 from millrace.spark.realtime.patience import Patience
 from millrace.spark.realtime.rests import Rests
+from millrace.spark.realtime.silence import Silence
 from millrace.spark.realtime.telling import live_low_watermarks
 from millrace.spark.remapping import Remade
 from millrace.spark.status import Status
@@ -43,8 +44,6 @@ _LOOK_S = 0.1
 _DYING_S = 1.0
 #: How long an executor that was lost may take to be replaced, before the query is tried without.
 _SLOTS_S = 30.0
-#: How long all tasks may take to call, after the start of a query or the end of a session.
-_CALLING_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -87,8 +86,10 @@ class LiveRun(Handle):
         self._settled = False
         self._giving_up = False
         self._over = threading.Event()
-        self._levels = parts.topology.depth + 1
-        where = [(level, n) for level in range(self._levels) for n in range(parts.tasks)]
+        levels = range(parts.topology.depth + 1)
+        where = [(level, n) for level in levels for n in range(parts.tasks)]
+        self._silence = Silence(len(where))
+        self._until = ""
         self._coordinator = parts.coordinate(self._completed)
         self._conductor = Conductor(self._coordinator, parts.board, parts.clock, self._tell, where)
         self._injectors = {
@@ -139,7 +140,7 @@ class LiveRun(Handle):
         self._hold_back(stream, lambda throttle: throttle.limit(stream, records_per_second))
 
     def _remapped(self, computation: str, remaps: Sequence[Split | Merge]) -> Remade:
-        """Read rows beside the tasks; split and merge key intervals while all have stopped."""
+        """Read rows beside the tasks; split and merge key intervals while all rest."""
         name, epochs = self._topology.name_of(computation), self._epochs
         asked = Preparation(epochs, {name: remaps})
         if not asked.changes():  # and what cannot be is refused before anything stands still
@@ -203,7 +204,8 @@ class LiveRun(Handle):
     # -- looking after the query -------------------------------------------------------------------
 
     def _start(self) -> None:
-        self._seen_at = time.monotonic()
+        self._silence.begins()
+        self._until = "until Spark ran all tasks"
         careful = self._patience.tried_in_vain
         if careful:
             _log.warning("another session begins%s", CAREFULLY)
@@ -211,9 +213,7 @@ class LiveRun(Handle):
 
     def _look_after(self) -> None:
         try:
-            while (failure := self._watched()) is not None or self._rested():
-                if failure is not None and not self._tried_again(failure):
-                    break
+            while (failure := self._watched()) is not None and self._tried_again(failure):
                 self._wait_for_slots()
                 self._comeback.lap("until there were slots")
                 if self._giving_up:
@@ -242,20 +242,28 @@ class LiveRun(Handle):
         return not self._giving_up
 
     def _rested(self) -> bool:
-        """Do what is to be done while nothing is under way; return whether a session follows."""
+        """Do what is to be done while nothing is under way; return whether a session follows.
+
+        All tasks wait meanwhile. If one is lost, the query is started again when this is done.
+        """
+        self._comeback.lap("until all had passed a mark")
         if self._giving_up or not self._rests.wanted or self._epochs.drained:
             return False
         self._rests.do()
         self._comeback.lap("to do what was asked for")
         if self._stopping:
             return False
+        self._until = "until all tasks had taken up what they had"
+        self._silence.begins()
         self._conductor.go_on()
         return True
 
     def _watched(self) -> BaseException | None:
-        """Wait until the query ends, and end it; return why if it is to be started again."""
+        """Wait until the query has failed, or the run ends; return why if another is to follow."""
         conductor, failure = self._conductor, None
-        while not (conductor.ended or self._giving_up):
+        while not self._giving_up:
+            if conductor.ended and not self._rested():
+                break
             failure = conductor.failed or self._ended_query() or self._silent()
             if failure is not None:
                 self._comeback.gone()
@@ -265,7 +273,7 @@ class LiveRun(Handle):
                 conductor.rest()
             if conductor.session is not None:
                 self._patience.begun()
-                self._seen_at = time.monotonic()
+                self._silence.begins()
                 if not self._rests.wanted:
                     self._gone_on()
             with self._news:
@@ -276,14 +284,14 @@ class LiveRun(Handle):
             while self.query.isActive and time.monotonic() < until:
                 time.sleep(0.01)
         elif conductor.ended:
-            self._comeback.lap("until all had passed a mark")
+            conductor.halt()
         self.query.stop()
         self._comeback.lap("until all tasks had ended")
         return failure
 
     def _gone_on(self) -> None:
         """Say how long the run was away, if it was."""
-        away = self._comeback.back("until Spark ran all tasks")
+        away = self._comeback.back(self._until)
         if away is not None:
             _log.info("another session has begun, after %s", away)
             self._rests.back(away)
@@ -295,19 +303,10 @@ class LiveRun(Handle):
         return failure or RuntimeError("Spark has ended the query")
 
     def _silent(self) -> BaseException | None:
-        """Return an error if tasks have not called for too long."""
-        absent = self._conductor.absent()
-        if not absent or self._conductor.session is not None:
+        """Return an error if no session has begun, as tasks have not called for too long."""
+        if self._conductor.session is not None:
             return None
-        if time.monotonic() - self._seen_at < _CALLING_S:
-            return None
-        level, task = absent[0]
-        return PipelineError(
-            f"{len(absent)} of {self._levels * self._parts.tasks} tasks have not called the driver "
-            f"within {_CALLING_S:.0f} s, the first of them task {task} of level {level}. All must "
-            "run at once: are there as many slots as tasks x levels, and one more, which no other "
-            "query takes? Has the topic of pacemaker=, if there is one, as many partitions?"
-        )
+        return self._silence.too_long(self._conductor.absent())
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -44,11 +45,11 @@ _PAIRED = f"explode(if(packet is null, array(packet), {_FOLLOWED})) as packet"
 
 @dataclass(frozen=True)
 class LiveStage:
-    """The function of a level, for ``mapInArrow``: one call a task and session.
+    """The function of a level, for ``mapInArrow``: one call a task, for all sessions of a query.
 
     Attributes:
         blueprint: Of the run.
-        make: Makes the task.
+        make: Makes the task, for one session.
         level: Its level.
         address: Where it calls the coordinator.
         last: Whether no level comes after it.
@@ -73,14 +74,12 @@ class LiveStage:
             yield _batch([(number, None)])
         line = Line(self.address)
         try:
-            task = self.make(
-                runtime_of(self.blueprint, careful_s=_CAREFUL_S if self.careful else 0.0),
-                self.level,
-                number,
-            )
+            careful_s = _CAREFUL_S if self.careful else 0.0
+            runtime = runtime_of(self.blueprint, careful_s=careful_s)
+            make = partial(self.make, runtime, self.level, number)
             steps = Steps()
             packets = _packets(batches, steps) if self.level else _end_of(batches)
-            gone = yield from _batches(hosted(task, line, packets, steps), steps)
+            gone = yield from _batches(hosted(make, line, packets, steps), steps)
         finally:
             line.close()
         if gone:

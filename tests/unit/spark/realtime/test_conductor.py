@@ -17,6 +17,7 @@ from millrace.plane.realtime.messages import (
     Hold,
     Mark,
     Over,
+    Rest,
     Said,
     Start,
     Stepped,
@@ -200,3 +201,24 @@ def test_a_mark_reaches_who_is_told_of_it(stage: Stage) -> None:
     stage.script.answer = lambda _: [((0, 0), Mark(3))]
     stage.say((1, 0), Hello(1, 0), lambda: stage.board.told)
     assert stage.board.told == [((0, 0), Mark(3))]
+
+
+def test_at_a_rest_all_are_expected_to_call_again_and_one_that_is_lost_is_named(
+    stage: Stage,
+) -> None:
+    stage.say((0, 0), Hello(0, 0, "here", 1), lambda: stage.script.heard_)
+    stage.script.answer = lambda _: [((0, 0), Rest()), ((1, 0), Rest())]
+    stage.say((1, 0), Hello(1, 0, "here", 2), lambda: len(stage.board.told) == 2)
+    assert stage.conductor.absent() == ALL
+    stage.script.answer = lambda _: []
+    stage.say((1, 0), Hello(1, 0, "here", 2), lambda: len(stage.script.heard_) == 3)
+    assert stage.conductor.absent() == [(0, 0)]
+    stage.say((0, 0), None, lambda: stage.script.lost_)
+    ((where, error),) = stage.script.lost_
+    assert where == (0, 0)
+    assert "process 1 on host here" in str(error)
+
+
+def test_tasks_that_stay_are_told_when_no_session_follows(stage: Stage) -> None:
+    stage.conductor.halt()
+    assert stage.board.told == [(where, Halt()) for where in ALL]

@@ -20,6 +20,7 @@ from millrace.plane.realtime.messages import (
     Hello,
     Mark,
     Over,
+    Rest,
     Said,
     Start,
     Stepped,
@@ -90,10 +91,12 @@ class Echo:
         self.closed += 1
 
 
-def sent(task: Echo, line: Coordinator, packets: Iterable[bytes]) -> list[Sent]:
-    steps = Steps()
+def sent(task: Echo, line: Coordinator, packets: Iterable[bytes], *then: Echo) -> list[Sent]:
+    """Return what a task sends, and those that are made after it in its place."""
+    steps, made = Steps(), iter([task, *then])
     arriving = (steps.arrived(steps.stamped(packet)) for packet in packets)
-    return [one for together in hosted(task, line, arriving, steps) for one in together]
+    given = hosted(lambda: next(made), line, arriving, steps)
+    return [one for together in given for one in together]
 
 
 def test_a_task_begins_when_told_so_and_ends_with_its_input() -> None:
@@ -240,3 +243,133 @@ def test_an_injector_task_waits_in_its_turn() -> None:
 
     task, line = Counting(level=0), Coordinator(Start(1, b""))
     assert len(sent(task, line, packets())) >= 3
+
+
+class Telling(Coordinator):
+    """A coordinator that answers each call of a task with what is next."""
+
+    def __init__(self, *answers: ToTask) -> None:
+        super().__init__()
+        self._answers = iter(answers)
+        self.closed: list[int] = []
+        self.tasks: list[Echo] = []
+
+    def say(self, message: Said) -> None:
+        super().say(message)
+        if isinstance(message, Hello):
+            self.closed.append(sum(task.closed for task in self.tasks))
+            if (answer := next(self._answers, None)) is not None:
+                self.tell(answer)
+
+
+def test_at_a_rest_another_task_takes_the_place_of_the_one_that_is_closed() -> None:
+    def packets() -> Iterator[bytes]:
+        yield b"a"
+        while not first.told:
+            pass
+        line.tell(Rest())
+        while not second.started:
+            pass
+        yield b"b"
+
+    first, second = Echo(), Echo()
+    line = Telling(Start(1, b""), Start(2, b""))
+    line.tasks = [first, second]
+    line.tell(Mark(3))
+    assert sent(first, line, packets(), second) == [(4, b"again"), (4, b"a")] + [
+        (4, b"again"),
+        (4, b"b"),
+    ]
+    assert (first.started, second.started) == ([Start(1, b"")], [Start(2, b"")])
+    assert (first.told, second.told) == ([Mark(3)], [])
+    # Who says Hello again has nothing open any more.
+    assert line.closed == [0, 1]
+    assert (first.closed, second.closed) == (1, 1)
+    hellos = [message for message in line.told if isinstance(message, Hello)]
+    assert hellos[0] == hellos[1]
+    assert line.told[-1] == Over(1, 4)
+
+
+def test_a_task_that_waits_at_a_rest_may_rest_again_and_be_halted() -> None:
+    def packets() -> Iterator[bytes]:
+        while len(line.closed) < 3:
+            pass
+        line.tell(Halt())
+        yield from ()
+
+    tasks = [Echo() for _ in range(3)]
+    line = Telling(Start(1, b""), Rest(), None)  # type: ignore[arg-type]  # of the third it says nothing
+    line.tell(Rest())
+    assert sent(tasks[0], line, packets(), *tasks[1:]) in ([], [(4, b"again")])
+    assert [task.closed for task in tasks] == [1, 1, 1]
+    assert tasks[2].started == []
+    assert line.told[-1] == Over(1, 4)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_task_whose_input_ends_at_a_rest_ends(when: str) -> None:
+    def packets() -> Iterator[bytes]:
+        while not first.started:
+            pass
+        if when == "after":
+            line.tell(Rest())
+            while len(line.closed) < 2:
+                pass
+        else:
+            ended.set()
+        yield from ()
+
+    ended = threading.Event()
+
+    class Ending(Echo):
+        def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
+            if ended.is_set():
+                line.tell(Rest())
+            yield from ()
+
+    first, second = Ending(), Echo()
+    line = Telling(Start(1, b""))
+    sent(first, line, packets(), second)
+    assert second.started == []
+    assert line.told[-1] == Over(1, 4)
+
+
+def test_what_a_task_raises_that_is_made_at_a_rest_is_told() -> None:
+    def packets() -> Iterator[bytes]:
+        queue.SimpleQueue[bytes]().get()
+        yield b""
+
+    class Refusing(Echo):
+        def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
+            raise UserCodeError("no more")
+
+    line = Telling(Rest(), Start(2, b""))
+    first, second = Echo(), Refusing()
+    with pytest.raises(UserCodeError, match="no more"):
+        sent(first, line, packets(), second)
+    over = line.told[-1]
+    assert isinstance(over, Over)
+    assert isinstance(pickle.loads(over.error), UserCodeError)
+    assert (first.closed, second.closed) == (1, 1)
+
+
+def test_packets_of_a_session_that_is_over_do_not_upset_the_steps_of_the_next() -> None:
+    """Each packet that arrived is taken by a turn, or what steps are said to take is another's."""
+
+    class Resting(Echo):
+        def receive(self, packets: Iterable[bytes]) -> None:
+            super().receive(packets)
+            received.extend(packets)
+
+    def packets() -> Iterator[bytes]:
+        yield from [b"."] * 100
+        line.tell(Rest())
+        yield from [b","] * 100
+        while not second.started:
+            pass
+
+    received: list[bytes] = []
+    first, second = Resting(), Resting()
+    line = Telling(Start(1, b""), Start(2, b""))
+    sent(first, line, packets(), second)
+    assert received == [b"."] * 100 + [b","] * 100
