@@ -11,13 +11,17 @@ from msgspec.structs import replace
 
 from millrace.plane.realtime import handover
 from millrace.plane.realtime.coordinator import Coordinator
+from millrace.plane.realtime.injecting import InjectorTask
+from millrace.plane.realtime.level import LevelTask
 from millrace.store import MemoryCache
 from millrace.store.cache import Standing
 from millrace.testing.simulation.realtime import RealtimeRemapping
+from millrace.testing.simulation.realtime.query import Query
 from millrace.testing.simulation.remapping import RemappingSimulation
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill import carrying, remapping, rows
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.manifest import decode_manifest, encode_entry
 from millrace.windmill.preparing import Preparation
 
 #: Mutant -> where it was found last, and whether without any fault.
@@ -236,8 +240,38 @@ def a_remap_forgets_how_far_injectors_were_read(patch):
     patch.setattr(Epochs, "standing", lambda self: replace(standing(self), places={}))
 
 
+def with_the_map_of_the_session_before(patch, kind):
+    made, start = Query.made, kind.start
+    known = {}
+
+    def of_its_process(self, runtime, where):
+        task = made(self, runtime, where)
+        task.process = runtime
+        return task
+
+    def as_before(self, said, wall_us):
+        manifest = decode_manifest(said.manifest)
+        maps = known.setdefault(self.process, manifest.intervals)
+        if maps != manifest.intervals:
+            said = replace(said, manifest=encode_entry(replace(manifest, intervals=maps)))
+        return start(self, said, wall_us)
+
+    patch.setattr(Query, "made", of_its_process)
+    patch.setattr(kind, "start", as_before)
+
+
+def a_level_task_goes_on_with_the_map_of_the_session_before(patch):
+    with_the_map_of_the_session_before(patch, LevelTask)
+
+
+def an_injector_task_goes_on_with_the_map_of_the_session_before(patch):
+    with_the_map_of_the_session_before(patch, InjectorTask)
+
+
 #: As above, in real time.
 LIVE = {
+    a_level_task_goes_on_with_the_map_of_the_session_before: (0, True),
+    an_injector_task_goes_on_with_the_map_of_the_session_before: (5, False),
     a_child_forgets_its_holds: (2, True),
     ids_go_with_the_other_half: (17, True),
     a_merge_has_the_timers_of_one_parent: (17, True),

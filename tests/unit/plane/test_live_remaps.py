@@ -178,7 +178,7 @@ def test_what_a_remap_reads_is_read_beside_live_tasks(monkeypatch: pytest.Monkey
         for one, last in stood.items()
         for number in range(last, positions.of("Counted", one).number)
     ]
-    made = to_other_intervals(live.epochs, remaps, preparation.ready)
+    made = to_other_intervals(live.epochs, remaps, ready=preparation.ready)
     assert len(made["Counted"].intervals) == 4
     assert due
     assert read == due

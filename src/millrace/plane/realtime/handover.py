@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from millrace.model.errors import CheckpointMismatch
 from millrace.watermark.remap import Remap, Remapped
-from millrace.windmill.carrying import Ready
+from millrace.windmill.carrying import Grouping, Ready, same
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.fence import seal_left
 
@@ -72,13 +72,18 @@ def to_live_tasks(epochs: Epochs) -> None:
 
 
 def to_other_intervals(
-    epochs: Epochs, remaps: Mapping[str, Iterable[Remap]], ready: Ready | None = None
+    epochs: Epochs,
+    remaps: Mapping[str, Iterable[Remap]],
+    *,
+    ready: Ready | None = None,
+    grouped: Grouping = same,
 ) -> dict[str, Remapped]:
     """Split and merge key intervals while all tasks have stopped at a mark; return the maps.
 
     Args:
         epochs: Of the run, which goes on.
         remaps: Computation -> what changes.
+        grouped: How intervals are grouped into tasks then.
         ready: What was read before: see :mod:`millrace.windmill.preparing`.
 
     Raises:
@@ -89,7 +94,7 @@ def to_other_intervals(
     if (superseded := epochs.superseded()) is not None:
         raise superseded
     seal_left(epochs.state.journals)
-    return epochs.remap(remaps, ready=ready)
+    return epochs.remap(remaps, grouped=grouped, ready=ready)
 
 
 def lasting(

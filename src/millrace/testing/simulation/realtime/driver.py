@@ -1,8 +1,8 @@
 """The driver's process on the real-time plane: a coordinator, and query after query.
 
 It does what :mod:`millrace.spark.realtime` does in threads: it hands to the coordinator what tasks
-say and the clock, starts the query again when a session has ended, and gives up where that is no
-use.
+say and the clock, does at a rest what was asked for, starts the query again when a session has
+failed, and gives up where that is no use.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
+from millrace.injectors.remaining import nothing_left
 from millrace.model.errors import CheckpointMismatch, SinkError, StoreError, ZombieWriter
 from millrace.plane.realtime.coordinator import Coordinator, Marked, Orders
 from millrace.store import Collector, HardState
@@ -115,7 +116,7 @@ class Run:
     def run(self) -> bool:
         """Run until the last mark is complete; return whether the input has ended with it."""
         queries = 0
-        while not self._coordinator.ended or self._rested():
+        while self._goes_on():
             failure = self._query(f"{self._name}/{queries}")
             queries += 1
             if failure is None:
@@ -128,8 +129,10 @@ class Run:
             self._process.paused_until = self._world.scheduler.steps + self._random.choice((0, 30))
         return self.epochs.drained
 
-    def _rested(self) -> bool:
-        """Do what is to be done while nothing is under way; return whether a session follows."""
+    def _goes_on(self) -> bool:
+        """Do what is to be done if nothing is under way; return whether a session follows."""
+        if not self._coordinator.ended:
+            return True
         if not self._rest_wanted or self.epochs.drained:
             return False
         if self._world.stops > self._stops:
@@ -152,16 +155,11 @@ class Run:
             coordinator.lost(*where, TaskLost("the query was started again"))
         coordinator.failed = None
         try:
-            while not coordinator.ended:
-                world.scheduler.step("listen")
-                while query.heard:
-                    where, message = query.heard.popleft()
-                    if message is None:
-                        orders = coordinator.lost(*where, TaskLost(f"task {where} is lost"))
-                    else:
-                        orders = coordinator.heard(message, world.clock())
-                    query.tell(orders)
-                query.tell(self._looked())
+            while self._goes_on():
+                try:
+                    self._listen(query)
+                except (StoreError, SinkError) as error:
+                    return error
                 if coordinator.failed is not None:
                     return coordinator.failed
                 if query.silent() is not None:
@@ -171,11 +169,22 @@ class Run:
                 if len(query.alive()) < len(query.members):
                     # Spark ends a query of which a task has ended, if it does not go on by itself.
                     return None if query.over else TaskLost("the query has ended")
-        except (StoreError, SinkError) as error:
-            return error
         finally:
             query.cancel()
         return None
+
+    def _listen(self, query: Query) -> None:
+        """Take what tasks have said, and look at the clock."""
+        world, coordinator = self._world, self._coordinator
+        world.scheduler.step("listen")
+        while query.heard:
+            where, message = query.heard.popleft()
+            if message is None:
+                orders = coordinator.lost(*where, TaskLost(f"task {where} is lost"))
+            else:
+                orders = coordinator.heard(message, world.clock())
+            query.tell(orders)
+        query.tell(self._looked())
 
     def _looked(self) -> Orders:
         """Look at the clock, and at what the run is to do next."""
@@ -185,13 +194,22 @@ class Run:
         if world.marks_wanted:
             world.marks_wanted = False
             coordinator.mark_soon()
-        places = self.epochs.places.get(STREAM, {})
-        if sum(place.count for place in places.values()) >= len(world.work.records):
+        if self._all_is_read():
             coordinator.end(draining=True)
         if self._rest_wanted or world.wants_rest(self.epochs):
             self._rest_wanted = True
             coordinator.rest()
         return coordinator.tick(world.clock())
+
+    def _all_is_read(self) -> bool:
+        """Return whether all records were read, and all keys that begin by themselves."""
+        places, topology = self.epochs.places, self.epochs.topology
+        read = sum(place.count for place in places.get(STREAM, {}).values())
+        sources = injectors(topology)
+        keys = {spec.starts for spec in topology.computations if spec.starts is not None}
+        return read >= len(self._world.work.records) and all(
+            nothing_left(sources[stream], places.get(stream, {})) for stream in keys
+        )
 
     def _completed(self, marked: Marked) -> None:
         self._failures = 0

@@ -19,7 +19,15 @@ from millrace.model.errors import MillraceError
 from millrace.plane.realtime.coordinator import Orders, Where
 from millrace.plane.realtime.injecting import InjectorTask
 from millrace.plane.realtime.level import LevelTask
-from millrace.plane.realtime.messages import FromTask, Halt, Hello, Over, Start, ToTask
+from millrace.plane.realtime.messages import (
+    FromTask,
+    Halt,
+    Hello,
+    Over,
+    Rest,
+    Start,
+    ToTask,
+)
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.runtime import Runtime
 from millrace.testing.simulation.hosts import Host
@@ -77,7 +85,7 @@ class Packets:
 
 
 class Query:
-    """One query: all tasks of one session, if it comes to one.
+    """One query: all tasks of one session, if it comes to one, and of those that follow by rests.
 
     Args:
         cluster: Where it runs.
@@ -175,16 +183,16 @@ class Query:
     # -- a task's process --------------------------------------------------------------------------
 
     def _work(self, where: Where) -> None:
+        """Host tasks, one after the other; what :mod:`millrace.spark.realtime.host` does."""
         level, n = where
-        host = self._hosts[where]
-        runtime = self._cluster.live_runtime(host, self._tasks)
-        task: LiveTask
-        if level == 0:
-            task = InjectorTask(runtime, n)
-        else:
-            task = LevelTask(runtime, level, n)
+        runtime = self._cluster.live_runtime(self._hosts[where], self._tasks)
+        task = self.made(runtime, where)
         try:
-            self._host(task, where)
+            while self._host(task, where):
+                task.close()
+                self._numbers_begin_anew(where)
+                self._cluster.scheduler.step("rest")
+                task = self.made(runtime, where)
         except Killed:
             self._lose_outputs(where)
             raise
@@ -196,8 +204,19 @@ class Query:
         finally:
             task.close()
 
-    def _host(self, task: LiveTask, where: Where) -> None:
-        """Let a task have its turns; what :mod:`millrace.spark.realtime.host` does."""
+    def made(self, runtime: Runtime, where: Where) -> LiveTask:
+        """Return a task that knows nothing of a session."""
+        level, n = where
+        return InjectorTask(runtime, n) if level == 0 else LevelTask(runtime, level, n)
+
+    def _numbers_begin_anew(self, where: Where) -> None:
+        """Take it that a task's packets are those of another session from now on."""
+        level, n = where
+        for receiver in range(self._tasks):
+            self._sent.pop((level + 1, n, receiver), None)
+
+    def _host(self, task: LiveTask, where: Where) -> bool:
+        """Let a task have its turns in one session; return whether another takes its place."""
         level, n = where
         cluster, host = self._cluster, self._hosts[where]
         orders = self._orders[where]
@@ -214,7 +233,12 @@ class Query:
             while orders:
                 message = orders.popleft()
                 if isinstance(message, Halt):
-                    return
+                    return False
+                if isinstance(message, Rest):
+                    if not ended:
+                        return True
+                    self._say(where, Over(level, n))
+                    return False
                 if isinstance(message, Start):
                     started = True
                     self._send(where, task.start(message, cluster.host_clock(host)))
@@ -236,6 +260,7 @@ class Query:
             if ended:
                 break
         self._say(where, Over(level, n))
+        return False
 
     def _has_work(self, task: LiveTask, where: Where, there: int) -> bool:
         level, n = where

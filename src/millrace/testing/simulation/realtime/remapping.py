@@ -71,7 +71,7 @@ class RealtimeRemapping(RealtimeSimulation):
         """Remap a computation, as a run does; what cannot be is told to who asked."""
         asked = self._asked.pop(epochs)
         try:
-            to_other_intervals(epochs, asked.preparation.remaps, asked.preparation.ready)
+            to_other_intervals(epochs, asked.preparation.remaps, ready=asked.preparation.ready)
         except ZombieWriter:
             raise
         except (StoreError, PipelineError) as refused:
