@@ -1,9 +1,10 @@
-"""Balancing: key intervals that follow the load of a run, between its epochs.
+"""Balancing: key intervals that follow the load of a run, between its epochs, or at its rests.
 
 Every few epochs that had records it looks at what intervals cost of late, and splits and merges
 some where a task has much more than its share. What that reads is read beside the epochs, so it
 takes effect in a later turn than it was decided in; one computation after the other, each decided
-by the map and the loads of then.
+by the map and the loads of then. In real time marks stand for epochs, and what is to take effect
+waits for a rest: what differs is where a preparation stands, and how intervals are remapped.
 
 Source: MillWheel, "Architecture" (7.1).
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from millrace.model.errors import CheckpointMismatch
 from millrace.watermark.intervals import IntervalMap
@@ -56,6 +57,8 @@ class Balancing:
         tasks: Tasks a level.
         how: How hard it is tried.
         beside: Has a preparation read, and may return before it has; here by default.
+        is_near: Returns whether a preparation is as near as it gets; between two epochs by default.
+        remap: Remaps, as :meth:`~millrace.windmill.epochs.Epochs.remap`, which it is by default.
         every: Epochs with records between two looks.
 
     Attributes:
@@ -70,16 +73,21 @@ class Balancing:
         how: Balance,
         *,
         beside: Callable[[Preparation], object] = Preparation.read,
+        is_near: Callable[[Preparation], bool] = lambda preparation: preparation.is_near(),
+        remap: Callable[..., Any] = lambda epochs, *of, **how: epochs.remap(*of, **how),
         every: int = _EVERY,
     ) -> None:
         self._epochs = epochs
         self._tasks = tasks
         self._how = how
         self._beside = beside
+        self._is_near = is_near
+        self._remap = remap
         self._every = every
         self._since = 0
         self._due: list[str] = []
         self._decided: _Decided | None = None
+        self._prepared = False
         self._left = set[str]()
         self.splits = self.merges = 0
 
@@ -92,15 +100,60 @@ class Balancing:
         Returns:
             Whether intervals were split or merged, or other tasks have them.
         """
+        return self.prepared(busy=busy) and self.carried_out()
+
+    def prepared(self, *, busy: bool) -> bool:
+        """Look at the load if it is time; return whether something is to be carried out now.
+
+        What that reads is read beside, if it is not yet.
+
+        Args:
+            busy: Whether the epoch, or mark, had records.
+        """
         self._since += busy
         if self._since >= self._every:
             self._since = 0
             self._due = [*self._epochs.positions.maps]
-        changed = self._carried_out()
-        while self._decided is None and self._due:
-            self._decided = self._decision(self._due.pop(0))
+        return self._is_prepared()
+
+    def carried_out(self) -> bool:
+        """Carry out what is prepared, and what else is due and has nothing to read.
+
+        Returns:
+            Whether intervals were split or merged, or other tasks have them.
+
+        Raises:
+            ZombieWriter: A newer run has claimed the checkpoint.
+            StoreError: It cannot be written.
+        """
+        changed = False
+        while self._is_prepared():
             changed |= self._carried_out()
         return changed
+
+    def _is_prepared(self) -> bool:
+        """Return whether something is decided that needs no more reading; else have it read."""
+        while (decided := self._next()) is not None:
+            if self._epochs.positions.maps[decided.name] != decided.intervals:
+                _log.info(
+                    "%r is not balanced now: its key intervals were remapped meanwhile",
+                    decided.name,
+                )
+                self._decided = None
+                continue
+            if self._prepared or decided.preparation.under_way:
+                return self._prepared
+            self._prepared = self._is_near(decided.preparation)
+            if not self._prepared:
+                self._beside(decided.preparation)
+            return self._prepared
+        return False
+
+    def _next(self) -> _Decided | None:
+        """Return what is decided; decide for what is due if nothing is."""
+        while self._decided is None and self._due:
+            self._decided, self._prepared = self._decision(self._due.pop(0)), False
+        return self._decided
 
     def _decision(self, name: str) -> _Decided | None:
         intervals, tasks = self._epochs.positions.maps[name], self._tasks
@@ -115,21 +168,10 @@ class Balancing:
         return _Decided(name, intervals, remaps, Preparation(self._epochs, {name: remaps}))
 
     def _carried_out(self) -> bool:
-        """Do what was decided, if what it reads is read; else have it read."""
-        decided = self._decided
-        if decided is None:
-            return False
+        """Do what was decided."""
+        decided, self._decided = self._decided, None
+        assert decided is not None, "it is prepared"
         name, intervals, remaps = decided.name, decided.intervals, decided.remaps
-        if self._epochs.positions.maps[name] != intervals:
-            _log.info("%r is not balanced now: its key intervals were remapped meanwhile", name)
-            self._decided = None
-            return False
-        if decided.preparation.under_way:
-            return False
-        if not decided.preparation.is_near():
-            self._beside(decided.preparation)
-            return False
-        self._decided = None
         weights = self._epochs.loads[name].weights(intervals)
 
         def grouped(made: Remapped) -> IntervalMap:
@@ -137,7 +179,7 @@ class Balancing:
 
         ready = decided.preparation.ready
         try:
-            self._epochs.remap({name: remaps}, grouped=grouped, ready=ready)
+            self._remap(self._epochs, {name: remaps}, grouped=grouped, ready=ready)
         except CheckpointMismatch as problem:
             # Tables of side inputs that differ: it would be so the next time, too.
             self._left.add(name)

@@ -70,7 +70,7 @@ def _started(
                 "what was committed since the session began can be read when it is over. Leave it "
                 "out, or run the pipeline by epochs."
             )
-        others = sorted({"balance", "trigger", "spark_checkpoint"} & options.keys())
+        others = sorted({"trigger", "spark_checkpoint"} & options.keys())
         if others:
             raise PipelineError(
                 f"start(realtime=True, {others[0]}=...): with realtime=True there are no epochs "

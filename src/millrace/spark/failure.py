@@ -47,6 +47,15 @@ def failed(
     return RunFailed(message, cause=cause, log=log)
 
 
+def headline(error: BaseException) -> str:
+    r"""Return the first line of an error; of one that says nothing, its type.
+
+    >>> headline(ConnectionResetError()), headline(OSError("no\nmore"))
+    ('ConnectionResetError', 'no')
+    """
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 def worker_died(error: BaseException) -> bool:
     """Return whether a job failed because a Python worker process ended, or its executor."""
     text = str(error)

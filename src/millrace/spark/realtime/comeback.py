@@ -1,4 +1,4 @@
-"""How long a run was away after a failure, and where that time went."""
+"""How long a run was away, after a failure or at a rest, and where that time went."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ class Comeback:
     Args:
         clock: Returns seconds.
 
+    Attributes:
+        seconds: How long the run was away last.
+
     >>> times = iter([10.0, 10.5, 13.25])
     >>> comeback = Comeback(lambda: next(times))
     >>> comeback.gone()
     >>> comeback.lap("until all tasks had ended")
     >>> comeback.back("until Spark ran them again")
     '3.2 s: 0.5 s until all tasks had ended, 2.8 s until Spark ran them again'
+    >>> comeback.seconds
+    3.25
     >>> comeback.back("until Spark ran them again")  # it was not away
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._gone_at = self._at = 0.0
+        self._gone_at = self._at = self.seconds = 0.0
         self._laps: dict[str, float] | None = None
 
     def gone(self) -> None:
@@ -47,4 +52,5 @@ class Comeback:
         self.lap(what)
         laps, self._laps = self._laps, None
         parts = ", ".join(f"{seconds:.1f} s {name}" for name, seconds in laps.items())
-        return f"{self._at - self._gone_at:.1f} s: {parts}"
+        self.seconds = self._at - self._gone_at
+        return f"{self.seconds:.1f} s: {parts}"

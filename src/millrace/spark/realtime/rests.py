@@ -68,17 +68,33 @@ class Rests:
         Raises:
             PipelineError: The run has ended before.
         """
+        with self._news:
+            one = self.want(work)
+            while not one.over:
+                self._news.wait()
+        if not one.done:
+            raise one.error or _ended()
+        return one.made, one.pause
+
+    def want(self, work: Callable[[], object]) -> _Wanted:
+        """Have something done at a rest, and wait for nothing.
+
+        Args:
+            work: As of :meth:`ask`; what it raises is in what is returned.
+
+        Returns:
+            What becomes of it.
+
+        Raises:
+            PipelineError: The run has ended before.
+        """
         one = _Wanted(work)
         with self._news:
             if self._closed:
                 raise _ended()
             self._waiting.append(one)
             self._news.notify_all()
-            while not one.over:
-                self._news.wait()
-        if not one.done:
-            raise one.error or _ended()
-        return one.made, one.pause
+        return one
 
     def do(self) -> None:
         """Do all that is wanted, while nothing is under way.

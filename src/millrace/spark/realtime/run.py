@@ -16,13 +16,15 @@ from millrace.injectors.remaining import nothing_left
 from millrace.injectors.throttle import Throttle
 from millrace.model.errors import ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
+from millrace.plane.balancing import Balancing
 from millrace.plane.realtime.coordinator import Coordinator, Marked
 from millrace.plane.realtime.handover import to_other_intervals
 from millrace.plane.realtime.messages import Told
-from millrace.spark.failure import CAREFULLY, failed
+from millrace.spark.failure import CAREFULLY, failed, headline
 from millrace.spark.handle import Handle
 from millrace.spark.held import Held
 from millrace.spark.preparing import read
+from millrace.spark.realtime.balanced import Balanced
 from millrace.spark.realtime.comeback import Comeback
 from millrace.spark.realtime.conductor import Conductor
 from millrace.spark.realtime.line import Address, InTask, Switchboard
@@ -59,6 +61,7 @@ class LiveParts(Held):
         tasks: Tasks a level.
         attempts: How often what the pipeline's own code raises is tried again in vain.
         scratch: Directory of this run alone, removed with it.
+        balancing: Has key intervals follow the load, if they are to.
     """
 
     coordinate: Callable[[Callable[[Marked], None]], Coordinator]
@@ -68,6 +71,7 @@ class LiveParts(Held):
     tasks: int
     attempts: int
     scratch: Path
+    balancing: Balancing | None = None
 
 
 class LiveRun(Handle):
@@ -80,6 +84,7 @@ class LiveRun(Handle):
         self._patience = Patience(parts.attempts)
         self._comeback = Comeback()
         self._rests = Rests(self._news)
+        self._balanced = Balanced(parts.balancing, self._rests)
         self._marks = 0
         self._marked_at = time.monotonic()
         self._published: dict[str, int] | None = None
@@ -147,7 +152,7 @@ class LiveRun(Handle):
             return Remade(len(epochs.positions.maps[name]), epochs.completed)
 
         def remap() -> tuple[int, int]:
-            made = to_other_intervals(epochs, asked.remaps, asked.ready)[name]
+            made = to_other_intervals(epochs, asked.remaps, ready=asked.ready)[name]
             self._housekeeping.offer(self._coordinator.collectable())
             return len(made.intervals), epochs.completed
 
@@ -235,7 +240,7 @@ class LiveRun(Handle):
             self._fail(failure)
             return False
         _log.warning(
-            "the session ended, and another begins in %.1f s: %s", pause_s, _headline(failure)
+            "the session ended, and another begins in %.1f s: %s", pause_s, headline(failure)
         )
         self._pause(pause_s)
         self._comeback.lap("of pause")
@@ -268,6 +273,7 @@ class LiveRun(Handle):
             if failure is not None:
                 self._comeback.gone()
                 break
+            self._balanced.look()
             if self._rests.wanted:
                 self._comeback.gone()
                 conductor.rest()
@@ -295,6 +301,7 @@ class LiveRun(Handle):
         if away is not None:
             _log.info("another session has begun, after %s", away)
             self._rests.back(away)
+            self._balanced.back(self._comeback.seconds)
 
     def _ended_query(self) -> BaseException | None:
         if self.query.isActive:
@@ -328,7 +335,7 @@ class LiveRun(Handle):
             error = failed(self._topology.name, error, self._console.spark)
         self._error = error
         if not self._waiting:
-            _log.error("%s\nrun.wait() says the whole of it.", _headline(error))
+            _log.error("%s\nrun.wait() says the whole of it.", headline(error))
 
     # -- marks -------------------------------------------------------------------------------------
 
@@ -340,6 +347,8 @@ class LiveRun(Handle):
         self._housekeeping.offer(self._coordinator.collectable())
         self._measured(marked.outcome, now - self._marked_at)
         self._marked_at = now
+        if not self._coordinator.ended:
+            self._balanced.marked(busy=any(observed.injected.values()))
         published = dict(marked.manifest.injectors)
         quiet = not any(observed.injected.values()) and not any(observed.refused.values())
         self._settled = quiet and published == self._published
@@ -388,12 +397,3 @@ class LiveRun(Handle):
     def _close(self) -> None:
         super()._close()
         shutil.rmtree(self._parts.scratch, ignore_errors=True)
-
-
-def _headline(error: BaseException) -> str:
-    r"""Return the first line of an error; of one that says nothing, its type.
-
-    >>> _headline(ConnectionResetError()), _headline(OSError("no\nmore"))
-    ('ConnectionResetError', 'no')
-    """
-    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -21,8 +21,10 @@ from millrace.injectors.schema import arrow_schema
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Declarations
 from millrace.model.time import SECOND, Duration, duration_us
+from millrace.plane.balancing import Balancing
 from millrace.plane.binding import bind_sinks, check_live, claim_sinks, live_writers
 from millrace.plane.realtime.coordinator import Coordinator, Marked
+from millrace.plane.realtime.handover import to_other_intervals
 from millrace.plane.realtime.injecting import InjectorTask
 from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.task import LiveTask
@@ -34,6 +36,7 @@ from millrace.spark.metrics.lines import lines_in
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.opening import (
     STUCK_AFTER,
+    balance_of,
     cache_of,
     call_limits,
     check_attempts,
@@ -43,6 +46,7 @@ from millrace.spark.opening import (
 )
 from millrace.spark.parallelism import is_local
 from millrace.spark.plan import StreamPlan
+from millrace.spark.preparing import in_a_thread
 from millrace.spark.process import Blueprint
 from millrace.spark.progress_display import where_to_show
 from millrace.spark.realtime.line import Address, Switchboard
@@ -53,7 +57,9 @@ from millrace.spark.realtime.settings import check_settings, has_slots, session_
 from millrace.spark.realtime.stages import LiveStage, strung
 from millrace.spark.source import sources_of
 from millrace.store import open_location
+from millrace.windmill.balancer import Balance
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.preparing import Preparation
 
 #: Spark refuses shorter batches than this, unless told otherwise.
 _LEAST_BATCH = "spark.sql.streaming.realTimeMode.minBatchDuration"
@@ -80,6 +86,7 @@ def start(
     metrics: int | str | None = None,
     stuck_after: Duration | None = STUCK_AFTER,
     time_limit: Duration | None = None,
+    balance: bool | Balance = False,
 ) -> LiveRun:
     """Run a pipeline in real time until it is stopped, from where its checkpoint stands.
 
@@ -109,6 +116,8 @@ def start(
         metrics: See :func:`millrace.spark.assembly.start`.
         stuck_after: See :func:`millrace.spark.assembly.start`.
         time_limit: See :func:`millrace.spark.assembly.start`.
+        balance: See :func:`millrace.spark.assembly.start`. The run rests for each round, at most
+            once in half a minute. Docs/changing.md says how long that takes.
 
     Returns:
         The handle.
@@ -141,6 +150,7 @@ def start(
     scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
     limits = call_limits(stuck_after, time_limit)
     check_attempts(attempts)
+    how = balance_of(balance, intervals)
     scrapes = None if metrics is None else Scrapes(metrics)
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
@@ -153,6 +163,7 @@ def start(
         claim_sinks(topology, epochs)
         plan = StreamPlan(topology, [source.of(topology) for source in sources], tasks=tasks)
         plan.attach(state, cache_of(cache, checkpoint, spark), limits)
+        housekeeping = Housekeeping(state)
         live, by_mark = live_writers(topology)
         blueprint = replace(plan.blueprint, writers=by_mark, live_writers=live, live=True)
 
@@ -187,7 +198,7 @@ def start(
             topology=topology,
             epochs=epochs,
             publisher=publisher,
-            housekeeping=Housekeeping(state),
+            housekeeping=housekeeping,
             reasons=plan.python_reasons,
             clock=clock or now_us,
             console=console,
@@ -202,6 +213,7 @@ def start(
             tasks=tasks,
             attempts=attempts,
             scratch=scratch,
+            balancing=None if how is None else _balancing(epochs, tasks, how, housekeeping),
         )
         console.begin()
         run = LiveRun(parts)
@@ -213,6 +225,18 @@ def start(
         shutil.rmtree(scratch, ignore_errors=True)
         raise
     return run
+
+
+def _balancing(epochs: Epochs, tasks: int, how: Balance, housekeeping: Housekeeping) -> Balancing:
+    """Return what has key intervals follow the load, by marks and rests."""
+    return Balancing(
+        epochs,
+        tasks,
+        how,
+        beside=in_a_thread(housekeeping),
+        is_near=Preparation.is_near_a_mark,
+        remap=to_other_intervals,
+    )
 
 
 def _processes(topology: Topology) -> Mapping[str, Sequence[str]]:
