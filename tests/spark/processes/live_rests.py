@@ -10,15 +10,17 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from live_pipeline import session
+from live_pipeline import Counting, session
 from live_program import Case
 
 import millrace as mr
 from millrace.model.errors import MillraceError
+from millrace.model.keys import encode_key, hash_key
 from millrace.spark.remapping import Remaps
 from millrace.spark.requests import ask
 from millrace.store import open_location
@@ -117,6 +119,44 @@ def killed(run: Any) -> dict[str, Any]:
     return {"done at a rest": times, "took": took}
 
 
+class Skewed(Counting):
+    """Takes long for some keys, which are neighbours: all in the first half of the hashes."""
+
+    def process_record(self, record: mr.Record) -> None:
+        if hash_key(encode_key(self.key)) < 1 << 63:
+            time.sleep(0.0005)
+        super().process_record(record)
+
+
+def balanced(case: Case) -> dict[str, Any]:
+    """Let key intervals follow a load that is one task's at first."""
+    checkpoint = str(case.folder / "checkpoint")
+    how = mr.Balance(above=1.1, intervals=8)
+    options: dict[str, Any] = {"realtime": True, "marks": "500 ms", "intervals": 4, "balance": how}
+    run = case.start(case.pipeline(Skewed()), **options)
+    case.input.allow(500)
+    assert run.process_available("90 s")
+    before, query = mr.open_checkpoint(checkpoint)["Counting"].intervals, run.query.id
+    until = time.monotonic() + 60
+    with Load(case, 500):
+        while time.monotonic() < until and not run._parts.balancing.splits:
+            time.sleep(0.1)
+        session = run._conductor.session
+        while time.monotonic() < until and run._conductor.session in (None, session):
+            time.sleep(0.1)
+    assert run.process_available("90 s")
+    load = run.status().load["Counting"]
+    found = {
+        "splits": run._parts.balancing.splits,
+        "load": [load.busiest > 0, load.seconds > 0],
+        "moved": mr.open_checkpoint(checkpoint)["Counting"].intervals != before,
+        "the same query": run.query.id == query,
+        "counts": case.counts(),
+    }
+    run.stop()
+    return found
+
+
 def again(case: Case, savepoint: str, rows: int) -> dict[str, Any]:
     """Go on from a savepoint, with what came since."""
     checkpoint = str(case.folder / "checkpoint")
@@ -139,6 +179,7 @@ def main(root: Path) -> None:
     savepoint = str(case.folder / "checkpoint" / "savepoints" / "before")
     found["again"] = again(Case(spark, root, "again"), savepoint, rows)
     found["rows"] = rows
+    found["balanced"] = balanced(Case(spark, root, "balanced"))
     spark.stop()
     print("\n" + json.dumps(found))  # noqa: T201  it is read by the test
 

@@ -12,8 +12,8 @@ import pytest
 
 PROGRAM = Path(__file__).with_name("live_rests.py")
 PAUSE = (
-    r"; the run stood still for \d+\.\d s: \d+\.\d s until all had passed a mark, "
-    r"\d+\.\d s to do what was asked for, \d+\.\d s until all tasks had taken up what they had"
+    r"; the run stood still for \d+\.\d+ s: \d+\.\d+ s until all had passed a mark, "
+    r"\d+\.\d+ s to do what was asked for, \d+\.\d+ s until all tasks had taken up what they had"
 )
 
 
@@ -59,6 +59,19 @@ def test_a_stopped_checkpoint_is_remapped_and_a_run_that_has_ended_is_not(
 ) -> None:
     assert found["stopped"] == 5
     assert found["ended"].startswith("PipelineError: this run has ended")
+
+
+def test_key_intervals_follow_a_skewed_load_and_each_record_counts_once(
+    found: dict[str, Any],
+) -> None:
+    balanced = found["balanced"]
+    assert balanced.pop("splits") > 0
+    assert balanced == {
+        "load": [True, True],
+        "moved": True,
+        "the same query": True,
+        "counts": "right",
+    }
 
 
 def test_savepoints_are_whole_and_a_run_goes_on_from_one(found: dict[str, Any]) -> None:

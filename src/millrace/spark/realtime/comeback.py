@@ -51,6 +51,7 @@ class Comeback:
             return None
         self.lap(what)
         laps, self._laps = self._laps, None
-        parts = ", ".join(f"{seconds:.1f} s {name}" for name, seconds in laps.items())
         self.seconds = self._at - self._gone_at
-        return f"{self.seconds:.1f} s: {parts}"
+        digits = 1 if self.seconds >= 1 else 2  # a rest may take less than a tenth of a second
+        parts = ", ".join(f"{seconds:.{digits}f} s {name}" for name, seconds in laps.items())
+        return f"{self.seconds:.{digits}f} s: {parts}"

@@ -1,15 +1,16 @@
 """A simulation in which key intervals split, merge and move at rests of live tasks.
 
 Somebody asks at any moment; most of what the remap needs is read beside the tasks. Then the run has
-a last mark made, remaps while nothing is under way, and goes on with another session. The driver
-may be killed, sleep, be refused or be superseded at any call between, and tasks and hosts may go as
-at any other mark.
+a last mark made, remaps while nothing is under way, cuts the ranges of tasks anew or does not, and
+goes on with another session. The driver may be killed, sleep, be refused or be superseded at any
+call between, and tasks and hosts may go as at any other mark.
 
 Source: MillWheel, "Architecture" (7.1); MillWheel 6.2.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 from millrace.model.errors import DamagedStore, PipelineError, StoreError, ZombieWriter
@@ -17,6 +18,8 @@ from millrace.plane.realtime.handover import to_other_intervals
 from millrace.testing.simulation.realtime.simulation import RealtimeSimulation
 from millrace.testing.simulation.realtime.workload import LiveWorkload
 from millrace.testing.simulation.remapping import Asked, drawn_remaps, may_be_refused, read_beside
+from millrace.watermark.intervals import IntervalMap
+from millrace.watermark.remap import Remapped
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparing import Preparation
 
@@ -71,11 +74,26 @@ class RealtimeRemapping(RealtimeSimulation):
         """Remap a computation, as a run does; what cannot be is told to who asked."""
         asked = self._asked.pop(epochs)
         try:
-            to_other_intervals(epochs, asked.preparation.remaps, ready=asked.preparation.ready)
+            to_other_intervals(
+                epochs,
+                asked.preparation.remaps,
+                ready=asked.preparation.ready,
+                grouped=partial(self._grouped, epochs),
+            )
         except ZombieWriter:
             raise
         except (StoreError, PipelineError) as refused:
             self._tell(epochs, asked, refused)
+
+    def _grouped(self, epochs: Epochs, made: Remapped) -> IntervalMap:
+        """Return a map whose ranges of intervals are cut somewhere, or are as they come."""
+        intervals, random = made.intervals.intervals, self._remaps
+        tasks = 0 if epochs.live is None else epochs.live.tasks
+        if tasks < 2 or random.random() < 0.5:
+            return made.intervals
+        return IntervalMap(
+            intervals, sorted(random.randint(0, len(intervals)) for _ in range(tasks - 1))
+        )
 
     def _tell(self, epochs: Epochs, asked: Asked, refused: StoreError | PipelineError) -> None:
         """Tell who asked, if what was refused may be; else raise it."""
