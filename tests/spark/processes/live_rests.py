@@ -98,7 +98,7 @@ def rested(case: Case) -> dict[str, Any]:
     found["state"] = run.status().state
     run.stop()
     found["stopped"] = mr.remap_checkpoint(checkpoint, "Counting", [mr.Split(1)])
-    found["ended"] = refusal(lambda: run.remap("Passing", [mr.Split(0)]))
+    found["over"] = refusal(lambda: run.remap("Passing", [mr.Split(0)]))
     found["savepoints"] = sorted(mr.savepoints(checkpoint))
     for name in found["savepoints"]:
         kept = mr.open_checkpoint(f"{checkpoint}/savepoints/{name}")
@@ -157,6 +157,37 @@ def balanced(case: Case) -> dict[str, Any]:
     return found
 
 
+def ended(case: Case) -> dict[str, Any]:
+    """Have Spark's batch, the run and the input end while all rest."""
+    found: dict[str, Any] = {}
+    run = case.start(realtime=True, marks="500 ms", spark_batch="4 s")
+    query, rows = run.query.id, case.input.allowed()
+    for n in (1, 2):
+        case.input.allow(rows + 100 * n)
+        assert run.process_available("90 s")
+        # Longer than a batch of Spark is.
+        found["batch"] = run._rests.ask(lambda: time.sleep(5))[1]
+    found["after batches"] = [case.counts(), run.query.id == query]
+
+    stopping = threading.Thread(target=run.stop)
+
+    def stop() -> int:
+        stopping.start()
+        while not run._giving_up:
+            time.sleep(0.01)
+        return 7
+
+    found["stopped"] = run._rests.ask(stop)
+    stopping.join()
+    found["state"] = run.status().state
+    run = case.start(realtime=True, marks="500 ms")
+    case.input.allow(rows + 300)
+    assert run.process_available("90 s")
+    run._rests.ask(lambda: run._conductor.end(draining=True))
+    found["drained"] = [run.wait("60 s"), run.status().state, case.counts()]
+    return found
+
+
 def again(case: Case, savepoint: str, rows: int) -> dict[str, Any]:
     """Go on from a savepoint, with what came since."""
     checkpoint = str(case.folder / "checkpoint")
@@ -179,7 +210,9 @@ def main(root: Path) -> None:
     savepoint = str(case.folder / "checkpoint" / "savepoints" / "before")
     found["again"] = again(Case(spark, root, "again"), savepoint, rows)
     found["rows"] = rows
-    found["balanced"] = balanced(Case(spark, root, "balanced"))
+    case = Case(spark, root, "balanced")
+    found["balanced"] = balanced(case)
+    found["ended"] = ended(case)
     spark.stop()
     print("\n" + json.dumps(found))  # noqa: T201  it is read by the test
 

@@ -58,7 +58,7 @@ def test_a_stopped_checkpoint_is_remapped_and_a_run_that_has_ended_is_not(
     found: dict[str, Any],
 ) -> None:
     assert found["stopped"] == 5
-    assert found["ended"].startswith("PipelineError: this run has ended")
+    assert found["over"].startswith("PipelineError: this run has ended")
 
 
 def test_key_intervals_follow_a_skewed_load_and_each_record_counts_once(
@@ -72,6 +72,16 @@ def test_key_intervals_follow_a_skewed_load_and_each_record_counts_once(
         "the same query": True,
         "counts": "right",
     }
+
+
+def test_sparks_batch_a_run_and_its_input_may_end_at_a_rest(found: dict[str, Any]) -> None:
+    ended = found["ended"]
+    assert ended["batch"].endswith("until all tasks had taken up what they had")
+    assert ended["after batches"] == ["right", True]
+    # What was asked for was done, and the run is over.
+    assert ended["stopped"] == [7, "the run has ended since"]
+    assert ended["state"] == "stopped"
+    assert ended["drained"] == [True, "drained", "right"]
 
 
 def test_savepoints_are_whole_and_a_run_goes_on_from_one(found: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 import millrace as mr
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.plane.realtime.handover import to_other_intervals
+from millrace.plane.realtime.messages import Halt, Hello, Rest, Start
 from millrace.plane.realtime.note import decode
 from millrace.store import Collector, MemoryHardState
 from millrace.store.journaled import JournaledCommitLog
@@ -305,3 +306,75 @@ def test_a_newer_session_is_not_sealed_away_twice() -> None:
     newer.boot()
     newer.finish()
     assert newer.epochs.drained
+
+
+def test_a_session_begins_when_all_are_there_and_it_may_whichever_comes_last() -> None:
+    live = Live(counting()[0])
+    live.boot()
+    to_rest(live)
+    coordinator, where = live.coordinator, [(n, k) for n in range(3) for k in range(2)]
+    # A task is there, is gone without an error, as when Spark ends its batch, and there again.
+    assert coordinator.lost(1, 1, None) == []
+    coordinator.go_on()
+    assert coordinator.tick(live.clock_us) == []
+    begun = coordinator.heard(Hello(1, 1), live.clock_us)
+    assert [at for at, message in begun if isinstance(message, Start)] == where
+
+
+def test_a_task_that_is_lost_at_a_rest_ends_it_for_all() -> None:
+    live = Live(counting()[0])
+    live.boot()
+    to_rest(live)
+    orders = live.coordinator.lost(1, 1, ConnectionError("killed"))
+    assert orders == [((n, k), Halt()) for n in range(3) for k in range(2) if (n, k) != (1, 1)]
+    assert isinstance(live.coordinator.failed, ConnectionError)
+    # The next query's tasks are waited for, and until they are there none of them is missed.
+    assert live.coordinator.lost(0, 0, ConnectionError("again")) == []
+    live.coordinator.go_on()
+    live.boot()
+    assert live.coordinator.failed is None
+
+
+def test_who_stops_for_good_is_halted_and_who_rests_is_told_to_stay() -> None:
+    for resting in (False, True):
+        live = Live(counting()[0])
+        live.boot()
+        told: list[Any] = []
+        carry = live.plane._carry
+
+        def noting(orders: Any, wall_us: int, told: Any = told, carry: Any = carry) -> None:
+            told += [message for _, message in orders]
+            carry(orders, wall_us)
+
+        live.plane._carry = noting  # type: ignore[method-assign]
+        (live.coordinator.rest if resting else live.coordinator.end)()
+        live.plane.tick(live.clock_us)
+        live.plane.settle(live.clock_us)
+        assert live.coordinator.ended
+        assert told[-6:] == [Rest() if resting else Halt()] * 6
+
+
+def test_packets_on_their_way_when_processes_join_are_passed_over() -> None:
+    expected = values(undisturbed(counting))
+    pipeline, kept = counting()
+    live = Live(pipeline)
+    injector = live.injectors["events"]
+    rows = injector.feeds.pop("p2")
+    live.boot()
+    live.feed(2)
+    live.plane.settle(live.clock_us)
+    injector.feeds["p2"] = rows
+    live.clock_us += 11 * mr.SECOND
+    live.coordinator.mark_soon()
+    live.plane.tick(live.clock_us)
+    live.feed(5)  # within the delay: what joins is not late
+    session = live.coordinator.session
+    # Injectors run ahead: when the last task passes the mark, what they sent after it has not come.
+    while live.coordinator.session == session:
+        for level in (0, 0, 0, 1, 2):
+            for n in range(2):
+                live.plane.turn((level, n), live.clock_us, 1)
+    assert live.coordinator.failed is None
+    assert any(live.plane._arrived.values())
+    live.finish()
+    assert values(kept.rows) == expected
