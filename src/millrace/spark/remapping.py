@@ -58,8 +58,8 @@ class Remappable:
         The rows of the intervals are read while the run goes on, and it waits while what was
         committed since is applied, and all is written. What the intervals keep goes with their
         keys: cells, timers, holds, ids, windows; no low watermark moves. Who they are:
-        ``mr.open_checkpoint(path)[computation].intervals``. In real time all tasks stop at a mark
-        for it, and begin again: the run stands still for some seconds.
+        ``mr.open_checkpoint(path)[computation].intervals``. In real time all tasks wait at a mark
+        for it, and go on: the run stands still for some tenths of a second.
 
         Args:
             computation: As the pipeline calls it.
