@@ -46,8 +46,8 @@ class Keeping:
         """Keep the checkpoint as it was after the last completed epoch; return the epoch.
 
         It is :func:`~millrace.add_savepoint` beside the run, whose collection waits for it; epochs
-        go on. In real time all tasks wait at a mark and go on, which takes about a tenth of a second,
-        and the copy is made beside them. Where a run goes on from it:
+        go on. In real time all tasks wait at a mark for about a tenth of a second, and the copy is
+        made beside them. Where a run goes on from it:
         :func:`~millrace.copy_checkpoint`.
 
         Args:
