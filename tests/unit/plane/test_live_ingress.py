@@ -81,6 +81,26 @@ def test_the_times_of_what_is_not_read_again_yet_outlast_marks_and_crashes(marks
     assert late.rows == []
 
 
+def test_a_process_that_joins_before_another_in_order_changes_no_time_of_its_records() -> None:
+    feeds = Feeds("key long", {"b": [(1,)]})
+    p, kept, late = pipeline(feeds)
+    live = Live(p, tasks=2)
+    live.boot()
+    began_us, feeds.limit = live.clock_us, 1
+    for _ in range(2):  # the record's time is written down, and no level has a turn
+        live.plane.turn((0, 0), live.clock_us, 0)
+    live.plane.crash()
+    feeds.feeds = {"a": [], **feeds.feeds}
+    live.open()
+    live.clock_us += mr.MINUTE
+    live.boot()
+    live.finish()
+
+    times = [round(row["_window_start"].timestamp() * mr.SECOND) for row in kept.rows]
+    assert times == [began_us]
+    assert late.rows == []
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_each_record_counts_once_and_none_is_late_whatever_crashes(seed: int) -> None:
     rows = {name: [(n % 3,) for n in range(20)] for name in "ab"}

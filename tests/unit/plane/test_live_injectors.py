@@ -72,3 +72,43 @@ def test_a_time_that_none_can_be_is_refused_among_few_and_many(count, at):
 
     assert len(kept.rows) == count
     assert [row["timestamp"] for row in letters.rows] == [at]
+
+
+class Told(mr.Computation):
+    """Says each value that it has seen of its key."""
+
+    inputs = {"events": mr.by("key")}
+    outputs = {"seen": str}
+
+    def process_record(self, record):
+        self.produce("seen", record.value["what"])
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_process_that_joins_before_the_first_mark_is_not_taken_for_another(gone):
+    """A number with which records have left is no other process's, though no mark knows it yet."""
+    feeds = Feeds("key long, what string, at long", {"b": [(1, "b's", 1000)]})
+    p, kept = mr.Pipeline("joining"), Kept()
+    p.inject("events", feeds, timestamp="at", low_watermark=mr.BoundedDelay(0))
+    p.add(Told)
+    p.sink("seen", kept)
+    live = Live(p, tasks=2)
+    live.boot()
+    feeds.limit = 1
+    for level, task in [(0, 0), (0, 1), (1, 0), (1, 1)] * 3:
+        live.plane.turn((level, task), live.clock_us)
+    live.plane.crash()
+    bs = feeds.feeds.pop("b")
+    feeds.feeds = {"a": [(1, "a's", 1000)], **({} if gone else {"b": bs})}
+    live.open()
+    live.boot()
+    live.feed(1)
+    live.plane.settle(live.clock_us)
+    if gone:  # for the length of a mark
+        live.plane.crash()
+        feeds.feeds["b"] = bs
+        live.open()
+        live.boot()
+    live.finish()
+
+    assert sorted(row["value"] for row in kept.rows) == ["a's", "b's"]

@@ -36,8 +36,37 @@ def joined(known: Processes, now: Processes) -> str:
     return ", ".join(f"{names} of stream {stream!r}" for stream, names in new.items() if names)
 
 
+def noted(lasts: Mapping[Where, bytes]) -> notes.Numbers:
+    """Return the numbers of processes that injector tasks have noted, by :func:`last_notes`."""
+    found: notes.Numbers = {}
+    for (level, _), note in lasts.items():
+        for stream, of in {} if level else notes.decode_decided(note).numbers.items():
+            found.setdefault(stream, {}).update(of)
+    return found
+
+
+def unmarked(
+    known: Mapping[str, Mapping[str, Place]], *numbers: Mapping[str, Mapping[str, int]]
+) -> notes.Numbers:
+    """Return those numbers that no complete mark has: of processes that are not known.
+
+    >>> unmarked({"s": {"a": Place(0)}}, {"s": {"a": 0, "b": 1}}, {"s": {"c": 2, "gone": -1}})
+    {'s': {'b': 1, 'c': 2}}
+    """
+    found: notes.Numbers = {}
+    for of in numbers:
+        for stream, processes in of.items():
+            for name, number in processes.items():
+                if number >= 0 and name not in known.get(stream, ()):
+                    found.setdefault(stream, {})[name] = number
+    return found
+
+
 def places_of(
-    topology: Topology, known: Mapping[str, Mapping[str, Place]], now: Processes
+    topology: Topology,
+    known: Mapping[str, Mapping[str, Place]],
+    now: Processes,
+    numbers: notes.Numbers,
 ) -> Places:
     """Return where each process is read on, those that are new included.
 
@@ -48,10 +77,12 @@ def places_of(
         topology: The pipeline.
         known: As the last mark left them.
         now: Those that there are now.
+        numbers: As :func:`noted` before: records have left with them.
     """
     found: Places = {}
     for stream, names in now.items():
-        places = dict(known.get(stream, {}))
+        before = {name: Place(number) for name, number in numbers.get(stream, {}).items()}
+        places = before | dict(known.get(stream, {}))
         following = 1 + max((one.number for one in places.values()), default=-1)
         for name in names:
             if name not in places:
@@ -63,17 +94,52 @@ def places_of(
     return found
 
 
+def input_of(
+    topology: Topology,
+    known: Mapping[str, Mapping[str, Place]],
+    now: Processes,
+    lasts: Mapping[Where, bytes],
+) -> tuple[Places, notes.Numbers]:
+    """Return where each process is read on, and the numbers of those that no complete mark knows.
+
+    Args:
+        topology: The pipeline.
+        known: As the last mark left them.
+        now: Those that there are now.
+        lasts: See :func:`last_notes`. A process that no mark knows has the number with which its
+            records have left: another's would be taken for what was consumed of it.
+    """
+    numbers = noted(lasts)
+    read = places_of(topology, known, now, numbers)
+    given = {stream: {name: one.number for name, one in of.items()} for stream, of in read.items()}
+    return read, unmarked(known, numbers, given)
+
+
+def is_new(start: Start) -> bool:
+    """Return whether a task reads a process that no complete mark knows."""
+    return any(
+        not start.numbers.get(stream, {}).keys().isdisjoint(of)
+        for stream, of in start.input.items()
+    )
+
+
 def shared(places: Places, task: int, tasks: int) -> Places:
-    """Return the processes that one task reads: every so many-th, streams one after another."""
+    """Return the processes that one task reads: every so many-th of a stream, by number.
+
+    So one that comes or goes moves no other to another task, which would not know what was decided
+    of it, and when its records came. Each stream begins with another task than the one before.
+
+    >>> places = {"s": {"a": Place(0), "new": Place(2), "b": Place(1)}, "t": {"c": Place(0)}}
+    >>> [{stream: [*of] for stream, of in shared(places, n, 2).items()} for n in range(2)]
+    [{'s': ['a', 'new']}, {'s': ['b'], 't': ['c']}]
+    """
     found: Places = {}
-    turn = 0
-    for stream, processes in places.items():
+    for turn, (stream, processes) in enumerate(places.items()):
         if not processes and task == 0:
             found[stream] = {}  # somebody must hold the stream's low watermark
         for name, place in processes.items():
-            if turn % tasks == task:
+            if (turn + place.number) % tasks == task:
                 found.setdefault(stream, {})[name] = place
-            turn += 1
     return found
 
 

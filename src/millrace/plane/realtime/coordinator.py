@@ -26,10 +26,10 @@ from millrace.plane.outcome import Outcome
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.beginning import (
     Processes,
+    input_of,
     joined,
     known_to,
     last_notes,
-    places_of,
     readers,
     refuse_other_tasks,
     share_input,
@@ -289,15 +289,15 @@ class Coordinator:
         known = known_to(self._topology, self._tasks, lasts, epochs.live)
         consumed = notes.together(known.values())
         now = self._sources.processes()
-        read = places_of(self._topology, epochs.places, now)
+        read, numbers = input_of(self._topology, epochs.places, now, lasts)
         pace = Pace(readers(self._topology, read, self._tasks), self._open.injectors)
-        self._session = Session(number, wall_us, now, looked_us=wall_us, pace=pace)
+        self._session = Session(number, wall_us, now, wall_us, pace, numbers)
         manifest = encode_entry(self._open)
         orders: Orders = []
         for level, n in self._where:
             start = Start(number, manifest, note=lasts.get((0, n), b""))
             if level == 0:
-                start.consumed = consumed
+                start.consumed, start.numbers = consumed, numbers
                 share_input(start, read, n, self._tasks, epochs.observed)
             else:
                 note = known.get((level, n))
@@ -344,7 +344,8 @@ class Coordinator:
         self._finishing = Finishing(mark, said, outcome, written, parts, session.number)
         session.mark = None
         session.passed.clear()
-        epochs.complete(said, outcome.results, outcome.observed, places=places(reading), live=left)
+        read = places(reading, session.numbers)
+        epochs.complete(said, outcome.results, outcome.observed, places=read, live=left)
         self._finish(wall_us)
         if self.ended:
             return self._over()

@@ -25,6 +25,7 @@ from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.handful import Handful
 from millrace.plane.lifting import combined_edges
 from millrace.plane.realtime import note as notes
+from millrace.plane.realtime.beginning import is_new
 from millrace.plane.realtime.doing import Doing
 from millrace.plane.realtime.ingress import IngressTimes
 from millrace.plane.realtime.messages import (
@@ -120,8 +121,9 @@ class InjectorTask:
             if offsets:
                 self._followers[stream] = injector.follow(offsets, most=self._most)
         self._times = IngressTimes(noted.stamps, self._counts())
-        if moved:
-            # It comes before another mark now. Who reads the older note after that would not know.
+        self._numbers = start.numbers
+        if moved or is_new(start):
+            # What came after a mark is before another now. No record is read without a number.
             self._note_decided()
         self._promising = Promising(self._topology, start, manifest.before, self._wall_us)
         self._waiting: dict[str, frozenset[str]] = {}
@@ -302,7 +304,8 @@ class InjectorTask:
     def _note_decided(self) -> None:
         if self._journal is None:
             self._journal = self._journals.create(self._session, 0, self.number, self._part)
-        self._journal.append([], notes.encode(notes.Decided(self._decided, self._times.stamps)))
+        noted = notes.Decided(self._decided, self._times.stamps, self._numbers)
+        self._journal.append([], notes.encode(noted))
 
     def _read(
         self,

@@ -48,6 +48,7 @@ class Start(msgspec.Struct, array_like=True, tag="start"):
         note: What the task knew when it last committed; empty if nothing is known.
         ahead: Injected stream -> this task's part of how far ahead its records came so far.
         processes: Injected stream -> process -> what is known of it, of those in ``input``.
+        numbers: Injected stream -> process -> its number, of those that no complete mark knows.
     """
 
     session: int
@@ -57,6 +58,7 @@ class Start(msgspec.Struct, array_like=True, tag="start"):
     note: bytes = b""
     ahead: dict[str, Ahead] = {}
     processes: dict[str, dict[str, Process]] = {}
+    numbers: dict[str, dict[str, int]] = {}
 
 
 class Mark(msgspec.Struct, array_like=True, tag="mark"):

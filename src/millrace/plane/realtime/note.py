@@ -9,6 +9,9 @@ import msgspec
 
 from millrace.plane.realtime.ingress import Stamps
 
+#: Injected stream -> process -> its number.
+Numbers = dict[str, dict[str, int]]
+
 
 class Note(msgspec.Struct, array_like=True):
     """What a task takes up again after a failure, besides its intervals.
@@ -46,10 +49,12 @@ class Decided(msgspec.Struct, array_like=True):
         steps: Epoch -> injected stream -> process -> what was decided after the mark before. Of the
             open epoch and, until the mark between them is complete, the one that follows.
         stamps: When records came, of streams with event time by ingress.
+        numbers: Injected stream -> process -> its number, of those that no complete mark knows.
     """
 
     steps: dict[int, dict[str, dict[str, list[Any]]]]
     stamps: Stamps = {}
+    numbers: Numbers = {}
 
     def since(self, epoch: int) -> tuple[dict[int, dict[str, dict[str, list[Any]]]], bool]:
         """Return what was decided since the last complete mark, as of the epoch that is open now.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -38,9 +38,19 @@ def published(passed: Iterable[Passed]) -> dict[int, dict[str, int]]:
     return found
 
 
-def places(passed: Iterable[Passed]) -> dict[str, dict[str, Place]]:
-    """Return injected stream -> process -> where it stood."""
-    found: dict[str, dict[str, Place]] = {}
+def places(
+    passed: Iterable[Passed], numbers: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, Place]]:
+    """Return injected stream -> process -> where it stood.
+
+    Args:
+        passed: What injector tasks said.
+        numbers: Of processes that no mark before has. Of one that is gone it is all there is.
+    """
+    found = {
+        stream: {name: Place(number) for name, number in of.items()}
+        for stream, of in numbers.items()
+    }
     for part in passed:
         for stream, of in part.input.items():
             found.setdefault(stream, {}).update(of)

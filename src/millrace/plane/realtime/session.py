@@ -9,6 +9,7 @@ from millrace.model.errors import StoreError
 from millrace.plane.outcome import Outcome
 from millrace.plane.realtime.beginning import Processes, Where
 from millrace.plane.realtime.messages import Mark, Passed
+from millrace.plane.realtime.note import Numbers
 from millrace.plane.realtime.pacing import Pace
 from millrace.windmill.manifest import Manifest
 
@@ -23,6 +24,7 @@ class Session:
         processes: Of the injectors, that its tasks read.
         looked_us: When was last looked whether there are others.
         pace: How far its injector tasks have come.
+        numbers: Of processes that no complete mark had when it began.
         passed: Task -> what it said when it passed the mark under way.
         over: Tasks that have ended.
         mark: The mark under way; None if none is.
@@ -33,6 +35,7 @@ class Session:
     processes: Processes
     looked_us: int
     pace: Pace
+    numbers: Numbers
     passed: dict[Where, Passed] = field(default_factory=dict)
     over: set[Where] = field(default_factory=set)
     mark: Mark | None = None
