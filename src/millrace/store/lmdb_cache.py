@@ -229,7 +229,8 @@ class LmdbCache:
         try:
             txn = opened.env.begin()
             try:
-                return LmdbView(txn, self._standing(txn), partial(self._damaged, opened=opened))
+                damaged = partial(self._damaged, opened=opened)
+                return LmdbView(txn, self._standing(txn), damaged, opened.paging)
             except BaseException:
                 txn.abort()
                 raise

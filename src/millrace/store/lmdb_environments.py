@@ -32,6 +32,8 @@ from pathlib import Path
 
 import lmdb
 
+from millrace.store.lmdb_paging import Paging
+
 # Three descriptors each leave a quarter of a 256 descriptor limit to Spark's worker.
 OPEN_MAX = 64
 
@@ -55,6 +57,7 @@ class Environment:
     """One open LMDB environment.
 
     Attributes:
+        paging: Reads many rows of it.
         users: How many have acquired it.
         retired: Whether it is closed by the last of them.
         written_bytes: What the pages come to that LMDB keeps of its largest write.
@@ -63,6 +66,7 @@ class Environment:
     def __init__(self, path: str, env: lmdb.Environment, inode: int, turn_fd: int) -> None:
         self.path = path
         self.env = env
+        self.paging = Paging(env)
         self.inode = inode
         self.pid = os.getpid()
         self.users = 0
