@@ -3,8 +3,8 @@
 ``python -m benchmarks.realtime_growth`` draws three lines, a cell of ``benchmarks.latency`` for
 each point (records from Kafka, seen by user code of the last stage; its docstring says what latency
 and CPU time are): stages 1 to 5, keys 1,000 to 1,000,000, partitions 1, 2 and 4, all else being two
-stages, 1,000 keys, two partitions, 2,000 records/s. At such a rate most of a million keys are not
-met within a minute; how fast a state of a million keys is, says ``python -m
+stages, 1,000 keys, one partition, 2,000 records/s in batches of 5 ms. At such a rate most of a
+million keys are not met within a minute; how fast a state of a million keys is, says ``python -m
 benchmarks.realtime_throughput --keys 1000000``.
 
 ``python -m benchmarks.realtime_growth --soak`` runs one cell for ``--minutes``, with marks every
@@ -141,10 +141,11 @@ def _usual(arguments: argparse.Namespace) -> Cell:
         rate=arguments.rate,
         keys=1_000,
         stages=2,
-        partitions=2,
+        partitions=arguments.partitions[0],
         warm_up_s=arguments.warm_up,
         seconds=arguments.seconds,
         synthetic=False,
+        every_ms=5,
     )
 
 
@@ -284,7 +285,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rate", type=int, default=2_000, help="records/s")
     parser.add_argument("--stages", type=integers, default=[1, 2, 3, 4, 5])
     parser.add_argument("--keys", type=integers, default=[1_000, 10_000, 100_000, 1_000_000])
-    parser.add_argument("--partitions", type=integers, default=[1, 2, 4])
+    parser.add_argument(
+        "--partitions",
+        type=integers,
+        default=[1, 2, 4],
+        help="the first is that of all other lines",
+    )
     parser.add_argument("--seconds", type=int, default=60, help="measured, after the warm-up")
     parser.add_argument("--warm-up", type=int, default=30)
     parser.add_argument("--patience", type=float, default=60.0, help="seconds for the last records")
