@@ -8,7 +8,9 @@ of the keys, as users' do. What is shown is records a second by whole epochs, as
 lines of metrics say, in the first and the last half of the measured epochs, and CPU time.
 
 ``--limit-gigabytes`` puts Spark, its workers and what the kernel keeps of their files into a memory
-cgroup (version 1, as root), so that the cache cannot be in memory. Without it the state may fit.
+cgroup (version 1, as root), so that the cache cannot be in memory. Without it the state may fit, if
+the machine lets files stay in memory: some page out what is not touched for a while, however much
+is free. ``--cache /dev/shm`` has caches in memory for sure.
 
 In the end all counts are read back from the checkpoint, and must add up.
 
@@ -70,6 +72,7 @@ class Case:
         epochs: Measured ones.
         skew: Whether nine tenths of the records are of a hundredth of the keys.
         limit_gigabytes: Memory of Spark, workers and their files; 0 for as much as there is.
+        cache: Where caches lie; None for beside the checkpoint.
     """
 
     keys: int
@@ -78,6 +81,7 @@ class Case:
     epochs: int
     skew: bool
     limit_gigabytes: float
+    cache: str | None = None
 
 
 class Records(mr.Injector):
@@ -143,6 +147,7 @@ def main() -> None:
     parser.add_argument("--skew", action="store_true")
     parser.add_argument("--limit-gigabytes", type=float, default=0.0)
     parser.add_argument("--directory", type=Path, help="with room for twenty times the state")
+    parser.add_argument("--cache", help="for caches, such as /dev/shm: they are in memory then")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--case", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -155,8 +160,9 @@ def main() -> None:
     for batch in map(int, given.batches.split(",")):
         for keys in map(int, given.keys.split(",")):
             case = Case(
-                keys, given.value_bytes, batch, given.epochs, given.skew, given.limit_gigabytes
-            )
+                keys, given.value_bytes, batch, given.epochs, given.skew, given.limit_gigabytes,
+                given.cache,
+            )  # fmt: skip
             found.append({**asdict(case), **_measured(case, given.directory)})
             print(json.dumps(found[-1]), flush=True)
     table = Table("keys", "records an epoch", "records/s", "first, last half", "of the fewest keys",
@@ -224,12 +230,15 @@ def _run(folder: Path, case: Case) -> dict[str, Any]:
     p = mr.Pipeline("many keys")
     p.inject("records", Records(case), timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
     p.add(Keep)
-    checkpoint, cache = folder / "checkpoint", folder / "cache"
+    checkpoint = folder / "checkpoint"
+    cache = Path(tempfile.mkdtemp(prefix="many-keys-", dir=case.cache or folder))
     with TreeSampler(os.getpid()) as sampler:
         run = p.start(spark, checkpoint=str(checkpoint), cache=str(cache), progress=False)
         run.process_available()
         run.stop()
     spark.stop()
+    cached = size_of(cache)
+    shutil.rmtree(cache)
     epochs = [*_epochs(checkpoint)]
     filling = [one for one in epochs if one.read <= case.keys]
     measured = epochs[len(filling) :]
@@ -248,7 +257,7 @@ def _run(folder: Path, case: Case) -> dict[str, Any]:
         "epochs_s": [one.seconds for one in epochs],
         "cpu_s_per_million": sum(sampler.cpu_s_between(since_s, until_s).values()) / records * 1e6,
         "state_bytes": size_of(checkpoint),
-        "cache_bytes": size_of(cache),
+        "cache_bytes": cached,
         "peak_bytes": sampler.peak_bytes_before(until_s),
     }
 
