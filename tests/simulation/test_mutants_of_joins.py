@@ -43,7 +43,7 @@ def a_value_that_meets_one_after_all_is_not_taken_back(patch):
     patch.setattr(JoinByKeyAndTime, "_send_alone", forget)
 
 
-@found_by(1237, 53)
+@found_by(1237, 368)
 def values_are_forgotten_too_soon(patch):
     wait_us = JoinByKeyAndTime._wait_us
 
@@ -54,7 +54,7 @@ def values_are_forgotten_too_soon(patch):
     patch.setattr(JoinByKeyAndTime, "_wait_us", soon)
 
 
-@found_by(20, 20)
+@found_by(20, 28)
 def values_of_one_time_replace_one_another(patch):
     for place in (InOneRow, InMaps):
 
