@@ -63,6 +63,7 @@ class Echo:
         self.doing = Doing(level, 4)
         self.started: list[Start] = []
         self.told: list[ToTask] = []
+        self.sent: list[bytes] = []
         self.closed = 0
         self._packets: list[bytes] = []
 
@@ -81,6 +82,7 @@ class Echo:
         for packet in packets:
             if packet == b"no":
                 raise UserCodeError("Echo, key 'no'")
+            self.sent.append(packet)
             yield self.number, packet
         self.said.append(Told(self.level, self.number, len(packets), {}, 0, 0.0))
 
@@ -265,7 +267,7 @@ class Telling(Coordinator):
 def test_at_a_rest_another_task_takes_the_place_of_the_one_that_is_closed() -> None:
     def packets() -> Iterator[bytes]:
         yield b"a"
-        while not first.told:
+        while not (first.told and first.sent):
             pass
         line.tell(Rest())
         while not second.started:
