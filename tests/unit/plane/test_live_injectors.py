@@ -4,6 +4,7 @@ import pytest
 from tests.live import Feeds, Kept, Live
 
 import millrace as mr
+from millrace.windmill.place import Place
 
 
 class Same(mr.Computation):
@@ -74,6 +75,12 @@ def test_a_time_that_none_can_be_is_refused_among_few_and_many(count, at):
     assert [row["timestamp"] for row in letters.rows] == [at]
 
 
+class Seamless(Feeds):
+    """Decides nothing before it reads, so nothing but numbers is noted."""
+
+    seamless = True
+
+
 class Told(mr.Computation):
     """Says each value that it has seen of its key."""
 
@@ -84,10 +91,11 @@ class Told(mr.Computation):
         self.produce("seen", record.value["what"])
 
 
+@pytest.mark.parametrize("kind", [Feeds, Seamless])
 @pytest.mark.parametrize("gone", [False, True])
-def test_a_process_that_joins_before_the_first_mark_is_not_taken_for_another(gone):
+def test_a_process_that_joins_before_the_first_mark_is_not_taken_for_another(gone, kind):
     """A number with which records have left is no other process's, though no mark knows it yet."""
-    feeds = Feeds("key long, what string, at long", {"b": [(1, "b's", 1000)]})
+    feeds = kind("key long, what string, at long", {"b": [(1, "b's", 1000)]})
     p, kept = mr.Pipeline("joining"), Kept()
     p.inject("events", feeds, timestamp="at", low_watermark=mr.BoundedDelay(0))
     p.add(Told)
@@ -104,7 +112,9 @@ def test_a_process_that_joins_before_the_first_mark_is_not_taken_for_another(gon
     live.boot()
     live.feed(1)
     live.plane.settle(live.clock_us)
-    if gone:  # for the length of a mark
+    if gone:  # for the length of a mark, which knows no more of it than its number
+        live.plane.mark(live.clock_us)
+        assert live.epochs.places["events"]["b"] == Place(0)
         live.plane.crash()
         feeds.feeds["b"] = bs
         live.open()
