@@ -32,6 +32,15 @@ def fed(live: Live, rows: int) -> None:
     live.plane.mark(live.clock_us)
 
 
+def until_prepared(live: Live, balancing: Balancing) -> int:
+    """Feed rows until something is to be carried out; return how many."""
+    rows = 0
+    while not balancing.prepared(busy=True):
+        rows += 2
+        fed(live, rows)
+    return rows
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_intervals_and_ranges_follow_the_load_and_no_output_changes(seed: int) -> None:
     expected = values(undisturbed(counting))
@@ -60,10 +69,7 @@ def test_what_is_prepared_is_carried_out_at_the_rest_however_far_the_tasks_have_
     live = Live(counting()[0])
     live.boot()
     balancing = balancing_of(live)
-    rows = 0
-    while not balancing.prepared(busy=True):
-        rows += 2
-        fed(live, rows)
+    rows = until_prepared(live, balancing)
     before = dict(live.epochs.positions.maps)
     for more in range(3):
         fed(live, rows + 5 * more)
@@ -79,10 +85,7 @@ def test_a_newer_run_ends_what_would_be_carried_out() -> None:
     live = Live(counting()[0])
     live.boot()
     balancing = balancing_of(live)
-    rows = 0
-    while not balancing.prepared(busy=True):
-        rows += 2
-        fed(live, rows)
+    until_prepared(live, balancing)
     to_rest(live)
     Live(live.pipeline, state=live.state)
     with pytest.raises(ZombieWriter):

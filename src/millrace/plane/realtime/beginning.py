@@ -115,14 +115,6 @@ def input_of(
     return read, unmarked(known, numbers, given)
 
 
-def is_new(start: Start) -> bool:
-    """Return whether a task reads a process that no complete mark knows."""
-    return any(
-        not start.numbers.get(stream, {}).keys().isdisjoint(of)
-        for stream, of in start.input.items()
-    )
-
-
 def shared(places: Places, task: int, tasks: int) -> Places:
     """Return the processes that one task reads: every so many-th of a stream, by number.
 

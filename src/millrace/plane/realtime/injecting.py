@@ -25,7 +25,6 @@ from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.handful import Handful
 from millrace.plane.lifting import combined_edges
 from millrace.plane.realtime import note as notes
-from millrace.plane.realtime.beginning import is_new
 from millrace.plane.realtime.doing import Doing
 from millrace.plane.realtime.ingress import IngressTimes
 from millrace.plane.realtime.messages import (
@@ -91,13 +90,12 @@ class InjectorTask:
 
     def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
         """Open what is to be read, where the last complete mark stood."""
-        runtime = self._runtime
         self._session = start.session
         self._manifest = manifest = decode_manifest(start.manifest)
         self._epoch = manifest.epoch
         self._wall_us = max(wall_us, manifest.wall_time_us)
-        self._pipes = Pipes(start.session, self.number, runtime.tasks)
-        self._journals = runtime.worker.state.journals
+        self._pipes = Pipes(start.session, self.number, self._runtime.tasks)
+        self._journals = self._runtime.worker.state.journals
         self._part = 1
         noted = notes.decode_decided(start.note) if start.note else notes.Decided({})
         self._decided, moved = noted.since(self._epoch)
@@ -122,14 +120,14 @@ class InjectorTask:
                 self._followers[stream] = injector.follow(offsets, most=self._most)
         self._times = IngressTimes(noted.stamps, self._counts())
         self._numbers = start.numbers
-        if moved or is_new(start):
+        if moved or start.is_new:
             # What came after a mark is before another now. No record is read without a number.
             self._note_decided()
         self._promising = Promising(self._topology, start, manifest.before, self._wall_us)
         self._waiting: dict[str, frozenset[str]] = {}
         self._observed = Observed()
         self._report = MarkReport(0, self.number)
-        self._rows = LiveRows(runtime)
+        self._rows = LiveRows(self._runtime)
         self._mark: Mark | None = None
         self._ended = False
         self.doing = Doing(0, self.number)
@@ -322,8 +320,7 @@ class InjectorTask:
         numbers = one.places(place.count)
         if len(numbers):
             spec = self._topology.streams[stream]
-            last = int(numbers[-1])
-            through[FIRST_INJECTED + spec.number, place.number] = number_at(last)
+            through[FIRST_INJECTED + spec.number, place.number] = number_at(int(numbers[-1]))
             again = int(np.searchsorted(numbers, reading.again_to, side="right"))
             for first, end in ((0, again), (again, len(numbers))):
                 if first == end:

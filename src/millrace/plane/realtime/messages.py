@@ -60,6 +60,16 @@ class Start(msgspec.Struct, array_like=True, tag="start"):
     processes: dict[str, dict[str, Process]] = {}
     numbers: dict[str, dict[str, int]] = {}
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the task reads a process that no complete mark knows.
+
+        >>> place = {"s": {"a": Place(0)}}
+        >>> [Start(1, b"", place, numbers={"s": {name: 0}}).is_new for name in "ab"]
+        [True, False]
+        """
+        return any(self.numbers.get(stream, {}).keys() & of for stream, of in self.input.items())
+
 
 class Mark(msgspec.Struct, array_like=True, tag="mark"):
     """Injector tasks are to put a mark into the stream.
