@@ -17,7 +17,7 @@ from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.messages import Passed
 from millrace.plane.realtime.note import Note
 from millrace.plane.realtime.packet import Received, _decode
-from millrace.store import collection
+from millrace.store import AheadCache, collection
 from millrace.store.journal_store import JournalStore
 from millrace.store.local_journals import LocalJournal, LocalJournals
 from millrace.store.sealing import End
@@ -239,6 +239,29 @@ def a_mark_does_not_take_along_what_waits_for_it(patch):
             self._worker.ahead.commits = kept
 
     patch.setattr(Committing, "end_part", without)
+
+
+@mutant(0, without_faults=True)
+def a_row_in_memory_stays_as_it_was_read_first(patch):
+    def keep(self, commit, size):
+        self._commits.append(commit)
+        self.rows = {**dict(commit.mutations), **self.rows}
+
+    patch.setattr(AheadCache, "keep", keep)
+
+
+@mutant(0, without_faults=True)
+def what_waits_is_written_to_its_cache_after_what_follows(patch):
+    forward = AheadCache.forward
+
+    def backwards(self, *more):
+        self._commits = [
+            replace(one, mutations=other.mutations)
+            for one, other in zip(self._commits, reversed(self._commits), strict=True)
+        ]
+        forward(self, *more)
+
+    patch.setattr(AheadCache, "forward", backwards)
 
 
 @mutant(1056)

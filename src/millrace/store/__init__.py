@@ -3,7 +3,7 @@
 Byte formats: ``docs/design/2026-11-20-store-format.md``.
 """
 
-from millrace.store.ahead_cache import AheadCache, AheadCaches
+from millrace.store.ahead_cache import KEPT_TURNS, AheadCache, AheadCaches
 from millrace.store.background import SnapshotWriter
 from millrace.store.bucket import Bucket
 from millrace.store.bucket_url import BucketOptions, BucketUrl
@@ -52,6 +52,7 @@ from millrace.store.verification import (
 )
 
 __all__ = [
+    "KEPT_TURNS",
     "NOTHING",
     "ROW_BYTES_MAX",
     "SLOT_BYTES",

@@ -1,51 +1,86 @@
-"""Caches that may be ahead of what is durable: commits that are kept in memory, over the rows.
+"""Caches that are behind: the last commits of a live task's intervals, in memory over their rows.
 
-A computation whose productions leave before its commit goes on from state that a failure takes
-back. So that no cache that outlives the failure, and no snapshot, ever has such state, it lies
-beside the cache until it is durable.
+A task that does not end reads again, a moment later, what it has just written. So its commits are
+kept in memory and come to the cache below together, some turns later: of a row that was written
+ten times the last value alone is. The rows themselves stay in memory after that, as far as there is
+room, and are found there without asking the cache.
 
-Source: MillWheel 6.1.3; docs/design/2026-11-22-weak-productions-in-real-time.md.
+Nothing rests on it. What is kept is durable, or is not yet, where productions leave before their
+commit; that comes to no cache, so that no cache that outlives a failure, and no snapshot, has state
+that the failure took back. After a failure a cache is as many commits behind as were kept, and is
+brought forward from the log.
+
+Source: MillWheel 8.3 (a cache in memory, as the owner of an interval is its only writer), 6.1.3;
+docs/design/2026-11-24-rows-in-memory.md.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Iterator
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import compress, repeat
+from typing import Any, Final, Self
 
 from sortedcontainers import SortedDict
 
-from millrace.model.errors import StoreError
-from millrace.store.cache import Cache, Caches, Standing, View, moved
+from millrace.model.errors import DamagedCache, StoreError
+from millrace.store.cache import Cache, Caches, Size, Standing, View, moved
 from millrace.store.commit import Commit, payload_bytes
-from millrace.store.over import OverView
-from millrace.store.snapshot import Rows
+from millrace.store.over import laid_over
+from millrace.store.snapshot import Rows, parts_of
 from millrace.store.task_commits import SLOT_BYTES
 
 _log = logging.getLogger(__name__)
 
+#: About what a row in memory takes besides its bytes: two objects, and its place in a dict.
+_ROW_BYTES: Final = 150
+#: So many bytes are kept for caches that are behind, and so many more of rows that caches have.
+_KEPT_BYTES: Final = 16 << 20
+_KNOWN_BYTES: Final = 48 << 20
+#: So many turns of its task a commit is kept at most.
+KEPT_TURNS: Final = 64
+#: A commit of more rows goes to its cache at once: what a write costs, its rows share, and so many
+#: rows are found in the cache about as fast as in memory.
+_FEW_ROWS: Final = 500
+
+_MISSING: Final = object()
+
 
 class AheadCache:
-    """The cache of one interval, and commits after it that are not durable yet.
+    """The cache of one interval, and commits after it.
 
     Args:
         computation: Of the interval.
         interval: Its id.
         below: Its cache.
+        looked_up: What rows begin with that are looked up and hardly ever scanned.
 
     >>> from millrace.store import MemoryCache
     >>> cache = AheadCache("count", 0, MemoryCache("count", 0))
-    >>> cache.keep(Commit("count", 0, 1, epoch=1, generation=1, mutations=[(b"Sk", b"1")], chain=7))
+    >>> cache.keep(Commit("count", 0, 1, 1, 1, [(b"Sk", b"1")], chain=7), size=3)
     >>> with cache.view(at=1) as view:
     ...     view.get(b"Sk"), view.standing.chain
     (b'1', 7)
     """
 
-    def __init__(self, computation: str, interval: int, below: Cache) -> None:
-        self._name = computation, interval
+    def __init__(
+        self, computation: str, interval: int, below: Cache, looked_up: bytes = b"\xff"
+    ) -> None:
+        self.name = computation, interval
         self._below = below
-        self._rows: SortedDict[bytes, bytes | None] = SortedDict()
+        self._looked_up = looked_up
         self._commits: list[Commit] = []
+        self._unordered: list[Commit] = []
+        self._order: SortedDict[bytes, None] = SortedDict()
+        self._stands: Standing | None = None
+        self.kept_bytes = 0
+        """About what the kept commits take in memory."""
+        self.known_bytes = 0
+        """About what the rows take that are in memory and below, when last brought forward."""
+        self.rows: dict[bytes, bytes | None] = {}
+        """Rows that are known as of now; None where there is none."""
 
     @property
     def position(self) -> int:
@@ -54,53 +89,94 @@ class AheadCache:
 
     @property
     def standing(self) -> Standing:
-        """See :attr:`millrace.store.Cache.standing`; what is ahead costs nothing to read again."""
-        if not self._commits:
-            return self._below.standing
-        last = self._commits[-1]
-        return Standing(last.number, last.chain)
+        """See :attr:`millrace.store.Cache.standing`; what is kept costs nothing to read again."""
+        if self._commits:
+            last = self._commits[-1]
+            return Standing(last.number, last.chain)
+        if self._stands is None:
+            self._stands = self._below.standing
+        return self._stands
 
     @property
     def size_bytes(self) -> int:
         """See :attr:`millrace.store.Cache.size_bytes`."""
         return self._below.size_bytes
 
-    @contextmanager
-    def view(self, at: int | None = None) -> Iterator[View]:
-        """See :meth:`millrace.store.Cache.view`."""
-        if not self._commits:
-            with self._below.view(at) as view:
-                yield view
-            return
-        standing, first = self.standing, self._commits[0]
+    def view(self, at: int | None = None) -> AbstractContextManager[View]:
+        """See :meth:`millrace.store.Cache.view`; the cache below is opened when it is asked."""
+        standing = self.standing
         if at is not None and at != standing.position:
-            raise moved(*self._name, standing.position, at)
-        with self._below.view(at=first.number - 1) as below:
-            yield OverView(below, self._rows, standing)
+            raise moved(*self.name, standing.position, at)
+        return AheadView(self, standing)
 
-    def keep(self, commit: Commit) -> None:
-        """Take a commit that is not durable; it follows the last one."""
+    def open_below(self) -> AbstractContextManager[View]:
+        """Return a view of the cache below, not entered yet."""
+        return self._below.view(self._commits[0].number - 1 if self._commits else self.position)
+
+    def keep(self, commit: Commit, size: int) -> None:
+        """Take a commit; it follows the last one.
+
+        Args:
+            commit: The commit.
+            size: Bytes in it.
+        """
         self._commits.append(commit)
-        self._rows.update(commit.mutations)
+        self._unordered.append(commit)
+        self.rows.update(commit.mutations)
+        self.kept_bytes += size + _ROW_BYTES * len(commit.mutations)
 
-    def forward(self) -> None:
-        """Bring the cache below up to what was kept, which is durable now.
+    def kept_in(self, start: bytes, stop: bytes) -> Iterable[bytes]:
+        """Return the rows in ``[start, stop)`` that commits wrote which are kept, ascending."""
+        looked_up, order = self._looked_up, self._order
+        for commit in self._unordered:
+            order.update([(row, None) for row, _ in commit.mutations if row[:1] != looked_up])
+        self._unordered = []
+        scanned = order.irange(start, stop, inclusive=(True, False))
+        if stop <= looked_up or start[:1] > looked_up:
+            return scanned
+        written = (row for commit in self._commits for row, _ in commit.mutations)
+        others = {row for row in written if row[:1] == looked_up and start <= row < stop}
+        return sorted([*scanned, *others])
+
+    def forward(self, *more: Commit) -> None:
+        """Bring the cache below up to what was kept, and to more; all of it is durable now.
 
         Whatever is wrong with it can wait: whoever next reads it repairs it, or says he cannot.
         """
-        commits, self._commits = self._commits, []
-        self._rows = SortedDict()
+        commits = [*self._commits, *more]
+        written = self._row_bytes()
+        self._commits, self._unordered, self._order = [], [], SortedDict()
+        self.kept_bytes = 0
         try:
             self._below.apply(*commits, overhead=0)
         except StoreError as problem:
+            self.forget()
             _log.warning("the cache is brought forward later: %s", problem)
+            return
+        last = commits[-1]
+        self._stands = Standing(last.number, last.chain)
+        if more:
+            self.rows = {}
+        self.known_bytes = len(self.rows) * written
+
+    def _row_bytes(self) -> int:
+        """Return about what a row in memory takes, by those that were kept last."""
+        return self.kept_bytes // max(1, sum(len(one.mutations) for one in self._commits))
+
+    def forget(self) -> None:
+        """Know nothing of the cache below; what is kept stays."""
+        self._stands = None
+        self.known_bytes = 0
+        self.rows = {row: value for one in self._commits for row, value in one.mutations}
 
     def apply(self, *commits: Commit, overhead: int = SLOT_BYTES) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
+        self.forget()
         self._below.apply(*commits, overhead=overhead)
 
     def load(self, position: int, chain: int, parts: Iterable[Rows]) -> None:
         """See :meth:`millrace.store.Cache.load`."""
+        self.forget()
         self._below.load(position, chain, parts)
 
     def settle(self, debt: int) -> None:
@@ -109,49 +185,169 @@ class AheadCache:
 
     def clear(self) -> None:
         """See :meth:`millrace.store.Cache.clear`."""
+        self.forget()
         self._below.clear()
 
 
+class AheadView:
+    """The rows of an interval with what was kept; the cache below is opened once it is needed.
+
+    Args:
+        cache: Of the interval.
+        standing: Where it stands.
+    """
+
+    def __init__(self, cache: AheadCache, standing: Standing) -> None:
+        self._cache = cache
+        self._rows = cache.rows
+        self.standing = standing
+        self.position = standing.position
+        self._opened: AbstractContextManager[View] | None = None
+        self._view: View | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.__exit__(*raised)
+
+    @property
+    def size(self) -> Size:
+        """See :attr:`millrace.store.View.size`; of the cache below."""
+        return self._below().size
+
+    def get(self, row: bytes) -> bytes | None:
+        """See :meth:`millrace.store.View.get`."""
+        rows = self._rows
+        return rows[row] if row in rows else self._below().get(row)
+
+    def get_many(self, rows: Sequence[bytes]) -> list[bytes | None]:
+        """See :meth:`millrace.store.View.get_many`."""
+        known: dict[bytes, Any] = self._rows
+        found = list(map(known.get, rows, repeat(_MISSING)))
+        if _MISSING in found:
+            missing = [value is _MISSING for value in found]
+            others = iter(self._below().get_many(list(compress(rows, missing))))
+            found = [next(others) if value is _MISSING else value for value in found]
+        return found
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See :meth:`millrace.store.View.scan`."""
+        over = self._cache.kept_in(start, stop)
+        return laid_over(self._below().scan(start, stop), over, self._rows)
+
+    def everything(self) -> Iterator[Rows]:
+        """See :meth:`millrace.store.View.everything`."""
+        yield from parts_of(self.scan(b"\x01", b"\xff"))
+
+    def _below(self) -> View:
+        if self._view is None:
+            opened = self._cache.open_below()
+            try:
+                self._view = opened.__enter__()
+            except DamagedCache:
+                raise
+            except StoreError as moved_on:
+                # Its owner is this process alone, so it was cleared, as it was found damaged.
+                self._cache.forget()
+                raise DamagedCache(str(moved_on)) from moved_on
+            self._opened = opened
+        return self._view
+
+
 class AheadCaches:
-    """The caches of a process, some of which may be ahead; for one task and session.
+    """The caches of a process as one task of a session has them.
 
     Args:
         below: Those of the process.
-        names: Computations whose commits are kept.
+        looked_up: What rows begin with that are looked up and hardly ever scanned.
+        turns: So many a commit is kept at most.
+        kept_bytes: Memory for commits that caches do not have yet.
+        known_bytes: Memory for rows that they have.
 
     Attributes:
-        commits: All that is kept, in order.
+        commits: All that is kept and not durable yet, in order.
         size_bytes: Of that.
     """
 
-    def __init__(self, below: Caches, names: Container[str]) -> None:
+    def __init__(
+        self,
+        below: Caches,
+        looked_up: bytes = b"\xff",
+        *,
+        turns: int = KEPT_TURNS,
+        kept_bytes: int = _KEPT_BYTES,
+        known_bytes: int = _KNOWN_BYTES,
+    ) -> None:
         self._below = below
-        self._names = names
+        self._looked_up = looked_up
+        self._turns = turns
+        self._kept_max = kept_bytes
+        self._known_max = known_bytes
         self._open: dict[tuple[str, int], AheadCache] = {}
+        # Those that are ahead, and since which turn, ascending.
+        self._ahead: dict[AheadCache, int] = {}
+        self._turn = self._kept_bytes = 0
+        # Those brought forward, the last one last: about how many bytes of rows they know.
+        self._known: OrderedDict[AheadCache, int] = OrderedDict()
+        self._known_bytes = 0
         self.commits: list[Commit] = []
         self.size_bytes = 0
 
-    def open(self, computation: str, interval: int) -> Cache:
+    def open(self, computation: str, interval: int) -> AheadCache:
         """See :meth:`millrace.store.Caches.open`."""
-        if computation not in self._names:
-            return self._below.open(computation, interval)
-        return self._ahead(computation, interval)
-
-    def keep(self, commit: Commit) -> None:
-        """Take a commit of one of them that is not durable yet."""
-        self._ahead(commit.computation, commit.interval).keep(commit)
-        self.commits.append(commit)
-        self.size_bytes += payload_bytes(commit)
-
-    def forward(self) -> None:
-        """Bring the process's caches up to what was kept, which is durable now."""
-        for name, interval in {(one.computation, one.interval) for one in self.commits}:
-            self._ahead(name, interval).forward()
-        self.commits, self.size_bytes = [], 0
-
-    def _ahead(self, computation: str, interval: int) -> AheadCache:
         found = self._open.get((computation, interval))
         if found is None:
             below = self._below.open(computation, interval)
-            found = self._open[computation, interval] = AheadCache(computation, interval, below)
+            found = AheadCache(computation, interval, below, self._looked_up)
+            self._open[computation, interval] = found
         return found
+
+    def wait(self, commit: Commit) -> None:
+        """Take a commit that is not durable yet."""
+        self.commits.append(commit)
+        self.size_bytes += self._keep(commit)
+
+    def durable(self, commits: Iterable[Commit]) -> None:
+        """Take the commits of a turn, which are durable, as all are now that waited."""
+        for commit in commits:
+            if len(commit.mutations) > _FEW_ROWS:
+                self._forward(self.open(commit.computation, commit.interval), commit)
+            else:
+                self._keep(commit)
+        self.commits, self.size_bytes = [], 0
+        self._turn += 1
+        # One a turn, so that none waits for many; and those that take memory.
+        longest, since = next(iter(self._ahead.items()), (None, 0))
+        if longest is not None and self._turn - since >= self._turns:
+            self._forward(longest)
+        while self._kept_bytes > self._kept_max:
+            self._forward(next(iter(self._ahead)))
+
+    def forward(self) -> None:
+        """Bring all caches forward to what is durable."""
+        waiting = {(one.computation, one.interval) for one in self.commits}
+        for cache in [one for one in self._ahead if one.name not in waiting]:
+            self._forward(cache)
+
+    def _keep(self, commit: Commit) -> int:
+        """Keep a commit; return the bytes of what is in it."""
+        cache, size = self.open(commit.computation, commit.interval), payload_bytes(commit)
+        cache.keep(commit, size)
+        self._ahead.setdefault(cache, self._turn)
+        self._kept_bytes += size + _ROW_BYTES * len(commit.mutations)
+        return size
+
+    def _forward(self, cache: AheadCache, *commits: Commit) -> None:
+        """Bring a cache forward, with commits that were not kept."""
+        self._ahead.pop(cache, None)
+        self._kept_bytes -= cache.kept_bytes
+        cache.forward(*commits)
+        self._known_bytes += cache.known_bytes - self._known.pop(cache, 0)
+        self._known[cache] = cache.known_bytes
+        while self._known_bytes > self._known_max:
+            oldest, size = self._known.popitem(last=False)
+            self._known_bytes -= size
+            oldest.forget()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sortedcontainers import SortedDict
 
@@ -45,21 +45,39 @@ class OverView:
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See :meth:`millrace.store.View.scan`."""
-        over = self._over
-        ahead = over.irange(start, stop, inclusive=(True, False))
-        mine = next(ahead, None)
-        for row, below in self._below.scan(start, stop):
-            while mine is not None and mine < row:
-                if (value := over[mine]) is not None:
-                    yield mine, value
-                mine = next(ahead, None)
-            if mine != row:
-                yield row, below
-        while mine is not None:
-            if (value := over[mine]) is not None:
-                yield mine, value
-            mine = next(ahead, None)
+        over = self._over.irange(start, stop, inclusive=(True, False))
+        return laid_over(self._below.scan(start, stop), over, self._over)
 
     def everything(self) -> Iterator[Rows]:
         """See :meth:`millrace.store.View.everything`."""
         yield from parts_of(self.scan(b"\x01", b"\xff"))
+
+
+def laid_over(
+    below: Iterable[tuple[bytes, bytes]],
+    over: Iterable[bytes],
+    values: Mapping[bytes, bytes | None],
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield rows, ascending, with others over them.
+
+    Args:
+        below: The rows, ascending.
+        over: The others, ascending.
+        values: Their values; None where a row is deleted.
+
+    >>> list(laid_over([(b"a", b"1"), (b"b", b"2")], [b"b", b"c"], {b"b": None, b"c": b"3"}))
+    [(b'a', b'1'), (b'c', b'3')]
+    """
+    ahead = iter(over)
+    mine = next(ahead, None)
+    for row, value_below in below:
+        while mine is not None and mine < row:
+            if (value := values[mine]) is not None:
+                yield mine, value
+            mine = next(ahead, None)
+        if mine != row:
+            yield row, value_below
+    while mine is not None:
+        if (value := values[mine]) is not None:
+            yield mine, value
+        mine = next(ahead, None)

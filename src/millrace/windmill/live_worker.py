@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from millrace.compile.topology import ComputationSpec
 from millrace.model.errors import DamagedStore, StoreError, ZombieWriter
-from millrace.store import AheadCaches, Commit, Journals, Repair, chain_of
+from millrace.store import KEPT_TURNS, AheadCaches, Commit, Journals, Repair, chain_of
 from millrace.windmill import rows
 from millrace.windmill.bundle import Attempt, Bundle
 from millrace.windmill.execution import Execution
@@ -61,9 +61,10 @@ class LiveWorker:
         weak: Computations whose commits are made durable later than in their turn -> whether ids of
             productions are made from those of the input.
         task: Number of the task.
+        kept_turns: How many turns commits stay in memory before caches have them.
 
     Attributes:
-        ahead: Their commits that are not durable yet, over the caches of the process.
+        ahead: The caches of the process, with commits that they do not have yet.
         execution: GetData and user code, over those.
     """
 
@@ -73,12 +74,11 @@ class LiveWorker:
         fence: SessionFence,
         weak: Mapping[str, bool] = _NONE_WEAK,
         task: int = 0,
+        kept_turns: int = KEPT_TURNS,
     ) -> None:
-        self.ahead = AheadCaches(execution.caches, weak)
-        if weak:
-            causes = {name for name, by_input in weak.items() if by_input}
-            execution = execution.ahead(self.ahead, weak, causes)
-        self.execution = execution
+        self.ahead = AheadCaches(execution.caches, rows.VALUES, turns=kept_turns)
+        causes = {name for name, by_input in weak.items() if by_input}
+        self.execution = execution.ahead(self.ahead, weak, causes)
         self._fence = fence
         self._weak = weak
         self._task = task
@@ -163,7 +163,7 @@ class LiveWorker:
         )
 
     def settle(self, commits: Iterable[Commit]) -> None:
-        """Bring the caches up to commits that were appended, and to those before that are now.
+        """Take commits that were appended, with those that waited.
 
         As long as no other session has begun, its seal will have them. Behind a seal they do not
         exist, and a snapshot of a cache that has them would stand for another history. Cost: one
@@ -173,6 +173,4 @@ class LiveWorker:
             ZombieWriter: Another session has begun.
         """
         self._fence.check()
-        self.ahead.forward()
-        for commit in commits:
-            self.execution.apply(commit, overhead=0)
+        self.ahead.durable(commits)

@@ -62,7 +62,7 @@ class Committing:
         now = list[Commit]()
         for commit in commits:
             if commit.computation in self._weak:
-                ahead.keep(commit)
+                ahead.wait(commit)
             else:
                 now.append(commit)
         if not now and ahead.size_bytes <= _AHEAD_BYTES:
@@ -74,15 +74,20 @@ class Committing:
         """Make durable what waits; return the name of the part that a mark ends, empty if none."""
         if self._worker.ahead.commits:
             self._append([])
+        self._worker.ahead.forward()
         if self._journal is None:
             return ""
         name = str(self._journal.name)
-        self.close()
+        self._close_journal()
         self._part += 1
         return name
 
     def close(self) -> None:
         """Give the file back; what waits is lost, and comes of the input again."""
+        self._worker.ahead.forward()
+        self._close_journal()
+
+    def _close_journal(self) -> None:
         if self._journal is not None:
             self._journal.close()
             self._journal = None

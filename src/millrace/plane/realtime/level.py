@@ -38,7 +38,7 @@ from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.realtime.weak import weak_computations
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
-from millrace.store import Commit
+from millrace.store import KEPT_TURNS, Commit
 from millrace.windmill import rows
 from millrace.windmill.arrivals import NO_RECORDS, KeyedRecords
 from millrace.windmill.bundle import Attempt, Bundle
@@ -62,6 +62,7 @@ class LevelTask:
         number: Of the task.
         tell_us: How long a task of the next level that gets no rows waits for low watermarks.
         outlet: Makes what writes the sinks, in a task of the last level, for one session.
+        kept_turns: How many turns commits stay in memory before caches have them.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class LevelTask:
         *,
         tell_us: int = ALONE_US,
         outlet: Callable[[Runtime, int, int, int], Outlet] = LiveOutlet,
+        kept_turns: int = KEPT_TURNS,
     ) -> None:
+        self._turns = kept_turns
         self._tell_us = tell_us
         self._make_outlet = outlet
         self.level = level
@@ -99,7 +102,7 @@ class LevelTask:
         self._session = start.session
         self._manifest = manifest = decode_manifest(start.manifest)
         self._epoch = manifest.epoch
-        self._received = Received(start.session, self._where, tasks)
+        self._received = Received(start.session, f"level {self.level}, task {self.number}", tasks)
         receivers = 0 if self._last else tasks
         self._pipes = Pipes(start.session, self.number, receivers, tell_us=self._tell_us)
         state = runtime.worker.state
@@ -107,7 +110,7 @@ class LevelTask:
         found = weak_computations(self._topology, tasks=tasks, live=runtime.live_writers.keys())
         weak = {spec.name: found[spec.name] for spec in self._specs if spec.name in found}
         fence = SessionFence(state.journals, start.session)
-        self._worker = LiveWorker(runtime.worker.execution, fence, weak, self.number)
+        self._worker = LiveWorker(runtime.worker.execution, fence, weak, self.number, self._turns)
         self._execution = self._worker.execution
         self._committing = Committing(
             state.journals,
@@ -383,10 +386,6 @@ class LevelTask:
         yield from self._leave(held)
 
     # -- what a turn is like -----------------------------------------------------------------------
-
-    @property
-    def _where(self) -> str:
-        return f"level {self.level}, task {self.number}"
 
     def _turns_task(self) -> Task:
         """Return the task as of this turn."""

@@ -213,7 +213,6 @@ def _repeat(
     """Run the bundles of an interval again, one after the other."""
     (name, interval), spec = owner, topology.computation(owner[0])
     worker = LiveWorker(execution, _NoFence())  # type: ignore[arg-type]  # it never asks
-    cache = execution.caches.open(name, interval)
     for written in commits:
         commit, run = written.commit, written.run
         where = f"{name}, interval {interval}, commit {commit.number}"
@@ -229,7 +228,8 @@ def _repeat(
         check(again.mutations == commit.mutations, f"{where}: other state comes of it")
         check(made_of(again) == made_of(commit), f"{where}: other productions come of it")
         check(again.report == commit.report, f"{where}: another report comes of it")
-        cache.apply(commit)
+        worker.ahead.durable([commit])
+    worker.ahead.forward()
 
 
 class _NoFence:

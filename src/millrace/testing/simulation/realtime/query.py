@@ -33,6 +33,9 @@ from millrace.plane.runtime import Runtime
 from millrace.testing.simulation.hosts import Host
 from millrace.testing.simulation.scheduler import Killed, Process, Scheduler
 
+#: Level tasks keep commits in memory for so many turns, one of these each: none, few, or all.
+_KEPT_TURNS = (1, 3, 64)
+
 #: Level, number of the task that sends, and of the one that receives.
 Pipe = tuple[int, int, int]
 
@@ -115,6 +118,7 @@ class Query:
         self.members: dict[Where, Process] = {}
         self._hosts: dict[Where, Host] = {}
         self._broken: set[Where] = set()
+        self._made = 0
         for level in range(levels):
             for n in range(tasks):
                 self._launch((level, n), name)
@@ -187,6 +191,7 @@ class Query:
         level, n = where
         runtime = self._cluster.live_runtime(self._hosts[where], self._tasks)
         task = self.made(runtime, where)
+        killed = False
         try:
             while self._host(task, where):
                 task.close()
@@ -194,6 +199,7 @@ class Query:
                 self._cluster.scheduler.step("rest")
                 task = self.made(runtime, where)
         except Killed:
+            killed = True
             self._lose_outputs(where)
             raise
         except LineBroken:
@@ -202,12 +208,16 @@ class Query:
             self._say(where, Over(level, n, pickle.dumps(_picklable(error))))
             raise
         finally:
-            task.close()
+            if not killed:
+                task.close()
 
     def made(self, runtime: Runtime, where: Where) -> LiveTask:
         """Return a task that knows nothing of a session."""
         level, n = where
-        return InjectorTask(runtime, n) if level == 0 else LevelTask(runtime, level, n)
+        if level == 0:
+            return InjectorTask(runtime, n)
+        self._made += 1
+        return LevelTask(runtime, level, n, kept_turns=_KEPT_TURNS[self._made % len(_KEPT_TURNS)])
 
     def _numbers_begin_anew(self, where: Where) -> None:
         """Take it that a task's packets are those of another session from now on."""
