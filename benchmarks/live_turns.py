@@ -127,6 +127,9 @@ class Rows(mr.Injector):
     def hold(self, processes):
         """Do nothing: nobody asks."""
 
+    def limit(self, most):
+        """Do nothing: nobody asks."""
+
     def close(self):
         """Do nothing."""
 

@@ -27,11 +27,9 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import psutil
 
 from benchmarks.arguments import integers
 from benchmarks.broker import broker_in
@@ -40,6 +38,7 @@ from benchmarks.latency.cell import Measurement, measure
 from benchmarks.latency.course import CODE, Cell, Course
 from benchmarks.latency.report import in_brief, markdown, write_results
 from benchmarks.machine import describe
+from benchmarks.soak import Sample, flatness, taken_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,25 +55,6 @@ _QUICK = {
     "rate": 200,
     "sample_every": 5,
 }
-
-
-@dataclass(frozen=True)
-class Sample:
-    """What a run takes at one moment.
-
-    Attributes:
-        at_s: Since the beginning of the load.
-        rss_mib: Process, by name and id -> resident memory.
-        threads: Of all processes.
-        open_files: Likewise.
-        disk_mib: Folder -> bytes on disk, in MiB: ``checkpoint`` and ``cache``.
-    """
-
-    at_s: float
-    rss_mib: dict[str, float]
-    threads: int
-    open_files: int
-    disk_mib: dict[str, float]
 
 
 def main() -> None:
@@ -161,7 +141,7 @@ def _soak(
     def look(course: Course) -> None:
         at_s = time.time() - course.begin_ns / 1e9
         if at_s >= len(samples) * arguments.sample_every:
-            samples.append(_sample(course, at_s))
+            samples.append(taken_by(course.pid, course.job.scratch_dir, at_s))
             print(f"{at_s / 60:.0f} min: {sum(samples[-1].rss_mib.values()):,.0f} MiB", flush=True)
 
     cell = replace(
@@ -188,36 +168,6 @@ def _soak(
     _picture(minutes, samples, cell).savefig(path.with_suffix(".png"), dpi=110)
 
 
-def _sample(course: Course, at_s: float) -> Sample:
-    rss_mib, threads, files = {}, 0, 0
-    root = psutil.Process(course.pid)
-    for process in [root, *root.children(recursive=True)]:
-        try:
-            with process.oneshot():
-                name = f"{process.name()} {process.pid}"
-                rss_mib[name] = round(process.memory_info().rss / 2**20, 1)
-                threads += process.num_threads()
-                files += process.num_fds()
-        except psutil.NoSuchProcess:
-            continue
-    disk_mib = {
-        name: round(_bytes_in(course.job.scratch_dir / name) / 2**20, 2)
-        for name in ("checkpoint", "cache")
-    }
-    return Sample(round(at_s, 1), rss_mib, threads, files, disk_mib)
-
-
-def _bytes_in(folder: Path) -> int:
-    """Return what a folder takes on disk; files may come and go meanwhile."""
-    total = 0
-    for file in folder.rglob("*"):
-        try:
-            total += file.stat().st_blocks * 512
-        except FileNotFoundError:
-            continue
-    return total
-
-
 def _by_minute(found: Measurement) -> list[list[float]]:
     """Return by minute the medians of its seconds' p50 and p99, and its maximum."""
     seconds = found.latencies_ms[CODE].by_second
@@ -233,7 +183,7 @@ def _by_minute(found: Measurement) -> list[list[float]]:
 
 
 def _flatness(minutes: Sequence[Sequence[float]], samples: Sequence[Sample]) -> Iterator[str]:
-    lines = {
+    lines: dict[str, list[float]] = {
         "p50 latency": [minute[0] for minute in minutes],
         "p99 latency": [minute[1] for minute in minutes],
         "resident memory": [sum(sample.rss_mib.values()) for sample in samples],
@@ -242,12 +192,7 @@ def _flatness(minutes: Sequence[Sequence[float]], samples: Sequence[Sample]) -> 
         "checkpoint on disk": [sample.disk_mib["checkpoint"] for sample in samples],
         "cache on disk": [sample.disk_mib["cache"] for sample in samples],
     }
-    for name, values in lines.items():
-        tenth = max(1, len(values) // 10)
-        early = statistics.median(values[tenth : 2 * tenth] or values)
-        late = statistics.median(values[-tenth:])
-        if early:
-            yield f"{name}: {early:,.1f} early, {late:,.1f} late, {late / early:.2f} x"
+    return flatness(lines)
 
 
 def _picture(minutes: Sequence[Sequence[float]], samples: Sequence[Sample], cell: Cell) -> Figure:

@@ -69,6 +69,10 @@ class Follower(Protocol):
         """Take nothing of these processes from now on, and of all others again."""
         ...
 
+    def limit(self, most: int) -> None:
+        """Take no more rows at once from now on, however many they were."""
+        ...
+
     def close(self) -> None:
         """Give connections and files back."""
         ...

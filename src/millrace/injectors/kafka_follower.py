@@ -146,6 +146,11 @@ class KafkaFollower:
                 change([TopicPartition(*at) for at, name in self._names.items() if name in names])
         self._held = held
 
+    def limit(self, most: int) -> None:
+        """Take no more rows at once from now on."""
+        self._most = min(most, _MOST)
+        self._count = min(self._count, self._most)
+
     def close(self) -> None:
         """Leave the broker."""
         self._consumer.close()

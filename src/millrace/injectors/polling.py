@@ -73,6 +73,10 @@ class Polling:
         for name, process in self._processes.items():
             process.held = name in processes
 
+    def limit(self, most: int) -> None:
+        """Take no more rows at once from now on."""
+        self._most = most
+
     def close(self) -> None:
         """Read nothing more."""
         for process in self._turn:

@@ -117,6 +117,16 @@ def test_with_a_backlog_it_does_not_wait():
     assert follower.take(1.0) == []
 
 
+def test_no_more_messages_are_taken_at_once_than_it_is_limited_to():
+    client = Client([message(n) for n in range(25)])
+    follower = follow(client)
+    takes = []
+    for most in (3, 5, 100):
+        follower.limit(most)
+        takes.append(follower.take(1.0)[0].rows.num_rows)
+    assert takes == [3, 3, 5]  # a take later it may be more again
+
+
 def test_large_messages_are_taken_few_at_a_time():
     client = Client([message(n, value=bytes(1 << 20)) for n in range(20)])
     follower = follow(client, most=10)

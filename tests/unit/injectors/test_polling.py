@@ -99,6 +99,16 @@ def test_of_a_seamless_injector_nothing_is_decided_apart():
     assert (rows[-1].offset, rows[-1].low_watermark) == (8, 7)
 
 
+def test_no_more_rows_are_taken_at_once_than_it_is_limited_to():
+    follower = follow(Log({"a": range(20)}, step=20))
+    follower.take(0)
+    takes = []
+    for most in (3, 5, 100):
+        follower.limit(most)
+        takes.append(numbers(follower.take(0)))
+    assert takes == [[0, 1, 2], [3, 4, 5, 6, 7], list(range(8, 20))]
+
+
 def test_an_offset_within_an_advance_is_where_another_follower_goes_on():
     log = Log({"a": range(20)}, step=20)
     follower = follow(log, most=5)

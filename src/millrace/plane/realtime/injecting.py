@@ -35,6 +35,7 @@ from millrace.plane.realtime.messages import (
     Reached,
     Slowest,
     Start,
+    Take,
     ToTask,
 )
 from millrace.plane.realtime.packet import NO_MARK, Pipes
@@ -68,25 +69,21 @@ class InjectorTask:
     Args:
         runtime: Of the process.
         number: Of the task.
-        most: Rows to take at once, at the most.
     """
 
     level = 0
 
-    def __init__(self, runtime: Runtime, number: int, *, most: int = 100_000) -> None:
+    def __init__(self, runtime: Runtime, number: int) -> None:
         self.number = number
         self.said: list[FromTask] = []
         self.wake_us = MAX_TIMESTAMP
         self._runtime = runtime
         self._topology = runtime.topology
         self._sources = {source.stream: source for source in runtime.sources}
-        self._most = most
         self._ingress = runtime.topology.by_ingress()
         self._followers: dict[str, Follower] = {}
         self._at = ""
         self._journal: Journal | None = None
-
-    # -- the session -------------------------------------------------------------------------------
 
     def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
         """Open what is to be read, where the last complete mark stood."""
@@ -117,7 +114,7 @@ class InjectorTask:
                 for name, place in places.items()
             }
             if offsets:
-                self._followers[stream] = injector.follow(offsets, most=self._most)
+                self._followers[stream] = injector.follow(offsets)
         self._times = IngressTimes(noted.stamps, self._counts())
         self._numbers = start.numbers
         if moved or start.is_new:
@@ -158,6 +155,9 @@ class InjectorTask:
             self._promising.pacing.take(message.low_watermarks)
         elif isinstance(message, Hold):
             self._promising.hold(message)
+        elif isinstance(message, Take):
+            for follower in self._followers.values():
+                follower.limit(message.rows)
 
     def receive(self, packets: Iterable[bytes]) -> None:
         """Take nothing: an injector task is fed from outside."""

@@ -4,6 +4,7 @@
 
     task -> coordinator    Hello, Passed, Reached, Told, At, Over
     coordinator -> task    Start, Mark, Slowest, Hold, Ask, Rest, Halt
+    its host -> task       Take
 
 They are small and few: a pair for each mark and task. Reached and Slowest are only where processes
 may have to wait for one another, see :mod:`millrace.plane.realtime.pacing`.
@@ -83,6 +84,16 @@ class Mark(msgspec.Struct, array_like=True, tag="mark"):
     number: int
     last: bool = False
     draining: bool = False
+
+
+class Take(msgspec.Struct, array_like=True, tag="take"):
+    """An injector task is to take no more rows at once; nothing depends on it.
+
+    Attributes:
+        rows: So many.
+    """
+
+    rows: int
 
 
 class Rest(msgspec.Struct, array_like=True, tag="rest"):
@@ -233,7 +244,7 @@ class Over(msgspec.Struct, array_like=True, tag="over"):
 FromTask = Hello | Passed | Reached | Told | Over
 #: What a line carries to the driver: of a task, and of who hosts it.
 Said = FromTask | Stepped | At
-ToTask = Start | Mark | Slowest | Hold | Ask | Rest | Halt
+ToTask = Start | Mark | Slowest | Hold | Ask | Take | Rest | Halt
 
 encode = msgspec.msgpack.Encoder().encode
 decode_said = msgspec.msgpack.Decoder(Said).decode

@@ -24,9 +24,11 @@ from millrace.plane.realtime.messages import (
     Rest,
     Said,
     Start,
+    Take,
     ToTask,
 )
 from millrace.plane.realtime.task import LiveTask, Sent
+from millrace.spark.realtime.allowance import Allowance
 from millrace.spark.realtime.intake import Intake
 from millrace.spark.realtime.line import LineBroken, packed_error
 from millrace.spark.realtime.steps import Steps
@@ -46,6 +48,12 @@ _PAUSES, _PAUSE_S = 1.0, 0.002
 #: An injector task waits longer, as long as turn and pause together take no longer than this. Each
 #: of its turns makes one of the tasks after it, and they are done with it when the next comes.
 _INJECTOR_PAUSES, _CYCLE_S = 4.0, 0.01
+#: Rows that an injector task takes at once, at least and at most; how long that should take, with
+#: what waits for room between the tasks; and by how much they become more: as many turns later as
+#: there are packets between two tasks, they are three times as many, so that a slow receiver is
+#: noticed before much is on its way to it.
+_ROWS = 500, 100_000
+_ROWS_S, _ROWS_GROW = 0.5, 1.3
 #: How long a task whose input has ended waits for word that the session is over.
 _PARTING_S = 0.1
 #: How long a task waits, when its session is over, for Spark to end it.
@@ -142,6 +150,7 @@ class _Loop:
         self._intake = intake
         self._steps = steps
         self.packets = packets
+        self._rows = Allowance(*_ROWS, seconds=_ROWS_S, grows=_ROWS_GROW)
         self._early: list[ToTask] = []
         self._ended = False
         self._not_before = 0.0
@@ -162,6 +171,8 @@ class _Loop:
         if start is None:
             return
         yield from _together(self._task.start(start, _now_us()))
+        if not self._task.level:
+            self._task.tell(Take(self._rows.amount))
         self._speak()
         for message in self._early:
             self._tell(message)
@@ -182,7 +193,8 @@ class _Loop:
 
     def _turn(self) -> Iterator[list[Sent]]:
         packets, self.packets = self.packets, []
-        busy_s, something = self._task.doing.busy_s, bool(packets)
+        doing = self._task.doing
+        busy_s, records, something = doing.busy_s, doing.records, bool(packets)
         if packets:
             self._steps.begun(len(packets))
             self._task.receive(packets)
@@ -190,7 +202,11 @@ class _Loop:
             something = True
             yield together
         if something:
-            self._steps.ended(self._task.doing.busy_s - busy_s)
+            spent_s = doing.busy_s - busy_s
+            self._steps.ended(spent_s)
+            self._intake.done(sum(map(len, packets)), spent_s)
+            if not self._task.level and self._rows.spent(doing.records - records, spent_s):
+                self._task.tell(Take(self._rows.amount))
         if (told := self._steps.told(self._task.level, self._task.number)) is not None:
             self._line.say(told)
         self._speak()

@@ -2,8 +2,10 @@
 
 Packets come from the level before by way of Spark's iterator, messages from the coordinator by the
 line. A thread reads each, as either may keep silent for hours while the task has other things to
-do. Packets that wait are bounded by their bytes: beyond it the iterator is not read, and the tasks
-before are held up by full buffers, back to the injectors.
+do. Packets that wait are bounded by their bytes, to those that the task can do in about four
+seconds: beyond it the iterator is not read, and the tasks before are held up by full buffers, back
+to the injectors. So where more comes than can be done a record, and a mark, wait at the source, and
+not here.
 """
 
 from __future__ import annotations
@@ -15,12 +17,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from millrace.plane.realtime.messages import ToTask
+from millrace.spark.realtime.allowance import Allowance
 
 _log = logging.getLogger("millrace")
 
-#: Bytes of packets that wait, after which no more are read. A turn takes all that waits: more of it
-#: makes larger bundles, which are cheaper, and longer turns. What is behind it waits in Spark.
+#: Bytes of packets that wait, after which no more are read, at most and at least. A turn takes all
+#: that waits: more of it makes larger bundles, which are cheaper, and longer turns. What is behind
+#: it waits in Spark.
 BYTES_MAX = 8 << 20
+_BYTES_MIN = 16 << 10
+#: What waits should be done in so many seconds, and becomes more by so much at a time.
+_WAITS_S, _GROWS = 4.0, 1.3
 
 
 @dataclass
@@ -55,7 +62,9 @@ class Intake:
     ) -> None:
         # Of the two numbers each is written by one thread, so no lock is needed.
         self._in = self._out = 0
-        self._bytes_max = bytes_max
+        self._may_wait = Allowance(
+            min(_BYTES_MIN, bytes_max), bytes_max, seconds=_WAITS_S, grows=_GROWS
+        )
         self._room = threading.Event()
         self._arrived: queue.SimpleQueue[bytes | ToTask | BaseException | None] = (
             queue.SimpleQueue()
@@ -82,9 +91,13 @@ class Intake:
                 self._sort(self._arrived.get_nowait(), taken)
         except queue.Empty:
             pass
-        if self._in - self._out < self._bytes_max:
+        if self._in - self._out < self._may_wait.amount:
             self._room.set()
         return taken
+
+    def done(self, size: int, seconds: float) -> None:
+        """Take it that a turn was over packets of so many bytes, and how long it took."""
+        self._may_wait.spent(size, seconds)
 
     def close(self) -> None:
         """Read no more."""
@@ -107,10 +120,10 @@ class Intake:
             for packet in packets:
                 self._in += len(packet)
                 self._arrived.put(packet)
-                while self._in - self._out >= self._bytes_max and not self._closed:
+                while self._in - self._out >= self._may_wait.amount and not self._closed:
                     self._room.clear()
                     # What was taken out between the two lines above has rung before.
-                    if self._in - self._out >= self._bytes_max:
+                    if self._in - self._out >= self._may_wait.amount:
                         self._room.wait()
                 if self._closed:
                     return

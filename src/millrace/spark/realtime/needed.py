@@ -15,10 +15,10 @@ _CONNECTION_BYTES = (32 << 10) + 512
 _BUFFER_BYTES = 16
 #: Rows on their way from one task to one other, after which the first waits. Spark counts buffers,
 #: not bytes, and a row that is larger than one is one.
-_ROWS_ON_THE_WAY = 8
+_ROWS_ON_THE_WAY = 3
 _ROWS_MAX = 1024
 #: Bytes that a task has read from those before it, and not handed to Python.
-_READ_AHEAD_BYTES = 8 << 20
+_READ_AHEAD_BYTES = 256 << 10
 
 
 def realtime_settings(tasks: int = 2) -> dict[str, str]:
@@ -38,7 +38,7 @@ def realtime_settings(tasks: int = 2) -> dict[str, str]:
     writer = tasks * (_CONNECTION_BYTES + _ROWS_ON_THE_WAY * _BUFFER_BYTES)
     return {
         "spark.python.udf.pipelined.enabled": "true",
-        "spark.python.udf.pipelined.queueDepth": "8",
+        "spark.python.udf.pipelined.queueDepth": "2",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.daemon.module": "millrace.spark.daemon",
         "spark.shuffle.streaming.networkBufferSize": str(_BUFFER_BYTES),

@@ -28,7 +28,7 @@ class Heard(Calls):
         """Take calls from this mailbox, by whichever process asks."""
         self._location, self._mailbox = "simulated", mailbox
 
-    def follow(self, places: Mapping[str, Any], *, most: int = 0) -> Follower:
+    def follow(self, places: Mapping[str, Any], *, most: int = 100_000) -> Follower:
         """Return what asks whenever it has a turn: it knows no clock but that of the steps."""
         clock = itertools.count(0, 1000)
         return Polling(self, places, most=1, clock=lambda: next(clock), sleep=lambda _: None)

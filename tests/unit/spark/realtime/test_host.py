@@ -24,6 +24,7 @@ from millrace.plane.realtime.messages import (
     Said,
     Start,
     Stepped,
+    Take,
     Told,
     ToTask,
 )
@@ -132,6 +133,36 @@ def test_a_task_whose_input_ends_before_it_begins_does_nothing() -> None:
     assert sent(task, line, []) == []
     assert task.started == []
     assert line.told[-1] == Over(1, 4)
+
+
+class Slow(Echo):
+    """An injector task whose turns take so long, each over as many rows as it may take."""
+
+    def __init__(self, *seconds: float) -> None:
+        super().__init__(level=0)
+        self._seconds = list(seconds)
+        self.took: list[int] = []
+
+    def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
+        if self._seconds:
+            last = self.told[-1]
+            assert isinstance(last, Take)
+            self.took.append(last.rows)
+            self.doing.records += last.rows
+            self.doing.busy_s += self._seconds.pop(0)
+            yield self.number, b"rows"
+
+
+def test_an_injector_task_takes_more_while_turns_are_short_and_less_when_one_is_long() -> None:
+    task, line = Slow(0.01, 0.01, 0.01, 1.0, 0.4), Coordinator(Start(7, b""))
+
+    def packets() -> Iterator[bytes]:
+        while len(task.took) < 5:
+            threading.Event().wait(0.01)
+        yield from ()
+
+    sent(task, line, packets())
+    assert task.took == [500, 651, 847, 1102, 551]
 
 
 def test_messages_reach_the_task() -> None:

@@ -102,6 +102,29 @@ def test_packets_that_wait_are_bounded_by_their_bytes() -> None:
     assert source.asked.acquire(timeout=10)
 
 
+def test_what_waits_is_what_the_task_can_do_in_some_seconds() -> None:
+    source = Source()
+    intake = Intake(source, never)
+    packet = bytes(10_000)
+    source.give(*[packet] * 8)
+
+    def read() -> int:
+        """Return how many packets are asked for until there is no room."""
+        count = 0
+        while source.asked.acquire(timeout=0.2):
+            count += 1
+        return count
+
+    found = [read()]  # 16 KB, at first
+    intake.done(20_000, 0.01)  # quickly done: it may be more
+    everything(intake, 2)
+    found.append(read())
+    intake.done(30_000, 40.0)  # far too long: it may be what it was at first
+    everything(intake, 3)
+    found.append(read())
+    assert found == [2, 3, 2]
+
+
 def test_a_closed_intake_reads_no_more() -> None:
     source = Source()
     intake = Intake(source, never, bytes_max=1)

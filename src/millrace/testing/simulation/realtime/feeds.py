@@ -60,7 +60,7 @@ class Feeds(Injector):
             for value, at_us in lot:
                 yield value["id"], value["user"], value.get("n"), value.get("side"), at_us
 
-    def follow(self, places: Mapping[str, Any], *, most: int = 0) -> Follower:
+    def follow(self, places: Mapping[str, Any], *, most: int = 100_000) -> Follower:
         """Return what reads on and on, without a clock: it asks whenever it has a turn."""
         clock = itertools.count(0, 1000)
         return Polling(
