@@ -153,10 +153,14 @@ class AheadCache:
             self.forget()
             _log.warning("the cache is brought forward later: %s", problem)
             return
-        last = commits[-1]
+        last, rows = commits[-1], self.rows
         self._stands = Standing(last.number, last.chain)
         if more:
-            self.rows = {}
+            rows = self.rows = {}
+        # Of a timer that has fired nothing is asked again.
+        for row in {row for one in commits for row, value in one.mutations if value is None}:
+            if rows.get(row, b"") is None:
+                del rows[row]
         self.known_bytes = len(self.rows) * written
 
     def _row_bytes(self) -> int:

@@ -163,6 +163,16 @@ def test_rows_that_caches_have_leave_memory_when_it_is_full_the_longest_unwritte
     assert [len(caches.open("c", n).rows) for n in range(3)] == [0, 1, 1]
 
 
+def test_rows_that_are_deleted_leave_memory_when_their_cache_knows():
+    caches, below = ahead()
+    caches.durable([commit(1, [(b"V1", b"1"), (b"V2", b"2"), (b"V3", b"3")])])
+    caches.durable([commit(2, [(b"V1", None), (b"V2", None)])])
+    caches.durable([commit(3, [(b"V2", b"4")])])
+    assert caches.open("c", 0).rows == {b"V1": None, b"V2": b"4", b"V3": b"3"}
+    caches.forward()
+    assert caches.open("c", 0).rows == dict(below._rows) == {b"V2": b"4", b"V3": b"3"}
+
+
 def test_commits_that_take_more_memory_than_there_is_do_not_wait_for_their_turn():
     below = MemoryCaches()
     caches = AheadCaches(below, b"V", kept_bytes=1500)
