@@ -212,10 +212,17 @@ class AheadView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *raised: Any) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         opened, self._opened = self._opened, None
-        if opened is not None:
-            opened.__exit__(*raised)
+        try:
+            if opened is not None:
+                opened.__exit__(kind, error, trace)
+            if isinstance(error, DamagedCache):
+                self._cache.forget()
+        except DamagedCache:
+            # User code may have caught it where it read its state; a view says it in the end.
+            self._cache.forget()
+            raise
 
     @property
     def size(self) -> Size:

@@ -8,11 +8,14 @@ Source: MillWheel 6.1; docs/design/2026-11-22-the-real-time-plane.md.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from millrace.compile.topology import ComputationSpec
-from millrace.model.errors import DamagedStore, StoreError, ZombieWriter
+from millrace.model.errors import DamagedCache, DamagedStore, StoreError, ZombieWriter
 from millrace.store import KEPT_TURNS, AheadCaches, Commit, Journals, Repair, chain_of
 from millrace.windmill import rows
 from millrace.windmill.bundle import Attempt, Bundle
@@ -21,6 +24,8 @@ from millrace.windmill.record_ids import production_ids
 from millrace.windmill.replay import Result, footing
 from millrace.windmill.routing import Productions
 from millrace.windmill.weak_ids import WEAK_ORIGIN, ids_of_causes
+
+_log = logging.getLogger(__name__)
 
 _NOTHING: Mapping[bytes, bytes] = {}
 _NONE_WEAK: Mapping[str, bool] = {}
@@ -88,12 +93,22 @@ class LiveWorker:
     ) -> tuple[list[rows.ChannelRow], Repair]:
         """Return an interval's channels, and what it took to bring its cache to its position."""
         try:
-            cache, repair = self.execution.ready(spec, bundle, self._fence)
-            with cache.view(at=bundle.position.number) as view:
-                found = rows.scan(view, rows.CHANNELS)
-                return [rows.ChannelRow.unpack(*row) for row in found], repair
+            try:
+                return self._channels(spec, bundle)
+            except DamagedCache as damage:
+                _log.warning("%s", damage)
+                found, repair = self._channels(spec, bundle)
+                return found, replace(repair, damaged=repair.damaged + 1)
         except DamagedStore as damage:
             raise self._explained(damage, spec, bundle) from damage
+
+    def _channels(
+        self, spec: ComputationSpec, bundle: Bundle
+    ) -> tuple[list[rows.ChannelRow], Repair]:
+        cache, repair = self.execution.ready(spec, bundle, self._fence)
+        with cache.view(at=bundle.position.number) as view:
+            found = rows.scan(view, rows.CHANNELS)
+            return [rows.ChannelRow.unpack(*row) for row in found], repair
 
     def run(
         self,

@@ -9,11 +9,17 @@ import pytest
 from tests.live import Feeds, Kept, Live
 
 import millrace as mr
-from millrace.model.errors import CheckpointUnwritable, DamagedStore, StoreError, ZombieWriter
+from millrace.model.errors import (
+    CheckpointUnwritable,
+    DamagedCache,
+    DamagedStore,
+    StoreError,
+    ZombieWriter,
+)
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.beginning import known_to, last_notes
 from millrace.plane.realtime.resuming import commits_again
-from millrace.store import Commit, JournalName, MemoryHardState, Sealing
+from millrace.store import Commit, JournalName, MemoryCache, MemoryHardState, Sealing
 from millrace.store.memory_journals import MemoryJournal
 from millrace.watermark.bulletin import Bulletin
 from millrace.watermark.report import NOTHING_PENDING
@@ -296,6 +302,55 @@ def test_a_cache_that_is_lost_in_mid_session_ends_it_and_says_that_nothing_is_lo
         read(12)
     assert not isinstance(caught.value, DamagedStore)
     live.boot()
+    live.finish()
+    assert len(kept.rows) == 12
+
+
+class Altered:
+    """A view whose rows are found altered by one way of reading them; its cache is wiped then.
+
+    Args:
+        cache: The cache.
+        by: ``scan`` or ``get_many``.
+    """
+
+    def __init__(self, cache: MemoryCache, by: str) -> None:
+        self._cache = cache
+        self._by = by
+        self._whole = MemoryCache.view(cache)
+
+    def __enter__(self):
+        self._view = self._whole.__enter__()
+        return self
+
+    def __exit__(self, *raised):
+        return self._whole.__exit__(*raised)
+
+    def __getattr__(self, name):
+        if name == self._by:
+            del self._cache.view
+            self._cache.clear()
+            raise DamagedCache("a row was altered")
+        return getattr(self._view, name)
+
+
+@pytest.mark.parametrize("by", ["scan", "get_many"])
+def test_caches_that_are_found_damaged_are_made_again_and_the_session_goes_on(by):
+    p, kept = pipeline()
+    live = Live(p, tasks=1)
+    live.boot()
+    live.feed(6)
+    live.plane.settle(live.clock_us)
+    live.coordinator.mark_soon()
+    live.plane.tick(live.clock_us)
+    live.plane.settle(live.clock_us)  # caches have everything
+    live.boot()
+    found = [cache for cache in live.caches[0]._open.values() if cache.position]
+    for cache in found:
+        cache.view = lambda at=None, cache=cache: Altered(cache, by)  # noqa: ARG005  as it is called
+    live.feed(12)
+    live.plane.settle(live.clock_us)
+    assert any("view" not in vars(cache) for cache in found)  # it was found out
     live.finish()
     assert len(kept.rows) == 12
 

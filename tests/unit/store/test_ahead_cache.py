@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,9 +39,17 @@ def commit(number: int, rows, interval: int = 0) -> Commit:
 
 
 @given(
-    st.lists(STEPS, max_size=30), st.sampled_from([1, 3, 64]), st.sampled_from([0, 900, 1 << 20])
+    st.lists(STEPS, max_size=30),
+    st.sampled_from([1, 3, 64]),
+    st.sampled_from([0, 900, 1 << 20]),
+    st.sampled_from([2, 500]),
 )
-def test_rows_are_read_as_if_the_caches_had_every_commit(steps, turns, room):
+def test_rows_are_read_as_if_the_caches_had_every_commit(steps, turns, room, few):
+    with mock.patch.object(module, "_FEW_ROWS", few):
+        play(steps, turns, room)
+
+
+def play(steps, turns: int, room: int) -> None:
     below = MemoryCaches()
     caches = AheadCaches(below, b"V", turns=turns, kept_bytes=room, known_bytes=room)
     rows: list[dict[bytes, bytes]] = [{}, {}]
@@ -141,6 +151,47 @@ def test_a_cache_that_somebody_cleared_is_found_out_by_the_first_row_that_is_not
         with pytest.raises(DamagedCache, match="at commit 0, expected 1"):
             view.get(b"V2")
     assert caches.open("c", 0).position == 0  # so that it is brought forward again
+
+
+class Altered:
+    """A view that finds a row altered; its cache is wiped then, as :class:`LmdbCache` does.
+
+    Args:
+        cache: The cache.
+        swallowed: Whether user code catches what is raised, so that it is raised at the end.
+    """
+
+    def __init__(self, cache: MemoryCache, *, swallowed: bool) -> None:
+        self._cache = cache
+        self._swallowed = swallowed
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *raised):
+        if self._swallowed:
+            raise DamagedCache("a row was altered")
+
+    def get(self, _row):
+        self._cache.clear()
+        if not self._swallowed:
+            raise DamagedCache("a row was altered")
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_where_a_cache_stands_that_was_found_damaged_is_asked_again(swallowed, monkeypatch):
+    caches, below = ahead()
+    below.apply(commit(1, [(b"V1", b"1")]))
+    assert caches.open("c", 0).position == 1
+    monkeypatch.setattr(below, "view", lambda _: Altered(below, swallowed=swallowed))
+
+    def look():
+        with caches.open("c", 0).view(at=1) as view:
+            view.get(b"V1")
+
+    with pytest.raises(DamagedCache):
+        look()
+    assert caches.open("c", 0).position == 0  # so that it is made again
 
 
 def test_a_cache_that_cannot_be_brought_forward_is_read_no_more(caplog):
