@@ -84,8 +84,8 @@ class Committing:
 
     def close(self) -> None:
         """Give the file back; what waits is lost, and comes of the input again."""
-        self._worker.ahead.forward()
         self._close_journal()
+        self._worker.ahead.forward()
 
     def _close_journal(self) -> None:
         if self._journal is not None:

@@ -6,8 +6,8 @@ millisecond a record, packets of ten thousand records would be minutes ahead of 
 would take to pass, and a stop. So a task takes little at first, a little more each time that all it
 takes is soon done and sent, and less when sending holds it up, or its own work takes long.
 
-Source: what Flink calls buffer debloating, for turns; MillWheel asks for it where a process "can
-push back" (5.2).
+Source: Streaming Engine, on flow control; Flink's buffer debloating, which does it for buffers;
+docs/design/2026-11-24-no-more-than-is-soon-done.md.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Allowance:
     >>> rows = Allowance(100, 1_000, seconds=0.1, grows=1.1)
     >>> [rows.spent(100, s) for s in (0.01, 0.01, 0.2, 0.07)], rows.spent(5, 0.01), rows.amount
     ([True, True, True, False], False, 100)
+    >>> rows.spent(100, 0.01), rows.spent(0, 60.0), rows.amount
+    (True, False, 111)
     """
 
     def __init__(self, least: int, most: int, *, seconds: float, grows: float) -> None:
@@ -43,11 +45,14 @@ class Allowance:
         self._grows = grows
 
     def spent(self, amount: int, seconds: float) -> bool:
-        """Take it that a turn over so much took so long; return whether the allowance changes."""
+        """Take it that a turn over so much took so long; return whether the allowance changes.
+
+        A turn over nothing, as when timers fire, says nothing of it.
+        """
         before = self.amount
-        if seconds > self._seconds:
+        if amount and seconds > self._seconds:
             less = max(_SHRINKS, self._seconds / seconds)
-            self.amount = max(self._least, int(min(before, max(1, amount)) * less))
+            self.amount = max(self._least, int(min(before, amount) * less))
         elif amount >= before // 2 and seconds < self._seconds / 2:
             # Of what is less than half of it, it says nothing that there was not more.
             self.amount = min(self._most, int(before * self._grows) + 1)
