@@ -88,9 +88,9 @@ def appended(spark: SparkSession, folder: Path, make: Callable[[Path], Lake]) ->
         feeding = threading.Thread(target=feed)
         feeding.start()
         while feeding.is_alive():  # what has come so far is seen meanwhile
-            assert run.process_available("90 s")
+            assert run.process_available("300 s")
         feeding.join()
-        done = run.process_available("90 s")
+        done = run.process_available("300 s")
         found[f"session {number}"] = [done, right(), dict(run.status().injected), lake.rows]
         run.stop()
         lake.append(2 * KEYS)

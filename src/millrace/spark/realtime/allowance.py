@@ -3,57 +3,152 @@
 Between two tasks a number of packets are on their way before the sender has to wait, however large
 they are, and as much waits in front of a task as it has room for. Where user code takes a
 millisecond a record, packets of ten thousand records would be minutes ahead of it; so long a mark
-would take to pass, and a stop. So a task takes little at first, a little more each time that all it
-takes is soon done and sent, and less when sending holds it up, or its own work takes long.
+would take to pass, and a stop.
 
-Source: Streaming Engine, on flow control; Flink's buffer debloating, which does it for buffers;
-docs/design/2026-11-24-no-more-than-is-soon-done.md.
+So a turn of a task is over no more than it does soon; and over no more than gets through soon,
+where it has to wait for room on the way. That is known when as many turns are over as packets fit
+in between: what was sent before them has gone through since.
+
+Source: Streaming Engine, on flow control; Flink's buffer debloating, which sizes buffers by what
+goes through them; docs/design/2026-11-24-no-more-than-is-soon-done.md.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
+#: Rows that an injector task takes at once, at first and at most.
+_ROWS: Final = 100, 100_000
+#: Bytes of packets that wait in front of a task, after which no more are read. A turn takes all
+#: that waits: more of it makes larger bundles, which are cheaper, and longer turns.
+_BYTES: Final = 16 << 10
+BYTES_MOST: Final = 8 << 20
+#: What is taken at once should be done in so long, and what it sends be through in so long.
+_SOON_S: Final = 0.5
+_THROUGH_S: Final = 0.15
+#: Where so many records a second are done, it may be longer: there a turn is cheaper the larger it
+#: is, and what user code takes of it is little.
+_QUICK: Final = 5_000
+_QUICK_S: Final = 4.0
+_QUICK_THROUGH_S: Final = 0.3
+#: What there is at first is at most so many times the least.
+_LESS: Final = 10
 #: What one turn takes away at the most: it may have been an accident.
 _SHRINKS: Final = 0.25
+#: By so much it becomes more with a turn that is soon done, and with a round of turns.
+_GROWS: Final = 1.3
+_ROUND_GROWS: Final = 2.0
+#: Turns of a round. About as many packets are on their way between two tasks, or some more where
+#: they are small.
+_ROUND: Final = 16
+#: A sender that waits for less than so much of the time is not held up.
+_HELD_UP: Final = 0.1
+
+
+class Turn(NamedTuple):
+    """What a turn took.
+
+    Attributes:
+        records: That it was over.
+        seconds: From its beginning to its end.
+        waited_s: How much of that it waited for room on the way; None if it sent nothing.
+        ended: When that was, by a clock of seconds.
+    """
+
+    records: int
+    seconds: float
+    waited_s: float | None
+    ended: float
+
+    @property
+    def own_s(self) -> float:
+        """How long it worked."""
+        return self.seconds - (self.waited_s or 0.0)
 
 
 class Allowance:
-    """Follows how long turns take, and over how much.
+    """Follows how long turns take, and over how much; of records, or of bytes.
+
+    While there is room on the way, nobody knows how much gets through: so it becomes more with each
+    round of turns, and no sooner, as what a round sends may be on its way until the end of the
+    next. Where a sender is held up, as much got through in a round as it sent.
 
     Args:
-        least: It is never less, and begins so.
+        first: It begins so; it is never less than a tenth of it.
         most: It is never more.
-        seconds: What is taken at once should be done and sent in so long.
-        grows: By so much at a time.
+        quick_s: In how long a task should do it that does records quickly.
 
-    Attributes:
-        amount: What may be taken at once.
-
-    >>> rows = Allowance(100, 1_000, seconds=0.1, grows=1.1)
-    >>> [rows.spent(100, s) for s in (0.01, 0.01, 0.2, 0.07)], rows.spent(5, 0.01), rows.amount
-    ([True, True, True, False], False, 100)
-    >>> rows.spent(100, 0.01), rows.spent(0, 60.0), rows.amount
-    (True, False, 111)
+    >>> rows = Allowance(100, 1_000, quick_s=0.5)
+    >>> for n in range(16):
+    ...     _ = rows.spent(100, Turn(100, 0.01, 0.0, n / 50))
+    >>> rows.amount  # nothing waits, so it may be more
+    130
+    >>> for n in range(16):
+    ...     _ = rows.spent(130, Turn(130, 0.5, 0.49, 1 + n / 2))
+    >>> rows.amount  # 130 got through in 0.5 s
+    39
     """
 
-    def __init__(self, least: int, most: int, *, seconds: float, grows: float) -> None:
-        self.amount = least
-        self._least = least
+    def __init__(self, first: int, most: int, *, quick_s: float) -> None:
+        self._done = self._through = float(first)
+        self._least = max(1, first // _LESS)
         self._most = most
-        self._seconds = seconds
-        self._grows = grows
+        self._quick_s = quick_s
+        self._round: list[tuple[int, Turn]] = []
 
-    def spent(self, amount: int, seconds: float) -> bool:
-        """Take it that a turn over so much took so long; return whether the allowance changes.
+    @classmethod
+    def of_rows(cls) -> Allowance:
+        """Return that of an injector task."""
+        return cls(*_ROWS, quick_s=_SOON_S)
 
-        A turn over nothing, as when timers fire, says nothing of it.
+    @classmethod
+    def of_bytes(cls, most: int) -> Allowance:
+        """Return that of what waits in front of a task."""
+        return cls(min(_BYTES, most), most, quick_s=_QUICK_S)
+
+    @property
+    def amount(self) -> int:
+        """What may be taken at once."""
+        return int(min(self._done, self._through))
+
+    def spent(self, amount: int, turn: Turn) -> bool:
+        """Take it that a turn was over so much; return whether the allowance changes.
+
+        A turn over nothing, as when timers fire, says nothing of it; and of what is less than half
+        of it, it says nothing that there was not more.
+
+        Args:
+            amount: How much.
+            turn: What it took.
         """
         before = self.amount
-        if amount and seconds > self._seconds:
-            less = max(_SHRINKS, self._seconds / seconds)
-            self.amount = max(self._least, int(min(before, amount) * less))
-        elif amount >= before // 2 and seconds < self._seconds / 2:
-            # Of what is less than half of it, it says nothing that there was not more.
-            self.amount = min(self._most, int(before * self._grows) + 1)
+        if not amount:
+            return False
+        within_s = self._quick_s if turn.records > _QUICK * turn.own_s else _SOON_S
+        full = amount >= before // 2
+        if turn.own_s > within_s:
+            less = min(self._done, amount) * max(_SHRINKS, within_s / turn.own_s)
+            self._done = max(self._least, less)
+        elif full and turn.own_s < within_s / 2:
+            self._done = max(self._done, min(self._most, before * _GROWS))
+        if turn.waited_s is None:
+            self._through = max(self._through, self._done)
+        if full and turn.waited_s is not None:
+            self._round.append((amount, turn))
+        else:
+            self._round.clear()
+        if len(self._round) == _ROUND:
+            self._through = min(self._most, max(self._least, self._gets_through(before)))
+            self._round.clear()
         return self.amount != before
+
+    def _gets_through(self, before: int) -> float:
+        """Return how much gets through soon, after a round."""
+        first, last = self._round[0][1], self._round[-1][1]
+        took_s = last.ended - first.ended + first.seconds
+        more = before * _ROUND_GROWS
+        if sum(turn.waited_s or 0.0 for _, turn in self._round) <= _HELD_UP * took_s:
+            return more
+        quick = sum(turn.records for _, turn in self._round) > _QUICK * took_s
+        through_s = _QUICK_THROUGH_S if quick else _THROUGH_S
+        return min(more, sum(sent for sent, _ in self._round) / took_s * through_s)

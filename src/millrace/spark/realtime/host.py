@@ -28,7 +28,7 @@ from millrace.plane.realtime.messages import (
     ToTask,
 )
 from millrace.plane.realtime.task import LiveTask, Sent
-from millrace.spark.realtime.allowance import Allowance
+from millrace.spark.realtime.allowance import Allowance, Turn
 from millrace.spark.realtime.intake import Intake
 from millrace.spark.realtime.line import LineBroken, packed_error
 from millrace.spark.realtime.steps import Steps
@@ -48,12 +48,6 @@ _PAUSES, _PAUSE_S = 1.0, 0.002
 #: An injector task waits longer, as long as turn and pause together take no longer than this. Each
 #: of its turns makes one of the tasks after it, and they are done with it when the next comes.
 _INJECTOR_PAUSES, _CYCLE_S = 4.0, 0.01
-#: Rows that an injector task takes at once, at least and at most; how long that should take, with
-#: what waits for room between the tasks; and by how much they become more: as many turns later as
-#: there are packets between two tasks, they are three times as many, so that a slow receiver is
-#: noticed before much is on its way to it.
-_ROWS = 500, 100_000
-_ROWS_S, _ROWS_GROW = 0.5, 1.3
 #: How long a task whose input has ended waits for word that the session is over.
 _PARTING_S = 0.1
 #: How long a task waits, when its session is over, for Spark to end it.
@@ -150,7 +144,7 @@ class _Loop:
         self._intake = intake
         self._steps = steps
         self.packets = packets
-        self._rows = Allowance(*_ROWS, seconds=_ROWS_S, grows=_ROWS_GROW)
+        self._rows = Allowance.of_rows()
         self._early: list[ToTask] = []
         self._ended = False
         self._not_before = 0.0
@@ -198,18 +192,27 @@ class _Loop:
         if packets:
             self._steps.begun(len(packets))
             self._task.receive(packets)
+        waited_s: float | None = None
         for together in _together(self._task.turn(_now_us(), _INPUT_S)):
             something = True
+            asked = time.perf_counter()
             yield together
+            waited_s = (waited_s or 0.0) + time.perf_counter() - asked
         if something:
             spent_s = doing.busy_s - busy_s
             self._steps.ended(spent_s)
-            self._intake.done(sum(map(len, packets)), spent_s)
-            if not self._task.level and self._rows.spent(doing.records - records, spent_s):
-                self._task.tell(Take(self._rows.amount))
+            turn = Turn(doing.records - records, spent_s, waited_s, time.perf_counter())
+            self._done(packets, turn)
         if (told := self._steps.told(self._task.level, self._task.number)) is not None:
             self._line.say(told)
         self._speak()
+
+    def _done(self, packets: list[bytes], turn: Turn) -> None:
+        """Have what is taken at once follow what a turn took."""
+        if self._task.level:
+            self._intake.done(sum(map(len, packets)), turn)
+        elif self._rows.spent(turn.records, turn):
+            self._task.tell(Take(self._rows.amount))
 
     def _start(self) -> Start | None:
         """Wait for the session to begin; return None if it does not, or the input ends before."""

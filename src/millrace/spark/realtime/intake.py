@@ -2,10 +2,9 @@
 
 Packets come from the level before by way of Spark's iterator, messages from the coordinator by the
 line. A thread reads each, as either may keep silent for hours while the task has other things to
-do. Packets that wait are bounded by their bytes, to those that the task can do in about four
-seconds: beyond it the iterator is not read, and the tasks before are held up by full buffers, back
-to the injectors. So where more comes than can be done a record, and a mark, wait at the source, and
-not here.
+do. Packets that wait are bounded by their bytes, to those that the task can do soon: beyond it the
+iterator is not read, and the tasks before are held up by full buffers, back to the injectors. So
+where more comes than can be done a record, and a mark, wait at the source, and not here.
 """
 
 from __future__ import annotations
@@ -17,17 +16,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from millrace.plane.realtime.messages import ToTask
-from millrace.spark.realtime.allowance import Allowance
+from millrace.spark.realtime.allowance import BYTES_MOST, Allowance, Turn
 
 _log = logging.getLogger("millrace")
-
-#: Bytes of packets that wait, after which no more are read, at most and at least. A turn takes all
-#: that waits: more of it makes larger bundles, which are cheaper, and longer turns. What is behind
-#: it waits in Spark.
-BYTES_MAX = 8 << 20
-_BYTES_MIN = 16 << 10
-#: What waits should be done in so many seconds, and becomes more by so much at a time.
-_WAITS_S, _GROWS = 4.0, 1.3
 
 
 @dataclass
@@ -58,13 +49,11 @@ class Intake:
         self,
         packets: Iterable[bytes],
         hear: Callable[[], ToTask],
-        bytes_max: int = BYTES_MAX,
+        bytes_max: int = BYTES_MOST,
     ) -> None:
         # Of the two numbers each is written by one thread, so no lock is needed.
         self._in = self._out = 0
-        self._may_wait = Allowance(
-            min(_BYTES_MIN, bytes_max), bytes_max, seconds=_WAITS_S, grows=_GROWS
-        )
+        self._may_wait = Allowance.of_bytes(bytes_max)
         self._room = threading.Event()
         self._arrived: queue.SimpleQueue[bytes | ToTask | BaseException | None] = (
             queue.SimpleQueue()
@@ -95,9 +84,9 @@ class Intake:
             self._room.set()
         return taken
 
-    def done(self, size: int, seconds: float) -> None:
-        """Take it that a turn was over packets of so many bytes, and how long it took."""
-        self._may_wait.spent(size, seconds)
+    def done(self, size: int, turn: Turn) -> None:
+        """Take it that a turn was over packets of so many bytes, and what it took."""
+        self._may_wait.spent(size, turn)
 
     def close(self) -> None:
         """Read no more."""

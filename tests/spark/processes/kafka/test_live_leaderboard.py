@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 def test_a_killed_worker_changes_no_total(kafka: Any, tmp_path: Path) -> None:
     # Not in this process: the real-time plane wants settings from the beginning of a session.
     command = [sys.executable, "-c", "from millrace.cli.main import main; main()"]
-    options = ["--kafka", kafka.servers, "--out", str(tmp_path), "--seconds", "12", "--rate", "60"]
+    options = ["--kafka", kafka.servers, "--out", str(tmp_path), "--seconds", "20", "--rate", "60"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}
     run = subprocess.run(
         [*command, "demo", "realtime", *options],

@@ -154,15 +154,15 @@ class Slow(Echo):
 
 
 def test_an_injector_task_takes_more_while_turns_are_short_and_less_when_one_is_long() -> None:
-    task, line = Slow(0.01, 0.01, 0.01, 1.0, 0.4), Coordinator(Start(7, b""))
+    task, line = Slow(*[0.01] * 17, 5.0, 0.4), Coordinator(Start(7, b""))
 
     def packets() -> Iterator[bytes]:
-        while len(task.took) < 5:
+        while len(task.took) < 19:
             threading.Event().wait(0.01)
         yield from ()
 
     sent(task, line, packets())
-    assert task.took == [500, 651, 847, 1102, 551]
+    assert task.took == [*[100] * 16, 130, 169, 42]
 
 
 def test_messages_reach_the_task() -> None:

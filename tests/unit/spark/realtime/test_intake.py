@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from millrace.plane.realtime.messages import Halt, Mark, ToTask
+from millrace.spark.realtime.allowance import Turn
 from millrace.spark.realtime.intake import Intake, Taken
 
 
@@ -115,14 +116,18 @@ def test_what_waits_is_what_the_task_can_do_in_some_seconds() -> None:
             count += 1
         return count
 
+    def turns(count: int, packets: int, seconds: float) -> None:
+        for _ in range(count):
+            intake.done(packets * len(packet), Turn(1, seconds, 0.0, 0.0))
+
     found = [read()]  # 16 KB, at first
-    intake.done(20_000, 0.01)  # quickly done: it may be more
+    turns(16, 2, 0.01)  # quickly done: it may be more
     everything(intake, 2)
     found.append(read())
-    intake.done(30_000, 40.0)  # far too long: it may be what it was at first
+    turns(1, 3, 40.0)  # far too long: it may be less than at first
     everything(intake, 3)
     found.append(read())
-    assert found == [2, 3, 2]
+    assert found == [2, 3, 1]
 
 
 def test_a_closed_intake_reads_no_more() -> None:
