@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 #: So many are made at once.
 _CHUNK = 10_000
-_STEP_US = 10
+#: From the year 2020 on: a small number might be one of seconds, and is refused.
+_START_US, _STEP_US = 1_577_836_800_000_000, 10
 #: What a key is multiplied by for the second stage.
 _REKEY = 7_919
 
@@ -71,12 +72,12 @@ class Flood(mr.Injector):
     def advance(self, process: str, offset: Any) -> mr.Advance:
         """Return the end of the next records."""
         end = (offset or 0) + _CHUNK
-        return mr.Advance(end, end * _STEP_US)
+        return mr.Advance(end, _START_US + end * _STEP_US)
 
     def read_arrow(self, process: str, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
         """Make the records between two offsets."""
         numbers = np.arange(start or 0, end)
-        columns = {"key": keys_of(numbers, self._keys), "at": numbers * _STEP_US}
+        columns = {"key": keys_of(numbers, self._keys), "at": _START_US + numbers * _STEP_US}
         yield pa.RecordBatch.from_pydict(columns)
 
 

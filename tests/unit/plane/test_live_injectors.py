@@ -4,6 +4,8 @@ import pytest
 from tests.live import Feeds, Kept, Live
 
 import millrace as mr
+from millrace.plane.realtime import injecting
+from millrace.plane.realtime.injecting import InjectorTask
 from millrace.windmill.place import Place
 
 
@@ -122,3 +124,28 @@ def test_a_process_that_joins_before_the_first_mark_is_not_taken_for_another(gon
     live.finish()
 
     assert sorted(row["value"] for row in kept.rows) == ["a's", "b's"]
+
+
+def test_a_task_without_processes_waits_as_one_does_whose_processes_have_nothing(monkeypatch):
+    p = mr.Pipeline("one")
+    feeds = Feeds("key long, value long, at long", {"a": [(1, 1, 5)]})
+    p.inject("events", feeds, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+    p.add(Same)
+    p.sink("same", Kept())
+    live = Live(p, tasks=2)
+    made: list[InjectorTask] = []
+
+    def reader(number):
+        made.append(InjectorTask(live.runtime(number), number))
+        return made[-1]
+
+    monkeypatch.setattr(live.plane, "_reader", reader)
+    live.boot()
+    live.plane.settle(live.clock_us)
+    waited: list[float] = []
+    monkeypatch.setattr(injecting.time, "sleep", waited.append)
+
+    [idle] = [task for task in made if not task.doing.records and not task._followers]
+    sent = list(idle.turn(live.clock_us, 0.02))
+
+    assert (sent, waited) == ([], [0.02])

@@ -269,16 +269,16 @@ class InjectorTask:
     def _take(self, wait_s: float) -> list[tuple[str, Taken]]:
         """Take of each stream in turn; wait at the last if none had anything."""
         found: list[tuple[str, Taken]] = []
-        streams = list(self._followers)
-        for stream in streams:
+        for stream, follower in self._followers.items():
             self._at = stream
-            found += [(stream, one) for one in self._followers[stream].take(0)]
-        if not found:
-            for self._at in streams:
-                found += [
-                    (self._at, one) for one in self._followers[self._at].take(wait_s / len(streams))
-                ]
-                if found:
+            found += [(stream, one) for one in follower.take(0)]
+        if not self._followers:
+            time.sleep(wait_s)  # or a task would spin where there are fewer processes than tasks
+        elif not found:
+            for stream, follower in self._followers.items():
+                self._at = stream
+                some = follower.take(wait_s / len(self._followers))
+                if found := [(stream, one) for one in some]:
                     break
         self._at = ""
         return found
