@@ -141,11 +141,12 @@ def test_a_task_without_processes_waits_as_one_does_whose_processes_have_nothing
 
     monkeypatch.setattr(live.plane, "_reader", reader)
     live.boot()
+    live.feed(1)
     live.plane.settle(live.clock_us)
     waited: list[float] = []
     monkeypatch.setattr(injecting.time, "sleep", waited.append)
 
-    [idle] = [task for task in made if not task.doing.records and not task._followers]
+    [idle] = [task for task in made if not task.doing.records]
     sent = list(idle.turn(live.clock_us, 0.02))
 
     assert (sent, waited) == ([], [0.02])
