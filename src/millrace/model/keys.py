@@ -25,6 +25,7 @@ import xxhash
 
 from millrace.model.errors import CoderError
 
+_tag = operator.itemgetter(0)
 #: Spark's ``xxhash64`` starts from seed 42; any other seed would hash keys apart in JVM and Python.
 HASH_SEED: Final = 42
 
@@ -84,7 +85,7 @@ def decode_keys(keys: Sequence[bytes]) -> list[Any]:
     >>> decode_keys([encode_key("JFK"), encode_key("EWR")]), decode_keys([encode_key(-1)])
     (['JFK', 'EWR'], [-1])
     """
-    tags = {key[0] for key in keys}
+    tags = set(map(_tag, keys))
     if tags == {0x73}:
         return [key[1:].decode() for key in keys]
     if tags == {0x69}:

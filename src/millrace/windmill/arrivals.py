@@ -325,12 +325,25 @@ def _picking(order: npt.NDArray[np.intp]) -> Callable[[Sequence[Any]], list[Any]
 def arrival_order(hashes: Column, origins: Column, sequences: Column) -> npt.NDArray[np.intp]:
     """Return the positions of records by hash, and those of one hash by id."""
     # A shuffle mostly fetches blocks in the senders' order, and each edge's records are in order
-    # already: then ids ascend where hashes are the same, and one stable sort by hash does, which
-    # merges what is in order. The full sort costs many times as much.
-    order = np.argsort(hashes, kind="stable")
+    # already: then ids ascend where hashes are the same, and a stable sort by hash does. The full
+    # sort costs many times as much.
+    order = _by_hash(hashes)
     if _in_order(hashes[order], origins[order], sequences[order]):
         return order
     return np.lexsort((sequences, origins, hashes))
+
+
+def _by_hash(hashes: Column) -> npt.NDArray[np.intp]:
+    """Return the positions of records by hash, nearly always, and by position where it is the same.
+
+    Numbers alone sort in a seventh of the time that a stable sort of positions takes. So the
+    position takes the place of a hash's last bits, of which no two keys of a bundle need all; where
+    two do, whoever asks sees that the hashes are not in order.
+    """
+    last_bits = np.uint64((1 << (len(hashes) - 1).bit_length()) - 1)
+    ranks = (hashes & ~last_bits) | np.arange(len(hashes), dtype=np.uint64)
+    ranks.sort()
+    return (ranks & last_bits).astype(np.intp)
 
 
 def _in_order(hashes: Column, origins: Column, sequences: Column) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.windmill import rows
+from millrace.windmill.groups import coded, lasts
 from millrace.windmill.record_ids import ROW_BITS
 from millrace.windmill.weak_ids import are_weak, is_weak
 
@@ -31,8 +32,7 @@ _ORIGIN_MASK: Final = (1 << _ORIGIN_BITS) - 1
 _ROW_MASK: Final = (1 << ROW_BITS) - 1
 _PART_BITS: Final = 31
 _WEAK_PART: Final = 1 << 30
-_SENDER_BITS: Final = 15 + _PART_BITS
-_ROOM_BITS: Final = 63 - _SENDER_BITS
+_PART_MASK: Final = (1 << _PART_BITS) - 1
 _NONE: Final[Number] = (-1, -1)
 
 Ints = npt.NDArray[np.int64]
@@ -100,31 +100,25 @@ class Channels:
             others = ~are_weak(origins)
             if not others.all():
                 return self._fresh_but(others, intervals, origins, sequences)
-        # Beside a sender there is room for 17 bits, and ids are given once.
-        few = None
-        if int(intervals.max(initial=0)) >> _ROOM_BITS:
-            few, intervals = np.unique(intervals, return_inverse=True)
         parts = (origins >> _ORIGIN_BITS << _PART_BITS) | (sequences >> ROW_BITS)
         parts |= np.where(are_weak(origins), _WEAK_PART, 0)
-        pairs, pair_of = np.unique((intervals << _SENDER_BITS) | parts, return_inverse=True)
+        owners, owner_of = coded(intervals)
+        senders, sender_of_each = coded(parts)
+        count = len(owners) * len(senders)
+        pair_of = owner_of * len(senders) + sender_of_each
         highs, lows = origins & _ORIGIN_MASK, sequences & _ROW_MASK
-        order = np.lexsort((lows, highs, pair_of))
-        ends = np.flatnonzero(np.diff(pair_of[order], append=len(pairs)))
-        names = [
-            (
-                _of(few, pair >> _SENDER_BITS),
-                ((pair >> _PART_BITS) & 0x7FFF, pair & ((1 << _PART_BITS) - 1)),
-            )
-            for pair in pairs.tolist()
-        ]
-        lasts = [self._known[interval].get(sender, _NONE) for interval, sender in names]
-        for (interval, sender), last, n in zip(names, lasts, order[ends].tolist(), strict=True):
-            number = int(highs[n]), int(lows[n])
-            if number > last:
-                self._move(interval, sender, number)
-        before = np.array(lasts, dtype=np.int64)[pair_of]
-        fresh: npt.NDArray[np.bool_] = (highs > before[:, 0]) | (
-            (highs == before[:, 0]) & (lows > before[:, 1])
+        pairs, most, last = lasts(pair_of, count, highs, lows)
+        before_high, before_low = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+        for pair, high, low in zip(pairs.tolist(), most.tolist(), last.tolist(), strict=True):
+            interval, packed = int(owners[pair // len(senders)]), int(senders[pair % len(senders)])
+            sender = (packed >> _PART_BITS, packed & _PART_MASK)
+            known = self._known[interval].get(sender, _NONE)
+            before_high[pair], before_low[pair] = known
+            if (high, low) > known:
+                self._move(interval, sender, (high, low))
+        high_known = before_high[pair_of]
+        fresh: npt.NDArray[np.bool_] = (highs > high_known) | (
+            (highs == high_known) & (lows > before_low[pair_of])
         )
         return None if fresh.all() else fresh
 
@@ -184,7 +178,3 @@ class Channels:
             )
             for interval, of in moved.items()
         }
-
-
-def _of(few: Ints | None, place: int) -> int:
-    return place if few is None else int(few[place])

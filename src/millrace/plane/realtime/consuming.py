@@ -23,6 +23,7 @@ from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.channels import Channels, Number, Sender, number_of, sender_of
+from millrace.windmill.groups import coded, lasts
 from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
 from millrace.windmill.weak_ids import are_weak, cause_of, is_weak
 
@@ -168,9 +169,10 @@ class Consumption:
         if not table.num_rows:
             return table
         hashes = table.column("hash").to_numpy().view(np.uint64)
-        owners = self._ids[self._intervals.locate(hashes)]
-        for interval in np.unique(owners).tolist():
-            self.know(interval)
+        places = self._intervals.locate(hashes)
+        for place in np.flatnonzero(np.bincount(places)).tolist():
+            self.know(int(self._ids[place]))
+        owners = self._ids[places]
         plain = ~lifted
         if plain.any():
             origins = table.column("origin").to_numpy()
@@ -227,8 +229,6 @@ def _lasts(
     origins: npt.NDArray[np.int64], sequences: npt.NDArray[np.int64]
 ) -> Iterator[tuple[int, int]]:
     """Yield the last id of each sender."""
-    parts = (origins >> 48 << 31) | (sequences >> ROW_BITS)
-    for part in np.unique(parts).tolist():
-        chosen = parts == part
-        n = int(np.flatnonzero(chosen)[np.lexsort((sequences[chosen], origins[chosen]))[-1]])
-        yield int(origins[n]), int(sequences[n])
+    senders, sender_of_each = coded((origins >> 48 << 31) | (sequences >> ROW_BITS))
+    _, most, last = lasts(sender_of_each, len(senders), origins, sequences)
+    yield from zip(most.tolist(), last.tolist(), strict=True)

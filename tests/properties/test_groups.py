@@ -1,0 +1,48 @@
+"""Groups by whole numbers are what a loop makes of them, however far apart the numbers lie."""
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from millrace.windmill.arrivals import arrival_order
+from millrace.windmill.groups import coded, lasts
+
+near = st.integers(0, 5)
+wide = st.integers(0, 2**62)
+numbers = st.one_of(near, wide, st.integers(2**40, 2**40 + 5000))
+ids = st.lists(st.tuples(near, st.one_of(near, wide), st.one_of(near, wide)), min_size=1)
+
+
+@given(st.lists(numbers))
+def test_coding_gives_back_every_value(values):
+    distinct, places = coded(np.array(values, np.int64))
+    assert distinct.tolist() == sorted(set(values))
+    assert distinct[places].tolist() == values
+
+
+@given(ids, st.booleans())
+def test_the_last_of_a_group_is_its_highest_pair(found, far):
+    codes, highs, lows = (np.array(column, np.int64) for column in zip(*found, strict=True))
+    expected = {}
+    for code, high, low in found:
+        expected[code] = max(expected.get(code, (-1, -1)), (high, low))
+    groups, most, last = lasts(codes, 1 << 20 if far else 6, highs, lows)
+    assert groups.tolist() == sorted(expected)
+    assert list(zip(most.tolist(), last.tolist(), strict=True)) == [
+        expected[code] for code in sorted(expected)
+    ]
+
+
+@given(
+    st.lists(
+        st.tuples(st.one_of(near, st.integers(2**64 - 9, 2**64 - 1), wide), near, near),
+        max_size=80,
+    )
+)
+@example([(1, 0, 0), (0, 0, 0)])  # They differ in no bit but those that a position takes.
+def test_arrival_order_is_that_of_sorted_triples(found):
+    hashes = np.array([hash for hash, _, _ in found], np.uint64)
+    origins = np.array([origin for _, origin, _ in found], np.int64)
+    sequences = np.array([sequence for _, _, sequence in found], np.int64)
+    order = arrival_order(hashes, origins, sequences).tolist()
+    assert order == sorted(range(len(found)), key=found.__getitem__)
