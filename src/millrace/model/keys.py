@@ -16,8 +16,6 @@ Source: MillWheel, "Keys" (4.2); docs/architecture.md, "Vocabulary".
 from __future__ import annotations
 
 import operator
-import struct
-from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +23,6 @@ import xxhash
 
 from millrace.model.errors import CoderError
 
-_tag = operator.itemgetter(0)
 #: Spark's ``xxhash64`` starts from seed 42; any other seed would hash keys apart in JVM and Python.
 HASH_SEED: Final = 42
 
@@ -77,20 +74,6 @@ def decode_key(data: bytes) -> Any:
     if tag == 0x6D:
         return _tuples(_decode_msgpack(data[1:]))
     raise CoderError(f"these bytes are not an encoded key: {data[:40]!r}.")
-
-
-def decode_keys(keys: Sequence[bytes]) -> list[Any]:
-    """Return :func:`decode_key` of many keys; much faster where all are text, or all whole numbers.
-
-    >>> decode_keys([encode_key("JFK"), encode_key("EWR")]), decode_keys([encode_key(-1)])
-    (['JFK', 'EWR'], [-1])
-    """
-    tags = set(map(_tag, keys))
-    if tags == {0x73}:
-        return [key[1:].decode() for key in keys]
-    if tags == {0x69}:
-        return [shifted - _SIGN for (shifted,) in struct.iter_unpack(">xQ", b"".join(keys))]
-    return [decode_key(key) for key in keys]
 
 
 def hash_key(data: bytes) -> int:

@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
-from millrace.model.keys import decode_keys
 from millrace.plane import wire
 from millrace.plane.runtime import Runtime, columns_of_sinks
 from millrace.plane.task_sinks import Receipt, Writings
+from millrace.windmill.many_keys import decode_keys
 from millrace.windmill.source_ids import unseal
 
 

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from millrace.model.keys import decode_keys
 from millrace.model.record import Record
 from millrace.watermark.intervals import IntervalMap, KeyInterval
-from millrace.windmill import rows
+from millrace.windmill.many_keys import decode_keys, key_rows
 from millrace.windmill.source_ids import SourceIds
 
 Column = npt.NDArray[Any]
@@ -145,7 +144,7 @@ class Arrivals:
             # From here on the id of a record is that of its source: the same when it comes again.
             origins, sequences = ids.halves_over(origins, sequences)
         records = KeyedRecords(
-            rows.key_rows(hashes.astype(">u8").tobytes(), keys),
+            key_rows(hashes.astype(">u8").tobytes(), keys),
             keys,
             decode_keys(keys),
             arrived.values,

@@ -8,7 +8,6 @@ holds a 256-bit digest.
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections.abc import Sequence
 from typing import Final
 
@@ -38,20 +37,6 @@ def key_row(hash8: bytes, key: bytes) -> bytes:
     if len(key) <= WHOLE:
         return hash8 + _LENGTHS[len(key)] + key
     return hash8 + _TOO_LONG + _digest(key)
-
-
-def key_rows(hash8s: bytes, keys: Sequence[bytes]) -> list[bytes]:
-    """Return :func:`key_row` of many keys, whose hashes lie one after another.
-
-    >>> key_rows(bytes(16), [b"sJFK", b"sEWR"]) == [
-    ...     key_row(bytes(8), k) for k in (b"sJFK", b"sEWR")
-    ... ]
-    True
-    """
-    return [
-        hash8 + _LENGTHS[len(key)] + key if len(key) <= WHOLE else key_row(hash8, key)
-        for (hash8,), key in zip(struct.iter_unpack("8s", hash8s), keys, strict=True)
-    ]
 
 
 def key_row_end(row: bytes, start: int) -> int:
