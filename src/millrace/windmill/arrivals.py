@@ -9,6 +9,7 @@ Source: Streaming Engine, GetWork; MillWheel, "Keys" (4.2): processing is serial
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -173,6 +174,9 @@ class Arrivals:
             )
         elif not _in_order(self.hashes, self.origins, self.sequences):
             arrived = arrived.take(arrival_order(self.hashes, self.origins, self.sequences))
+        changes = arrived.hashes[1:] != arrived.hashes[:-1]
+        if not _collide(arrived.keys, changes):
+            return arrived, [0, *(np.flatnonzero(changes) + 1).tolist(), len(arrived)]
         apart = _collisions_apart(arrived.hashes, arrived.keys)
         if apart is not None:
             arrived = arrived.take(apart)
@@ -350,6 +354,18 @@ def _in_order(hashes: Column, origins: Column, sequences: Column) -> bool:
     steps = np.diff(origins)
     ascending = (steps > 0) | ((steps == 0) & (np.diff(sequences) >= 0))
     return bool(np.where(same, ascending, hashes[1:] > hashes[:-1]).all())
+
+
+def _collide(keys: Sequence[bytes], changes: npt.NDArray[np.bool_]) -> bool:
+    """Return whether keys that share a hash differ; as good as never, but in a side input.
+
+    Args:
+        keys: By hash.
+        changes: Of each but the first, whether its hash is another than that before it.
+    """
+    same = np.flatnonzero(~changes)
+    pair = (map(keys.__getitem__, places.tolist()) for places in (same, same + 1))
+    return not all(map(operator.eq, *pair))
 
 
 def _collisions_apart(hashes: Column, keys: Sequence[bytes]) -> npt.NDArray[np.intp] | None:

@@ -15,11 +15,24 @@ from millrace.windmill.cells.bound import Bound
 from millrace.windmill.key_rows import KeyRows
 
 
+#: What msgspec raises of a value that it cannot encode, or bytes that are none of its type.
+_UNENCODABLE = (CoderError, TypeError, OverflowError, UnicodeError)
+_UNDECODABLE = (msgspec.ValidationError, ValueError)
+
+
 class _BoundScalar(Bound):
-    """What value and combining cells share: one value in the key's row of values."""
+    """What value and combining cells share: one value in the key's row of values.
+
+    What is touched for every key has a slot, which costs less than an entry of a dictionary.
+    """
+
+    __slots__ = (
+        "_decode", "_encode", "dirty", "immutable", "old", "raw", "shape", "value",
+    )  # fmt: skip
 
     def _bind(self, cell: StateDescriptor) -> None:
         self.__dict__.update(cell.__dict__)
+        self.immutable, self.shape = cell.immutable, cell.shape
         self._encode: Callable[[Any], bytes] = cell.coder.encode
         self._decode: Callable[[bytes], Any] = cell.coder.decode
         if isinstance(cell.coder, MsgpackCoder):
@@ -42,7 +55,7 @@ class _BoundScalar(Bound):
         if self.raw is not None:
             try:
                 self.value = self._decode(self.raw)
-            except (msgspec.ValidationError, ValueError) as refused:
+            except _UNDECODABLE as refused:
                 raise CoderError(
                     f"{self.owner}.{self.name}: the stored state does not fit {self.coder!r}: "
                     f"{refused}. Was its type changed since the checkpoint was written?"
@@ -58,7 +71,7 @@ class _BoundScalar(Bound):
             return None
         try:
             return self._encode(self.value)
-        except (CoderError, TypeError, OverflowError, UnicodeError):
+        except _UNENCODABLE:
             return self._encoded(self.value)
 
     def verify(self) -> None:
@@ -73,11 +86,16 @@ class BoundValue(_BoundScalar, ValueState[Any]):
         self._bind(cell)
 
     def get(self, default: Any = None) -> Any:
-        if self.raw is not None:
-            self.load()
+        if (raw := self.raw) is None:
+            value = self.value
+        else:
+            try:
+                value = self.value = self._decode(raw)
+                self.raw = None
+            except _UNDECODABLE:
+                value = self.load()  # It says what is wrong.
             # What can be changed in place may be, so it is compared when the bundle ends.
             self.dirty = not self.immutable
-        value = self.value
         return default if value is None else value
 
     def set(self, value: Any) -> None:
@@ -125,7 +143,12 @@ class Scalar:
         """Write the row if the cell changed."""
         cell = self._cell
         if cell.dirty:
-            stored = cell.stored()
+            stored = None
+            if (value := cell.value) is not None:
+                try:
+                    stored = cell._encode(value)
+                except _UNENCODABLE:
+                    stored = cell.stored()  # It says what is wrong.
             if stored != cell.old:
                 key_rows.mutations[rows.VALUES + key_rows.key_row] = stored
 
