@@ -14,7 +14,6 @@ from millrace.windmill import rows
 from millrace.windmill.cells.bound import Bound
 from millrace.windmill.key_rows import KeyRows
 
-
 #: What msgspec raises of a value that it cannot encode, or bytes that are none of its type.
 _UNENCODABLE = (CoderError, TypeError, OverflowError, UnicodeError)
 _UNDECODABLE = (msgspec.ValidationError, ValueError)
