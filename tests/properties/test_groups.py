@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from millrace.windmill.arrivals import arrival_order
+from millrace.windmill.arrival_order import arrival_order
 from millrace.windmill.groups import coded, lasts
 
 near = st.integers(0, 5)

@@ -20,7 +20,8 @@ from millrace.plane.outbox import Outbox
 from millrace.plane.refusal import refuse
 from millrace.plane.seen import Seen
 from millrace.plane.task import Task
-from millrace.windmill.arrivals import Arrivals, arrival_order
+from millrace.windmill.arrival_order import arrival_order
+from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.record_ids import ROW_BITS, injected_origin
 from millrace.windmill.routing import Productions
 from millrace.windmill.source_ids import NO_FINGERPRINT, SourceIds, null_id, unseal
@@ -225,9 +226,12 @@ class Inbox:
 
 
 def _on(number: int, table: pa.Table, edges: npt.NDArray[np.int32]) -> pa.Table | None:
-    """Return the rows with an edge's number; None if there are none."""
+    """Return the rows with an edge's number, which all have that; None if there are none."""
     chosen = edges == number
-    return wire.where(table, chosen).combine_chunks() if chosen.any() else None
+    if not chosen.any():
+        return None
+    rest = [name for name in table.column_names if name not in ("pid", "edge")]
+    return wire.where(table.select(rest), chosen).combine_chunks()
 
 
 def _copies(rows: pa.Table) -> int:

@@ -9,7 +9,6 @@ Source: Streaming Engine, GetWork; MillWheel, "Keys" (4.2): processing is serial
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -19,6 +18,14 @@ import numpy.typing as npt
 
 from millrace.model.record import Record
 from millrace.watermark.intervals import IntervalMap, KeyInterval
+from millrace.windmill.arrival_order import (
+    arrival_order,
+    collide,
+    collisions_apart,
+    cuts_by_hash,
+    cuts_by_key,
+    in_order,
+)
 from millrace.windmill.many_keys import decode_keys, key_rows
 from millrace.windmill.source_ids import SourceIds
 
@@ -172,15 +179,15 @@ class Arrivals:
             arrived = arrived.take(
                 np.lexsort((self.sequences, self.origins, self.timestamps, self.hashes))
             )
-        elif not _in_order(self.hashes, self.origins, self.sequences):
+        elif not in_order(self.hashes, self.origins, self.sequences):
             arrived = arrived.take(arrival_order(self.hashes, self.origins, self.sequences))
-        changes = arrived.hashes[1:] != arrived.hashes[:-1]
-        if not _collide(arrived.keys, changes):
-            return arrived, [0, *(np.flatnonzero(changes) + 1).tolist(), len(arrived)]
-        apart = _collisions_apart(arrived.hashes, arrived.keys)
+        cuts = cuts_by_hash(arrived.hashes)
+        if not collide(arrived.keys, cuts):
+            return arrived, cuts
+        apart = collisions_apart(arrived.keys, cuts)
         if apart is not None:
             arrived = arrived.take(apart)
-        return arrived, _cuts(arrived.hashes, arrived.keys)
+        return arrived, cuts_by_key(arrived.keys, cuts)
 
     def _sorted_by_hand(self) -> tuple[Arrivals, list[int]]:
         """Return the same as :meth:`_sorted`, for a few records: without NumPy."""
@@ -323,80 +330,3 @@ def _picking(order: npt.NDArray[np.intp]) -> Callable[[Sequence[Any]], list[Any]
         for first, length in zip(order[starts].tolist(), lengths, strict=True)
     ]
     return lambda items: list(chain.from_iterable(items[run] for run in runs))
-
-
-def arrival_order(hashes: Column, origins: Column, sequences: Column) -> npt.NDArray[np.intp]:
-    """Return the positions of records by hash, and those of one hash by id."""
-    # A shuffle mostly fetches blocks in the senders' order, and each edge's records are in order
-    # already: then ids ascend where hashes are the same, and a stable sort by hash does. The full
-    # sort costs many times as much.
-    order = _by_hash(hashes)
-    if _in_order(hashes[order], origins[order], sequences[order]):
-        return order
-    return np.lexsort((sequences, origins, hashes))
-
-
-def _by_hash(hashes: Column) -> npt.NDArray[np.intp]:
-    """Return the positions of records by hash, nearly always, and by position where it is the same.
-
-    Numbers alone sort in a seventh of the time that a stable sort of positions takes. So the
-    position takes the place of a hash's last bits, of which no two keys of a bundle need all; where
-    two do, whoever asks sees that the hashes are not in order.
-    """
-    last_bits = np.uint64((1 << (len(hashes) - 1).bit_length()) - 1)
-    ranks = (hashes & ~last_bits) | np.arange(len(hashes), dtype=np.uint64)
-    ranks.sort()
-    return (ranks & last_bits).astype(np.intp)
-
-
-def _in_order(hashes: Column, origins: Column, sequences: Column) -> bool:
-    same = hashes[1:] == hashes[:-1]
-    steps = np.diff(origins)
-    ascending = (steps > 0) | ((steps == 0) & (np.diff(sequences) >= 0))
-    return bool(np.where(same, ascending, hashes[1:] > hashes[:-1]).all())
-
-
-def _collide(keys: Sequence[bytes], changes: npt.NDArray[np.bool_]) -> bool:
-    """Return whether keys that share a hash differ; as good as never, but in a side input.
-
-    Args:
-        keys: By hash.
-        changes: Of each but the first, whether its hash is another than that before it.
-    """
-    same = np.flatnonzero(~changes)
-    pair = (map(keys.__getitem__, places.tolist()) for places in (same, same + 1))
-    return not all(map(operator.eq, *pair))
-
-
-def _collisions_apart(hashes: Column, keys: Sequence[bytes]) -> npt.NDArray[np.intp] | None:
-    """Return an order in which keys that share a hash do not mix; None if none do.
-
-    Rows of a side input all share one in an interval, so there may be many.
-    """
-    firsts = np.concatenate(([0], np.flatnonzero(hashes[1:] != hashes[:-1]) + 1))
-    lengths = np.diff(firsts, append=len(keys))
-    shared = lengths > 1
-    order: npt.NDArray[np.intp] | None = None
-    for first, length in zip(firsts[shared].tolist(), lengths[shared].tolist(), strict=True):
-        some = keys[first : first + length]
-        if some.count(some[0]) == length:
-            continue
-        apart = sorted(range(length), key=some.__getitem__)
-        if apart != list(range(length)):
-            order = np.arange(len(keys)) if order is None else order
-            order[first : first + length] = np.array(apart) + first
-    return order
-
-
-def _cuts(hashes: Column, keys: Sequence[bytes]) -> list[int]:
-    changes = np.flatnonzero(hashes[1:] != hashes[:-1]) + 1
-    cuts = [0, *changes.tolist(), len(keys)]
-    # Keys with one hash are next to each other, but are not one key.
-    extra = [
-        n
-        for start, stop in itertools.pairwise(cuts)
-        if stop - start > 1 and keys[start] != keys[stop - 1]
-        for n in range(start + 1, stop)
-        if keys[n] != keys[n - 1]
-    ]
-    return sorted([*cuts, *extra]) if extra else cuts

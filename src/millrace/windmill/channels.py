@@ -11,7 +11,7 @@ docs/design/2026-11-22-the-real-time-plane.md, "Channels".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -81,7 +81,11 @@ class Channels:
         self._known[interval] = {(row.who, row.part): (row.origin, row.sequence) for row in found}
 
     def fresh(
-        self, intervals: Ints, origins: Ints, sequences: Ints
+        self,
+        intervals: Ints,
+        origins: Ints,
+        sequences: Ints,
+        seen: Callable[[Sender, Number], None],
     ) -> npt.NDArray[np.bool_] | None:
         """Move the channels past some records; return which of them were not consumed before.
 
@@ -92,16 +96,18 @@ class Channels:
             intervals: The interval of each record; all of them were loaded.
             origins: First half of the ids.
             sequences: Second half.
+            seen: Called with each sender and the highest number of it that an interval is given,
+                fresh or not.
 
         Returns:
             A flag for each; None if all are fresh.
         """
-        if not self.weak:
-            others = ~are_weak(origins)
-            if not others.all():
-                return self._fresh_but(others, intervals, origins, sequences)
+        weak = are_weak(origins)
+        if not self.weak and weak.any():
+            return self._fresh_but(~weak, intervals, origins, sequences, seen)
         parts = (origins >> _ORIGIN_BITS << _PART_BITS) | (sequences >> ROW_BITS)
-        parts |= np.where(are_weak(origins), _WEAK_PART, 0)
+        if weak.any():
+            parts |= np.where(weak, _WEAK_PART, 0)
         owners, owner_of = coded(intervals)
         senders, sender_of_each = coded(parts)
         count = len(owners) * len(senders)
@@ -112,6 +118,7 @@ class Channels:
         for pair, high, low in zip(pairs.tolist(), most.tolist(), last.tolist(), strict=True):
             interval, packed = int(owners[pair // len(senders)]), int(senders[pair % len(senders)])
             sender = (packed >> _PART_BITS, packed & _PART_MASK)
+            seen(sender, (high, low))
             known = self._known[interval].get(sender, _NONE)
             before_high[pair], before_low[pair] = known
             if (high, low) > known:
@@ -123,12 +130,17 @@ class Channels:
         return None if fresh.all() else fresh
 
     def _fresh_but(
-        self, others: npt.NDArray[np.bool_], intervals: Ints, origins: Ints, sequences: Ints
+        self,
+        others: npt.NDArray[np.bool_],
+        intervals: Ints,
+        origins: Ints,
+        sequences: Ints,
+        seen: Callable[[Sender, Number], None],
     ) -> npt.NDArray[np.bool_] | None:
         """Do as :meth:`fresh`, where all records but some are fresh."""
         if not others.any():
             return None
-        found = self.fresh(intervals[others], origins[others], sequences[others])
+        found = self.fresh(intervals[others], origins[others], sequences[others], seen)
         if found is None:
             return None
         flags = ~others

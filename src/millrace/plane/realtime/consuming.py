@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec, Topology
@@ -23,7 +22,7 @@ from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.channels import Channels, Number, Sender, number_of, sender_of
-from millrace.windmill.groups import coded, lasts
+from millrace.windmill.groups import Ints, coded, lasts
 from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
 from millrace.windmill.weak_ids import are_weak, cause_of, is_weak
 
@@ -173,15 +172,16 @@ class Consumption:
         for place in np.flatnonzero(np.bincount(places)).tolist():
             self.know(int(self._ids[place]))
         owners = self._ids[places]
-        plain = ~lifted
-        if plain.any():
-            origins = table.column("origin").to_numpy()
-            sequences = table.column("sequence").to_numpy()
-            self._note_many(origins[plain], sequences[plain])
-            fresh = self.channels.fresh(owners[plain], origins[plain], sequences[plain])
+        if not lifted.all():
+            # Nearly always there are no partials, and columns are looked at as they are.
+            plain = ~lifted if lifted.any() else slice(None)
+            origins = table.column("origin").to_numpy()[plain]
+            sequences = table.column("sequence").to_numpy()[plain]
+            self._note_causes(origins, sequences)
+            fresh = self.channels.fresh(owners[plain], origins, sequences, self._note)
             if fresh is not None:
                 kept = lifted.copy()
-                kept[np.flatnonzero(plain)] = fresh
+                kept[plain] = fresh
                 table = wire.where(table, kept)
                 edges, lifted, owners = edges[kept], lifted[kept], owners[kept]
         for edge in np.unique(wire.plain(edges[lifted])).tolist():
@@ -207,16 +207,13 @@ class Consumption:
             cause = cause_of(origin, sequence)
             self._note(sender_of(*cause), number_of(*cause))
 
-    def _note_many(self, origins: npt.NDArray[np.int64], sequences: npt.NDArray[np.int64]) -> None:
-        injected = origins >= _FIRST_ORIGIN
-        if not injected.all():
-            weak = are_weak(origins)
-            for origin, sequence in _lasts(origins[weak], sequences[weak]):
-                self._note_cause(origin, sequence)
-        if not injected.any():
+    def _note_causes(self, origins: Ints, sequences: Ints) -> None:
+        """Note the records that weak productions were made of: they may be read again, too."""
+        if not self.channels.weak or int(origins.min()) >= _FIRST_ORIGIN:
             return
-        for origin, sequence in _lasts(origins[injected], sequences[injected]):
-            self._note(sender_of(origin, sequence), number_of(origin, sequence))
+        weak = are_weak(origins)
+        for origin, sequence in _lasts(origins[weak], sequences[weak]):
+            self._note_cause(origin, sequence)
 
     def _note(self, sender: Sender, number: Number) -> None:
         who, process = sender
@@ -225,9 +222,7 @@ class Consumption:
             self._input[at] = max(self._input.get(at, -1), count)
 
 
-def _lasts(
-    origins: npt.NDArray[np.int64], sequences: npt.NDArray[np.int64]
-) -> Iterator[tuple[int, int]]:
+def _lasts(origins: Ints, sequences: Ints) -> Iterator[tuple[int, int]]:
     """Yield the last id of each sender."""
     senders, sender_of_each = coded((origins >> 48 << 31) | (sequences >> ROW_BITS))
     _, most, last = lasts(sender_of_each, len(senders), origins, sequences)
