@@ -158,7 +158,7 @@ class Arrivals:
             arrived.values,
             arrived.timestamps.tolist(),
             arrived.streams,
-            origins.tolist(),
+            _listed(origins),
             sequences.tolist(),
             cuts,
             ids,
@@ -310,6 +310,13 @@ class KeyedRecords:
             key, self.values[n], self.timestamps[n], self.stream_of(n), late, self.origins[n],
             self.sequences[n],
         )  # fmt: skip
+
+
+def _listed(origins: Column) -> list[int]:
+    """Return a column as a list: one number over and over, where one process was read."""
+    if (first := int(origins.min())) == int(origins.max()):
+        return [first] * len(origins)
+    return origins.tolist()  # type: ignore[no-any-return]
 
 
 NO_RECORDS = KeyedRecords([], [], [], [], [], "", [], [], [0])

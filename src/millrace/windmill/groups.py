@@ -1,7 +1,7 @@
 """Groups of records by small whole numbers, without a sort that compares.
 
 A bundle has a hundred thousand records and a handful of senders and intervals. Sorting by them, as
-``numpy.unique`` and ``numpy.lexsort`` do, costs a hundred times what counting costs.
+``numpy.unique`` and ``numpy.lexsort`` do, costs 5 to 30 times what counting costs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ Ints = npt.NDArray[np.int64]
 
 #: Numbers that lie so close together are counted; others are sorted.
 _SPAN: Final = 1 << 12
-#: Codes below are sorted by their digits.
-_DIGITS: Final = 1 << 16
 
 
 def coded(values: Ints) -> tuple[Ints, Ints]:
@@ -28,8 +26,6 @@ def coded(values: Ints) -> tuple[Ints, Ints]:
     if len(values) and int(values.max()) - (low := int(values.min())) < _SPAN:
         near = values - low
         present = np.flatnonzero(np.bincount(near))
-        if len(present) == 1:
-            return present + low, np.zeros(len(values), np.int64)
         places = np.empty(int(present[-1]) + 1, np.int64)
         places[present] = np.arange(len(present))
         return present + low, places[near]
@@ -43,21 +39,16 @@ def lasts(codes: Ints, count: int, highs: Ints, lows: Ints) -> tuple[Ints, Ints,
     Args:
         codes: Which group each number is of, from zero.
         count: All codes are below it.
-        highs: The numbers' first halves.
+        highs: The numbers' first halves, from zero.
         lows: Their second halves, from zero.
 
     >>> lasts(np.array([1, 1, 0]), 2, np.array([3, 3, 9]), np.array([4, 5, 6]))
     (array([0, 1]), array([9, 3]), array([6, 5]))
     """
-    if count > 1:
-        order = np.argsort(codes.astype(np.uint16) if count <= _DIGITS else codes, kind="stable")
-        codes, highs, lows = codes[order], highs[order], lows[order]
-    starts = np.flatnonzero(np.diff(codes, prepend=-1))
-    if not len(starts):
-        return codes, highs, lows
-    most = np.maximum.reduceat(highs, starts)
-    if bool((highs[1:] == highs[:-1]).all()):
-        return codes[starts], most, np.maximum.reduceat(lows, starts)
-    lengths = np.diff(starts, append=len(codes))
-    last = np.where(highs == np.repeat(most, lengths), lows, -1)
-    return codes[starts], most, np.maximum.reduceat(last, starts)
+    most, last = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    np.maximum.at(most, codes, highs)
+    if len(highs) and int(highs.min()) < int(highs.max()):
+        lows = np.where(highs == most[codes], lows, -1)
+    np.maximum.at(last, codes, lows)
+    groups = np.flatnonzero(most >= 0)
+    return groups, most[groups], last[groups]
