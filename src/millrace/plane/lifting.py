@@ -78,12 +78,12 @@ class Lifter:
 
 def combined_edges(batches: Iterable[pa.RecordBatch]) -> set[int]:
     """Return the edges on which some rows of the wire are partials."""
-    return {
-        wire.plain(number)
-        for batch in batches
-        for number in np.unique(batch.column("edge").to_numpy()).tolist()
-        if number >= 0 and number != wire.plain(number)
-    }
+    found = set[int]()
+    for batch in batches:
+        edges = batch.column("edge").to_numpy()
+        partial = (edges >= 0) & (edges != wire.plain(edges))
+        found.update(wire.plain(number) for number in set(edges[partial].tolist()))
+    return found
 
 
 def partial_rows(rows: Any, edge: Edge, found: Lifted, origins: pa.Array) -> pa.RecordBatch:
