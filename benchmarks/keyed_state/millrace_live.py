@@ -16,7 +16,7 @@ from benchmarks.keyed_state.workload import SCHEMA_DDL, Workload
 from benchmarks.realtime import MARKS, FileParts, Parts, TopicParts, realtime_session, timed
 
 #: Records that are taken from memory at once.
-_CHUNK = 20_000
+_CHUNK = 100_000
 
 
 def run(job: Job) -> Outcome:
