@@ -18,8 +18,10 @@ from millrace.injectors.schema import arrow_schema, conformed
 if TYPE_CHECKING:
     from millrace.injectors.injector import Injector
 
-#: How long to wait before a process is asked again that had nothing: twice as long each time.
-_SHORTEST_S: Final = 0.001
+#: A process that has had nothing for a while is asked again after such a part of it, so that what
+#: it has then has waited for as much of the silence before it at the most; within these bounds.
+_PART: Final = 1 / 8
+_SHORTEST_S: Final = 0.000_25
 _LONGEST_S: Final = 0.1
 #: A process that takes long to answer is asked so rarely that it costs a twentieth of a core, but
 #: within a second.
@@ -109,7 +111,7 @@ class _Process:
         self._rows: Iterator[pa.RecordBatch] | None = None
         self._next: pa.RecordBatch | None = None
         self._promised_us: int | None = None
-        self._pause_s = 0.0
+        self._silent_since: float | None = None
         self.held = False
         self.due = float("-inf")
 
@@ -121,18 +123,20 @@ class _Process:
             if advance.offset != self._advances.start:
                 decided = decision(self._advances.start, advance)
                 self._advances = self._advances.decided(advance)
-                self._pause_s, self.due = 0.0, float("-inf")
+                self._silent_since, self.due = None, float("-inf")
                 if not self._injector.seamless:
                     yield self._said(_none(self._injector.schema), decided=decided)
                     return
             elif (claim_us := self._news(advance.low_watermark)) is not None:
-                self._pause_s, self.due = 0.0, float("-inf")
+                self._silent_since, self.due = None, float("-inf")
                 yield self._said(_none(self._injector.schema), claim_us=claim_us)
                 return
             else:
                 now = clock()
-                self._pause_s = min(max(2 * self._pause_s, _SHORTEST_S), _LONGEST_S)
-                self.due = now + max(self._pause_s, min(_REST * (now - began), _LONGEST_REST_S))
+                if self._silent_since is None:
+                    self._silent_since = began
+                pause_s = min(max(_PART * (now - self._silent_since), _SHORTEST_S), _LONGEST_S)
+                self.due = now + max(pause_s, min(_REST * (now - began), _LONGEST_REST_S))
                 return
         size = ROOM
         while most > 0 and size > 0 and self._advances.ahead:
