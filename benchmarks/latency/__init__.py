@@ -14,7 +14,8 @@ as often as ``--every`` says (Kafka's own producer lingers for 5 ms since 4.0), 
 then, whole batches to the partitions in turn, and never waits: a slow contender falls behind.
 A record has the time at which its batch was handed to librdkafka. How late that was, and the load's
 own CPU time, stand in the results. With ``--synthetic`` there is no Kafka: an injector of
-Millrace's own makes the records by the clock, due times for send times.
+Millrace's own makes the records by the clock, as often, and the time of a batch is the one at which
+it is due, not the one at which it is made.
 
 **Latency.** Three points, each in nanoseconds of the machine's one clock:
 

@@ -119,6 +119,7 @@ class Course:
             scratch_dir=scratch / "scratch",
             jars=jars,
             probe_every=cell.probe_every,
+            every_ms=cell.every_ms,
         )
 
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
@@ -139,7 +140,9 @@ class Course:
         """Return when each record was sent."""
         if not self.cell.synthetic:
             return np.load(self._sent_path)
-        return synthetic.sent_ns(np.arange(self.cell.records), self.begin_ns, self.cell.rate)
+        cell, numbers = self.cell, np.arange(self.cell.records)
+        every_ns = cell.every_ms * 1_000_000
+        return synthetic.sent_ns(numbers, self.begin_ns, cell.rate, every_ns)
 
     @property
     def _sent_path(self) -> Path:

@@ -38,6 +38,7 @@ class Job:
         scratch_dir: Empty folder for checkpoints, probes, and the files by which the two meet.
         jars: What Flink or Spark need beside their wheels.
         probe_every: User code of the last stage says so of one key in so many.
+        every_ms: How often the synthetic injector sends what is due.
     """
 
     rival: str
@@ -53,6 +54,7 @@ class Job:
     scratch_dir: Path
     jars: list[str]
     probe_every: int = 1
+    every_ms: int = 1
 
     @property
     def probes_dir(self) -> Path:

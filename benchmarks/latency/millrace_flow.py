@@ -126,6 +126,7 @@ def _source(job: Job) -> mr.Injector:
             records=job.records,
             keys=job.keys,
             processes=job.partitions,
+            every_ms=job.every_ms,
         )
     return mr.Kafka(job.servers, job.source, schema="sent long, key long", parse=unpack_record)
 

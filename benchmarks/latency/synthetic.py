@@ -30,6 +30,7 @@ class Synthetic(mr.Injector):
         records: How many there are in all.
         keys: Keys are below it.
         processes: So many, which make records in turn.
+        every_ms: What is due within so many milliseconds is sent at their end; 0: each by itself.
     """
 
     schema = "sent long, key long"
@@ -44,6 +45,7 @@ class Synthetic(mr.Injector):
         records: int,
         keys: int,
         processes: int,
+        every_ms: int = 0,
     ) -> None:
         self._begin_path = begin_path
         self._begin_ns: int | None = None
@@ -51,6 +53,7 @@ class Synthetic(mr.Injector):
         self._records = records
         self._keys = keys
         self._processes = processes
+        self._every_ns = every_ms * 1_000_000
 
     def processes(self) -> Iterable[str]:
         """Return ``"0"``, ``"1"`` and so on."""
@@ -62,6 +65,8 @@ class Synthetic(mr.Injector):
         if begin_ns is None:
             return mr.Advance(offset)
         since_ns = time.time_ns() - begin_ns
+        if self._every_ns:
+            since_ns -= since_ns % self._every_ns
         due = min(self._records, since_ns * self._rate // _SECOND_NS + 1) if since_ns >= 0 else 0
         done = offset or 0
         own = (due - int(process) + self._processes - 1) // self._processes
@@ -85,16 +90,19 @@ class Synthetic(mr.Injector):
     def _sent_ns(self, numbers: Any) -> Any:
         begin_ns = self._begin()
         assert begin_ns is not None
-        return sent_ns(numbers, begin_ns, self._rate)
+        return sent_ns(numbers, begin_ns, self._rate, self._every_ns)
 
 
-def sent_ns(numbers: Any, begin_ns: int, rate: int) -> Any:
-    """Return when records are due, by their numbers from 0.
+def sent_ns(numbers: Any, begin_ns: int, rate: int, every_ns: int = 0) -> Any:
+    """Return when records are sent, by their numbers from 0: when they are due, or a batch is.
 
     >>> sent_ns(np.arange(3), 1000, 500_000_000).tolist()
     [1000, 1002, 1004]
+    >>> sent_ns(np.arange(6), 1000, 500_000_000, every_ns=4).tolist()
+    [1000, 1004, 1004, 1008, 1008, 1012]
     """
-    return begin_ns + numbers * _SECOND_NS // rate
+    due_ns = numbers * _SECOND_NS // rate
+    return begin_ns + (-(-due_ns // every_ns) * every_ns if every_ns else due_ns)
 
 
 def keys_of(numbers: np.ndarray, keys: int) -> np.ndarray:
