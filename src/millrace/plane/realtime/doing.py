@@ -22,6 +22,8 @@ class Doing:
         records: Records and timers' keys that it has done.
         groups: Groups of commits that it has appended.
         busy_s: Seconds in turns.
+        waited_s: Seconds in this turn, besides, in which it waited for input from outside.
+        waited_cpu_s: Of its CPU time.
     """
 
     def __init__(self, level: int, task: int) -> None:
@@ -31,6 +33,8 @@ class Doing:
         self.records = 0
         self.groups = 0
         self.busy_s = 0.0
+        self.waited_s = 0.0
+        self.waited_cpu_s = 0.0
 
     def due(self, wall_us: int) -> bool:
         """Return whether the coordinator is to be told now."""

@@ -272,16 +272,23 @@ class InjectorTask:
         for stream, follower in self._followers.items():
             self._at = stream
             found += [(stream, one) for one in follower.take(0)]
-        if not self._followers:
-            time.sleep(wait_s)  # or a task would spin where there are fewer processes than tasks
-        elif not found:
-            for stream, follower in self._followers.items():
-                self._at = stream
-                some = follower.take(wait_s / len(self._followers))
-                if found := [(stream, one) for one in some]:
-                    break
+        if not found:
+            began, cpu = time.perf_counter(), time.thread_time()
+            found = self._wait(wait_s)
+            self.doing.waited_s = time.perf_counter() - began
+            self.doing.waited_cpu_s = time.thread_time() - cpu
         self._at = ""
         return found
+
+    def _wait(self, wait_s: float) -> list[tuple[str, Taken]]:
+        """Take of the first stream that has something."""
+        if not self._followers:
+            time.sleep(wait_s)  # or a task would spin where there are fewer processes than tasks
+        for stream, follower in self._followers.items():
+            self._at = stream
+            if found := [(stream, one) for one in follower.take(wait_s / len(self._followers))]:
+                return found
+        return []
 
     def _write_down(self, taken: Iterable[tuple[str, Taken]]) -> None:
         """Make durable what was decided before it is read, and the times of records by ingress."""

@@ -31,6 +31,7 @@ from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.spark.realtime.allowance import Allowance, Turn
 from millrace.spark.realtime.intake import Intake
 from millrace.spark.realtime.line import LineBroken, packed_error
+from millrace.spark.realtime.pauses import Pauses
 from millrace.spark.realtime.steps import Steps
 
 #: How long a level task sleeps at the most when nothing arrives.
@@ -41,13 +42,6 @@ _INPUT_S = 0.02
 #: Spark costs more than one packet more in it.
 _TOGETHER_S = 0.0005
 _TOGETHER_BYTES = 1 << 18
-#: After a turn a task waits as many times its CPU time, and so long at most: what comes meanwhile
-#: shares the next turn, and its packets. So a busy machine is kept from turns that are ever smaller
-#: and cost the more a record; a task that had nothing to do begins at once.
-_PAUSES, _PAUSE_S = 1.0, 0.002
-#: An injector task waits longer, as long as turn and pause together take no longer than this. Each
-#: of its turns makes one of the tasks after it, and they are done with it when the next comes.
-_INJECTOR_PAUSES, _CYCLE_S = 4.0, 0.01
 #: How long a task whose input has ended waits for word that the session is over.
 _PARTING_S = 0.1
 #: How long a task waits, when its session is over, for Spark to end it.
@@ -145,6 +139,7 @@ class _Loop:
         self._steps = steps
         self.packets = packets
         self._rows = Allowance.of_rows()
+        self._pauses = Pauses(task.level)
         self._early: list[ToTask] = []
         self._ended = False
         self._not_before = 0.0
@@ -170,16 +165,18 @@ class _Loop:
         self._speak()
         for message in self._early:
             self._tell(message)
+        doing = self._task.doing
         while not self._over:
             if not self._ended:
                 self._gather()
             if self._over:
                 break
             last = self._ended
-            began_s = time.thread_time()
+            doing.waited_s = doing.waited_cpu_s = 0.0
+            began_s, cpu_s = time.monotonic(), time.thread_time()
             yield from self._turn()
-            spent_s = time.thread_time() - began_s
-            self._not_before = time.monotonic() + _pause_s(self._task.level, spent_s)
+            spent_s, now_s = time.thread_time() - cpu_s - doing.waited_cpu_s, time.monotonic()
+            self._not_before = now_s + self._pauses.after(spent_s, began_s, doing.waited_s, now_s)
             if last:
                 break
         if not self.goes_on:
@@ -287,23 +284,6 @@ class _Loop:
                 self._take(min(left_s, 0.1))
             except LineBroken:
                 self.halted = self._ended = True
-
-
-def _pause_s(level: int, spent_s: float) -> float:
-    """Return how long a task pauses after a turn.
-
-    Args:
-        level: The task's.
-        spent_s: The turn's CPU time.
-
-    >>> [_pause_s(1, ms / 1e3) * 1e3 for ms in (0.5, 50)]
-    [0.5, 2.0]
-    >>> [_pause_s(0, ms / 1e3) * 1e3 for ms in (0.5, 4, 50)]
-    [2.0, 6.0, 2.0]
-    """
-    if level:
-        return min(_PAUSES * spent_s, _PAUSE_S)
-    return min(_INJECTOR_PAUSES * spent_s, max(_CYCLE_S - spent_s, _PAUSE_S))
 
 
 def _together(sent: Iterable[Sent]) -> Iterator[list[Sent]]:
