@@ -16,8 +16,10 @@ _MOST_S: Final = 0.002
 #: of its turns makes one of the tasks after it, and they are done with it when the next comes.
 _INJECTOR_TIMES: Final = 4.0
 _CYCLE_S: Final = 0.01
-#: After so many turns that found input, as many pauses are short, or until one waits for it.
+#: After so many turns that found input some pauses are short, or until a turn waits for it. What
+#: is late by less than the time between two inputs has then caught up.
 _UNKNOWN_MOST: Final = 8
+_PROBES: Final = 2
 
 
 class Pauses:
@@ -66,7 +68,7 @@ class Pauses:
                 longer = began_s + waited_s - before_s < longer_s / 2
             else:
                 self._unknown += 1
-                longer = self._unknown % (2 * _UNKNOWN_MOST) < _UNKNOWN_MOST
+                longer = self._unknown % (_UNKNOWN_MOST + _PROBES) < _UNKNOWN_MOST
             if longer:
                 return longer_s
         return min(_TIMES * spent_s, _MOST_S)
