@@ -27,8 +27,9 @@ from millrace.windmill.channels import Number, Sender
 #: Says that no mark is in a packet; marks are epochs, from 0.
 NO_MARK: Final = -1
 
-#: Bytes of rows after which a packet is cut.
-_PACKET: Final = 4 << 20
+#: Bytes of rows after which a packet is cut. The JVM copies it several times, and an array of half
+#: a region of its heap, which are of 2 MiB with 4 GiB, is no longer made where others are.
+_PACKET: Final = 960 << 10
 
 _ALIGNED: Final = ipc.IpcReadOptions(ensure_alignment=ipc.Alignment.DataTypeSpecific)
 _ONE_THREAD: Final = ipc.IpcWriteOptions(use_threads=False)
