@@ -22,7 +22,7 @@ class Doing:
         records: Records and timers' keys that it has done.
         groups: Groups of commits that it has appended.
         busy_s: Seconds in turns.
-        waited_s: Seconds in this turn, besides, in which it waited for input from outside.
+        waited_s: Seconds in turns, besides, in which it waited for input from outside.
         waited_cpu_s: Of its CPU time.
     """
 

@@ -9,7 +9,7 @@ Source: MillWheel 5.2; docs/design/2026-11-22-the-real-time-plane.md.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,6 @@ from millrace.injectors.follower import Follower, Taken
 from millrace.injectors.injector import Injector
 from millrace.injectors.throttle import EVERYONE
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane.handful import Handful
 from millrace.plane.lifting import combined_edges
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.doing import Doing
@@ -41,7 +40,7 @@ from millrace.plane.realtime.messages import (
 from millrace.plane.realtime.packet import NO_MARK, Pipes
 from millrace.plane.realtime.promising import Promising
 from millrace.plane.realtime.report import MarkReport
-from millrace.plane.realtime.rows import Handfuls, LiveRows, number_at
+from millrace.plane.realtime.rows import Handfuls, LiveRows, by_task, number_at
 from millrace.plane.realtime.task import Sent
 from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.runtime import Runtime
@@ -216,7 +215,7 @@ class InjectorTask:
         promising.publish(clock_us, draining=mark is not None and mark.draining)
         yield from self._pipes.send(
             [*plain, *lifted],
-            _by_task(handfuls),
+            by_task(handfuls),
             through=dict.fromkeys(combined_edges(lifted), through),
             message=promising.message(self._wall_us, everyone=mark is not None),
             wall_us=self._wall_us,
@@ -275,8 +274,8 @@ class InjectorTask:
         if not found:
             began, cpu = time.perf_counter(), time.thread_time()
             found = self._wait(wait_s)
-            self.doing.waited_s = time.perf_counter() - began
-            self.doing.waited_cpu_s = time.thread_time() - cpu
+            self.doing.waited_s += time.perf_counter() - began
+            self.doing.waited_cpu_s += time.thread_time() - cpu
         self._at = ""
         return found
 
@@ -397,11 +396,3 @@ class InjectorTask:
         self._decided = {e: of for e, of in self._decided.items() if e >= mark.number}
         self._epoch = mark.number + 1
         self._mark, self._ended = None, mark.last
-
-
-def _by_task(some: Sequence[Handfuls]) -> Handfuls:
-    """Return task -> its rows, all that it has in some handfuls."""
-    if len(some) < 2:
-        return some[0] if some else {}
-    tasks = sorted({task for one in some for task in one})
-    return {task: Handful.together([one[task] for one in some if task in one]) for task in tasks}

@@ -10,7 +10,7 @@ place in its process, so that it is the same whenever it is read again::
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -192,6 +192,14 @@ class LiveRows:
         if self._topology.percentiles:
             ahead[stream] = Ahead.of(at_us, task.manifest.injectors[stream])
         observed.add(Observed({stream: newest_us}, {stream: len(at_us)}, {}, {}, ahead))
+
+
+def by_task(some: Sequence[Handfuls]) -> Handfuls:
+    """Return task -> its rows, all that it has in some handfuls."""
+    if len(some) < 2:
+        return some[0] if some else {}
+    tasks = sorted({task for one in some for task in one})
+    return {task: Handful.together([one[task] for one in some if task in one]) for task in tasks}
 
 
 def row_ids(stream: int, process: int, numbers: Ints) -> RowIds:

@@ -172,11 +172,12 @@ class _Loop:
             if self._over:
                 break
             last = self._ended
-            doing.waited_s = doing.waited_cpu_s = 0.0
-            began_s, cpu_s = time.monotonic(), time.thread_time()
+            began_s, waited_s = time.monotonic(), doing.waited_s
+            cpu_s = time.thread_time() - doing.waited_cpu_s
             yield from self._turn()
-            spent_s, now_s = time.thread_time() - cpu_s - doing.waited_cpu_s, time.monotonic()
-            self._not_before = now_s + self._pauses.after(spent_s, began_s, doing.waited_s, now_s)
+            spent_s = time.thread_time() - doing.waited_cpu_s - cpu_s
+            waited_s, ended_s = doing.waited_s - waited_s, time.monotonic()
+            self._not_before = ended_s + self._pauses.after(spent_s, began_s, waited_s, ended_s)
             if last:
                 break
         if not self.goes_on:

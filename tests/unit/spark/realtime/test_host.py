@@ -33,6 +33,7 @@ from millrace.spark.realtime import host
 from millrace.spark.realtime import steps as steps_module
 from millrace.spark.realtime.host import SessionOver, hosted
 from millrace.spark.realtime.intake import Taken
+from millrace.spark.realtime.pauses import Pauses
 from millrace.spark.realtime.steps import Steps
 
 
@@ -404,3 +405,42 @@ def test_packets_of_a_session_that_is_over_do_not_upset_the_steps_of_the_next() 
     line = Telling(Start(1, b""), Start(2, b""))
     sent(first, line, packets(), second)
     assert received == [b"."] * 100 + [b","] * 100
+
+
+class Waiting(Echo):
+    """An injector task that waits for input in its second turn, and spends CPU time on it."""
+
+    def __init__(self) -> None:
+        super().__init__(level=0)
+        self.turns = 0
+
+    def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
+        self.turns += 1
+        if self.turns == 2:
+            self.doing.waited_s += 0.25
+            self.doing.waited_cpu_s += 100.0
+        yield self.number, b"rows"
+
+
+def test_a_pause_is_by_how_long_the_turn_waited_and_not_by_the_cpu_time_of_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[float, float]] = []
+
+    class Recorded(Pauses):
+        def after(self, spent_s: float, began_s: float, waited_s: float, ended_s: float) -> float:
+            assert began_s <= ended_s
+            asked.append((spent_s, waited_s))
+            return 0.0
+
+    def packets() -> Iterator[bytes]:
+        while task.turns < 4:
+            threading.Event().wait(0.01)
+        yield from ()
+
+    monkeypatch.setattr(host, "Pauses", Recorded)
+    task = Waiting()
+    sent(task, Coordinator(Start(7, b"")), packets())
+    assert [waited_s for _, waited_s in asked[:4]] == [0.0, 0.25, 0.0, 0.0]
+    assert asked[0][0] >= 0
+    assert asked[1][0] < -99  # this test's time of waiting is made up; what is left is the turn's
