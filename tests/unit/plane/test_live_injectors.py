@@ -143,10 +143,43 @@ def test_a_task_without_processes_waits_as_one_does_whose_processes_have_nothing
     live.boot()
     live.feed(1)
     live.plane.settle(live.clock_us)
-    waited: list[float] = []
-    monkeypatch.setattr(injecting.time, "sleep", waited.append)
+    now, waited = 100.0, list[float]()
+
+    def sleep(seconds):
+        nonlocal now
+        waited.append(seconds)
+        now += seconds
+
+    monkeypatch.setattr(injecting.time, "sleep", sleep)
+    monkeypatch.setattr(injecting.time, "perf_counter", lambda: now)
 
     [idle] = [task for task in made if not task.doing.records]
+    before_s = idle.doing.waited_s
     sent = list(idle.turn(live.clock_us, 0.02))
 
     assert (sent, waited) == ([], [0.02])
+    assert idle.doing.waited_s - before_s == pytest.approx(0.02)
+
+
+def test_a_task_that_finds_something_has_not_waited():
+    p = mr.Pipeline("one")
+    feeds = Seamless("key long, value long, at long", {"a": [(1, 1, 5), (2, 2, 6)]})
+    p.inject("events", feeds, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+    p.add(Same)
+    p.sink("same", Kept())
+    live = Live(p, tasks=1)
+    made: list[InjectorTask] = []
+
+    def reader(number):
+        made.append(InjectorTask(live.runtime(number), number))
+        return made[-1]
+
+    live.plane._reader = reader
+    live.boot()
+    [task] = made
+    feeds.limit = 2
+    before_s = task.doing.waited_s
+    list(task.turn(live.clock_us, 5.0))
+
+    assert task.doing.records == 2
+    assert task.doing.waited_s == before_s
