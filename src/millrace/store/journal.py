@@ -140,6 +140,11 @@ class Journals(Protocol):
     when it was first asked.
     """
 
+    @property
+    def far(self) -> bool:
+        """Whether an append is a request to another machine, of some 30 to 100 ms."""
+        ...
+
     def seal(self, session: int) -> Sealing | None:
         """Begin a session: fence all before it, and write down what their tasks have left.
 

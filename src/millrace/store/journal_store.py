@@ -30,6 +30,9 @@ class JournalFiles(Protocol):
     where: str
     """The folder, for messages."""
 
+    far: bool
+    """See :attr:`millrace.store.Journals.far`."""
+
     def prepare(self) -> None:
         """Make the folder unless it is there; durable."""
         ...
@@ -103,6 +106,11 @@ class JournalStore:
         self._known: Sealing | None = None
         self._index: Index | None = None
         self._removed: set[JournalName] = set()
+
+    @property
+    def far(self) -> bool:
+        """See :attr:`millrace.store.Journals.far`."""
+        return self._files.far
 
     def seal(self, session: int) -> Sealing | None:
         """See :meth:`millrace.store.Journals.seal`. Cost: six fsyncs, or four PUTs."""

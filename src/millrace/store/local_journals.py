@@ -108,6 +108,8 @@ class LocalJournal:
 class LocalJournals:
     """The :class:`~millrace.store.journal_store.JournalFiles` of a directory."""
 
+    far = False
+
     def __init__(self, path: Path, disk: Disk = os) -> None:
         self.where = str(path / "journals")
         self._scratch = path / "tmp"

@@ -35,6 +35,7 @@ class MemoryJournals:
     """The :class:`~millrace.store.journal_store.JournalFiles` of a :class:`MemoryHardState`."""
 
     where = "in memory"
+    far = False
 
     def __init__(self) -> None:
         self._files: dict[str, bytes] = {}

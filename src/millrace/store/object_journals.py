@@ -81,6 +81,8 @@ class ObjectJournal:
 class ObjectJournals:
     """The :class:`~millrace.store.journal_store.JournalFiles` of a bucket."""
 
+    far = True
+
     def __init__(self, bucket: Bucket) -> None:
         self.where = f"{bucket.url}/{_FOLDER}"
         self._bucket = bucket

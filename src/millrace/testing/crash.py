@@ -140,6 +140,7 @@ class _Journals:
     def __init__(self, journals: Journals, owner: CrashingState) -> None:
         self._journals = journals
         self._owner = owner
+        self.far = journals.far
         self.last = journals.last
         self.superseded = journals.superseded
         self.groups = journals.groups

@@ -12,6 +12,8 @@ from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 import millrace as mr
 from millrace.plane.realtime.weak import weak_computations, why_strong
+from millrace.store import KEPT_TURNS
+from millrace.store.memory_journals import MemoryJournals
 
 
 class Spread(mr.Computation):
@@ -75,9 +77,9 @@ def feeds(rows: int = 60) -> Feeds:
     )
 
 
-def begun(name: str) -> mr.Pipeline:
+def begun(name: str, rows: int = 60) -> mr.Pipeline:
     p = mr.Pipeline(name)
-    p.inject("events", feeds(), timestamp="at", low_watermark=mr.BoundedDelay("5 s"))
+    p.inject("events", feeds(rows), timestamp="at", low_watermark=mr.BoundedDelay("5 s"))
     p.add(Spread, productions=mr.WEAK)
     return p
 
@@ -194,6 +196,24 @@ def test_productions_leave_before_anything_is_durable():
     turns(live, (0, 0), (1, 0))
     live.plane.mark(live.clock_us)
     assert durable(live) == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("far", "rows", "levels"),
+    [(False, KEPT_TURNS, set()), (False, 3 * KEPT_TURNS, {1}), (True, 3 * KEPT_TURNS, set())],
+)
+def test_what_waits_is_durable_some_turns_later_where_that_is_quick(
+    far, rows, levels, monkeypatch
+):
+    monkeypatch.setattr(MemoryJournals, "far", far)
+    p = begun("kept", rows=rows)
+    p.sink("halves", Kept())
+    live = Live(p, tasks=1)
+    live.boot()
+    for limit in range(rows):
+        live.feed(limit + 1)
+        turns(live, (0, 0), (1, 0))
+    assert durable(live) == levels
 
 
 def test_what_comes_again_to_a_weak_computation_is_not_late():

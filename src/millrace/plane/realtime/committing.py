@@ -1,9 +1,13 @@
 """Committing: the journal of a level task, and when what it did becomes durable.
 
 What a strong computation did is durable before anything of it leaves: a group of the journal, each
-turn. What weak ones did goes with the next group there is, and at the latest with one before a
-mark is passed; until then it is in memory, over the caches. A group takes all that there is, so the
-task's note in it, how far it has consumed its input, is true of all its computations.
+turn. What weak ones did goes with the next group there is, some turns later if a strong one needs
+none, and at the latest with one before a mark is passed; until then it is in memory, over the
+caches. A group takes all that there is, so the task's note in it, how far it has consumed its
+input, is true of all its computations.
+
+Where an append is a request to an object store, it takes about as long for little as for much: what
+weak computations did goes with marks there.
 
 Source: MillWheel 6.1.2 and 6.1.3; docs/design/2026-11-22-weak-productions-in-real-time.md.
 """
@@ -13,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Final
 
-from millrace.store import Commit, Journal, Journals
+from millrace.store import KEPT_TURNS, Commit, Journal, Journals
 from millrace.windmill.live_worker import LiveWorker
 
 #: What is not durable yet takes no more memory than this, and a turn's.
@@ -31,6 +35,8 @@ class Committing:
         worker: Whose caches follow.
         weak: Computations whose commits wait.
         note: Returns what the task knows now.
+        turns: For so many turns what weak computations did waits, where an append is quick. A mark
+            finds little left then, and takes no longer than any other turn.
     """
 
     def __init__(
@@ -43,12 +49,15 @@ class Committing:
         worker: LiveWorker,
         weak: Container[str],
         note: Callable[[], bytes],
+        turns: int = KEPT_TURNS,
     ) -> None:
         self._journals = journals
         self._where = session, level, task
         self._worker = worker
         self._weak = weak
         self._note = note
+        self._turns = None if journals.far else turns
+        self._waited = 0
         self._part = 1
         self._journal: Journal | None = None
 
@@ -65,10 +74,14 @@ class Committing:
                 ahead.wait(commit)
             else:
                 now.append(commit)
-        if not now and ahead.size_bytes <= _AHEAD_BYTES:
+        if not now and self._may_wait(ahead.size_bytes):
+            self._waited += 1
             return 0
         self._append(now)
         return 1
+
+    def _may_wait(self, size: int) -> bool:
+        return size <= _AHEAD_BYTES and (self._turns is None or self._waited < self._turns)
 
     def end_part(self) -> str:
         """Make durable what waits; return the name of the part that a mark ends, empty if none."""
@@ -96,4 +109,5 @@ class Committing:
         if self._journal is None:
             self._journal = self._journals.create(*self._where, self._part)
         self._journal.append([*self._worker.ahead.commits, *commits], self._note())
+        self._waited = 0
         self._worker.settle(commits)

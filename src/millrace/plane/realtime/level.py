@@ -62,7 +62,8 @@ class LevelTask:
         number: Of the task.
         tell_us: How long a task of the next level that gets no rows waits for low watermarks.
         outlet: Makes what writes the sinks, in a task of the last level, for one session.
-        kept_turns: How many turns commits stay in memory before caches have them.
+        kept_turns: How many turns commits stay in memory before caches have them, and what weak
+            computations did before it is durable.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class LevelTask:
             worker=self._worker,
             weak=weak,
             note=self._note,
+            turns=self._turns,
         )
         self._positions = Followed(self._topology, state.epochs).at(manifest)
         self._maps = {spec.name: manifest.interval_map(spec.name) for spec in self._specs}
