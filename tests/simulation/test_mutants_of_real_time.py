@@ -264,7 +264,7 @@ def what_waits_is_written_to_its_cache_after_what_follows(patch):
     patch.setattr(AheadCache, "forward", backwards)
 
 
-@mutant(1056)
+@mutant(517)
 def a_weak_computation_begins_where_its_readers_had_come(patch):
     floor = Note.floor
     patch.setattr(Note, "floor", lambda self, _: floor(self, ()))

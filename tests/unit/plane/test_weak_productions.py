@@ -11,8 +11,8 @@ import pytest
 from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 import millrace as mr
+from millrace.plane.realtime.committing import WEAK_TURNS
 from millrace.plane.realtime.weak import weak_computations, why_strong
-from millrace.store import KEPT_TURNS
 from millrace.store.memory_journals import MemoryJournals
 
 
@@ -200,11 +200,9 @@ def test_productions_leave_before_anything_is_durable():
 
 @pytest.mark.parametrize(
     ("far", "rows", "levels"),
-    [(False, KEPT_TURNS, set()), (False, 3 * KEPT_TURNS, {1}), (True, 3 * KEPT_TURNS, set())],
+    [(False, WEAK_TURNS, set()), (False, 3 * WEAK_TURNS, {1}), (True, 3 * WEAK_TURNS, set())],
 )
-def test_what_waits_is_durable_some_turns_later_where_that_is_quick(
-    far, rows, levels, monkeypatch
-):
+def test_what_waits_is_durable_some_turns_later_where_that_is_quick(far, rows, levels, monkeypatch):
     monkeypatch.setattr(MemoryJournals, "far", far)
     p = begun("kept", rows=rows)
     p.sink("halves", Kept())

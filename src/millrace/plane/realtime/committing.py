@@ -17,9 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Final
 
-from millrace.store import KEPT_TURNS, Commit, Journal, Journals
+from millrace.store import Commit, Journal, Journals
 from millrace.windmill.live_worker import LiveWorker
 
+#: For so many turns what weak computations did waits, where an append is quick: with 250 turns a
+#: second, a quarter of one.
+WEAK_TURNS: Final = 64
 #: What is not durable yet takes no more memory than this, and a turn's.
 _AHEAD_BYTES: Final = 16 << 20
 
@@ -49,7 +52,7 @@ class Committing:
         worker: LiveWorker,
         weak: Container[str],
         note: Callable[[], bytes],
-        turns: int = KEPT_TURNS,
+        turns: int = WEAK_TURNS,
     ) -> None:
         self._journals = journals
         self._where = session, level, task

@@ -24,7 +24,7 @@ from millrace.plane.outbox import Outbox
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.arriving import Arrived, Sorting
 from millrace.plane.realtime.clocks import Clocks
-from millrace.plane.realtime.committing import Committing
+from millrace.plane.realtime.committing import WEAK_TURNS, Committing
 from millrace.plane.realtime.consuming import Consumption, Through
 from millrace.plane.realtime.doing import Doing
 from millrace.plane.realtime.messages import FromTask, Passed, Start, ToTask
@@ -62,8 +62,8 @@ class LevelTask:
         number: Of the task.
         tell_us: How long a task of the next level that gets no rows waits for low watermarks.
         outlet: Makes what writes the sinks, in a task of the last level, for one session.
-        kept_turns: How many turns commits stay in memory before caches have them, and what weak
-            computations did before it is durable.
+        kept_turns: How many turns commits stay in memory before caches have them.
+        weak_turns: How many turns what weak computations did waits before it is durable.
     """
 
     def __init__(
@@ -75,12 +75,11 @@ class LevelTask:
         tell_us: int = ALONE_US,
         outlet: Callable[[Runtime, int, int, int], Outlet] = LiveOutlet,
         kept_turns: int = KEPT_TURNS,
+        weak_turns: int = WEAK_TURNS,
     ) -> None:
-        self._turns = kept_turns
-        self._tell_us = tell_us
-        self._make_outlet = outlet
-        self.level = level
-        self.number = number
+        self._turns, self._weak_turns = kept_turns, weak_turns
+        self._tell_us, self._make_outlet = tell_us, outlet
+        self.level, self.number = level, number
         self.said: list[FromTask] = []
         #: When the task wants a turn, though nothing may have arrived.
         self.wake_us = MAX_TIMESTAMP
@@ -121,7 +120,7 @@ class LevelTask:
             worker=self._worker,
             weak=weak,
             note=self._note,
-            turns=self._turns,
+            turns=self._weak_turns,
         )
         self._positions = Followed(self._topology, state.epochs).at(manifest)
         self._maps = {spec.name: manifest.interval_map(spec.name) for spec in self._specs}

@@ -21,6 +21,7 @@ from millrace.model.errors import InvariantViolation
 from millrace.plane.handful import Handful
 from millrace.plane.packet import parts_by_task
 from millrace.plane.realtime.telling import ALONE_US, Telling
+from millrace.plane.realtime.terse import LeftOut, Terse
 from millrace.watermark.shown import Message
 from millrace.windmill.channels import Number, Sender
 
@@ -38,7 +39,21 @@ _ONE_THREAD: Final = ipc.IpcWriteOptions(use_threads=False)
 Through = dict[int, list[tuple[int, int, int, int]]]
 
 _NOTHING: Final[Mapping[int, Handful]] = {}
-_NO_ROWS: Final[list[list[bytes]]] = [[]]
+
+
+class Rows(msgspec.Struct, array_like=True):
+    """Rows in a packet.
+
+    Attributes:
+        stream: Batches of one schema, as an Arrow stream.
+        left_out: What the rows of its one batch have besides; None if nothing.
+    """
+
+    stream: bytes
+    left_out: LeftOut | None = None
+
+
+_NO_ROWS: Final[list[list[Rows]]] = [[]]
 
 
 class Packet(msgspec.Struct, array_like=True):
@@ -48,7 +63,7 @@ class Packet(msgspec.Struct, array_like=True):
         session: Of both.
         sender: Number of the task that sends.
         number: 1, 2, 3 ... between these two tasks in this session.
-        rows: Rows of the wire, as Arrow streams; those of one schema together.
+        rows: Rows of the wire, in order.
         few: A handful besides, made after them.
         through: How far senders have come in the partials among them.
         message: Low watermarks that hold when the rows have been taken; None if as before.
@@ -61,7 +76,7 @@ class Packet(msgspec.Struct, array_like=True):
     session: int
     sender: int
     number: int
-    rows: list[bytes] = []
+    rows: list[Rows] = []
     few: Handful | None = None
     through: Through = {}
     message: Message | None = None
@@ -77,8 +92,9 @@ _decode = msgspec.msgpack.Decoder(Packet).decode
 
 def batches_of(packet: Packet) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a packet."""
-    for data in packet.rows:
-        yield from ipc.open_stream(data, options=_ALIGNED)
+    for rows in packet.rows:
+        for batch in ipc.open_stream(rows.stream, options=_ALIGNED):
+            yield batch if rows.left_out is None else rows.left_out.put_back(batch)
 
 
 class Pipes:
@@ -204,37 +220,40 @@ class Received:
             yield packet
 
 
-def _cut(batches: Sequence[pa.RecordBatch]) -> Iterator[list[bytes]]:
+def _cut(batches: Sequence[pa.RecordBatch]) -> Iterator[list[Rows]]:
     """Yield the rows of one packet after another."""
-    open_: list[pa.RecordBatch] = []
+    open_: list[Terse] = []
     size = 0
     for batch in batches:
-        for part in _parts(batch):
-            if open_ and size + part.nbytes > _PACKET:
+        for part in _parts(Terse.of(batch)):
+            more = part.rows.nbytes
+            if open_ and size + more > _PACKET:
                 yield _streams(open_)
                 open_, size = [], 0
             open_.append(part)
-            size += part.nbytes
+            size += more
     yield _streams(open_)
 
 
-def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _parts(terse: Terse) -> Iterator[Terse]:
+    rows = terse.rows
     count = max(1, int(np.ceil(rows.nbytes / _PACKET)))
     step = max(1, -(-rows.num_rows // count))
     for first in range(0, rows.num_rows, step):
-        yield rows.slice(first, step)
+        yield terse.slice(first, step)
 
 
-def _streams(batches: Sequence[pa.RecordBatch]) -> list[bytes]:
+def _streams(parts: Sequence[Terse]) -> list[Rows]:
     """Return rows as Arrow streams, one for each run of batches of one schema."""
-    streams: list[bytes] = []
+    streams: list[Rows] = []
     n = 0
-    while n < len(batches):
-        schema = batches[n].schema
+    while n < len(parts):
+        first = parts[n]
+        schema = first.rows.schema
         sink = pa.BufferOutputStream()
         with ipc.new_stream(sink, schema, options=_ONE_THREAD) as stream:
-            while n < len(batches) and batches[n].schema == schema:
-                stream.write_batch(batches[n])
+            while n < len(parts) and parts[n].goes_with(first):
+                stream.write_batch(parts[n].rows)
                 n += 1
-        streams.append(sink.getvalue().to_pybytes())
+        streams.append(Rows(sink.getvalue().to_pybytes(), first.left_out))
     return streams

@@ -7,8 +7,10 @@
 Between two levels a row is a packet and the number of the task that it is for. Packets must not
 wait for one another, and Spark's hand-over to Python makes them: it looks whether there is a
 further row before it hands a batch over, even a full one, and the next packet may be an hour away.
-So each packet has an empty row behind it, and a batch is two rows: the empty one of the packet
-before, and the packet. For that to come out even, every task gets one lone empty row at first.
+So who sends a packet sends an empty row behind it, and a batch is two rows: the empty one of the
+packet before, and the packet. For that to come out even, every task gets one lone empty row at
+first. Where packets of several senders cross, one may be the first row of a batch; then the empty
+row of the other fills it, and its own is the further one.
 """
 
 from __future__ import annotations
@@ -38,9 +40,6 @@ _CAREFUL_S = 30.0
 
 #: Makes a task: runtime, level, number.
 Make = Callable[[Runtime, int, int], LiveTask]
-
-_FOLLOWED = "array(packet, cast(null as binary))"
-_PAIRED = f"explode(if(packet is null, array(packet), {_FOLLOWED})) as packet"
 
 
 @dataclass(frozen=True)
@@ -100,8 +99,7 @@ def strung(pacemaker: DataFrame, stages: Iterable[LiveStage], *, tasks: int) -> 
     first, *levels = stages
     frame = _mapped(pacemaker, first)
     for stage in levels:
-        sent = frame.repartitionById(tasks, "pid").selectExpr("pid", _PAIRED)
-        frame = _mapped(sent, stage)
+        frame = _mapped(frame.repartitionById(tasks, "pid"), stage)
     return frame
 
 
@@ -129,11 +127,17 @@ def _batches(
 ) -> Generator[pa.RecordBatch, None, bool]:
     try:
         while True:
-            yield _batch([(pid, steps.stamped(data)) for pid, data in next(sent)])
+            yield _batch(list(_followed(next(sent), steps)))
     except StopIteration as end:
         return bool(end.value)
     finally:
         sent.close()
+
+
+def _followed(sent: Iterable[Sent], steps: Steps) -> Iterator[tuple[int, bytes | None]]:
+    for pid, data in sent:
+        yield pid, steps.stamped(data)
+        yield pid, None
 
 
 def _batch(rows: Sequence[tuple[int, bytes | None]]) -> pa.RecordBatch:

@@ -35,6 +35,7 @@ from millrace.testing.simulation.scheduler import Killed, Process, Scheduler
 
 #: Level tasks keep commits in memory for so many turns, one of these each: none, few, or all.
 _KEPT_TURNS = (1, 3, 64)
+_WEAK_TURNS = (64, 64, 2, 64)
 
 #: Level, number of the task that sends, and of the one that receives.
 Pipe = tuple[int, int, int]
@@ -217,7 +218,8 @@ class Query:
         if level == 0:
             return InjectorTask(runtime, n)
         self._made += 1
-        return LevelTask(runtime, level, n, kept_turns=_KEPT_TURNS[self._made % len(_KEPT_TURNS)])
+        kept, weak = (turns[self._made % len(turns)] for turns in (_KEPT_TURNS, _WEAK_TURNS))
+        return LevelTask(runtime, level, n, kept_turns=kept, weak_turns=weak)
 
     def _numbers_begin_anew(self, where: Where) -> None:
         """Take it that a task's packets are those of another session from now on."""
