@@ -13,9 +13,6 @@ from millrace.plane.realtime.packet import Pipes, Received, batches_of
 from millrace.plane.realtime.terse import FEW, Terse
 from millrace.watermark.shown import Message
 
-_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
-_INT64 = st.integers(_LOWEST, _HIGHEST)
-
 
 @st.composite
 def columns(draw, count: int, kind: type[np.signedinteger]) -> np.ndarray:
@@ -73,3 +70,36 @@ def test_a_column_with_a_null_is_sent_as_it_is(name):
     column = pa.array([None, *([7] * FEW)], wire.SCHEMA.field(name).type)
     rows = pa.RecordBatch.from_pydict({"ts": pa.array([1] * len(column)), name: column})
     assert Terse.of(rows).left_out is None
+
+
+def test_a_column_of_one_value_is_not_sent():
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "pid": pa.array([2] * FEW, pa.int32()),
+            "edge": pa.array([5] * FEW, pa.int32()),
+            "ts": pa.array([1] * FEW),
+            "origin": pa.array([7] * (FEW - 1) + [8]),
+        }
+    )
+    terse = Terse.of(rows)
+    assert terse.rows.schema.names == ["ts", "origin"]
+    assert terse.left_out.same == {"pid": 2, "edge": 5}
+
+
+@pytest.mark.parametrize(
+    ("step", "bits", "zeros"),
+    [
+        pytest.param(1 << 17, 16, 17, id="numbers of records"),
+        pytest.param(3, 16, 0, id="whole places"),
+        pytest.param(66 << 17, 32, 17, id="numbers far apart"),
+        pytest.param((1 << 22) + 1, 32, 0, id="whole places far apart"),
+        pytest.param((1 << 23) + 1, 64, None, id="too far apart"),
+    ],
+)
+def test_places_that_are_near_take_few_bits(step, bits, zeros):
+    lowest = -(1 << 40)
+    places = np.roll(np.arange(FEW) * step + lowest, 1)  # the first is not the lowest
+    terse = Terse.of(pa.RecordBatch.from_pydict({"sequence": pa.array(places)}))
+    assert terse.rows.column("sequence").type.bit_width == bits
+    near = None if terse.left_out is None else terse.left_out.near
+    assert near == (None if zeros is None else (lowest, zeros))

@@ -147,6 +147,15 @@ def test_journals_in_a_directory_of_their_own(bucket: Bucket, commit: Make, tmp_
         assert other.journals.names() == [JournalName(1, 0, 0, 1)]
 
 
+def test_an_append_is_a_request_only_where_journals_are_objects(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    other = Bucket(BucketUrl.parse("s3://bucket/d"), BucketOptions(), store=MemoryStore())
+    mounted = ObjectHardState.create_or_open(bucket, pipeline="p", journals=str(tmp_path / "j"))
+    assert not mounted.journals.far
+    assert ObjectHardState.create_or_open(other, pipeline="p").journals.far
+
+
 def test_a_host_without_the_directory_of_journals_is_told(bucket: Bucket, tmp_path: Path) -> None:
     apart = str(tmp_path / "journals")
     state = ObjectHardState.create_or_open(bucket, pipeline="p", journals=apart)

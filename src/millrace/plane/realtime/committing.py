@@ -20,8 +20,8 @@ from typing import Final
 from millrace.store import Commit, Journal, Journals
 from millrace.windmill.live_worker import LiveWorker
 
-#: For so many turns what weak computations did waits, where an append is quick: with 250 turns a
-#: second, a quarter of one.
+#: For so many turns that had something to commit what weak computations did waits, where an append
+#: is quick: with 250 of them a second, a quarter of one.
 WEAK_TURNS: Final = 64
 #: What is not durable yet takes no more memory than this, and a turn's.
 _AHEAD_BYTES: Final = 16 << 20
@@ -38,8 +38,8 @@ class Committing:
         worker: Whose caches follow.
         weak: Computations whose commits wait.
         note: Returns what the task knows now.
-        turns: For so many turns what weak computations did waits, where an append is quick. A mark
-            finds little left then, and takes no longer than any other turn.
+        turns: For so many turns that had something to commit what weak computations did waits,
+            where an append is quick. So a mark does not find all that was done since the last one.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 Every byte of a packet is copied some ten times on its way to the next task: into sockets and out of
 them, and between the rows, buffers and columns of the JVM. In what an injector task sends to a task
 a row's task, and mostly its edge and its origin, are those of the row before, and its place is not
-far from the first one's. That is a third of the bytes, and costs some nanoseconds to leave out and
+far from those around it. That is a third of the bytes, and costs some nanoseconds to leave out and
 to put back.
 """
 
@@ -32,8 +32,8 @@ class LeftOut(msgspec.Struct, array_like=True):
     Attributes:
         names: Of all columns, in order.
         same: Column -> its one value.
-        near: The first value of the column of places, and the bits its differences are shifted by;
-            None if it is sent as it is.
+        near: The lowest value of the column of places, and by how many bits the differences from it
+            are shifted; None if the column is sent as it is.
     """
 
     names: list[str]
@@ -47,8 +47,10 @@ class LeftOut(msgspec.Struct, array_like=True):
             kind = wire.SCHEMA.field(name).type
             columns[name] = pa.array(np.full(rows.num_rows, value, kind.to_pandas_dtype()))
         if self.near is not None:
-            first, zeros = self.near
-            columns[_NEAR] = pa.array((columns[_NEAR].to_numpy().astype(np.int64) << zeros) + first)
+            lowest, zeros = self.near
+            columns[_NEAR] = pa.array(
+                (columns[_NEAR].to_numpy().astype(np.int64) << zeros) + lowest
+            )
         return pa.RecordBatch.from_arrays([columns[one] for one in self.names], names=self.names)
 
 
@@ -119,16 +121,16 @@ def _one_value(column: pa.Array) -> int | None:
 
 
 def _near(column: pa.Array) -> tuple[pa.Array, tuple[int, int]] | None:
-    """Return differences from the first value in as few bytes as they have, and that value."""
+    """Return the differences from the lowest value in as few bytes as they need, and how."""
     if column.null_count:
         return None
     values = column.to_numpy()
-    first = int(values.min())
+    lowest = int(values.min())
     # As a number without a sign it is true, however far apart they are.
-    far = (values - first).view(np.uint64)
+    far = (values - lowest).view(np.uint64)
     zeros = 0 if (far & np.uint64((1 << _ZEROS) - 1)).any() else _ZEROS
     far >>= np.uint64(zeros)
     most = int(far.max())
     if most >= 1 << 32:
         return None
-    return pa.array(far.astype(np.uint16 if most < 1 << 16 else np.uint32)), (first, zeros)
+    return pa.array(far.astype(np.uint16 if most < 1 << 16 else np.uint32)), (lowest, zeros)

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 _CONNECTION_BYTES = (32 << 10) + 512
 #: Bytes of a buffer between two tasks: fewer than a row has, so that each row leaves at once.
 _BUFFER_BYTES = 16
-#: Rows on their way from one task to one other, after which the first waits: every other one is a
-#: packet, and those between are empty. Spark counts buffers, not bytes, and a row that is larger
-#: than one is one.
-_ROWS_ON_THE_WAY = 6
+#: Rows on their way from one task to one other, after which the first waits. Spark counts buffers,
+#: not bytes, and a row that is larger than one is one.
+_ROWS_ON_THE_WAY = 3
 _ROWS_MAX = 1024
 #: Bytes that a task has read from those before it, and not handed to Python.
 _READ_AHEAD_BYTES = 256 << 10

@@ -7,10 +7,8 @@
 Between two levels a row is a packet and the number of the task that it is for. Packets must not
 wait for one another, and Spark's hand-over to Python makes them: it looks whether there is a
 further row before it hands a batch over, even a full one, and the next packet may be an hour away.
-So who sends a packet sends an empty row behind it, and a batch is two rows: the empty one of the
-packet before, and the packet. For that to come out even, every task gets one lone empty row at
-first. Where packets of several senders cross, one may be the first row of a batch; then the empty
-row of the other fills it, and its own is the further one.
+So each packet has an empty row behind it, and a batch is two rows: the empty one of the packet
+before, and the packet. For that to come out even, every task gets one lone empty row at first.
 """
 
 from __future__ import annotations
@@ -40,6 +38,11 @@ _CAREFUL_S = 30.0
 
 #: Makes a task: runtime, level, number.
 Make = Callable[[Runtime, int, int], LiveTask]
+
+# A packet's row twice, the second time without it. Of an array of the packet and a null it would be
+# copied into the array, and out of it.
+_TWICE = "explode(if(packet is null, array(0), array(0, 1))) as behind"
+_PAIRED = "if(behind = 0, packet, cast(null as binary)) as packet"
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,8 @@ def strung(pacemaker: DataFrame, stages: Iterable[LiveStage], *, tasks: int) -> 
     first, *levels = stages
     frame = _mapped(pacemaker, first)
     for stage in levels:
-        frame = _mapped(frame.repartitionById(tasks, "pid"), stage)
+        sent = frame.repartitionById(tasks, "pid").selectExpr("pid", "packet", _TWICE)
+        frame = _mapped(sent.selectExpr("pid", _PAIRED), stage)
     return frame
 
 
@@ -127,17 +131,11 @@ def _batches(
 ) -> Generator[pa.RecordBatch, None, bool]:
     try:
         while True:
-            yield _batch(list(_followed(next(sent), steps)))
+            yield _batch([(pid, steps.stamped(data)) for pid, data in next(sent)])
     except StopIteration as end:
         return bool(end.value)
     finally:
         sent.close()
-
-
-def _followed(sent: Iterable[Sent], steps: Steps) -> Iterator[tuple[int, bytes | None]]:
-    for pid, data in sent:
-        yield pid, steps.stamped(data)
-        yield pid, None
 
 
 def _batch(rows: Sequence[tuple[int, bytes | None]]) -> pa.RecordBatch:

@@ -35,6 +35,8 @@ from millrace.testing.simulation.scheduler import Killed, Process, Scheduler
 
 #: Level tasks keep commits in memory for so many turns, one of these each: none, few, or all.
 _KEPT_TURNS = (1, 3, 64)
+#: What weak computations did becomes durable after so many turns: mostly those of production, so
+#: that failures find much that waits.
 _WEAK_TURNS = (64, 64, 2, 64)
 
 #: Level, number of the task that sends, and of the one that receives.
