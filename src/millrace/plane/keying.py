@@ -22,12 +22,11 @@ from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
+from millrace.plane.whole_numbers import encoded_numbers, hashes_of_numbers
 from millrace.windmill.source_ids import FINGERPRINT_BYTES
 
-_SIGN = np.uint64(1 << 63)
 #: Up to so many rows a loop costs less than Arrow's calls.
 _FEW = 32
-_INTEGER_BYTES = 9
 
 
 class Keying:
@@ -91,22 +90,11 @@ def encoded(column: pa.Array) -> pa.Array:
     ([b'sJFK', None], '697fffffffffffffff')
     """
     kind = column.type
-    if not pa.types.is_integer(kind):
-        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        tag = pa.scalar(b"s" if text else b"b", pa.binary())
-        return pc.binary_join_element_wise(tag, column.cast(pa.binary()), pa.scalar(b""))
-    count = len(column)
-    valid = None
-    if column.null_count:
-        valid, column = column.is_valid().buffers()[1], pc.fill_null(column, 0)
-    whole = column.cast(pa.int64()).to_numpy().view(np.uint64) ^ _SIGN
-    data = np.empty((count, _INTEGER_BYTES), dtype=np.uint8)
-    data[:, 0] = ord("i")
-    data[:, 1:] = whole.astype(">u8").view(np.uint8).reshape(count, 8)
-    offsets = np.arange(0, (count + 1) * _INTEGER_BYTES, _INTEGER_BYTES, dtype=np.int32)
-    return pa.Array.from_buffers(
-        pa.binary(), count, [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
+    if pa.types.is_integer(kind):
+        return encoded_numbers(column)
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    tag = pa.scalar(b"s" if text else b"b", pa.binary())
+    return pc.binary_join_element_wise(tag, column.cast(pa.binary()), pa.scalar(b""))
 
 
 def fingerprints(ids: pa.Array) -> pa.Array:
@@ -130,6 +118,8 @@ def _keys(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.uint64]]:
         few = [None if key is None else encode_key(key) for key in column.to_pylist()]
         of_few = [0 if key is None else hash_key(key) for key in few]
         return pa.array(few, pa.binary()), np.array(of_few, dtype=np.uint64)
+    if pa.types.is_integer(column.type):
+        return encoded_numbers(column), hashes_of_numbers(column)
     # Keys recur, and to find those that do costs less than to hash them again.
     distinct = column.dictionary_encode()
     keys = encoded(distinct.dictionary)

@@ -22,7 +22,7 @@ _ROWS: Final = 100, 100_000
 #: Bytes of packets that wait in front of a task, after which no more are read. A turn takes all
 #: that waits: more of it makes larger bundles, which are cheaper, and longer turns.
 _BYTES: Final = 16 << 10
-BYTES_MOST: Final = 8 << 20
+BYTES_MOST: Final = 32 << 20
 #: What is taken at once should be done in so long, and what it sends be through in so long.
 _SOON_S: Final = 0.5
 _THROUGH_S: Final = 0.15

@@ -8,8 +8,10 @@ import pytest
 
 from millrace.spark.realtime.allowance import BYTES_MOST, Allowance, Turn
 
-#: Packets between two tasks, after which the first waits; bytes of a record on the way.
+#: Packets between two tasks, after which the first waits; bytes of a record on the way; records that
+#: are in one packet at the most.
 PACKETS, BYTES = 12, 80
+PACKET = (960 << 10) // BYTES
 #: What a turn takes beside user code, and a pause of the injectors.
 TURN_S, PAUSE_S = 0.001, 0.002
 
@@ -23,6 +25,7 @@ class Task:
         way: Records in each of the packets on their way to it.
         front: Likewise of those that wait in front of it.
         at_hand: Records of its turn.
+        gone: Those of them that are on their way to the next.
         began: When that was.
         worked: When it has been worked on, and can be sent.
     """
@@ -32,12 +35,13 @@ class Task:
     way: list[int] = field(default_factory=list)
     front: list[int] = field(default_factory=list)
     at_hand: int = 0
+    gone: int = 0
     began: float = 0.0
     worked: float = 0.0
     done: int = 0
 
     def ahead(self) -> int:
-        return sum(self.way) + sum(self.front) + self.at_hand
+        return sum(self.way) + sum(self.front) + self.at_hand - self.gone
 
 
 class Row:
@@ -65,7 +69,7 @@ class Row:
 
     def _behind_s(self) -> float:
         """Return how long the slowest needs for all that is ahead of it."""
-        ahead, behind = self.injector.at_hand, 0.0
+        ahead, behind = self.injector.ahead(), 0.0
         for level in self.levels:
             ahead += level.ahead()
             behind = max(behind, ahead * level.record_s)
@@ -82,7 +86,7 @@ class Row:
                 turn = self._turn(task, sends=after is not None)
                 task.may_wait.spent(task.at_hand * BYTES, turn)
                 task.done += task.at_hand
-                task.at_hand, moved = 0, True
+                task.at_hand, task.gone, moved = 0, 0, True
             if not task.at_hand and task.front:
                 task.at_hand, moved = sum(task.front), True
                 task.front.clear()
@@ -92,7 +96,7 @@ class Row:
         if self._sent(task, self.levels[0]):
             turn = self._turn(task, sends=True)
             self.rows.spent(turn.records, turn)
-            task.at_hand, task.began, moved = 0, self.now + PAUSE_S, True
+            task.at_hand, task.gone, task.began, moved = 0, 0, self.now + PAUSE_S, True
         if not task.at_hand and self.now >= task.began:
             task.at_hand, task.began, moved = self.rows.amount, self.now, True
             task.worked = self.now + TURN_S / 2 + task.at_hand * task.record_s
@@ -102,9 +106,11 @@ class Row:
         if not task.at_hand or self.now < task.worked - 1e-9:
             return False
         if after is not None:
-            if len(after.way) >= PACKETS:
-                return False
-            after.way.append(task.at_hand)
+            while task.gone < task.at_hand:
+                if len(after.way) >= PACKETS:
+                    return False
+                after.way.append(min(PACKET, task.at_hand - task.gone))
+                task.gone += after.way[-1]
         return True
 
     def _turn(self, task: Task, *, sends: bool) -> Turn:
@@ -115,11 +121,11 @@ class Row:
 @pytest.mark.parametrize(
     ("records_s", "first_s", "then_s"),
     [
-        ((5e-6,), 10, 10),  # 5 us of a record: nothing but Millrace
+        ((5e-6,), 6, 6),  # 5 us of a record: nothing but Millrace
         ((1e-4,), 15, 15),
         ((1e-3,), 10, 10),  # a call to a database
         ((1e-2,), 30, 10),  # a call to a model
-        ((5e-6, 1e-5), 40, 40),
+        ((5e-6, 1e-5), 12, 12),
         ((5e-6, 1e-3), 25, 25),
         ((1e-3, 5e-6), 10, 10),
     ],
