@@ -8,8 +8,8 @@ import pytest
 
 from millrace.spark.realtime.allowance import BYTES_MOST, Allowance, Turn
 
-#: Packets between two tasks, after which the first waits; bytes of a record on the way; records that
-#: are in one packet at the most.
+#: Packets between two tasks, after which the first waits; bytes of a record on the way; the most
+#: records that are in one packet.
 PACKETS, BYTES = 12, 80
 PACKET = (960 << 10) // BYTES
 #: What a turn takes beside user code, and a pause of the injectors.
