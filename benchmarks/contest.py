@@ -48,7 +48,7 @@ class Contender:
         scratch: Path,
         python: str = sys.executable,
         *,
-        tree_every_s: float = 0.5,
+        tree_every_s: float = 2.0,
     ) -> None:
         self.rival = rival
         self._command = [python, "-m", module]

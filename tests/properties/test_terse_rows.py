@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.model.keys import encode_key, hash_key
 from millrace.plane import wire
 from millrace.plane.realtime.packet import Pipes, Received, batches_of
 from millrace.plane.realtime.terse import FEW, Terse
+from millrace.plane.whole_numbers import encoded_numbers, hashes_of_numbers
 from millrace.watermark.shown import Message
 
 
@@ -36,12 +38,13 @@ def batches(draw) -> pa.RecordBatch:
     made["pid"] = np.full(count, draw(st.integers(0, 3)))
     made["edge"] = draw(columns(count, np.int32))
     texts = pa.array([b"%d" % n for n in range(count)])
-    return pa.RecordBatch.from_pydict(
-        {
-            name: pa.array(made[name], wire.SCHEMA.field(name).type) if name in made else texts
-            for name in wire.COLUMNS
-        }
-    )
+    whole = {name: pa.array(of, wire.SCHEMA.field(name).type) for name, of in made.items()}
+    numbers = pa.array(draw(columns(count, np.int64)))
+    if draw(st.booleans()):
+        whole["key"] = encoded_numbers(numbers)
+    if draw(st.booleans()):
+        whole["hash"] = pa.array(hashes_of_numbers(numbers).view(np.int64))
+    return pa.RecordBatch.from_pydict({name: whole.get(name, texts) for name in wire.COLUMNS})
 
 
 @given(batches(), st.integers(0, 2 * FEW), st.integers(1, FEW))
@@ -65,10 +68,10 @@ def test_packets_have_the_rows_that_were_sent_in_order(sent):
         )
 
 
-@pytest.mark.parametrize("name", ["edge", "origin", "sequence"])
+@pytest.mark.parametrize("name", ["edge", "origin", "ts", "sequence"])
 def test_a_column_with_a_null_is_sent_as_it_is(name):
     column = pa.array([None, *([7] * FEW)], wire.SCHEMA.field(name).type)
-    rows = pa.RecordBatch.from_pydict({"ts": pa.array([1] * len(column)), name: column})
+    rows = pa.RecordBatch.from_pydict({"value": pa.array([b""] * len(column)), name: column})
     assert Terse.of(rows).left_out is None
 
 
@@ -86,6 +89,39 @@ def test_a_column_of_one_value_is_not_sent():
     assert terse.left_out.same == {"pid": 2, "edge": 5}
 
 
+def keyed(keys: pa.Array, hashes: list[int]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {"hash": pa.array(np.array(hashes, np.uint64).view(np.int64)), "key": keys}
+    )
+
+
+def test_keys_that_are_whole_numbers_are_sent_as_such_and_their_hashes_not():
+    numbers = pa.array(np.arange(FEW) - 500)
+    terse = Terse.of(keyed(encoded_numbers(numbers), hashes_of_numbers(numbers).tolist()))
+    assert terse.rows.schema == pa.schema([("key", pa.uint16())])
+    assert terse.left_out.near == {"key": (-500, 0)}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param((b"sabcdefgh", None), id="a text of as many bytes"),
+        pytest.param((b"s", None), id="a shorter text"),
+        pytest.param((encode_key(7), 7), id="a hash that is not the key's"),
+        pytest.param((None, None), id="no key"),
+    ],
+)
+def test_keys_are_sent_as_they_are_if_one_is_no_whole_number(other):
+    key, hash = other
+    keys = [encode_key(n) for n in range(FEW)]
+    hashes = [hash_key(one) for one in keys]
+    keys[7] = key
+    hashes[7] = hash if hash is not None else hash_key(key or b"")
+    rows = keyed(pa.array(keys, pa.binary()), hashes)
+    assert Terse.of(rows).left_out is None
+    assert Terse.of(keyed(pa.array(keys[8:] * 2), hashes[8:] * 2)).left_out.numbers
+
+
 @pytest.mark.parametrize(
     ("step", "bits", "zeros"),
     [
@@ -101,5 +137,5 @@ def test_places_that_are_near_take_few_bits(step, bits, zeros):
     places = np.roll(np.arange(FEW) * step + lowest, 1)  # the first is not the lowest
     terse = Terse.of(pa.RecordBatch.from_pydict({"sequence": pa.array(places)}))
     assert terse.rows.column("sequence").type.bit_width == bits
-    near = None if terse.left_out is None else terse.left_out.near
-    assert near == (None if zeros is None else (lowest, zeros))
+    near = {} if terse.left_out is None else terse.left_out.near
+    assert near == ({} if zeros is None else {"sequence": (lowest, zeros)})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane import whole_numbers
-from millrace.plane.whole_numbers import encoded_numbers, hashes_of_numbers
+from millrace.plane.whole_numbers import encoded_numbers, hashes_of_numbers, numbers_of
 
 numbers = st.one_of(
     st.integers(-(1 << 63), (1 << 63) - 1),
@@ -44,3 +44,17 @@ def test_narrow_numbers_and_parts_of_columns(kind):
     column = pa.array([3, None, 100, 7], kind).slice(1)
     assert encoded_numbers(column).to_pylist() == [None, encode_key(100), encode_key(7)]
     assert hashes_of_numbers(column).tolist()[1:] == [hash_key(encode_key(n)) for n in (100, 7)]
+
+
+@given(st.lists(numbers, max_size=40), st.integers(0, 40))
+def test_encoded_numbers_are_read_back_from_any_part_of_a_column(found, first):
+    keys = encoded_numbers(pa.array(found, pa.int64())).slice(first)
+    assert numbers_of(keys).tolist() == found[first:]
+
+
+@pytest.mark.parametrize("other", ["", "x", "12345678", 1.5, (3, 4), b"i2345678", None])
+def test_a_key_of_another_kind_is_no_number(other):
+    key = None if other is None else encode_key(other)
+    keys = pa.array([encode_key(7), key], pa.binary())
+    assert numbers_of(keys) is None
+    assert numbers_of(keys.slice(0, 1)).tolist() == [7]

@@ -21,9 +21,11 @@ import pyarrow.compute as pc
 from millrace.model.keys import HASH_SEED
 
 Hashes = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.int64]
 
 _TAG: Final = ord("i")
-_BYTES: Final = 9
+_ENCODED: Final = np.dtype([("tag", "u1"), ("shifted", ">u8")])
+_BYTES: Final = _ENCODED.itemsize
 _SIGN: Final = np.uint64(1 << 63)
 #: So many are done at once: what they need stays near the processor.
 _AT_ONCE: Final = 8_192
@@ -51,6 +53,27 @@ def encoded_numbers(column: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(
         pa.binary(), count, [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
+
+
+def numbers_of(keys: pa.Array) -> Numbers | None:
+    """Return the numbers of which encoded keys were made; None if one is of something else.
+
+    >>> numbers_of(encoded_numbers(pa.array([7, -7]))), numbers_of(pa.array([b"sJFK"]))
+    (array([ 7, -7]), None)
+    """
+    if keys.null_count or not pa.types.is_binary(keys.type):
+        return None
+    count = len(keys)
+    if not count:
+        return np.empty(0, np.int64)
+    _, offsets, data = keys.buffers()
+    at = np.frombuffer(offsets, np.int32, count + 1, keys.offset * 4)
+    if (np.diff(at) != _BYTES).any():
+        return None
+    table = np.frombuffer(data, _ENCODED, count, int(at[0]))
+    if (table["tag"] != _TAG).any():
+        return None
+    return (table["shifted"].astype(np.uint64) ^ _SIGN).view(np.int64)
 
 
 def hashes_of_numbers(column: pa.Array) -> Hashes:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.plane.realtime.messages import Told
+from millrace.windmill.arrivals import KeyedRecords
 
 #: The coordinator is told how things are so often.
 _EVERY_US = 500_000
@@ -19,7 +20,8 @@ class Doing:
         task: Its number.
 
     Attributes:
-        records: Records and timers' keys that it has done.
+        records: Records that it has done.
+        keys: Keys that they were of, counted in each bundle.
         groups: Groups of commits that it has appended.
         busy_s: Seconds in turns.
         waited_s: Seconds in turns, besides, in which it waited for input from outside.
@@ -31,10 +33,16 @@ class Doing:
         self._task = task
         self._told_us = MIN_TIMESTAMP
         self.records = 0
+        self.keys = 0
         self.groups = 0
         self.busy_s = 0.0
         self.waited_s = 0.0
         self.waited_cpu_s = 0.0
+
+    def count(self, records: KeyedRecords) -> None:
+        """Take it that a bundle of records is done."""
+        self.records += records.cuts[-1] - records.cuts[0]
+        self.keys += len(records.keys)
 
     def due(self, wall_us: int) -> bool:
         """Return whether the coordinator is to be told now."""

@@ -266,7 +266,7 @@ class LevelTask:
         ]
         for bundle in bundles:
             consuming.know(bundle.interval.id)
-            self.doing.records += bundle.records.cuts[-1] - bundle.records.cuts[0]
+            self.doing.count(bundle.records)
         attempt = Attempt(
             self._epoch,
             self._manifest.generation,

@@ -5,9 +5,10 @@ they are, and as much waits in front of a task as it has room for. Where user co
 millisecond a record, packets of ten thousand records would be minutes ahead of it; so long a mark
 would take to pass, and a stop.
 
-So a turn of a task is over no more than it does soon; and over no more than gets through soon,
-where it has to wait for room on the way. That is known when as many turns are over as packets fit
-in between: what was sent before them has gone through since.
+So a turn of a task is over no more than it does soon; over no more than is worth it, since what a
+key costs in a turn is small already where it has some records there; and over no more than gets
+through soon, where it has to wait for room on the way. That is known when as many turns are over as
+packets fit in between: what was sent before them has gone through since.
 
 Source: Streaming Engine, on flow control; Flink's buffer debloating, which sizes buffers by what
 goes through them; docs/design/2026-11-24-no-more-than-is-soon-done.md.
@@ -23,6 +24,11 @@ _ROWS: Final = 100, 100_000
 #: that waits: more of it makes larger bundles, which are cheaper, and longer turns.
 _BYTES: Final = 16 << 10
 BYTES_MOST: Final = 32 << 20
+#: They become more than these only while a turn has fewer records of a key than so many, and less
+#: again when it has more than twice those: what a key costs is little then, and what a turn is over
+#: should stay near the processor.
+_BYTES_ENOUGH: Final = 2 << 20
+_A_KEY: Final = 8
 #: What is taken at once should be done in so long, and what it sends be through in so long.
 _SOON_S: Final = 0.5
 _THROUGH_S: Final = 0.15
@@ -53,12 +59,14 @@ class Turn(NamedTuple):
         seconds: From its beginning to its end.
         waited_s: How much of that it waited for room on the way; None if it sent nothing.
         ended: When that was, by a clock of seconds.
+        keys: That the records were of, as far as it is known.
     """
 
     records: int
     seconds: float
     waited_s: float | None
     ended: float
+    keys: int = 0
 
     @property
     def own_s(self) -> float:
@@ -76,9 +84,10 @@ class Allowance:
     Args:
         first: It begins so; it is never less than a tenth of it.
         most: It is never more.
+        enough: Nor than this, where a turn has several records of each key.
         quick_s: In how long a task should do it that does records quickly.
 
-    >>> rows = Allowance(100, 1_000, quick_s=0.5)
+    >>> rows = Allowance(100, 1_000, 1_000, quick_s=0.5)
     >>> for n in range(16):
     ...     _ = rows.spent(100, Turn(100, 0.01, 0.0, n / 50))
     >>> rows.amount  # nothing waits, so it may be more
@@ -89,22 +98,24 @@ class Allowance:
     39
     """
 
-    def __init__(self, first: int, most: int, *, quick_s: float) -> None:
+    def __init__(self, first: int, most: int, enough: int, *, quick_s: float) -> None:
         self._done = self._through = float(first)
         self._least = max(1, first // _LESS)
         self._most = most
+        self._enough = enough
         self._quick_s = quick_s
         self._round: list[tuple[int, Turn]] = []
 
     @classmethod
     def of_rows(cls) -> Allowance:
         """Return that of an injector task."""
-        return cls(*_ROWS, quick_s=_SOON_S)
+        first, most = _ROWS
+        return cls(first, most, most, quick_s=_SOON_S)
 
     @classmethod
     def of_bytes(cls, most: int) -> Allowance:
         """Return that of what waits in front of a task."""
-        return cls(min(_BYTES, most), most, quick_s=_QUICK_S)
+        return cls(min(_BYTES, most), most, min(_BYTES_ENOUGH, most), quick_s=_QUICK_S)
 
     @property
     def amount(self) -> int:
@@ -130,7 +141,10 @@ class Allowance:
             less = min(self._done, amount) * max(_SHRINKS, within_s / turn.own_s)
             self._done = max(self._least, less)
         elif full and turn.own_s < within_s / 2:
-            self._done = max(self._done, min(self._most, before * _GROWS))
+            most = self._most if turn.records < _A_KEY * turn.keys else self._enough
+            self._done = max(self._done, min(most, before * _GROWS))
+        if turn.records > 2 * _A_KEY * turn.keys:
+            self._done = min(self._done, max(self._enough, self._done / _GROWS))
         if turn.waited_s is None:
             self._through = max(self._through, self._done)
         if full and turn.waited_s is not None:

@@ -186,7 +186,8 @@ class _Loop:
     def _turn(self) -> Iterator[list[Sent]]:
         packets, self.packets = self.packets, []
         doing = self._task.doing
-        busy_s, records, something = doing.busy_s, doing.records, bool(packets)
+        busy_s, records, keys = doing.busy_s, doing.records, doing.keys
+        something = bool(packets)
         if packets:
             self._steps.begun(len(packets))
             self._task.receive(packets)
@@ -199,7 +200,8 @@ class _Loop:
         if something:
             spent_s = doing.busy_s - busy_s
             self._steps.ended(spent_s)
-            turn = Turn(doing.records - records, spent_s, waited_s, time.perf_counter())
+            records, keys = doing.records - records, doing.keys - keys
+            turn = Turn(records, spent_s, waited_s, time.perf_counter(), keys)
             self._done(packets, turn)
         if (told := self._steps.told(self._task.level, self._task.number)) is not None:
             self._line.say(told)

@@ -160,3 +160,24 @@ def test_code_that_becomes_slow_is_noticed() -> None:
     row.levels[0].record_s = 2e-3
     row.run(120)  # what was on its way when it did has to be done
     assert row.run(60) < 10
+
+
+def after_turns(allowance: Allowance, turns: int, keys: int) -> int:
+    """Have turns of 28 bytes a record, each over all there may be; return the allowance in MiB."""
+    for n in range(turns):
+        records = allowance.amount // 28
+        turn = Turn(records, records * 2e-6, None, float(n), min(keys, records))
+        allowance.spent(allowance.amount, turn)
+    return round(allowance.amount / (1 << 20))
+
+
+def test_turns_grow_until_they_have_several_records_of_each_key() -> None:
+    assert after_turns(Allowance.of_bytes(BYTES_MOST), 60, keys=1_000) == 2
+    assert after_turns(Allowance.of_bytes(BYTES_MOST), 60, keys=30_000) in (7, 8, 9)
+    assert after_turns(Allowance.of_bytes(BYTES_MOST), 60, keys=1_000_000) == 32
+
+
+def test_turns_become_smaller_again_with_fewer_keys() -> None:
+    allowance = Allowance.of_bytes(BYTES_MOST)
+    assert after_turns(allowance, 60, keys=1_000_000) == 32
+    assert after_turns(allowance, 20, keys=1_000) == 2
