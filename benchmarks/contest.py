@@ -65,6 +65,8 @@ class Contender:
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "PYSPARK_PYTHON": sys.executable,
         }
+        # What was written before, the input above all, would be brought to the disk meanwhile.
+        os.sync()
         with (self._scratch / "log.txt").open("w") as log:
             self._process = subprocess.Popen(
                 self._command,
