@@ -45,7 +45,7 @@ class LeftOut(msgspec.Struct, array_like=True):
     numbers: bool = False
 
     def put_back(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows as they were."""
+        """Return the rows as they were, but for what a schema says besides names and types."""
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         for name, value in self.same.items():
             kind = wire.SCHEMA.field(name).type
@@ -102,10 +102,12 @@ class Terse:
             if column is not None and (value := _one_value(column)) is not None:
                 left_out.same[name] = value
                 del columns[name]
-        if _KEY in columns and (numbers := _numbers(columns[_KEY], columns[_HASH])) is not None:
-            left_out.numbers = True
-            columns[_KEY] = numbers
-            del columns[_HASH]
+        if _KEY in columns and _HASH in columns:
+            numbers = _numbers(columns[_KEY], columns[_HASH])
+            if numbers is not None:
+                left_out.numbers = True
+                columns[_KEY] = numbers
+                del columns[_HASH]
         for name in _NEAR if left_out.numbers else _NEAR[1:]:
             if name in columns and (found := _near(columns[name])) is not None:
                 columns[name], left_out.near[name] = found
@@ -136,7 +138,7 @@ def _one_value(column: pa.Array) -> int | None:
 def _numbers(keys: pa.Array, hashes: pa.Array) -> pa.Array | None:
     """Return whole numbers of which all keys and hashes were made; None if there are none such."""
     numbers = numbers_of(keys)
-    if numbers is None:
+    if numbers is None or hashes.null_count:
         return None
     found = pa.array(numbers)
     same = (hashes_of_numbers(found).view(np.int64) == hashes.to_numpy()).all()

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 _ROWS: Final = 100, 100_000
 #: Bytes of packets that wait in front of a task, after which no more are read. A turn takes all
 #: that waits: more of it makes larger bundles, which are cheaper, and longer turns.
-_BYTES: Final = 16 << 10
+_BYTES: Final = 8 << 10
 BYTES_MOST: Final = 32 << 20
 #: They become more than these only while a turn has fewer records of a key than so many, and less
 #: again when it has more than twice those: what a key costs is little then, and what a turn is over
@@ -59,14 +59,14 @@ class Turn(NamedTuple):
         seconds: From its beginning to its end.
         waited_s: How much of that it waited for room on the way; None if it sent nothing.
         ended: When that was, by a clock of seconds.
-        keys: That the records were of, as far as it is known.
+        keys: That the records were of; of an injector task's 0.
     """
 
     records: int
     seconds: float
     waited_s: float | None
     ended: float
-    keys: int = 0
+    keys: int
 
     @property
     def own_s(self) -> float:
@@ -89,11 +89,11 @@ class Allowance:
 
     >>> rows = Allowance(100, 1_000, 1_000, quick_s=0.5)
     >>> for n in range(16):
-    ...     _ = rows.spent(100, Turn(100, 0.01, 0.0, n / 50))
+    ...     _ = rows.spent(100, Turn(100, 0.01, 0.0, n / 50, 0))
     >>> rows.amount  # nothing waits, so it may be more
     130
     >>> for n in range(16):
-    ...     _ = rows.spent(130, Turn(130, 0.5, 0.49, 1 + n / 2))
+    ...     _ = rows.spent(130, Turn(130, 0.5, 0.49, 1 + n / 2, 0))
     >>> rows.amount  # 130 got through in 0.5 s
     39
     """
@@ -143,7 +143,7 @@ class Allowance:
         elif full and turn.own_s < within_s / 2:
             most = self._most if turn.records < _A_KEY * turn.keys else self._enough
             self._done = max(self._done, min(most, before * _GROWS))
-        if turn.records > 2 * _A_KEY * turn.keys:
+        if full and turn.records > 2 * _A_KEY * turn.keys:
             self._done = min(self._done, max(self._enough, self._done / _GROWS))
         if turn.waited_s is None:
             self._through = max(self._through, self._done)

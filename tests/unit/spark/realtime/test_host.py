@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import queue
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
@@ -31,10 +32,12 @@ from millrace.plane.realtime.messages import (
 from millrace.plane.realtime.task import Sent
 from millrace.spark.realtime import host
 from millrace.spark.realtime import steps as steps_module
+from millrace.spark.realtime.allowance import Turn
 from millrace.spark.realtime.host import SessionOver, hosted
-from millrace.spark.realtime.intake import Taken
+from millrace.spark.realtime.intake import Intake, Taken
 from millrace.spark.realtime.pauses import Pauses
 from millrace.spark.realtime.steps import Steps
+from millrace.windmill.arrivals import KeyedRecords
 
 
 class Coordinator:
@@ -164,6 +167,40 @@ def test_an_injector_task_takes_more_while_turns_are_short_and_less_when_one_is_
 
     sent(task, line, packets())
     assert task.took == [*[100] * 16, 130, 169, 42]
+
+
+class Keyed(Echo):
+    """A level task in whose turns each packet has ten records of three keys."""
+
+    def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
+        for _ in self._packets:
+            self.doing.count(records_of([4, 5, 1]))
+        self.doing.busy_s += 0.5 * len(self._packets)
+        yield from super().turn(wall_us, wait_s)
+
+
+def records_of(counts: Sequence[int]) -> KeyedRecords:
+    """Return records of an interval, so many of each key; they begin behind another interval's."""
+    keys = [b"i%08d" % n for n in range(len(counts))]
+    cuts = [7, *(7 + n for n in itertools.accumulate(counts))]
+    return KeyedRecords(keys, keys, list("abc"), [], [], "events", [], [], cuts)
+
+
+def test_what_a_task_may_take_follows_what_its_turns_were_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Noting(Intake):
+        def done(self, size: int, turn: Turn) -> None:
+            found.append((size, turn))
+
+    found: list[tuple[int, Turn]] = []
+    monkeypatch.setattr(host, "Intake", Noting)
+    sent(Keyed(), Coordinator(Start(7, b"")), [b"12345", b"6789"])
+    assert sum(size for size, _ in found) >= 9  # and what says when a packet was sent
+    turns = [turn for size, turn in found if size]
+    assert sum(turn.records for turn in turns) == 20
+    assert sum(turn.keys for turn in turns) == 6
+    assert sum(turn.seconds for turn in turns) == 1.0
 
 
 def test_messages_reach_the_task() -> None:
