@@ -183,7 +183,7 @@ def records_of(counts: Sequence[int]) -> KeyedRecords:
     """Return records of an interval, so many of each key; they begin behind another interval's."""
     keys = [b"i%08d" % n for n in range(len(counts))]
     cuts = [7, *(7 + n for n in itertools.accumulate(counts))]
-    return KeyedRecords(keys, keys, list("abc"), [], [], "events", [], [], cuts)
+    return KeyedRecords(keys, keys, [*range(len(counts))], [], [], "events", [], [], cuts)
 
 
 def test_what_a_task_may_take_follows_what_its_turns_were_over(
