@@ -19,14 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.model.keys import HASH_SEED
+from millrace.windmill.many_keys import ENCODED_NUMBER, NUMBER_TAG, SHIFT, decoded_numbers
 
 Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 
-_TAG: Final = ord("i")
-_ENCODED: Final = np.dtype([("tag", "u1"), ("shifted", ">u8")])
-_BYTES: Final = _ENCODED.itemsize
-_SIGN: Final = np.uint64(1 << 63)
+_BYTES: Final = ENCODED_NUMBER.itemsize
 #: So many are done at once: what they need stays near the processor.
 _AT_ONCE: Final = 8_192
 
@@ -46,12 +44,12 @@ def encoded_numbers(column: pa.Array) -> pa.Array:
     """
     count = len(column)
     valid = column.is_valid().buffers()[1] if column.null_count else None
-    data = np.empty((count, _BYTES), dtype=np.uint8)
-    data[:, 0] = _TAG
-    data[:, 1:] = _shifted(column).astype(">u8").view(np.uint8).reshape(count, 8)
+    table = np.empty(count, ENCODED_NUMBER)
+    table["tag"] = NUMBER_TAG
+    table["shifted"] = _shifted(column)
     offsets = np.arange(0, (count + 1) * _BYTES, _BYTES, dtype=np.int32)
     return pa.Array.from_buffers(
-        pa.binary(), count, [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
+        pa.binary(), count, [valid, pa.py_buffer(offsets), pa.py_buffer(table)]
     )
 
 
@@ -70,10 +68,8 @@ def numbers_of(keys: pa.Array) -> Numbers | None:
     at = np.frombuffer(offsets, np.int32, count + 1, keys.offset * 4)
     if (np.diff(at) != _BYTES).any():
         return None
-    table = np.frombuffer(data, _ENCODED, count, int(at[0]))
-    if (table["tag"] != _TAG).any():
-        return None
-    return (table["shifted"].astype(np.uint64) ^ _SIGN).view(np.int64)
+    table = np.frombuffer(data, ENCODED_NUMBER, count, int(at[0]))
+    return None if (table["tag"] != NUMBER_TAG).any() else decoded_numbers(table)
 
 
 def hashes_of_numbers(column: pa.Array) -> Hashes:
@@ -95,7 +91,7 @@ def _shifted(column: pa.Array) -> Hashes:
     if column.null_count:
         column = pc.fill_null(column, 0)
     whole: npt.NDArray[Any] = column.cast(pa.int64()).to_numpy()
-    return whole.view(np.uint64) ^ _SIGN
+    return whole.view(np.uint64) ^ SHIFT
 
 
 def _hash(shifted: Hashes, into: Hashes) -> None:
@@ -103,7 +99,7 @@ def _hash(shifted: Hashes, into: Hashes) -> None:
     # Eight bytes, the first of them the lowest; then there is one more, the number's last.
     lane = shifted.byteswap()
     lane <<= np.uint64(8)
-    lane |= np.uint64(_TAG)
+    lane |= np.uint64(NUMBER_TAG)
     lane *= _PRIME64_2
     lane = _rotated(lane, 31)
     lane *= _PRIME64_1

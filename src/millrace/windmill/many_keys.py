@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from millrace.model.keys import decode_key
 from millrace.windmill import rows
@@ -17,9 +18,9 @@ from millrace.windmill import rows
 #: From so many keys on, what calls to NumPy cost is less than what they save.
 _MANY: Final = 50
 #: An encoded whole number: its tag, and it, shifted by so much that it sorts as bytes.
-_WHOLE_NUMBER: Final = np.dtype([("tag", "u1"), ("shifted", ">u8")])
-_TEXT_TAG, _NUMBER_TAG = 0x73, 0x69
-_SHIFT: Final = np.uint64(1 << 63)
+ENCODED_NUMBER: Final = np.dtype([("tag", "u1"), ("shifted", ">u8")])
+_TEXT_TAG, NUMBER_TAG = 0x73, 0x69
+SHIFT: Final = np.uint64(1 << 63)
 
 
 def decode_keys(keys: Sequence[bytes]) -> list[Any]:
@@ -32,10 +33,15 @@ def decode_keys(keys: Sequence[bytes]) -> list[Any]:
     tags = {key[0] for key in keys}
     if tags == {_TEXT_TAG}:
         return [key[1:].decode() for key in keys]
-    if tags == {_NUMBER_TAG} and len(keys) >= _MANY:
-        shifted = np.frombuffer(b"".join(keys), _WHOLE_NUMBER)["shifted"].astype(np.uint64)
-        return (shifted ^ _SHIFT).view(np.int64).tolist()  # type: ignore[no-any-return]
+    if tags == {NUMBER_TAG} and len(keys) >= _MANY:
+        table = np.frombuffer(b"".join(keys), ENCODED_NUMBER)
+        return decoded_numbers(table).tolist()  # type: ignore[no-any-return]
     return [decode_key(key) for key in keys]
+
+
+def decoded_numbers(table: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
+    """Return the numbers in a table of :data:`ENCODED_NUMBER`."""
+    return (table["shifted"].astype(np.uint64) ^ SHIFT).view(np.int64)
 
 
 def key_rows(hash8s: bytes, keys: Sequence[bytes]) -> list[bytes]:
