@@ -5,8 +5,8 @@ good part of what an injector task does, where there are many keys. An encoded w
 bytes, always: so its hash is some twenty operations on whole numbers, each done by NumPy for all of
 them at once.
 
-Source: the specification of XXH64, for an input of nine bytes (github.com/Cyan4973/xxHash,
-doc/xxhash_spec.md); the names of the constants are its.
+Source: the specification of XXH64, for an input of nine bytes (in the repository
+github.com/Cyan4973/xxHash); the names of the constants are its.
 """
 
 from __future__ import annotations
