@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -21,6 +22,12 @@ HASH_SPACE = 1 << 64
 
 #: Ids of intervals are less: they are part of the ids of productions.
 IDS = 1 << 30
+
+#: From so many hashes on, a table of where they lie is quicker than a search for each.
+_MANY: Final = 500
+#: The table is by so many of a hash's first bits.
+_CELL_BITS: Final = 12
+_CELL_SHIFT: Final = np.uint64(64 - _CELL_BITS)
 
 
 class KeyInterval(msgspec.Struct, frozen=True, order=True):
@@ -94,7 +101,30 @@ class IntervalMap:
 
     def locate(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
         """Return the position (not the id) of the interval that holds each hash."""
-        return np.searchsorted(self._starts, hashes, side="right") - 1
+        if len(hashes) < _MANY or self._cells is None:
+            return np.searchsorted(self._starts, hashes, side="right") - 1
+        places, lasts = self._cells
+        cells = hashes >> _CELL_SHIFT
+        found = places[cells]
+        found += hashes > lasts[cells]
+        return found
+
+    @cached_property
+    def _cells(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint64]] | None:
+        """Return of each cell the place of its first hash, and the last hash that has it.
+
+        A cell is the hashes with the same first bits. None if one has parts of three intervals, as
+        there may be beside a hot key.
+        """
+        firsts = np.arange(1 << _CELL_BITS, dtype=np.uint64) << _CELL_SHIFT
+        lasts = firsts | ((np.uint64(1) << _CELL_SHIFT) - np.uint64(1))
+        places, last_places = (
+            np.searchsorted(self._starts, hashes, side="right") - 1 for hashes in (firsts, lasts)
+        )
+        if (last_places > places + 1).any():
+            return None
+        ends = np.append(self._starts[1:] - np.uint64(1), lasts[-1])
+        return places, ends[places]
 
     def place_of(self, hash: int) -> int:
         """Return the position of the interval that holds a hash."""

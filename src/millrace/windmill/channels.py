@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.windmill import rows
-from millrace.windmill.groups import coded, lasts
+from millrace.windmill.groups import SPAN, coded, lasts
 from millrace.windmill.record_ids import ROW_BITS
 from millrace.windmill.weak_ids import are_weak, is_weak
 
@@ -102,6 +102,8 @@ class Channels:
         Returns:
             A flag for each; None if all are fresh.
         """
+        if self._take_ahead(intervals, origins, sequences, seen):
+            return None
         weak = are_weak(origins)
         if not self.weak and weak.any():
             return self._fresh_but(~weak, intervals, origins, sequences, seen)
@@ -128,6 +130,37 @@ class Channels:
             (highs == high_known) & (lows > before_low[pair_of])
         )
         return None if fresh.all() else fresh
+
+    def _take_ahead(
+        self,
+        intervals: Ints,
+        origins: Ints,
+        sequences: Ints,
+        seen: Callable[[Sender, Number], None],
+    ) -> bool:
+        """Do as :meth:`fresh` if all records are of one sender and ahead of what was consumed.
+
+        That is as good as every turn of a task that hears one injector, and costs a third.
+
+        Returns:
+            Whether it was so; if not, nothing was done.
+        """
+        origin, first, last = int(origins[0]), int(sequences.min()), int(sequences.max())
+        if is_weak(origin) or first >> ROW_BITS != last >> ROW_BITS or (origins != origin).any():
+            return False
+        if int(intervals.max()) >= SPAN:
+            return False
+        most = np.full(int(intervals.max()) + 1, -1, np.int64)
+        np.maximum.at(most, intervals, sequences)
+        given = np.flatnonzero(most >= 0).tolist()
+        sender, least = sender_of(origin, first), number_of(origin, first)
+        if any(self._known[interval].get(sender, _NONE) >= least for interval in given):
+            return False
+        for interval in given:
+            number = number_of(origin, int(most[interval]))
+            seen(sender, number)
+            self._move(interval, sender, number)
+        return True
 
     def _fresh_but(
         self,

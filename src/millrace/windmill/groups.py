@@ -14,7 +14,7 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 
 #: Numbers that lie so close together are counted; others are sorted.
-_SPAN: Final = 1 << 12
+SPAN: Final = 1 << 12
 
 
 def coded(values: Ints) -> tuple[Ints, Ints]:
@@ -23,7 +23,7 @@ def coded(values: Ints) -> tuple[Ints, Ints]:
     >>> coded(np.array([7, 5, 7]))
     (array([5, 7]), array([1, 0, 1]))
     """
-    if len(values) and int(values.max()) - (low := int(values.min())) < _SPAN:
+    if len(values) and int(values.max()) - (low := int(values.min())) < SPAN:
         near = values - low
         present = np.flatnonzero(np.bincount(near))
         places = np.empty(int(present[-1]) + 1, np.int64)

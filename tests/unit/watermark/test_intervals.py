@@ -1,7 +1,11 @@
 """Key intervals: half-open, covering the hash space once, owned by one task each."""
 
+import itertools
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millrace.watermark.intervals import HASH_SPACE, IntervalMap, KeyInterval
 
@@ -53,6 +57,27 @@ def test_an_uneven_map_is_located_by_its_own_edges():
 
     assert map.locate(uint64(0, 9, 10, 99, 100, HASH_SPACE - 1)).tolist() == [0, 0, 1, 1, 2, 2]
     assert [interval.id for interval in map.intervals] == [4, 7, 9]
+
+
+@given(
+    st.sets(
+        st.one_of(
+            st.integers(1, HASH_SPACE - 1),
+            st.integers(1, 64).map(lambda cell: cell << 52),
+            st.integers(1 << 63, (1 << 63) + 4),
+            st.just(HASH_SPACE - 1),
+        ),
+        max_size=40,
+    )
+)
+def test_many_hashes_lie_where_each_of_them_does(cuts):
+    edges = [0, *sorted(cuts), HASH_SPACE]
+    map = IntervalMap([KeyInterval(n, *ends) for n, ends in enumerate(itertools.pairwise(edges))])
+    near = [edge + step for edge in edges for step in (-1, 0, 1)]
+    hashes = [hash for hash in near if 0 <= hash < HASH_SPACE]
+    many = uint64(*(hashes * (1_000 // len(hashes) + 1)))
+
+    assert map.locate(many).tolist() == [map.place_of(int(hash)) for hash in many]
 
 
 @pytest.mark.parametrize(
