@@ -3,12 +3,17 @@
 import itertools
 
 import numpy as np
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.model.keys import decode_key
+from millrace.plane.arrow_keys import ArrowKeys
 from millrace.watermark.intervals import IntervalMap
+from millrace.windmill.arrival_order import in_order
 from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.key_column import keys_at
 from millrace.windmill.rows import key_row
 
 #: Few hashes, so that different keys often share one; at the edges of intervals, where it matters.
@@ -49,18 +54,38 @@ def test_records_are_cut_by_interval_and_key_without_loss(records, count):
 
 
 @given(st.lists(record, min_size=1, max_size=30))
-def test_a_few_records_are_sorted_by_hand_as_many_are(records):
+def test_a_few_records_are_sorted_by_hand_as_many_are_whose_keys_are_a_list_or_a_column(records):
     def columns(field, dtype):
         return np.array([one[field] for one in records], dtype=dtype)
 
-    arrived = Arrivals(
-        columns(0, np.uint64),
-        [key for _, key, _, _ in records],
-        list(range(len(records))),
-        np.arange(len(records), dtype=np.int64),
-        "s",
-        columns(2, np.int64),
-        columns(3, np.int64),
+    keys = [key for _, key, _, _ in records]
+    listed, in_column = (
+        Arrivals(
+            columns(0, np.uint64),
+            keys,
+            list(range(len(records))),
+            np.arange(len(records), dtype=np.int64),
+            "s",
+            columns(2, np.int64),
+            columns(3, np.int64),
+        )
+        for keys in (keys, ArrowKeys(pa.array(keys, pa.binary())))
     )
-    (by_hand, cuts), (as_many, expected) = arrived._sorted_by_hand(), arrived._sorted(by_time=False)
-    assert (by_hand.values, cuts) == (as_many.values, expected)
+    by_hand, cuts = listed._sorted_by_hand()
+    for arrived in (listed, in_column):
+        as_many, expected = arrived._sorted(by_time=False)
+        assert (by_hand.values, cuts) == (as_many.values, expected)
+        assert keys_at(by_hand.keys, cuts[:-1]) == keys_at(as_many.keys, cuts[:-1])
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_order_is_seen_across_what_is_compared_at_once(step):
+    """One record that is out of place, wherever it is, and whichever column says so."""
+    count = 20_000
+    for place in (0, 8_191, 8_192, 16_384, count - 2):
+        for out in range(3):
+            columns = [np.full(count, 7), np.full(count, 7), np.arange(count)]
+            assert in_order(*columns)
+            columns[out][place : place + 2] = columns[out][place + 1], columns[out][place] + step
+            rows = list(zip(*(column.tolist() for column in columns), strict=True))
+            assert in_order(*columns) == (rows == sorted(rows))

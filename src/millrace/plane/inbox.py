@@ -16,6 +16,7 @@ import pyarrow as pa
 from millrace.compile.topology import ComputationSpec, Edge
 from millrace.model.time import EARLIEST_RECORD
 from millrace.plane import processes, wire
+from millrace.plane.arrow_keys import keys_in
 from millrace.plane.outbox import Outbox
 from millrace.plane.refusal import refuse
 from millrace.plane.seen import Seen
@@ -74,7 +75,7 @@ class Inbox:
         partials = [decode(value) for value in rows.column("value").to_pylist()]
         return Arrivals(
             rows.column("hash").to_numpy().view(np.uint64),
-            rows.column("key").to_pylist(),
+            keys_in(rows.column("key")),
             partials,
             rows.column("ts").to_numpy(),
             edge.stream,
@@ -107,7 +108,7 @@ class Inbox:
             values = [decode(value) for value in encoded[: len(encoded) // copies]] * copies
         return Arrivals(
             rows.column("hash").to_numpy().view(np.uint64),
-            _repeated(rows.column("key"), copies),
+            keys_in(rows.column("key")) if copies == 1 else _repeated(rows.column("key"), copies),
             values,
             timestamps,
             edge.stream,

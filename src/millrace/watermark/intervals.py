@@ -105,7 +105,7 @@ class IntervalMap:
             return np.searchsorted(self._starts, hashes, side="right") - 1
         places, lasts = self._cells
         cells = hashes >> _CELL_SHIFT
-        found = places[cells]
+        found: npt.NDArray[np.intp] = places[cells]
         found += hashes > lasts[cells]
         return found
 

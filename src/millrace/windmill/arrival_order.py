@@ -14,10 +14,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from millrace.windmill.key_column import KeyColumn
+
 Column = npt.NDArray[Any]
 
 #: From so many records a key on, they are counted key by key, and not compared pair by pair.
 _LONG: Final = 4
+#: So many are compared at once: what that needs stays near the processor.
+_AT_ONCE: Final = 8_192
 
 
 def arrival_order(hashes: Column, origins: Column, sequences: Column) -> npt.NDArray[np.intp]:
@@ -46,6 +50,14 @@ def _by_hash(hashes: Column) -> npt.NDArray[np.intp]:
 
 def in_order(hashes: Column, origins: Column, sequences: Column) -> bool:
     """Return whether records are in the order that :func:`arrival_order` returns."""
+    columns = hashes, origins, sequences
+    return all(
+        _in_order(*(column[first : first + _AT_ONCE + 1] for column in columns))
+        for first in range(0, len(hashes), _AT_ONCE)
+    )
+
+
+def _in_order(hashes: Column, origins: Column, sequences: Column) -> bool:
     same = hashes[1:] == hashes[:-1]
     steps = np.diff(origins)
     ascending = (steps > 0) | ((steps == 0) & (np.diff(sequences) >= 0))
@@ -62,13 +74,16 @@ def cuts_by_hash(hashes: Column) -> list[int]:
     return [0, *changes.tolist(), len(hashes)]
 
 
-def collide(keys: Sequence[bytes], cuts: list[int]) -> bool:
+def collide(keys: Sequence[bytes], hashes: Column, cuts: list[int]) -> bool:
     """Return whether keys of one hash differ: as good as never, but in a side input.
 
     Args:
         keys: Of ordered records.
-        cuts: Of their hashes.
+        hashes: Theirs.
+        cuts: Of the hashes.
     """
+    if isinstance(keys, KeyColumn):
+        return bool((keys.changed() & (hashes[1:] == hashes[:-1])).any())
     if len(keys) > _LONG * len(cuts):
         runs = (keys[start:stop] for start, stop in itertools.pairwise(cuts))
         return any(run.count(run[0]) < len(run) for run in runs)

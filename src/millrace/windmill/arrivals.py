@@ -26,6 +26,7 @@ from millrace.windmill.arrival_order import (
     cuts_by_key,
     in_order,
 )
+from millrace.windmill.key_column import KeyColumn, keys_at
 from millrace.windmill.many_keys import decode_keys, key_rows
 from millrace.windmill.source_ids import SourceIds
 
@@ -43,7 +44,7 @@ class Arrivals:
 
     Attributes:
         hashes: uint64, the keys' hashes.
-        keys: Encoded keys.
+        keys: Encoded keys, a list of them or a :class:`KeyColumn`.
         values: Decoded values.
         timestamps: int64, microseconds.
         streams: Name of the stream of each record; or one name, of all of them.
@@ -116,7 +117,7 @@ class Arrivals:
         pick = _picking(order)
         return Arrivals(
             self.hashes[order],
-            pick(self.keys),
+            self.keys.take(order) if isinstance(self.keys, KeyColumn) else pick(self.keys),
             pick(self.values),
             self.timestamps[order],
             self.streams if isinstance(self.streams, str) else pick(self.streams),
@@ -146,7 +147,7 @@ class Arrivals:
         else:
             arrived, cuts = self._sorted(by_time=by_time)
         hashes = arrived.hashes[cuts[:-1]]
-        keys = list(map(arrived.keys.__getitem__, cuts[:-1]))
+        keys = keys_at(arrived.keys, cuts[:-1])
         origins, sequences, ids = arrived.origins, arrived.sequences, arrived.ids
         if ids is not None:
             # From here on the id of a record is that of its source: the same when it comes again.
@@ -182,12 +183,12 @@ class Arrivals:
         elif not in_order(self.hashes, self.origins, self.sequences):
             arrived = arrived.take(arrival_order(self.hashes, self.origins, self.sequences))
         cuts = cuts_by_hash(arrived.hashes)
-        if not collide(arrived.keys, cuts):
+        if not collide(arrived.keys, arrived.hashes, cuts):
             return arrived, cuts
-        apart = collisions_apart(arrived.keys, cuts)
+        apart = collisions_apart([*arrived.keys], cuts)
         if apart is not None:
             arrived = arrived.take(apart)
-        return arrived, cuts_by_key(arrived.keys, cuts)
+        return arrived, cuts_by_key([*arrived.keys], cuts)
 
     def _sorted_by_hand(self) -> tuple[Arrivals, list[int]]:
         """Return the same as :meth:`_sorted`, for a few records: without NumPy."""
