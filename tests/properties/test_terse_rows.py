@@ -31,6 +31,39 @@ def columns(draw, count: int, kind: type[np.signedinteger]) -> np.ndarray:
     return made
 
 
+#: As of a native source; two fields may have one name.
+STRUCTS = pa.struct(
+    [
+        pa.field("key", pa.int64(), nullable=False, metadata={"of": "the source"}),
+        ("at", pa.timestamp("us", "UTC")),
+        ("at", pa.timestamp("ms")),
+        ("small", pa.int16()),
+        ("large", pa.uint64()),
+        ("text", pa.string()),
+    ]
+)
+SCHEMA = wire.SCHEMA.append(pa.field("s0", STRUCTS))
+
+
+@st.composite
+def structs(draw, count: int, others: list[np.ndarray]) -> pa.StructArray:
+    """Records whose fields are as other columns, but perhaps for a value; or something else."""
+    fields = []
+    for field in STRUCTS:
+        if pa.types.is_string(field.type):
+            fields.append(pa.array(map(str, range(count))))
+            continue
+        bits = field.type.bit_width
+        made = draw(st.one_of(st.sampled_from(others), columns(count, np.int64))).copy()
+        made[draw(st.integers(0, count - 1))] += draw(st.sampled_from([0, 0, 1]))
+        plain = {64: np.int64, 16: np.int16}[bits]
+        nulls = np.zeros(count, np.bool_)
+        nulls[0] = field.nullable and draw(st.sampled_from([False, False, True]))
+        fields.append(pa.array(made.astype(plain), mask=nulls).view(field.type))
+    none = np.arange(count) < draw(st.sampled_from([0, 0, 1]))
+    return pa.StructArray.from_arrays(fields, fields=list(STRUCTS), mask=pa.array(none))
+
+
 @st.composite
 def batches(draw) -> pa.RecordBatch:
     count = draw(st.sampled_from([1, FEW - 1, FEW, 2 * FEW + 1]))
@@ -44,7 +77,8 @@ def batches(draw) -> pa.RecordBatch:
         whole["key"] = encoded_numbers(numbers)
     if draw(st.booleans()):
         whole["hash"] = pa.array(hashes_of_numbers(numbers).view(np.int64))
-    return pa.RecordBatch.from_pydict({name: whole.get(name, texts) for name in wire.COLUMNS})
+    whole["s0"] = draw(structs(count, [numbers.to_numpy(), made["ts"]]))
+    return pa.RecordBatch.from_pydict({one.name: whole.get(one.name, texts) for one in SCHEMA})
 
 
 @given(batches(), st.integers(0, 2 * FEW), st.integers(1, FEW))
@@ -63,9 +97,7 @@ def test_packets_have_the_rows_that_were_sent_in_order(sent):
         mine = [data for pid, data in packets if pid == task]
         got = [b for packet in received[task].take(mine) for b in batches_of(packet)]
         expected = [rows for rows in sent if rows.column("pid")[0].as_py() == task]
-        assert pa.Table.from_batches(got, wire.SCHEMA).equals(
-            pa.Table.from_batches(expected, wire.SCHEMA)
-        )
+        assert pa.Table.from_batches(got, SCHEMA).equals(pa.Table.from_batches(expected, SCHEMA))
 
 
 @pytest.mark.parametrize("name", ["edge", "origin", "ts", "sequence"])
@@ -139,3 +171,58 @@ def test_places_that_are_near_take_few_bits(step, bits, zeros):
     assert terse.rows.column("sequence").type.bit_width == bits
     near = {} if terse.left_out is None else terse.left_out.near
     assert near == ({} if zeros is None else {"sequence": (lowest, zeros)})
+
+
+def record(at: pa.Array, number: pa.Array, *more: pa.Array, mask=None) -> pa.RecordBatch:
+    """Rows whose key is ``number``, and whose time is ``at``; more fields have names 2, 3 ..."""
+    keys = pa.array(np.arange(FEW) * 7 - 99)
+    hashes = pa.array(hashes_of_numbers(keys).view(np.int64))
+    names = ["at", "number", *map(str, range(2, 2 + len(more)))]
+    structs = pa.StructArray.from_arrays([at, number, *more], names, mask=mask)
+    return pa.RecordBatch.from_pydict(
+        {"hash": hashes, "key": encoded_numbers(keys), "ts": pa.array(TIMES), "s0": structs}
+    )
+
+
+TIMES = 10**15 + np.arange(FEW) * 11
+KEYS = pa.array(np.arange(FEW) * 7 - 99)
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("us"), pa.timestamp("us", "UTC")])
+def test_a_record_of_its_key_and_its_time_is_not_sent(kind):
+    rows = record(pa.array(TIMES).view(kind), KEYS)
+    terse = Terse.of(rows)
+    assert terse.rows.schema == pa.schema([("key", pa.uint16()), ("ts", pa.uint16())])
+    assert terse.left_out.fields["s0"].same == {0: "ts", 1: "key"}
+    assert terse.left_out.put_back(terse.rows).equals(rows)
+
+
+def test_other_fields_are_sent_as_differences_if_they_are_near():
+    text = pa.array(map(str, range(FEW)))
+    small, far = KEYS.cast(pa.int32()), pa.array(np.arange(FEW) << 40)
+    rows = record(pa.array(TIMES + 1), text, small, far, pa.array(TIMES * 1.0))
+    sent = Terse.of(rows)
+    assert list(sent.rows.column("s0").type) == [
+        pa.field("at", pa.uint16()),
+        pa.field("number", pa.string()),
+        pa.field("3", pa.int64()),
+        pa.field("4", pa.float64()),
+    ]
+    fields = sent.left_out.fields["s0"]
+    assert (fields.same, fields.near) == ({2: "key"}, {0: (10**15 + 1, 0)})
+    assert sent.left_out.put_back(sent.rows).equals(rows)
+
+
+def test_records_of_which_one_is_null_are_sent_as_they_are():
+    rows = record(pa.array(TIMES), KEYS, mask=pa.array(np.arange(FEW) == 3))
+    sent = Terse.of(rows)
+    assert sent.rows.column("s0").equals(rows.column("s0"))
+    assert not sent.left_out.fields
+
+
+def test_a_key_that_is_a_text_says_no_field():
+    rows = record(pa.array(TIMES), KEYS)
+    texts = [encode_key(str(n)) for n in range(FEW)]
+    rows = rows.set_column(1, "key", pa.array(texts))
+    fields = Terse.of(rows).left_out.fields["s0"]
+    assert (fields.same, fields.near) == ({0: "ts"}, {1: (-99, 0)})
