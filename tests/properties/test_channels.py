@@ -14,16 +14,18 @@ from millrace.windmill.weak_ids import WEAK_ORIGIN
 
 INTERVALS = (0, 3, 5_000)
 
-produced = st.builds(lambda number: 3 << 48 | number, st.integers(0, 3))
-weak = st.builds(lambda number: 3 << 48 | WEAK_ORIGIN | number, st.integers(0, 3))
-injected = st.just(FIRST_INJECTED + 1 << 48)
+commits = st.sampled_from([0, 1, 2, 3, 1 << 30, 1 << 31])
+produced = commits.map(lambda number: 3 << 48 | number)
+weak = commits.map(lambda number: 3 << 48 | WEAK_ORIGIN | number)
+injected = commits.map(lambda number: FIRST_INJECTED + 1 << 48 | number)
 
 
 @st.composite
 def turns(draw):
     """Records of several senders, or, as mostly, of one; for intervals near each other, or not."""
-    mostly, part = draw(st.one_of(produced, weak, injected)), draw(st.sampled_from([1, 1, 0]))
-    origin = draw(st.sampled_from([st.just(mostly), st.one_of(produced, weak, injected)]))
+    kind, part = draw(st.sampled_from([produced, weak, injected])), draw(st.sampled_from([1, 1, 0]))
+    origins = [st.just(draw(kind)), kind, st.one_of(produced, weak, injected)]
+    origin = draw(st.sampled_from(origins))
     row = st.integers(0, 9).map(lambda row: part << ROW_BITS | row)
     sequence = draw(st.sampled_from([row, st.one_of(row, st.integers(0, 9))]))
     interval = st.sampled_from(draw(st.sampled_from([INTERVALS[:1], INTERVALS[:2], INTERVALS])))

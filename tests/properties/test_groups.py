@@ -46,3 +46,28 @@ def test_arrival_order_is_that_of_sorted_triples(found):
     sequences = np.array([sequence for _, _, sequence in found], np.int64)
     order = arrival_order(hashes, origins, sequences).tolist()
     assert order == sorted(range(len(found)), key=found.__getitem__)
+
+
+@given(
+    st.lists(
+        st.tuples(near, st.integers(0, 200), st.sampled_from([1, 2, 16, 40, 9_000]), near),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from([0, 1, 1 << 40]),
+    st.booleans(),
+)
+@example([(0, 39, 40, 0), (0, 0, 40, 0)], 0, False)  # What comes later ends with the same id.
+@example([(0, 9_000, 8_192, 0), (0, 0, 40, 0)], 0, False)  # It begins where another part does.
+def test_arrival_order_is_that_of_sorted_triples_where_senders_take_turns(lots, step, repeats):
+    """What comes in lots that are in order, each of which may go on anywhere."""
+    origins, sequences, hashes = [], [], []
+    for origin, first, count, seed in lots:
+        origins += [origin] * count
+        sequences += [first + n // (2 if repeats else 1) for n in range(count)]
+        hashes += [(seed + n * 7) % 5 * step + (n % 3 << 50) for n in range(count)]
+    triples = list(zip(hashes, origins, sequences, strict=True))
+    order = arrival_order(
+        np.array(hashes, np.uint64), np.array(origins, np.int64), np.array(sequences, np.int64)
+    )
+    assert order.tolist() == sorted(range(len(triples)), key=triples.__getitem__)

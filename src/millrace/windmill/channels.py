@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from millrace.windmill import rows
 from millrace.windmill.groups import SPAN, coded, lasts
-from millrace.windmill.record_ids import ROW_BITS
+from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
 from millrace.windmill.weak_ids import are_weak, is_weak
 
 #: Of a record's id: who sent it, and which part of it did.
@@ -30,6 +30,10 @@ Number = tuple[int, int]
 _ORIGIN_BITS: Final = 48
 _ORIGIN_MASK: Final = (1 << _ORIGIN_BITS) - 1
 _ROW_MASK: Final = (1 << ROW_BITS) - 1
+#: So many bits of an origin, and a sequence's number, are a word with no sign.
+_HIGH_BITS: Final = 63 - ROW_BITS
+#: So many records are looked at at once: what that needs stays near the processor.
+_AT_ONCE: Final = 8_192
 _PART_BITS: Final = 31
 _WEAK_PART: Final = 1 << 30
 _PART_MASK: Final = (1 << _PART_BITS) - 1
@@ -138,28 +142,23 @@ class Channels:
         sequences: Ints,
         seen: Callable[[Sender, Number], None],
     ) -> bool:
-        """Do as :meth:`fresh` if all records are of one sender and ahead of what was consumed.
+        """Do as :meth:`fresh` if all records are ahead of what was consumed, and of few senders.
 
-        That is as good as every turn of a task that hears one injector, and costs a third.
+        That is as good as every turn. Then the first and the last number of each sender for each
+        interval say all that there is to say.
 
         Returns:
             Whether it was so; if not, nothing was done.
         """
-        origin, first, last = int(origins[0]), int(sequences.min()), int(sequences.max())
-        if is_weak(origin) or first >> ROW_BITS != last >> ROW_BITS or (origins != origin).any():
+        ends = _ends(intervals, origins, sequences)
+        if ends is None:
             return False
-        if int(intervals.max()) >= SPAN:
-            return False
-        most = np.full(int(intervals.max()) + 1, -1, np.int64)
-        np.maximum.at(most, intervals, sequences)
-        given = np.flatnonzero(most >= 0).tolist()
-        sender, least = sender_of(origin, first), number_of(origin, first)
-        if any(self._known[interval].get(sender, _NONE) >= least for interval in given):
-            return False
-        for interval in given:
-            number = number_of(origin, int(most[interval]))
-            seen(sender, number)
-            self._move(interval, sender, number)
+        for interval, sender, first, _ in ends:
+            if self._known[interval].get(sender, _NONE) >= first:
+                return False
+        for interval, sender, _, last in ends:
+            seen(sender, last)
+            self._move(interval, sender, last)
         return True
 
     def _fresh_but(
@@ -223,3 +222,43 @@ class Channels:
             )
             for interval, of in moved.items()
         }
+
+
+def _ends(
+    intervals: Ints, origins: Ints, sequences: Ints
+) -> list[tuple[int, Sender, Number, Number]] | None:
+    """Return each sender for each interval, with the first and the last of its numbers.
+
+    Returns:
+        None if numbers do not fit into a word each, or there are many senders, or weak ones.
+    """
+    low, high = int(origins.min()), int(origins.max())
+    part, parts = int(sequences.min()) >> ROW_BITS, (int(sequences.max()) >> ROW_BITS) + 1
+    step = int(intervals.max()) + 1
+    if high - low >= 1 << _HIGH_BITS or low >> _ORIGIN_BITS != high >> _ORIGIN_BITS:
+        return None
+    if (parts - part) * step > SPAN:
+        return None
+    if low >> _ORIGIN_BITS < FIRST_INJECTED and are_weak(origins).any():
+        return None
+    first = np.full((parts - part) * step, np.iinfo(np.int64).max)
+    last = np.full((parts - part) * step, -1, np.int64)
+    for at in range(0, len(origins), _AT_ONCE):
+        some = slice(at, at + _AT_ONCE)
+        pairs = ((sequences[some] >> ROW_BITS) - part) * step + intervals[some]
+        numbers = (origins[some] - low) << ROW_BITS | (sequences[some] & _ROW_MASK)
+        np.minimum.at(first, pairs, numbers)
+        np.maximum.at(last, pairs, numbers)
+
+    def number(of: Ints, pair: int) -> Number:
+        return (low & _ORIGIN_MASK) + (int(of[pair]) >> ROW_BITS), int(of[pair]) & _ROW_MASK
+
+    return [
+        (
+            pair % step,
+            (low >> _ORIGIN_BITS, part + pair // step),
+            number(first, pair),
+            number(last, pair),
+        )
+        for pair in np.flatnonzero(last >= 0).tolist()
+    ]
