@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
@@ -31,6 +30,9 @@ NO_MARK: Final = -1
 #: Bytes of rows after which a packet is cut. The JVM copies it several times, and an array of half
 #: a region of its heap, which are of 2 MiB with 4 GiB, is no longer made where others are.
 _PACKET: Final = 960 << 10
+#: Rows after which it is, however short they are: some packets are always on their way to a task,
+#: and user code may take long for each row.
+_ROWS: Final = 1 << 15
 
 _ALIGNED: Final = ipc.IpcReadOptions(ensure_alignment=ipc.Alignment.DataTypeSpecific)
 _ONE_THREAD: Final = ipc.IpcWriteOptions(use_threads=False)
@@ -223,21 +225,21 @@ class Received:
 def _cut(batches: Sequence[pa.RecordBatch]) -> Iterator[list[Rows]]:
     """Yield the rows of one packet after another."""
     open_: list[Terse] = []
-    size = 0
+    size = count = 0
     for batch in batches:
         for part in _parts(Terse.of(batch)):
-            more = part.rows.nbytes
-            if open_ and size + more > _PACKET:
+            size += part.rows.nbytes
+            count += part.rows.num_rows
+            if open_ and (size > _PACKET or count > _ROWS):
                 yield _streams(open_)
-                open_, size = [], 0
+                open_, size, count = [], part.rows.nbytes, part.rows.num_rows
             open_.append(part)
-            size += more
     yield _streams(open_)
 
 
 def _parts(terse: Terse) -> Iterator[Terse]:
     rows = terse.rows
-    count = max(1, int(np.ceil(rows.nbytes / _PACKET)))
+    count = max(1, -(-rows.nbytes // _PACKET), -(-rows.num_rows // _ROWS))
     step = max(1, -(-rows.num_rows // count))
     for first in range(0, rows.num_rows, step):
         yield terse.slice(first, step)

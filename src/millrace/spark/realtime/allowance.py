@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 _ROWS: Final = 100, 100_000
 #: Bytes of packets that wait in front of a task, after which no more are read. A turn takes all
 #: that waits: more of it makes larger bundles, which are cheaper, and longer turns.
-_BYTES: Final = 8 << 10
+_BYTES: Final = 4 << 10
 BYTES_MOST: Final = 32 << 20
 #: They become more than these only while a turn has fewer records of a key than so many, and less
 #: again when it has more than twice those: what a key costs is little then, and what a turn is over

@@ -8,8 +8,8 @@ import pytest
 
 from millrace.spark.realtime.allowance import BYTES_MOST, Allowance, Turn
 
-#: Packets between two tasks, after which the first waits; the most bytes that are in one packet.
-PACKETS, PACKET_BYTES = 12, 960 << 10
+#: Packets between two tasks, after which the first waits; the most bytes and rows of one.
+PACKETS, PACKET_BYTES, PACKET_ROWS = 12, 960 << 10, 1 << 15
 #: What a turn takes beside user code, and a pause of the injectors.
 TURN_S, PAUSE_S = 0.001, 0.002
 
@@ -108,7 +108,9 @@ class Row:
             while task.gone < task.at_hand:
                 if len(after.way) >= PACKETS:
                     return False
-                after.way.append(min(PACKET_BYTES // self.size, task.at_hand - task.gone))
+                after.way.append(
+                    min(PACKET_BYTES // self.size, PACKET_ROWS, task.at_hand - task.gone)
+                )
                 task.gone += after.way[-1]
         return True
 
@@ -119,7 +121,7 @@ class Row:
 
 
 @pytest.mark.parametrize("keys", [1_000, 1_000_000])
-@pytest.mark.parametrize("size", [28, 80])
+@pytest.mark.parametrize("size", [14, 28, 80])
 @pytest.mark.parametrize(
     ("records_s", "first_s", "then_s"),
     [

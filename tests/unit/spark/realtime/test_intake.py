@@ -106,7 +106,7 @@ def test_packets_that_wait_are_bounded_by_their_bytes() -> None:
 def test_what_waits_is_what_the_task_can_do_in_some_seconds() -> None:
     source = Source()
     intake = Intake(source, never)
-    packet = bytes(5_000)
+    packet = bytes(2_500)
     source.give(*[packet] * 8)
 
     def read() -> int:
@@ -120,7 +120,7 @@ def test_what_waits_is_what_the_task_can_do_in_some_seconds() -> None:
         for _ in range(count):
             intake.done(packets * len(packet), Turn(1, seconds, 0.0, 0.0, 1))
 
-    found = [read()]  # 8 KB, at first
+    found = [read()]  # 4 KB, at first
     turns(16, 2, 0.01)  # quickly done: it may be more
     everything(intake, 2)
     found.append(read())
