@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.ipc as ipc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,9 +31,11 @@ def sent(*batches: pa.RecordBatch) -> list[bytes]:
     return [data for _, data in Pipes(1, 0, 1).send(batches, message=NOTHING, wall_us=0)]
 
 
-def counts(data: bytes) -> int:
-    (batches,) = ([*batches_of(packets._decode(one))] for one in [data])
-    return sum(batch.num_rows for batch in batches)
+def rows_and_bytes(data: bytes) -> tuple[int, int]:
+    """Return how many rows are in a packet, and of how many bytes as they were sent."""
+    streams = [ipc.open_stream(rows.stream) for rows in packets._decode(data).rows]
+    batches = [batch for stream in streams for batch in stream]
+    return sum(batch.num_rows for batch in batches), sum(batch.nbytes for batch in batches)
 
 
 @settings(max_examples=25)
@@ -54,7 +57,9 @@ def test_no_packet_is_too_large_and_no_row_is_lost(lots, most_rows, most_bytes):
         patch.setattr(packets, "_ROWS", most_rows)
         patch.setattr(packets, "_PACKET", most_bytes)
         found = sent(*batches)
-    assert all(counts(data) <= most_rows for data in found)
+    for count, size in map(rows_and_bytes, found):
+        assert count <= most_rows
+        assert size <= 1.05 * most_bytes
     decoded = [packets._decode(data) for data in found]
     assert [one.more for one in decoded] == [True] * (len(found) - 1) + [False]
     (whole,) = Received(1, "here", 1).take(found)
