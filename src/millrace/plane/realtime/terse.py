@@ -57,7 +57,7 @@ class LeftOut(msgspec.Struct, array_like=True):
         for name, near in self.near.items():
             columns[name] = pa.array(values_of(columns[name], near))
         if self.fields:
-            wholes = _wholes(columns, numbers=self.numbers)
+            wholes = _said(columns, numbers=self.numbers)
             for name, fields in self.fields.items():
                 columns[name] = fields.put_back(columns.get(name), wholes)
         if self.numbers:
@@ -113,14 +113,10 @@ class Terse:
                 left_out.numbers = True
                 columns[_KEY] = numbers
                 del columns[_HASH]
-        wholes = _wholes(columns, numbers=left_out.numbers)
-        for name in names:
-            if name in columns and pa.types.is_struct(columns[name].type):
-                if (terse := without(columns[name], wholes)) is None:
-                    continue
-                columns[name], left_out.fields[name] = terse
-                if columns[name] is None:
-                    del columns[name]
+        wholes = _said(columns, numbers=left_out.numbers)
+        for name, column in list(columns.items()):
+            if pa.types.is_struct(column.type) and (parts := without(column, wholes)) is not None:
+                columns[name], left_out.fields[name] = parts
         for name in _NEAR if left_out.numbers else _NEAR[1:]:
             column = columns.get(name)
             if column is None or column.null_count:
@@ -129,8 +125,8 @@ class Terse:
                 columns[name], left_out.near[name] = found
         if len(columns) == len(names) and not left_out.near and not left_out.fields:
             return cls(rows)
-        sent = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        return cls(sent, left_out)
+        sent = {name: column for name, column in columns.items() if column is not None}
+        return cls(pa.RecordBatch.from_arrays([*sent.values()], names=[*sent]), left_out)
 
     def slice(self, first: int, count: int) -> Terse:
         """Return some of the rows."""
@@ -161,7 +157,7 @@ def _numbers(keys: pa.Array, hashes: pa.Array) -> pa.Array | None:
     return found if same else None
 
 
-def _wholes(columns: Mapping[str, Any], *, numbers: bool) -> dict[str, Wholes]:
+def _said(columns: Mapping[str, Any], *, numbers: bool) -> dict[str, Wholes]:
     """Return the columns that fields of a record may be found in.
 
     Args:
