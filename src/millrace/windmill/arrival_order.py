@@ -20,8 +20,6 @@ Column = npt.NDArray[Any]
 
 #: From so many records a key on, they are counted key by key, and not compared pair by pair.
 _LONG: Final = 4
-#: Runs of so many records, on the average, are put in order as runs.
-_RUN: Final = 16
 #: So many are compared at once: what that needs stays near the processor.
 _AT_ONCE: Final = 8_192
 
@@ -29,50 +27,28 @@ _AT_ONCE: Final = 8_192
 def arrival_order(hashes: Column, origins: Column, sequences: Column) -> npt.NDArray[np.intp]:
     """Return the positions of records by hash, and those of one hash by id."""
     # Each edge's records are in order of their ids, and a shuffle mostly fetches blocks in the
-    # senders' order: then a stable sort by hash does. The full sort costs many times as much.
-    by_id = _by_id(origins, sequences)
-    if by_id is not None:
-        order = by_id[_by_hash(hashes[by_id])]
-        ordered = hashes[order]
-        if (ordered[1:] >= ordered[:-1]).all():
-            return order
-    else:
-        # Those of one key may be in order all the same.
+    # senders' order: then a stable sort by hash does.
+    if _ascend(origins, sequences):
         order = _by_hash(hashes)
-        if in_order(hashes[order], origins[order], sequences[order]):
-            return order
+    else:
+        # Where senders take turns there are long runs, which a sort by id alone only merges; one by
+        # hash too costs three times as much.
+        by_id = np.lexsort((sequences, origins))
+        order = by_id[_by_hash(hashes[by_id])]
+    ordered = hashes[order]
+    if (ordered[1:] >= ordered[:-1]).all():
+        return order
     return np.lexsort((sequences, origins, hashes))
 
 
-def _by_id(origins: Column, sequences: Column) -> npt.NDArray[np.intp] | None:
-    """Return the positions of records by id; None if it takes a sort of all of them.
-
-    Where senders take turns there are a few long runs of ids that ascend, and to put those in order
-    costs a fifth of a sort.
-    """
-    starts = _runs(origins, sequences)
-    if len(starts) == 1:
-        return np.arange(len(origins))
-    if len(starts) * _RUN > len(origins):
-        return None
-    ends = np.append(starts[1:], len(origins))
-    runs = np.lexsort((sequences[starts], origins[starts]))
-    lasts, firsts = ends[runs[:-1]] - 1, starts[runs[1:]]
-    steps = origins[firsts] - origins[lasts]
-    if not ((steps > 0) | ((steps == 0) & (sequences[firsts] > sequences[lasts]))).all():
-        return None
-    return np.concatenate([np.arange(starts[run], ends[run]) for run in runs.tolist()])
-
-
-def _runs(origins: Column, sequences: Column) -> npt.NDArray[np.intp]:
-    """Return where runs of ids that do not step back begin."""
-    starts = [np.zeros(1, np.intp)]
+def _ascend(origins: Column, sequences: Column) -> bool:
+    """Return whether no id is lower than the one before it."""
     for first in range(0, len(origins), _AT_ONCE):
         some = slice(first, first + _AT_ONCE + 1)
         steps = np.diff(origins[some])
-        back = (steps < 0) | ((steps == 0) & (np.diff(sequences[some]) < 0))
-        starts.append(np.flatnonzero(back) + (first + 1))
-    return np.concatenate(starts)
+        if ((steps < 0) | ((steps == 0) & (np.diff(sequences[some]) < 0))).any():
+            return False
+    return True
 
 
 def _by_hash(hashes: Column) -> npt.NDArray[np.intp]:
