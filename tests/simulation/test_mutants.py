@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from greenlet import getcurrent
 
@@ -123,8 +123,8 @@ def a_retry_commits_once_more_at_the_next_free_number(patch):
             number = bundle.position.number
             while self.state.commits.exists(spec.name, bundle.interval.id, number + 1):
                 number += 1
-            position = dataclasses.replace(bundle.position, number=number)
-            moved.append(dataclasses.replace(bundle, position=position))
+            position = msgspec.structs.replace(bundle.position, number=number)
+            moved.append(msgspec.structs.replace(bundle, position=position))
         return run(self, spec, moved, attempt, fence)
 
     patch.setattr(Worker, "run", next_free)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from millrace.windmill.replay import Result
 from millrace.windmill.routing import Productions
 
 _Ints = npt.NDArray[np.int64]
+#: One half of the ids of some rows: first halves may be one, second ones follow each other.
+_Firsts = int | list[int] | _Ints
+_Seconds = range | list[int] | _Ints
 
 
 class Outbox:
@@ -37,7 +40,7 @@ class Outbox:
         self._tasks = task.tasks
         self._own = task.number % self._tasks
         self._all = Productions()
-        self._ids: list[tuple[int | _Ints, range | _Ints]] = []
+        self._ids: list[tuple[_Firsts, _Seconds]] = []
         self._maps: dict[int, IntervalMap | None] = {}
         self._everywhere = {
             edge.number: self._firsts(str(edge.computation), once=once)
@@ -65,16 +68,16 @@ class Outbox:
     def add_result(self, result: Result) -> int:
         """Take what a commit produced, with the ids that its rows have; return how many."""
         productions, count = result.productions, len(result.productions)
+        if not count:
+            return 0
         if productions.ids is not None:
-            self._add(productions, *map(np.array, productions.ids))
-        elif count:
+            self._add(productions, *productions.ids)
+        else:
             number = self._topology.computation(result.computation).number
             self._add(productions, *production_ids(number, result.number, result.interval, count))
         return count
 
-    def _add(
-        self, productions: Productions, origins: int | _Ints, sequences: range | _Ints
-    ) -> None:
+    def _add(self, productions: Productions, origins: _Firsts, sequences: _Seconds) -> None:
         if not len(productions):
             return
         if self._everywhere and not self._everywhere.keys().isdisjoint(productions.edges):
@@ -97,7 +100,7 @@ class Outbox:
         return [first for n, first in enumerate(firsts) if n == 0 or tasks[n] != tasks[n - 1]]
 
     def _copied(
-        self, productions: Productions, origins: int | _Ints, sequences: range | _Ints
+        self, productions: Productions, origins: _Firsts, sequences: _Seconds
     ) -> tuple[Productions, _Ints, _Ints]:
         """Return rows and ids, with a copy for each interval of those that go to all."""
         made, of = Productions(), list[int]()
@@ -111,7 +114,7 @@ class Outbox:
         made.timestamps = [productions.timestamps[n] for n in of]
         if isinstance(origins, int):
             origins = np.full(len(productions), origins, np.int64)
-        return made, origins[of], _array(sequences)[of]
+        return made, _array(origins)[of], _array(sequences)[of]
 
     def handfuls(self) -> dict[int, Handful] | None:
         """Return task -> what was gathered for it since, if that is little.
@@ -204,15 +207,15 @@ def _binary(what: str, column: list[bytes]) -> pa.Array:
     return made
 
 
-def _origins(origins: int | _Ints, count: int) -> list[int]:
-    return [origins] * count if isinstance(origins, int) else origins.tolist()
+def _origins(origins: _Firsts, count: int) -> list[int]:
+    return [origins] * count if isinstance(origins, int) else _listed(origins)
 
 
-def _listed(sequences: range | _Ints) -> Iterable[int]:
-    return sequences if isinstance(sequences, range) else sequences.tolist()
+def _listed(half: range | list[int] | _Ints) -> list[int]:
+    return half.tolist() if isinstance(half, np.ndarray) else list(half)
 
 
-def _array(sequences: range | _Ints) -> _Ints:
-    if isinstance(sequences, range):
-        return np.arange(sequences.start, sequences.stop, dtype=np.int64)
-    return sequences
+def _array(half: range | list[int] | _Ints) -> _Ints:
+    if isinstance(half, range):
+        return np.arange(half.start, half.stop, dtype=np.int64)
+    return np.asarray(half, dtype=np.int64)

@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.watermark.intervals import KeyInterval
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.arrivals import NO_RECORDS, KeyedRecords
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True):
     """Where an interval stands: after its last commit.
 
     Attributes:
@@ -33,8 +34,7 @@ class Position:
     report: Report = NOTHING_PENDING
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(msgspec.Struct, frozen=True):
     """Records for one interval, and where it stands; its due timers come with them.
 
     Attributes:

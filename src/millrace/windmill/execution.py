@@ -45,6 +45,8 @@ from millrace.windmill.work import Work
 
 _log = logging.getLogger(__name__)
 
+_NO_PERCENTILES: Mapping[int, int] = {}
+
 
 class Running:
     """Which user code runs. Any thread may look.
@@ -313,8 +315,10 @@ def _stopped() -> float:
 
 def _percentiles(
     spec: ComputationSpec, clocks: Mapping[int, int], report: Report
-) -> dict[int, int]:
+) -> Mapping[int, int]:
     """Return the low watermarks of the percentiles that something waits for, or may."""
+    if len(clocks) == 1 and not spec.percentiles and not report.percentile_timers:
+        return _NO_PERCENTILES
     waiting = (p for p, _ in report.percentile_timers)
     # A timer whose percentile nobody declares any more waits for the low watermark.
     return {p: clocks.get(p, clocks[100]) for p in {*spec.percentiles, *clocks, *waiting} - {100}}

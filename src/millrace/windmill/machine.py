@@ -24,7 +24,7 @@ from millrace.dataflow.operators import operator_of
 from millrace.model.brief import brief
 from millrace.model.errors import CoderError, InvariantViolation, TimeLimitExceeded, TimerLoop
 from millrace.model.keys import decode_key
-from millrace.model.record import LOW_WATERMARK, WALL_TIME, DeadLetter, Record, TimeDomain, Timer
+from millrace.model.record import DeadLetter, Record, TimeDomain, Timer
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP
 from millrace.store import View
 from millrace.watermark.report import Report
@@ -125,11 +125,7 @@ class Machine:
         reshaped, view = self._reshaping.run(work, view)
         key_rows.view = view
         self._user.wall_time = work.wall_time_us
-        self._timers.clocks = {
-            LOW_WATERMARK: work.low_watermark_us,
-            WALL_TIME: work.wall_timers_us,
-            **{rows.clock_of(0, p): us for p, us in work.percentiles.items()},
-        }
+        self._timers.clocks = work.clocks()
         # Counted only where some computation of the pipeline waits for a percentile.
         key_rows.delta = {} if self._percentiles else None
         self._run_bundle(work, view)

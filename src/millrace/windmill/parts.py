@@ -9,6 +9,7 @@ from typing import Any
 
 from millrace.model.keys import decode_key
 from millrace.store import View
+from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill import rows
 from millrace.windmill.pending import pending_by
 from millrace.windmill.timers import DueTimers
@@ -17,6 +18,11 @@ from millrace.windmill.work import Work
 #: A key's part of a bundle: its row, its key encoded and as it is, its first record and past its
 #: last, its due timers.
 Part = tuple[bytes, bytes, Any, int, int, DueTimers | None]
+
+#: Row of a key -> the key, encoded, and its due timers.
+_Due = dict[bytes, tuple[bytes, DueTimers]]
+
+_NONE_DUE: _Due = {}
 
 
 def parts_of(work: Work, view: View, clocks: Mapping[int, int]) -> list[Part]:
@@ -27,12 +33,7 @@ def parts_of(work: Work, view: View, clocks: Mapping[int, int]) -> list[Part]:
         view: The rows of its interval, as they were before it.
         clocks: Clock -> its time; timers up to there are due.
     """
-    due: dict[bytes, tuple[bytes, DueTimers]] = {}
-    for clock, clock_us in clocks.items():
-        if pending_by(work.report, clock) > clock_us:
-            continue
-        for key_row, key, timer, setting in rows.due_timers(view, clock, clock_us):
-            due.setdefault(key_row, (key, {}))[1][timer] = setting
+    due = _NONE_DUE if work.report == NOTHING_PENDING else _due(work.report, view, clocks)
     records = work.records
     cuts = records.cuts
     timers: Iterable[DueTimers | None] = repeat(None, len(records.keys))
@@ -52,3 +53,13 @@ def parts_of(work: Work, view: View, clocks: Mapping[int, int]) -> list[Part]:
         ]
         parts.sort(key=itemgetter(0))
     return parts
+
+
+def _due(report: Report, view: View, clocks: Mapping[int, int]) -> _Due:
+    due: _Due = {}
+    for clock, clock_us in clocks.items():
+        if pending_by(report, clock) > clock_us:
+            continue
+        for key_row, key, timer, setting in rows.due_timers(view, clock, clock_us):
+            due.setdefault(key_row, (key, {}))[1][timer] = setting
+    return due

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from millrace.model.record import LOW_WATERMARK, WALL_TIME
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.watermark.outstanding import Outstanding
-from millrace.watermark.report import Report
+from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill import rows
 from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.work import Work
@@ -39,6 +39,8 @@ def pending_by(report: Report, clock: int) -> int:
 def report_of(key_rows: KeyRows, work: Work) -> Report:
     """Return what pins the low watermark once a bundle's mutations are committed."""
     before = work.report
+    if before == NOTHING_PENDING and not key_rows.timed and key_rows.delta is None:
+        return before
     timers_us = earliest_us(key_rows, _LOW_WATERMARK, before.low_watermark_timer_us)
     wall_us = earliest_us(key_rows, _WALL, before.wall_timer_us)
     held_us = earliest_us(key_rows, rows.HOLDS, before.hold_us)

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from millrace.model.record import LOW_WATERMARK, WALL_TIME
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.watermark.report import NOTHING_PENDING, Report
+from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords
 
 #: A record for every key: its timestamp, value, stream, and both parts of its id.
@@ -54,3 +56,13 @@ class Work:
     report: Report = NOTHING_PENDING
     passed_us: int = MIN_TIMESTAMP
     signals: Sequence[Signal] | None = None
+
+    def clocks(self) -> dict[int, int]:
+        """Return clock -> its time; timers up to there are due."""
+        found: dict[int, int] = {
+            LOW_WATERMARK: self.low_watermark_us,
+            WALL_TIME: self.wall_timers_us,
+        }
+        for percentile, us in self.percentiles.items():
+            found[rows.clock_of(LOW_WATERMARK, percentile)] = us
+        return found

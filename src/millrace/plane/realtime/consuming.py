@@ -5,8 +5,9 @@ Rows come as a handful, or as a table: the same is done to both, by Python and b
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import groupby
+from itertools import compress, groupby
 
 import numpy as np
 import pyarrow as pa
@@ -97,46 +98,57 @@ class Consumption:
         values = handful.values
         size = sum([len(values[n]) for *_, n in arrived])
         received[self.spec.name] = received.get(self.spec.name, 0) + size
-        found: dict[int, KeyedRecords] = {}
+        self._note_few(arrived)
+        fresh, ends = list[_Arrived](), list[tuple[int, int]]()
         for place, of in groupby(arrived, self._place_of):
             interval, some = self._intervals.intervals[place].id, list(of)
             self.know(interval)
             ids = [(origin, sequence) for _, _, origin, sequence, _, _ in some]
-            self._note_few(ids)
-            fresh = self.channels.fresh_few(interval, ids)
-            if not all(fresh):
-                some = [one for one, is_fresh in zip(some, fresh, strict=True) if is_fresh]
-            if some:
-                found[interval] = self._keyed(some, handful)
+            flags = self.channels.fresh_few(interval, ids)
+            fresh += some if all(flags) else compress(some, flags)
+            ends.append((interval, len(fresh)))
+        if not fresh:
+            return {}
+        keyed, found, first = self._keyed(fresh, handful), dict[int, KeyedRecords](), 0
+        for interval, end in ends:
+            last = bisect_left(keyed.cuts, end, first)
+            if last > first:
+                found[interval] = keyed.of_keys(first, last)
+                first = last
         return found
 
     def _place_of(self, arrived: _Arrived) -> int:
         return self._intervals.place_of(arrived[0])
 
     def _keyed(self, arrived: list[_Arrived], handful: Handful) -> KeyedRecords:
-        """Return records of one interval, which are in order, by key."""
-        encoded, key_rows, cuts = list[bytes](), list[bytes](), list[int]()
-        last: tuple[int, bytes] | None = None
-        for n, (hash, key, _, _, _, _) in enumerate(arrived):
-            if (hash, key) != last:
-                last = hash, key
-                cuts.append(n)
-                encoded.append(key)
-                key_rows.append(rows.key_row(hash.to_bytes(rows.HASH_BYTES), key))
-        values, timestamps, decode = handful.values, handful.timestamps, self._decode
-        ways = {way for _, _, _, _, way, _ in arrived}
+        """Return records, which are in order, by key."""
+        starts, names, last = list[int](), list[tuple[int, bytes]](), None
+        for n, one in enumerate(arrived):
+            if (name := one[:2]) != last:
+                last = name
+                starts.append(n)
+                names.append(name)
+        encoded = [key for _, key in names]
+        timestamps, decode = handful.timestamps, self._decode
+        _, _, origins, sequences, ways, places = zip(*arrived, strict=True)
+        values = map(handful.values.__getitem__, places)
+        streams: list[str] | str
+        if len(set(ways)) == 1:
+            streams = self._streams[ways[0]]
+            decoded = list(map(decode[ways[0]], values))
+        else:
+            streams = [self._streams[way] for way in ways]
+            decoded = [decode[way](value) for way, value in zip(ways, values, strict=True)]
         return KeyedRecords(
-            key_rows,
+            [rows.key_row(hash.to_bytes(rows.HASH_BYTES), key) for hash, key in names],
             encoded,
             list(map(decode_key, encoded)),
-            [decode[way](values[n]) for _, _, _, _, way, n in arrived],
-            [timestamps[n] for *_, n in arrived],
-            self._streams[ways.pop()]
-            if len(ways) == 1
-            else [self._streams[way] for _, _, _, _, way, _ in arrived],
-            [origin for _, _, origin, _, _, _ in arrived],
-            [sequence for _, _, _, sequence, _, _ in arrived],
-            [*cuts, len(arrived)],
+            decoded,
+            list(map(timestamps.__getitem__, places)),
+            streams,
+            list(origins),
+            list(sequences),
+            [*starts, len(arrived)],
         )
 
     def table(self, table: pa.Table, through: Through, inbox: Inbox) -> dict[int, KeyedRecords]:
@@ -194,18 +206,18 @@ class Consumption:
 
     # -- how far the input was consumed ------------------------------------------------------------
 
-    def _note_few(self, ids: Iterable[tuple[int, int]]) -> None:
-        for origin, sequence in ids:
+    def _note_few(self, arrived: Iterable[_Arrived]) -> None:
+        weak = self.channels.weak
+        for _, _, origin, sequence, _, _ in arrived:
             if origin >= _FIRST_ORIGIN:
                 self._note(sender_of(origin, sequence), number_of(origin, sequence))
-            elif is_weak(origin):
+            elif weak and is_weak(origin):
                 self._note_cause(origin, sequence)
 
     def _note_cause(self, origin: int, sequence: int) -> None:
         """Note the record that a weak production was made of: it may be read again, too."""
-        if self.channels.weak:
-            cause = cause_of(origin, sequence)
-            self._note(sender_of(*cause), number_of(*cause))
+        cause = cause_of(origin, sequence)
+        self._note(sender_of(*cause), number_of(*cause))
 
     def _note_causes(self, origins: Ints, sequences: Ints) -> None:
         """Note the records that weak productions were made of: they may be read again, too."""
