@@ -15,6 +15,18 @@ import pyarrow as pa
 
 #: About how many bytes are taken at once.
 ROOM = 4 << 20
+#: Up to here what lies around rows is taken for part of them.
+_LITTLE = 64 << 10
+
+
+def about_bytes(rows: pa.RecordBatch) -> int:
+    """Return about how many bytes rows have, in little time where that is little.
+
+    >>> about_bytes(pa.RecordBatch.from_pydict({"n": range(1 << 20)}).slice(5, 10_000))
+    80000
+    """
+    around = rows.get_total_buffer_size()
+    return int(around if around <= _LITTLE else rows.nbytes)
 
 
 class Taken(NamedTuple):

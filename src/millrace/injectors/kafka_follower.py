@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from millrace.injectors.advance import Advance, Advances, decision
-from millrace.injectors.follower import ROOM, Taken
+from millrace.injectors.follower import ROOM, Taken, about_bytes
 from millrace.injectors.kafka_messages import (
     PATIENCE_S,
     MessageRows,
@@ -228,7 +228,7 @@ class KafkaFollower:
                 parts.setdefault(at, []).extend(some)
         found = [self._of(self._names[at], some) for at, some in parts.items()]
         # What comes next is about as large.
-        size = sum(taken.rows.nbytes for taken in found) // len(messages)
+        size = sum(about_bytes(taken.rows) for taken in found) // len(messages)
         self._count = max(1, min(self._most, ROOM // max(1, size)))
         return found
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millrace.injectors.advance import Advances, decision, promise
-from millrace.injectors.follower import ROOM, Taken
+from millrace.injectors.follower import ROOM, Taken, about_bytes
 from millrace.injectors.schema import arrow_schema, conformed
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Polling:
             for taken in process.taken(self._clock, rows):
                 found.append(taken)
                 rows -= taken.rows.num_rows
-                size -= taken.rows.nbytes
+                size -= about_bytes(taken.rows)
             if rows <= 0 or size <= 0:
                 # Who comes after it is the first the next time.
                 at = self._turn.index(process) + 1
@@ -142,7 +142,7 @@ class _Process:
         while most > 0 and size > 0 and self._advances.ahead:
             rows = self._slice(most, size)
             most -= rows.num_rows
-            size -= rows.nbytes
+            size -= about_bytes(rows)
             if self._next is not None:
                 self._advances = self._advances.read(rows.num_rows)
                 yield self._said(rows)
@@ -165,7 +165,7 @@ class _Process:
         batch = self._next
         if batch is None:
             return _none(self._injector.schema)
-        count = min(most, max(1, size * batch.num_rows // max(1, batch.nbytes)))
+        count = min(most, max(1, size * batch.num_rows // max(1, about_bytes(batch))))
         if count < batch.num_rows:
             self._next = batch.slice(count)
             return batch.slice(0, count)

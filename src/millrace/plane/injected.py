@@ -5,10 +5,11 @@ Both planes read it so: a task that reads pieces in an epoch, and one that follo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millrace.compile.topology import StreamSpec
 from millrace.injectors.injector import Injector
@@ -23,13 +24,32 @@ class Injected(NamedTuple):
 
     Attributes:
         at_us: Event times, null where there is none, or where it is that of the epoch.
-        values: The columns that make a value, as one struct.
+        rows: With the columns of the injector's schema.
+        names: Of the columns that make a value.
         fingerprints: Of the source's ids; None if it has none.
     """
 
     at_us: pa.Array
-    values: pa.StructArray
+    rows: pa.RecordBatch
+    names: Sequence[str]
     fingerprints: pa.Array | None
+
+    @property
+    def columns(self) -> dict[str, pa.Array]:
+        """The columns that make a value, by name."""
+        return {name: self.rows.column(name) for name in self.names}
+
+    @property
+    def values(self) -> pa.StructArray:
+        """The same as one struct."""
+        return pa.StructArray.from_arrays(
+            list(self.columns.values()), fields=[self.rows.schema.field(n) for n in self.names]
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes the values have."""
+        return sum(_bytes_of(self.rows.column(name)) for name in self.names)
 
 
 def injected(
@@ -51,14 +71,12 @@ def injected(
     injector = injection.source
     assert isinstance(injector, Injector), "a task reads nothing else"
     rows = conformed(rows, injector.schema, where)
-    columns = [rows.schema.get_field_index(name) for name in source.columns]
     return Injected(
         pa.nulls(rows.num_rows, pa.int64())
         if injection.ingress
         else microseconds(rows.column(str(injection.timestamp)), injection.unit),
-        pa.StructArray.from_arrays(
-            [rows.column(n) for n in columns], fields=[rows.schema.field(n) for n in columns]
-        ),
+        rows,
+        source.columns,
         None if source.id is None else fingerprints(rows.column(source.id)),
     )
 
@@ -76,15 +94,19 @@ def microseconds(column: pa.Array, unit: TimeUnit | None) -> pa.Array:
             column = column.cast(pa.timestamp("us", column.type.tz))
         return column.view(pa.int64())
     whole = column if column.type == pa.int64() else column.cast(pa.int64())
-    if unit == "ns":
-        # Down, also before 1970, where division goes up.
-        cut = pc.divide(whole, 1000)
-        return pc.subtract(cut, pc.less(whole, pc.multiply(cut, 1000)).cast(pa.int64()))
-    per = in_microseconds(1, unit)
+    per = 0 if unit == "ns" else in_microseconds(1, unit)
     if per == 1:
         return whole
+    nulls = whole.is_null().to_numpy(zero_copy_only=False) if whole.null_count else None
+    at = (whole if nulls is None else whole.fill_null(0)).to_numpy()
+    if unit == "ns":
+        return pa.array(at // 1000, mask=nulls)
     most = LATEST_RECORD // per + 1
-    within = pc.min_element_wise(
-        pc.max_element_wise(whole, -most, skip_nulls=False), most, skip_nulls=False
-    )
-    return pc.multiply(within, per)
+    return pa.array(np.clip(at, -most, most) * per, mask=nulls)
+
+
+def _bytes_of(column: pa.Array) -> int:
+    # Arrow looks at each buffer, which takes long for few rows.
+    if pa.types.is_primitive(column.type):
+        return len(column) * int(column.type.bit_width) // 8
+    return int(column.nbytes)

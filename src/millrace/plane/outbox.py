@@ -61,7 +61,7 @@ class Outbox:
         """Take rows of one origin."""
         self._add(productions, origin, sequences)
 
-    def add_all(self, productions: Productions, origins: _Ints, sequences: _Ints) -> None:
+    def add_all(self, productions: Productions, origins: _Firsts, sequences: _Seconds) -> None:
         """Take rows with their ids."""
         self._add(productions, origins, sequences)
 

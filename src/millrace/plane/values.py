@@ -74,8 +74,12 @@ class ValueReader:
     def read(self, struct: pa.StructArray) -> Values:
         """Return the values of a struct column, one a row."""
         arrays = dict(zip(struct.type.names, struct.flatten(), strict=True))
+        return self.read_columns(arrays, len(struct))
+
+    def read_columns(self, arrays: dict[str, pa.Array], count: int) -> Values:
+        """Return the values that columns of such a length make, one a row."""
         if self._fields is not None:
-            return self._structs(arrays, len(struct))
+            return self._structs(arrays, count)
         if self._format is Any:
             names = list(arrays)
             rows = zip(*(_untyped(array) for array in arrays.values()), strict=True)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.compile.topology import StreamSpec
 from millrace.model.errors import CoderError, PipelineError
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
@@ -94,16 +95,16 @@ class LiveRows:
         columns = injected(source, stream, rows, f"the follower of {source.stream!r}")
         if at_us is not None:
             columns = columns._replace(at_us=pa.array(at_us))
-        wire.count(observed.sizes, source.stream, columns.values.nbytes)
+        wire.count(observed.sizes, source.stream, columns.nbytes)
         if not source.native:
             ids = row_ids(stream.number, process, numbers)
             yield from self._encoded(task, source.stream, columns, ids, observed)
             return
-        few = self._few(task, source.stream, columns, row_ids(stream.number, process, numbers))
-        if few is not None:
-            self._note(task, source.stream, columns.at_us, observed)
-            yield few
-            return
+        if len(numbers) <= FEW:
+            few = self._few(task, stream, columns, process, numbers, observed)
+            if few is not None:
+                yield few
+                return
         origins, sequences = ids_of(stream.number, process, numbers)
         made = {
             "ts": columns.at_us,
@@ -125,24 +126,33 @@ class LiveRows:
         else:
             yield from NativeLifter(task).lifted(batch, lifted_schema(batch.schema))
 
-    def _few(self, task: Task, stream: str, columns: Injected, ids: RowIds) -> Handfuls | None:
-        """Return a few records whose keys are in columns as a handful.
+    def _few(
+        self,
+        task: Task,
+        stream: StreamSpec,
+        columns: Injected,
+        process: int,
+        numbers: Ints,
+        observed: Observed,
+    ) -> Handfuls | None:
+        """Return a few records whose keys are in columns as a handful, without Arrow or NumPy.
 
         Returns:
-            None if they are many, or one of them is refused: whoever has columns says so, whether
-            it came with few or with many.
+            None if they take much memory, or one of them is refused: whoever has columns says so,
+            whether it came with few or with many.
         """
-        at_us, found = columns.at_us, columns.fingerprints
-        if len(at_us) > FEW or at_us.null_count or (found is not None and found.null_count):
+        name, times, found = stream.name, columns.at_us.to_pylist(), columns.fingerprints
+        refusal = task.event_times(name).refusal
+        if any(refusal(at_us) is not None for at_us in times):
             return None
-        if not task.event_times(stream).accepts_all(at_us.to_numpy()):
+        read, made = self._readers[name].read_columns(columns.columns, len(times)), Productions()
+        fingerprints = None if found is None else found.to_pylist()
+        if read.refused or (fingerprints is not None and None in fingerprints):
             return None
-        read, made = self._readers[stream].read(columns.values), Productions()
-        if read.refused:
-            return None
-        times, fingerprints = at_us.to_pylist(), None if found is None else found.to_pylist()
-        if self._router.send_all(made, stream, read.values, times, fingerprints):
-            counts = np.ones(len(times), np.int64)
+        ids: Any
+        if self._router.send_all(made, name, read.values, times, fingerprints):
+            places = numbers.tolist()
+            ids = tuple(zip(*(ids_of(stream.number, process, n) for n in places), strict=True))
         else:
             rows = list[int]()
             for value, one_us, fingerprint in zip(
@@ -150,14 +160,17 @@ class LiveRows:
             ):
                 before = len(made)
                 try:
-                    self._router.send_injected(made, stream, value, one_us, fingerprint)
+                    self._router.send_injected(made, name, value, one_us, fingerprint)
                 except CoderError:
                     return None  # its key is null
                 rows.append(len(made) - before)
-            counts = np.array(rows, np.int64)
+            ids = row_ids(stream.number, process, numbers)(np.array(rows, np.int64))
         outbox = Outbox(task)
-        outbox.add_all(made, *ids(counts))
-        return outbox.handfuls()
+        outbox.add_all(made, *ids)
+        handfuls = outbox.handfuls()
+        if handfuls is not None:
+            self._observe(task, name, times, max(times), observed)
+        return handfuls
 
     def _encoded(
         self, task: Task, stream: str, columns: Injected, ids: RowIds, observed: Observed
@@ -187,10 +200,21 @@ class LiveRows:
         if not len(at_us):
             self.newest_us = MIN_TIMESTAMP
             return
-        self.newest_us = newest_us = int(at_us.max())
+        self._observe(task, stream, at_us, int(at_us.max()), observed)
+
+    def _observe(
+        self,
+        task: Task,
+        stream: str,
+        at_us: Sequence[int] | Ints,
+        newest_us: int,
+        observed: Observed,
+    ) -> None:
+        """Note records whose times are accepted, at least one."""
+        self.newest_us = newest_us
         ahead = {}
         if self._topology.percentiles:
-            ahead[stream] = Ahead.of(at_us, task.manifest.injectors[stream])
+            ahead[stream] = Ahead.of(np.asarray(at_us), task.manifest.injectors[stream])
         observed.add(Observed({stream: newest_us}, {stream: len(at_us)}, {}, {}, ahead))
 
 
