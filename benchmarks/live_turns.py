@@ -205,7 +205,9 @@ class Plane:
     def turn(self, level: int, packets: list[bytes]) -> list[bytes]:
         """Have one task take packets; return what it sends."""
         self.tasks[level].receive(packets)
-        return [packet for _, packet in self.tasks[level].turn(self._clock_us, 0.0)]
+        sent = [packet for _, packet in self.tasks[level].turn(self._clock_us, 0.0)]
+        self.tasks[level].after_turn()
+        return sent
 
     def close(self) -> None:
         """Give files back."""

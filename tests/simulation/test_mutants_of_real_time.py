@@ -367,7 +367,7 @@ def a_seal_does_not_fence(patch):
     patch.setattr(JournalStore, "superseded", lambda *_: False)
 
 
-@mutant(2)
+@mutant(2, without_faults=True)
 def parts_are_collected_before_snapshots_cover_them(patch):
     patch.setattr(collection, "removable", lambda journals, _: sorted(journals))
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from millrace.compile.topology import ComputationSpec
-from millrace.windmill.arrivals import NO_RECORDS, Arrivals
-from millrace.windmill.bundle import Attempt, Bundle
+from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.bundle import Attempt
 from millrace.windmill.fence import EpochFence
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.positions import Positions
@@ -49,19 +49,13 @@ def run_epoch(
     Raises:
         ZombieWriter: Another epoch has committed where this one must.
     """
-    name, intervals = spec.name, manifest.interval_map(spec.name)
+    intervals = manifest.interval_map(spec.name)
     arrived = {
         interval.id: records
         for interval, records in arrivals.by_interval(intervals)
         if len(records.cuts) > 1
     }
-    due = positions.bulletin(name).due(owned, clocks, manifest.wall_time_us)
-    due += positions.behind(spec, owned)
-    places = sorted(intervals.places[interval] for interval in {*arrived, *due})
-    bundles = [
-        Bundle(interval, positions.of(name, interval.id), arrived.get(interval.id, NO_RECORDS))
-        for interval in map(intervals.intervals.__getitem__, places)
-    ]
+    bundles = positions.bundles(spec, intervals, owned, arrived, clocks, manifest.wall_time_us)
     if not bundles:
         return []
     fence = EpochFence(worker.state.epochs, manifest)

@@ -15,7 +15,8 @@ from millrace.store import EpochLog
 from millrace.watermark.bulletin import Bulletin
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING, Report
-from millrace.windmill.bundle import Position
+from millrace.windmill.arrivals import NO_RECORDS, KeyedRecords
+from millrace.windmill.bundle import Bundle, Position
 from millrace.windmill.epoch_log import completions_to
 from millrace.windmill.fence import left_behind, refuse_superseded
 from millrace.windmill.manifest import Changes, Manifest, Partition
@@ -72,6 +73,33 @@ class Positions:
     def bulletin(self, computation: str) -> Bulletin:
         """Return the last reports of a computation's intervals."""
         return self._bulletins[computation]
+
+    def bundles(
+        self,
+        spec: ComputationSpec,
+        intervals: IntervalMap,
+        owned: range,
+        records: Mapping[int, KeyedRecords],
+        clocks: Mapping[int, int],
+        wall_time_us: int,
+    ) -> list[Bundle]:
+        """Return a bundle for each interval that has something to do, in the order of the map.
+
+        Args:
+            spec: The computation.
+            intervals: Its interval map.
+            owned: Places in it where to look for timers that are due.
+            records: Interval id -> what arrived for it.
+            clocks: Percentile -> the computation's input low watermark, 100 among them.
+            wall_time_us: The wall clock.
+        """
+        name, bulletin = spec.name, self._bulletins[spec.name]
+        due = bulletin.due(owned, clocks, wall_time_us) + self.behind(spec, owned)
+        places = sorted(intervals.places[interval] for interval in {*records, *due})
+        return [
+            Bundle(interval, self.of(name, interval.id), records.get(interval.id, NO_RECORDS))
+            for interval in map(intervals.intervals.__getitem__, places)
+        ]
 
     def behind(self, spec: ComputationSpec, places: range) -> list[int]:
         """Return some intervals whose rows have not the last shape of their computation's state.

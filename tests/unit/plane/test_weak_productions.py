@@ -12,6 +12,7 @@ from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 import millrace as mr
 from millrace.plane.realtime.committing import WEAK_TURNS
+from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.weak import weak_computations, why_strong
 from millrace.store.memory_journals import MemoryJournals
 
@@ -182,6 +183,29 @@ def durable(live: Live) -> set[int]:
     live.plane.crash()
     live.state.journals.seal(live.state.journals.last() + 1)
     return {name.level for name in live.state.journals.names()} - {0}
+
+
+def test_productions_leave_before_the_append_that_takes_what_waited(monkeypatch):
+    """Of every turn: also of the one in which so much has waited that all of it is appended."""
+    p = begun("appended", rows=3 * WEAK_TURNS)
+    p.add(Count)
+    live = Live(p, tasks=1)
+    live.boot()
+    after_turn, seen = LevelTask.after_turn, list[tuple[int, int, int]]()
+
+    def watched(self: LevelTask) -> None:
+        left, before = len(live.plane._arrived[2, 0]), self.doing.groups
+        after_turn(self)
+        seen.append((left, before, self.doing.groups))
+
+    monkeypatch.setattr(LevelTask, "after_turn", watched)
+    for limit in range(1, 3 * WEAK_TURNS):
+        live.feed(limit)
+        turns(live, (0, 0), (1, 0))
+        if seen[-1][2]:
+            break
+    assert [(before, after) for _, before, after in seen] == [(0, 0)] * (len(seen) - 1) + [(0, 1)]
+    assert seen[-1][0] > seen[-2][0]
 
 
 def test_productions_leave_before_anything_is_durable():

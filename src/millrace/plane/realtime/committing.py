@@ -60,6 +60,7 @@ class Committing:
         self._weak = weak
         self._note = note
         self._turns = None if journals.far else turns
+        self._left: list[Commit] = []
         self._waited = 0
         self._part = 1
         self._journal: Journal | None = None
@@ -67,27 +68,42 @@ class Committing:
     def take(self, commits: Sequence[Commit]) -> int:
         """Make the commits of a turn durable, as far as their computations ask for that.
 
+        Those of a turn that only weak computations have something to do in are left for
+        :meth:`after_turn`.
+
         Returns:
             How many groups that took.
         """
-        ahead = self._worker.ahead
-        now = list[Commit]()
-        for commit in commits:
-            if commit.computation in self._weak:
-                ahead.wait(commit)
-            else:
-                now.append(commit)
-        if not now and self._may_wait(ahead.size_bytes):
-            self._waited += 1
+        now = [commit for commit in commits if commit.computation not in self._weak]
+        self._left += [commit for commit in commits if commit.computation in self._weak]
+        if not now:
             return 0
+        self._wait()
         self._append(now)
         return 1
+
+    def after_turn(self) -> int:
+        """Do what is left, when what was produced has left; return how many groups that took."""
+        if not self._left:
+            return 0
+        self._wait()
+        if self._may_wait(self._worker.ahead.size_bytes):
+            self._waited += 1
+            return 0
+        self._append([])
+        return 1
+
+    def _wait(self) -> None:
+        left, self._left = self._left, []
+        for commit in left:
+            self._worker.ahead.wait(commit)
 
     def _may_wait(self, size: int) -> bool:
         return size <= _AHEAD_BYTES and (self._turns is None or self._waited < self._turns)
 
     def end_part(self) -> str:
         """Make durable what waits; return the name of the part that a mark ends, empty if none."""
+        self._wait()
         if self._worker.ahead.commits:
             self._append([])
         self._worker.ahead.forward()

@@ -91,8 +91,7 @@ class InjectorTask:
         self._epoch = manifest.epoch
         self._wall_us = max(wall_us, manifest.wall_time_us)
         self._pipes = Pipes(start.session, self.number, self._runtime.tasks)
-        self._journals = self._runtime.worker.state.journals
-        self._part = 1
+        self._journals, self._part = self._runtime.worker.state.journals, 1
         noted = notes.decode_decided(start.note) if start.note else notes.Decided({})
         self._decided, moved = noted.since(self._epoch)
         again = {(stream, part): count for stream, part, count in start.consumed}
@@ -121,8 +120,7 @@ class InjectorTask:
             self._note_decided()
         self._promising = Promising(self._topology, start, manifest.before, self._wall_us)
         self._waiting: dict[str, frozenset[str]] = {}
-        self._observed = Observed()
-        self._report = MarkReport(0, self.number)
+        self._observed, self._report = Observed(), MarkReport(0, self.number)
         self._rows = LiveRows(self._runtime)
         self._mark: Mark | None = None
         self._ended = False
@@ -183,12 +181,11 @@ class InjectorTask:
             self._hold_back()
         elif self._unfinished():
             mark = None
-        left_s = max(0.0, (self.wake_us - self._wall_us) / 1e6)
-        taken = [] if mark is not None else self._take(min(wait_s, left_s))
+        wait_s = max(0.0, min(wait_s, (self.wake_us - self._wall_us) / 1e6))
+        taken = [] if mark is not None else self._take(wait_s)
         began = time.perf_counter()
         self._write_down(taken)
-        plain, lifted = (list[pa.RecordBatch]() for _ in range(2))
-        handfuls: list[Handfuls] = []
+        plain, lifted, handfuls = list[pa.RecordBatch](), list[pa.RecordBatch](), list[Handfuls]()
         through: dict[Sender, Number] = {}
         promising = self._promising
         manifest = turns_manifest(
@@ -226,8 +223,8 @@ class InjectorTask:
         spent = time.perf_counter() - began
         self._report.spend(spent)
         self.doing.busy_s += spent
-        held_us = promising.throttle.changes_us()
-        self.wake_us = min(promising.wake_us, self._pipes.wake_us, held_us)
+        wakes = promising.wake_us, self._pipes.wake_us, promising.throttle.changes_us()
+        self.wake_us = min(wakes)
         if mark is not None:
             self._pass_mark(mark)
         reached = promising.word(self._wall_us)
@@ -235,6 +232,9 @@ class InjectorTask:
             self.said.append(Reached(0, self.number, self._session, reached))
         if self.doing.due(self._wall_us):
             self.said.append(self.doing.told(self._wall_us, promising.published))
+
+    def after_turn(self) -> None:
+        """Do nothing: what an injector task sends waits for all that it does."""
 
     def _hold_back(self) -> None:
         """Take nothing of processes that are too far ahead: their rows wait where they are."""

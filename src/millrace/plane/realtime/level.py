@@ -27,6 +27,7 @@ from millrace.plane.realtime.clocks import Clocks
 from millrace.plane.realtime.committing import WEAK_TURNS, Committing
 from millrace.plane.realtime.consuming import Consumption, Through
 from millrace.plane.realtime.doing import Doing
+from millrace.plane.realtime.marks import Marks
 from millrace.plane.realtime.messages import FromTask, Passed, Start, ToTask
 from millrace.plane.realtime.outlet import LiveOutlet, Outlet
 from millrace.plane.realtime.packet import NO_MARK, Pipes, Received
@@ -40,7 +41,7 @@ from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import KEPT_TURNS, Commit
 from millrace.windmill import rows
-from millrace.windmill.arrivals import NO_RECORDS, KeyedRecords
+from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.bundle import Attempt, Bundle
 from millrace.windmill.channels import Number, Sender
 from millrace.windmill.live_worker import LiveWorker, SessionFence
@@ -128,12 +129,9 @@ class LevelTask:
         note = notes.decode(start.note) if start.note else notes.Note(0, {}, [])
         self._consumed = {(stream, part): count for stream, part, count in note.consumed}
         self._consuming = [self._consumption(spec) for spec in self._specs]
-        self._sorting = Sorting(
-            self._topology,
-            {spec.name for spec in self._specs},
-            self.number,
-            takes_few=all(consuming.takes_few for consuming in self._consuming),
-        )
+        takes_few = all(consuming.takes_few for consuming in self._consuming)
+        here = {spec.name for spec in self._specs}
+        self._sorting = Sorting(self._topology, here, self.number, takes_few=takes_few)
         self._outbox = Outbox(Task(runtime, manifest, self.number))
         self._wall_us = max(wall_us, manifest.wall_time_us, note.wall_time_us)
         self._clocks = Clocks(
@@ -145,16 +143,15 @@ class LevelTask:
             floor=note.floor(weak),
             senders=tasks,
         )
-        self._marked = dict.fromkeys(range(tasks), manifest.epoch - 1)
-        self._held: list[pa.RecordBatch] = []
-        self._ending = self._draining = self._over = False
-        self._report = MarkReport(self.level, self.number)
+        self._marks = Marks(tasks, manifest.epoch)
+        self._over, self._held = False, list[pa.RecordBatch]()
+        self._report, self._done = MarkReport(self.level, self.number), list[Result]()
         self.doing = Doing(self.level, self.number)
         if self._last:
             generation = manifest.generation
             self._outlet = self._make_outlet(runtime, start.session, generation, self.number)
         for result in commits_again(self._journals, self.level, self.number, self._positions):
-            self._settle([result])
+            self._move([result])
             self._outbox.add_result(result)
         yield from self._leave(self._outbox.batches())
 
@@ -200,24 +197,37 @@ class LevelTask:
         packets = list(self._received.take(raw))
         self._wall_us = max(self._wall_us, wall_us)
         self._clocks.hear(packets)
-        marked = {sender for sender, mark in self._marked.items() if mark >= self._epoch}
-        arrived = self._sorting.sorted(packets, marked)
+        arrived = self._sorting.sorted(packets, self._marks.come(self._epoch))
         self._held += arrived.held
         results = self._work(arrived)
         yield from self._leave_all(arrived, results)
-        for packet in packets:
-            if packet.mark != NO_MARK:
-                self._marked[packet.sender] = packet.mark
-                self._draining |= packet.draining
-                self._ending |= packet.last
-        if all(mark >= self._epoch for mark in self._marked.values()):
+        if self._marks.hear(packets, self._epoch):
+            self._finish()
             yield from self._pass_mark()
-        spent = time.perf_counter() - began
-        self._report.spend(spent)
-        self.doing.busy_s += spent
+        self._spend(began)
         self.wake_us = min(self._clocks.wake_us, self._pipes.wake_us)
         if self.doing.due(self._wall_us):
             self.said.append(self.doing.told(self._wall_us, self._clocks.input_us()))
+
+    def after_turn(self) -> None:
+        """Make durable what left before, and note what was done."""
+        began = time.perf_counter()
+        self._finish()
+        self._spend(began)
+
+    def _finish(self) -> None:
+        assert self._committing is not None, "a session has begun"
+        self._at = _JOURNAL
+        self.doing.groups += self._committing.after_turn()
+        self._at = ""
+        done, self._done = self._done, []
+        for result in done:
+            self._report.add(result)
+
+    def _spend(self, began: float) -> None:
+        spent = time.perf_counter() - began
+        self._report.spend(spent)
+        self.doing.busy_s += spent
 
     def _work(self, arrived: Arrived) -> list[Result]:
         """Run what there is to do; return what may leave: durable, but where it is weak."""
@@ -244,7 +254,7 @@ class LevelTask:
         self._at = _JOURNAL
         self.doing.groups += self._committing.take(commits)
         self._at = ""
-        self._settle(results)
+        self._move(results)
         return results
 
     def _run(
@@ -254,16 +264,11 @@ class LevelTask:
         spec, clocks = consuming.spec, self._clocks
         name, intervals = spec.name, self._maps[spec.name]
         inputs, delivered = clocks.inputs[name], clocks.delivered
-        due = self._positions.bulletin(name).due(self._owned[name], inputs, self._wall_us)
-        due += self._positions.behind(spec, self._owned[name])
-        if not records and not due:
+        bundles = self._positions.bundles(
+            spec, intervals, self._owned[name], records, inputs, self._wall_us
+        )
+        if not bundles:
             return []
-        places = sorted(intervals.places[interval] for interval in {*records, *due})
-        positions = self._positions
-        bundles = [
-            Bundle(one, positions.of(name, one.id), records.get(one.id, NO_RECORDS))
-            for one in map(intervals.intervals.__getitem__, places)
-        ]
         for bundle in bundles:
             consuming.know(bundle.interval.id)
             self.doing.count(bundle.records)
@@ -284,22 +289,17 @@ class LevelTask:
 
     def _note(self) -> bytes:
         """Return what this task knows now."""
-        return notes.encode(
-            notes.Note(
-                self._wall_us,
-                self._clocks.inputs,
-                [(*at, number) for at, number in self._consumed.items()],
-            )
-        )
+        consumed = [(*at, number) for at, number in self._consumed.items()]
+        return notes.encode(notes.Note(self._wall_us, self._clocks.inputs, consumed))
 
-    def _settle(self, results: list[Result]) -> None:
+    def _move(self, results: list[Result]) -> None:
         """Take where intervals stand now."""
+        self._done += results
         for result in results:
             if self._positions.move(
                 result.computation, result.interval, result.number, result.chain, result.report
             ):
                 self._clocks.pinned()
-            self._report.add(result)
 
     def _leave_all(self, arrived: Arrived, results: list[Result]) -> Iterator[Sent]:
         """Send on what passes, and what was produced."""
@@ -348,8 +348,8 @@ class LevelTask:
             message=message,
             wall_us=self._wall_us,
             mark=mark,
-            draining=self._draining and mark != NO_MARK,
-            last=self._ending and mark != NO_MARK,
+            draining=self._marks.draining and mark != NO_MARK,
+            last=self._marks.last and mark != NO_MARK,
         )
 
     def _pass_mark(self) -> Iterator[Sent]:
@@ -382,7 +382,7 @@ class LevelTask:
         )
         self._epoch += 1
         # What is done after the last mark, no mark would ever cover.
-        self._over = self._ending
+        self._over = self._marks.last
         held, self._held = self._held, []
         yield from self._leave(held)
 

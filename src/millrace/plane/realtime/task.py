@@ -52,6 +52,10 @@ class LiveTask(Protocol):
         """
         ...
 
+    def after_turn(self) -> None:
+        """Do what nothing that leaves waits for; called when all that a turn yields has left."""
+        ...
+
     def at_hand(self) -> str:
         """Return what it is in the middle of, in words; "" if it waits for others. Any thread."""
         ...

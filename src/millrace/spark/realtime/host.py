@@ -197,6 +197,7 @@ class _Loop:
             asked = time.perf_counter()
             yield together
             waited_s = (waited_s or 0.0) + time.perf_counter() - asked
+        self._task.after_turn()
         if something:
             spent_s = doing.busy_s - busy_s
             self._steps.ended(spent_s)

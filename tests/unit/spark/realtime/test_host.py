@@ -69,6 +69,7 @@ class Echo:
         self.started: list[Start] = []
         self.told: list[ToTask] = []
         self.sent: list[bytes] = []
+        self.left: list[int] = []
         self.closed = 0
         self._packets: list[bytes] = []
 
@@ -90,6 +91,9 @@ class Echo:
             self.sent.append(packet)
             yield self.number, packet
         self.said.append(Told(self.level, self.number, len(packets), {}, 0, 0.0))
+
+    def after_turn(self) -> None:
+        self.left.append(len(self.sent))
 
     def at_hand(self) -> str:
         return "its packets"
@@ -167,6 +171,15 @@ def test_an_injector_task_takes_more_while_turns_are_short_and_less_when_one_is_
 
     sent(task, line, packets())
     assert task.took == [*[100] * 16, 130, 169, 42]
+
+
+def test_what_a_turn_sends_has_left_before_the_rest_of_it_is_done() -> None:
+    task, steps = Echo(), Steps()
+    arriving = (steps.arrived(steps.stamped(packet)) for packet in [b"a", b"b"])
+    for together in hosted(lambda: task, Coordinator(Start(7, b"")), arriving, steps):
+        if (4, b"a") in together:
+            assert task.left == []
+    assert max(task.left) == 2
 
 
 class Keyed(Echo):
