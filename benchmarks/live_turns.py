@@ -204,10 +204,10 @@ class Plane:
 
     def turn(self, level: int, packets: list[bytes]) -> list[bytes]:
         """Have one task take packets; return what it sends."""
-        self.tasks[level].receive(packets)
-        sent = [packet for _, packet in self.tasks[level].turn(self._clock_us, 0.0)]
-        self.tasks[level].after_turn()
-        return sent
+        task = self.tasks[level]
+        task.receive(packets)
+        sent = [packet for _, packet in task.turn(self._clock_us, 0.0)]
+        return sent + [packet for _, packet in task.after_turn()]
 
     def close(self) -> None:
         """Give files back."""

@@ -183,8 +183,9 @@ class _Script:
         """Return that it waits: it is never in the middle of anything that lasts."""
         return ""
 
-    def after_turn(self) -> None:
+    def after_turn(self) -> Iterator[Sent]:
         """Do nothing: all is done before it leaves."""
+        return iter(())
 
     def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
         """Read one entry of the script."""

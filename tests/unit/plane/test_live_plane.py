@@ -13,6 +13,7 @@ from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 import millrace as mr
 from millrace.plane import outbox
 from millrace.plane.realtime import arriving, rows
+from millrace.plane.realtime.committing import Committing
 from millrace.store import JournalName
 
 
@@ -259,6 +260,32 @@ def test_a_task_wakes_for_its_own_timers_only():
     live.plane.settle(live.clock_us)
     wakes = sorted(live.plane._tasks[1, n].wake_us for n in range(2))
     assert wakes == [live.clock_us + mr.HOUR, mr.MAX_TIMESTAMP]
+
+
+def test_rows_leave_before_a_mark_that_came_with_them_is_passed(monkeypatch):
+    """What a mark takes, an fsync and caches brought forward, they need not wait for."""
+    p = mr.Pipeline("marked")
+    p.inject("events", feeds(), timestamp="at", low_watermark=mr.BoundedDelay("5 s"), format=Event)
+    p.add(CountByKey)
+    p.add(CountByParity)
+    live = Live(p, tasks=1)
+    live.boot()
+    live.feed(10)
+    for _ in range(3):  # what was decided is read later
+        live.plane.turn((0, 0), live.clock_us)
+    live.coordinator.mark_soon()
+    live.plane.tick(live.clock_us)
+    live.plane.turn((0, 0), live.clock_us)
+    end_part, left = Committing.end_part, list[int]()
+
+    def watched(self: Committing) -> str:
+        left.append(len(live.plane._arrived[2, 0]))
+        return end_part(self)
+
+    monkeypatch.setattr(Committing, "end_part", watched)
+    live.plane.turn((1, 0), live.clock_us)
+    (before_the_mark,) = left
+    assert before_the_mark == len(live.plane._arrived[2, 0]) - 1 > 0
 
 
 @pytest.mark.parametrize("draining", [False, True])

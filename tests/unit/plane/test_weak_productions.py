@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 import millrace as mr
 from millrace.plane.realtime.committing import WEAK_TURNS
 from millrace.plane.realtime.level import LevelTask
+from millrace.plane.realtime.task import Sent
 from millrace.plane.realtime.weak import weak_computations, why_strong
 from millrace.store.memory_journals import MemoryJournals
 
@@ -193,9 +194,9 @@ def test_productions_leave_before_the_append_that_takes_what_waited(monkeypatch)
     live.boot()
     after_turn, seen = LevelTask.after_turn, list[tuple[int, int, int]]()
 
-    def watched(self: LevelTask) -> None:
+    def watched(self: LevelTask) -> Iterator[Sent]:
         left, before = len(live.plane._arrived[2, 0]), self.doing.groups
-        after_turn(self)
+        yield from after_turn(self)
         seen.append((left, before, self.doing.groups))
 
     monkeypatch.setattr(LevelTask, "after_turn", watched)

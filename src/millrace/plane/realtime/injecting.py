@@ -18,13 +18,14 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from millrace.injectors.advance import along, is_within
-from millrace.injectors.follower import Follower, Taken
+from millrace.injectors.follower import Taken
 from millrace.injectors.injector import Injector
 from millrace.injectors.throttle import EVERYONE
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.lifting import combined_edges
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.doing import Doing
+from millrace.plane.realtime.following import Following
 from millrace.plane.realtime.ingress import IngressTimes
 from millrace.plane.realtime.messages import (
     FromTask,
@@ -80,8 +81,7 @@ class InjectorTask:
         self._topology = runtime.topology
         self._sources = {source.stream: source for source in runtime.sources}
         self._ingress = runtime.topology.by_ingress()
-        self._followers: dict[str, Follower] = {}
-        self._at = ""
+        self._following = Following()
         self._journal: Journal | None = None
 
     def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
@@ -112,17 +112,17 @@ class InjectorTask:
                 for name, place in places.items()
             }
             if offsets:
-                self._followers[stream] = injector.follow(offsets)
+                self._following.open(stream, injector.follow(offsets))
         self._times = IngressTimes(noted.stamps, self._counts())
         self._numbers = start.numbers
         if moved or start.is_new:
             # What came after a mark is before another now. No record is read without a number.
             self._note_decided()
         self._promising = Promising(self._topology, start, manifest.before, self._wall_us)
-        self._waiting: dict[str, frozenset[str]] = {}
         self._observed, self._report = Observed(), MarkReport(0, self.number)
         self._rows = LiveRows(self._runtime)
         self._mark: Mark | None = None
+        self._passing: Mark | None = None
         self._ended = False
         self.doing = Doing(0, self.number)
         return iter(())
@@ -142,7 +142,7 @@ class InjectorTask:
 
     def at_hand(self) -> str:
         """Return what it is in the middle of, in words; "" if it waits for others."""
-        return f"stream {self._at!r}, which it reads" if self._at else ""
+        return f"stream {at!r}, which it reads" if (at := self._following.at) else ""
 
     def tell(self, message: ToTask) -> None:
         """Take a message of the coordinator."""
@@ -153,17 +153,14 @@ class InjectorTask:
         elif isinstance(message, Hold):
             self._promising.hold(message)
         elif isinstance(message, Take):
-            for follower in self._followers.values():
-                follower.limit(message.rows)
+            self._following.limit(message.rows)
 
     def receive(self, packets: Iterable[bytes]) -> None:
         """Take nothing: an injector task is fed from outside."""
 
     def close(self) -> None:
         """Give files and connections back."""
-        followers, self._followers = self._followers, {}
-        for follower in followers.values():
-            follower.close()
+        self._following.close()
         if self._journal is not None:
             self._journal.close()
             self._journal = None
@@ -182,7 +179,7 @@ class InjectorTask:
         elif self._unfinished():
             mark = None
         wait_s = max(0.0, min(wait_s, (self.wake_us - self._wall_us) / 1e6))
-        taken = [] if mark is not None else self._take(wait_s)
+        taken = [] if mark is not None else self._following.take(wait_s, self.doing)
         began = time.perf_counter()
         self._write_down(taken)
         plain, lifted, handfuls = list[pa.RecordBatch](), list[pa.RecordBatch](), list[Handfuls]()
@@ -223,6 +220,13 @@ class InjectorTask:
         spent = time.perf_counter() - began
         self._report.spend(spent)
         self.doing.busy_s += spent
+        self._passing = mark
+
+    def after_turn(self) -> Iterator[Sent]:
+        """Say what a mark that was sent stands for, and tell of what was done."""
+        if self._ended:
+            return
+        promising, mark = self._promising, self._passing
         wakes = promising.wake_us, self._pipes.wake_us, promising.throttle.changes_us()
         self.wake_us = min(wakes)
         if mark is not None:
@@ -232,19 +236,15 @@ class InjectorTask:
             self.said.append(Reached(0, self.number, self._session, reached))
         if self.doing.due(self._wall_us):
             self.said.append(self.doing.told(self._wall_us, promising.published))
-
-    def after_turn(self) -> None:
-        """Do nothing: what an injector task sends waits for all that it does."""
+        yield from ()
 
     def _hold_back(self) -> None:
         """Take nothing of processes that are too far ahead: their rows wait where they are."""
-        for stream, follower in self._followers.items():
+        for stream in self._following.streams:
             waiting = self._promising.waiting(stream)
             if waiting is EVERYONE:
                 waiting = frozenset(self._reading[stream])
-            if waiting != self._waiting.get(stream, frozenset()):
-                self._waiting[stream] = waiting
-                follower.hold(waiting)
+            self._following.hold(stream, waiting)
 
     def _unfinished(self) -> bool:
         """Return whether something has to be read before the last mark; take nothing besides.
@@ -254,40 +254,16 @@ class InjectorTask:
         would not know that it was.
         """
         left = False
-        for stream, follower in self._followers.items():
+        for stream in self._following.streams:
             reading = self._reading[stream]
             within = {
                 name
                 for name, one in reading.items()
                 if is_within(one.place.offset) or one.place.count <= one.again_to
             }
-            follower.hold(reading.keys() - within)
+            self._following.hold(stream, frozenset(reading.keys() - within))
             left |= bool(within)
         return left
-
-    def _take(self, wait_s: float) -> list[tuple[str, Taken]]:
-        """Take of each stream in turn; wait at the last if none had anything."""
-        found: list[tuple[str, Taken]] = []
-        for stream, follower in self._followers.items():
-            self._at = stream
-            found += [(stream, one) for one in follower.take(0)]
-        if not found:
-            began, cpu = time.perf_counter(), time.thread_time()
-            found = self._wait(wait_s)
-            self.doing.waited_s += time.perf_counter() - began
-            self.doing.waited_cpu_s += time.thread_time() - cpu
-        self._at = ""
-        return found
-
-    def _wait(self, wait_s: float) -> list[tuple[str, Taken]]:
-        """Take of the first stream that has something."""
-        if not self._followers:
-            time.sleep(wait_s)  # or a task would spin where there are fewer processes than tasks
-        for stream, follower in self._followers.items():
-            self._at = stream
-            if found := [(stream, one) for one in follower.take(wait_s / len(self._followers))]:
-                return found
-        return []
 
     def _write_down(self, taken: Iterable[tuple[str, Taken]]) -> None:
         """Make durable what was decided before it is read, and the times of records by ingress."""

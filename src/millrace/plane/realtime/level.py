@@ -201,28 +201,27 @@ class LevelTask:
         self._held += arrived.held
         results = self._work(arrived)
         yield from self._leave_all(arrived, results)
-        if self._marks.hear(packets, self._epoch):
-            self._finish()
-            yield from self._pass_mark()
-        self._spend(began)
-        self.wake_us = min(self._clocks.wake_us, self._pipes.wake_us)
-        if self.doing.due(self._wall_us):
-            self.said.append(self.doing.told(self._wall_us, self._clocks.input_us()))
-
-    def after_turn(self) -> None:
-        """Make durable what left before, and note what was done."""
-        began = time.perf_counter()
-        self._finish()
+        self._marks.hear(packets)
         self._spend(began)
 
-    def _finish(self) -> None:
+    def after_turn(self) -> Iterator[Sent]:
+        """Make durable what has left before, pass a mark, and tell of what was done."""
+        if self._over:
+            return
         assert self._committing is not None, "a session has begun"
+        began = time.perf_counter()
         self._at = _JOURNAL
         self.doing.groups += self._committing.after_turn()
         self._at = ""
         done, self._done = self._done, []
         for result in done:
             self._report.add(result)
+        if self._marks.complete(self._epoch):
+            yield from self._pass_mark()
+        self.wake_us = min(self._clocks.wake_us, self._pipes.wake_us)
+        if self.doing.due(self._wall_us):
+            self.said.append(self.doing.told(self._wall_us, self._clocks.input_us()))
+        self._spend(began)
 
     def _spend(self, began: float) -> None:
         spent = time.perf_counter() - began

@@ -76,8 +76,7 @@ class LocalPlane:
         task, queue = self._tasks[where], self._arrived[where]
         count = len(queue) if most is None else min(most, len(queue))
         task.receive([queue.popleft() for _ in range(count)])
-        sent = self._send(where, task.turn(wall_us, 0.0))
-        task.after_turn()
+        sent = self._send(where, task.turn(wall_us, 0.0)) + self._send(where, task.after_turn())
         said, task.said = task.said, []
         for message in said:
             self._carry(self._coordinator.heard(message, wall_us), wall_us)

@@ -30,11 +30,14 @@ class Marks:
         """Return the senders whose mark has come."""
         return {sender for sender, come in self._come.items() if come >= mark}
 
-    def hear(self, packets: Iterable[Packet], mark: int) -> bool:
-        """Take what packets say; return whether a mark has come from all senders."""
+    def complete(self, mark: int) -> bool:
+        """Return whether a mark has come from all senders."""
+        return all(come >= mark for come in self._come.values())
+
+    def hear(self, packets: Iterable[Packet]) -> None:
+        """Take what packets say."""
         for packet in packets:
             if packet.mark != NO_MARK:
                 self._come[packet.sender] = packet.mark
                 self.draining |= packet.draining
                 self.last |= packet.last
-        return all(come >= mark for come in self._come.values())

@@ -52,8 +52,8 @@ class LiveTask(Protocol):
         """
         ...
 
-    def after_turn(self) -> None:
-        """Do what nothing that leaves waits for; called when all that a turn yields has left."""
+    def after_turn(self) -> Iterator[Sent]:
+        """Do what is left of a turn when all that it yielded has left; yield what leaves then."""
         ...
 
     def at_hand(self) -> str:

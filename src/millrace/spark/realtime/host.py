@@ -192,12 +192,11 @@ class _Loop:
             self._steps.begun(len(packets))
             self._task.receive(packets)
         waited_s: float | None = None
-        for together in _together(self._task.turn(_now_us(), _INPUT_S)):
+        for together in self._sent():
             something = True
             asked = time.perf_counter()
             yield together
             waited_s = (waited_s or 0.0) + time.perf_counter() - asked
-        self._task.after_turn()
         if something:
             spent_s = doing.busy_s - busy_s
             self._steps.ended(spent_s)
@@ -207,6 +206,11 @@ class _Loop:
         if (told := self._steps.told(self._task.level, self._task.number)) is not None:
             self._line.say(told)
         self._speak()
+
+    def _sent(self) -> Iterator[list[Sent]]:
+        """Have the task make a turn; yield what it sends, none of it later than it may leave."""
+        yield from _together(self._task.turn(_now_us(), _INPUT_S))
+        yield from _together(self._task.after_turn())
 
     def _done(self, packets: list[bytes], turn: Turn) -> None:
         """Have what is taken at once follow what a turn took."""

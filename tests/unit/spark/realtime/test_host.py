@@ -92,8 +92,9 @@ class Echo:
             yield self.number, packet
         self.said.append(Told(self.level, self.number, len(packets), {}, 0, 0.0))
 
-    def after_turn(self) -> None:
+    def after_turn(self) -> Iterator[Sent]:
         self.left.append(len(self.sent))
+        yield from ()
 
     def at_hand(self) -> str:
         return "its packets"
@@ -174,11 +175,21 @@ def test_an_injector_task_takes_more_while_turns_are_short_and_less_when_one_is_
 
 
 def test_what_a_turn_sends_has_left_before_the_rest_of_it_is_done() -> None:
-    task, steps = Echo(), Steps()
+    class Marking(Echo):
+        """A task that sends a mark after all that was ever sent."""
+
+        def after_turn(self) -> Iterator[Sent]:
+            yield from super().after_turn()
+            yield self.number, b"mark"
+
+    task, steps = Marking(), Steps()
     arriving = (steps.arrived(steps.stamped(packet)) for packet in [b"a", b"b"])
     for together in hosted(lambda: task, Coordinator(Start(7, b"")), arriving, steps):
         if (4, b"a") in together:
             assert task.left == []
+            assert (4, b"mark") not in together
+        elif (4, b"mark") in together:
+            assert task.left
     assert max(task.left) == 2
 
 

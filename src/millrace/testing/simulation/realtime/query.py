@@ -267,7 +267,7 @@ class Query:
             arrived = self._arrived(where, everything=ended)
             task.receive(arrived)
             sent = self._send(where, task.turn(cluster.host_clock(host), 0.0))
-            task.after_turn()
+            sent += self._send(where, task.after_turn())
             said, task.said = task.said, []
             for one in said:
                 self._say(where, one)
