@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: A process that has had nothing for a while is asked again after such a part of it, so that what
 #: it has then has waited for as much of the silence before it at the most; within these bounds.
-_PART: Final = 1 / 8
+_PART: Final = 1 / 16
 _SHORTEST_S: Final = 0.000_25
 _LONGEST_S: Final = 0.1
 #: A process that takes long to answer is asked so rarely that it costs a twentieth of a core, but
