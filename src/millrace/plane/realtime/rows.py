@@ -135,7 +135,7 @@ class LiveRows:
         numbers: Ints,
         observed: Observed,
     ) -> Handfuls | None:
-        """Return a few records whose keys are in columns as a handful, without Arrow or NumPy.
+        """Return a few records whose keys are in columns as a handful, of which no batch is made.
 
         Returns:
             None if they take much memory, or one of them is refused: whoever has columns says so,
