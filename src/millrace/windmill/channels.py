@@ -189,12 +189,10 @@ class Channels:
         """
         known, most, flags = self._known[interval], dict[Sender, Number](), list[bool]()
         for origin, sequence in ids:
-            weak, part = is_weak(origin), sequence >> ROW_BITS
-            if weak and not self.weak:
+            if not self.weak and is_weak(origin):
                 flags.append(True)
                 continue
-            sender = origin >> _ORIGIN_BITS, part | _WEAK_PART if weak else part
-            number = origin & _ORIGIN_MASK, sequence & _ROW_MASK
+            sender, number = sender_of(origin, sequence), number_of(origin, sequence)
             new = number > known.get(sender, _NONE)
             flags.append(new)
             if new and number > most.get(sender, _NONE):

@@ -12,6 +12,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Container, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -45,7 +46,8 @@ from millrace.windmill.work import Work
 
 _log = logging.getLogger(__name__)
 
-_NO_PERCENTILES: Mapping[int, int] = {}
+# User code is given it, and must not write to it.
+_NO_PERCENTILES: Mapping[int, int] = MappingProxyType({})
 
 
 class Running:

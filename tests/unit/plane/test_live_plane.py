@@ -276,16 +276,19 @@ def test_rows_leave_before_a_mark_that_came_with_them_is_passed(monkeypatch):
     live.coordinator.mark_soon()
     live.plane.tick(live.clock_us)
     live.plane.turn((0, 0), live.clock_us)
-    end_part, left = Committing.end_part, list[int]()
+    end_part, passed = Committing.end_part, list[str]()
 
     def watched(self: Committing) -> str:
-        left.append(len(live.plane._arrived[2, 0]))
-        return end_part(self)
+        passed.append(end_part(self))
+        return passed[-1]
 
     monkeypatch.setattr(Committing, "end_part", watched)
-    live.plane.turn((1, 0), live.clock_us)
-    (before_the_mark,) = left
-    assert before_the_mark == len(live.plane._arrived[2, 0]) - 1 > 0
+    task = live.plane._tasks[1, 0]
+    task.receive(list(live.plane._arrived[1, 0]))
+    assert len(list(task.turn(live.clock_us, 0.0))) == 1
+    assert not passed
+    assert len(list(task.after_turn())) == 1  # the mark's own
+    assert len(passed) == 1
 
 
 @pytest.mark.parametrize("draining", [False, True])

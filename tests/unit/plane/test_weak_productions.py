@@ -192,21 +192,24 @@ def test_productions_leave_before_the_append_that_takes_what_waited(monkeypatch)
     p.add(Count)
     live = Live(p, tasks=1)
     live.boot()
-    after_turn, seen = LevelTask.after_turn, list[tuple[int, int, int]]()
+    after_turn, seen = LevelTask.after_turn, list[tuple[int, int, int, int]]()
 
     def watched(self: LevelTask) -> Iterator[Sent]:
         left, before = len(live.plane._arrived[2, 0]), self.doing.groups
         yield from after_turn(self)
-        seen.append((left, before, self.doing.groups))
+        seen.append((left, len(live.plane._arrived[2, 0]), before, self.doing.groups))
 
     monkeypatch.setattr(LevelTask, "after_turn", watched)
     for limit in range(1, 3 * WEAK_TURNS):
         live.feed(limit)
         turns(live, (0, 0), (1, 0))
-        if seen[-1][2]:
+        if seen[-1][3]:
             break
-    assert [(before, after) for _, before, after in seen] == [(0, 0)] * (len(seen) - 1) + [(0, 1)]
-    assert seen[-1][0] > seen[-2][0]
+    groups = [(before, after) for _, _, before, after in seen]
+    assert groups == [(0, 0)] * (len(seen) - 1) + [(0, 1)]
+    # What was there when the rest of the last turn began had left in that turn, and nothing since.
+    (_, turn_before, *_), (left, there, *_) = seen[-2:]
+    assert turn_before < left == there
 
 
 def test_productions_leave_before_anything_is_durable():

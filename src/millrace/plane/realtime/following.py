@@ -12,7 +12,6 @@ class Following:
     """The followers of one injector task.
 
     Attributes:
-        streams: Whose rows it takes.
         at: The stream that it is reading; "" if it reads none.
     """
 

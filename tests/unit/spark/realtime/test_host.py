@@ -186,10 +186,8 @@ def test_what_a_turn_sends_has_left_before_the_rest_of_it_is_done() -> None:
     arriving = (steps.arrived(steps.stamped(packet)) for packet in [b"a", b"b"])
     for together in hosted(lambda: task, Coordinator(Start(7, b"")), arriving, steps):
         if (4, b"a") in together:
-            assert task.left == []
+            assert not any(task.left)  # a turn without packets may have come before
             assert (4, b"mark") not in together
-        elif (4, b"mark") in together:
-            assert task.left
     assert max(task.left) == 2
 
 
