@@ -1,9 +1,12 @@
 """Percentile low watermarks: timers that do not wait for the stragglers, across levels."""
 
 import pytest
+from tests.live import Feeds
 
 import millrace as mr
 from millrace.model.errors import UserCodeError, WatermarkRegression
+from millrace.watermark.report import Report
+from millrace.windmill.execution import _percentiles
 
 
 class Early(mr.Computation):
@@ -338,3 +341,16 @@ def test_what_a_policy_says_of_percentiles_is_not_estimated():
         put(h, at=900)
 
         assert inputs(h, "Early") == [800, 600, 400]
+
+
+def test_a_percentile_of_which_nothing_is_known_is_the_low_watermark():
+    """Of the computation's own percentiles, and of those that a timer waits for as it did once."""
+    pipeline = mr.Pipeline("percentiles")
+    pipeline.inject("events", Feeds("key string, at long", {}), timestamp="at")
+    pipeline.add(Early)
+    pipeline.add(Below)
+    early, below = map(pipeline.build().computation, ("Early", "Below"))
+    assert _percentiles(early, {100: 5}, Report()) == {90: 5, 99: 5}
+    assert _percentiles(early, {100: 5, 90: 7}, Report()) == {90: 7, 99: 5}
+    assert _percentiles(below, {100: 5}, Report(percentile_timers=((75, 3),))) == {75: 5}
+    assert _percentiles(below, {100: 5}, Report()) == {}

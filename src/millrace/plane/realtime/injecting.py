@@ -303,9 +303,7 @@ class InjectorTask:
         if len(numbers):
             spec = self._topology.streams[stream]
             through[FIRST_INJECTED + spec.number, place.number] = number_at(int(numbers[-1]))
-            again = 0
-            if int(numbers[0]) <= reading.again_to:
-                again = int(np.searchsorted(numbers, reading.again_to, side="right"))
+            again = int(np.searchsorted(numbers, reading.again_to, side="right"))
             for first, end in ((0, again), (again, len(numbers))):
                 if first == end:
                     continue
