@@ -1,7 +1,7 @@
 """Draw the pictures of docs/time.md: ``python docs/pictures/time.py``.
 
 Each is a run in the Harness, with records whose delays are drawn from a seeded generator, so they
-come out the same. Needs ``pip install 'millrace[plots]'``.
+come out the same. Needs ``pip install 'millrace-spark[plots]'``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Draw the pictures of docs/windows-and-triggers.md: ``python docs/pictures/windows.py``.
 
 They are the Dataflow patent's FIG. 6B to 6J: each is a transcript under ``tests/transcripts``, run
-in the Harness. Needs ``pip install 'millrace[plots]'`` and PyYAML.
+in the Harness. Needs ``pip install 'millrace-spark[plots]'`` and PyYAML.
 """
 
 from __future__ import annotations

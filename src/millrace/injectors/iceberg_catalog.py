@@ -22,7 +22,7 @@ def require_pyiceberg(who: str, where: str) -> None:
         import pyiceberg  # noqa: F401
     except ImportError as missing:
         raise PipelineError(
-            f"{who} needs the package pyiceberg, {where}: pip install 'millrace[iceberg]'."
+            f"{who} needs the package pyiceberg, {where}: pip install 'millrace-spark[iceberg]'."
         ) from missing
 
 

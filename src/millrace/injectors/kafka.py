@@ -3,7 +3,7 @@
 Millrace reads Kafka by itself and not through Spark's connector: it must know which partitions
 there are before they have a record, and hold one back that is too far ahead of the others, and a
 source of Spark's own does neither. (That connector's DataFrame can be injected too, see
-docs/injectors.md.) It needs ``confluent-kafka``: ``pip install 'millrace[kafka]'``.
+docs/injectors.md.) It needs ``confluent-kafka``: ``pip install 'millrace-spark[kafka]'``.
 
 Source: MillWheel, "Injector and Low Watermark API" (5.2): pubsub service feeds.
 """

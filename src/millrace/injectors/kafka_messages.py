@@ -97,7 +97,7 @@ def require_client() -> None:
     except ImportError as missing:
         raise PipelineError(
             "Kafka needs the package confluent-kafka, on the driver and the workers: "
-            "pip install 'millrace[kafka]'."
+            "pip install 'millrace-spark[kafka]'."
         ) from missing
 
 

@@ -74,7 +74,7 @@ def plot_panes(
 
     Raises:
         PipelineError: There are no panes, panes of several keys, no such stream or computation, or
-            matplotlib is not installed (``pip install 'millrace[plots]'``).
+            matplotlib is not installed (``pip install 'millrace-spark[plots]'``).
 
     >>> import millrace as mr
     >>> p = mr.Pipeline("totals")

@@ -93,7 +93,9 @@ def new_axes() -> Axes:
     try:
         from millrace.observe.shown import ShownFigure
     except ImportError:
-        raise PipelineError("a picture needs matplotlib: pip install 'millrace[plots]'") from None
+        raise PipelineError(
+            "a picture needs matplotlib: pip install 'millrace-spark[plots]'"
+        ) from None
     # Not by pyplot, which would choose a backend and keep every figure alive.
     axes: Axes = ShownFigure(figsize=(8, 6), layout="constrained").add_subplot()
     return axes

@@ -65,7 +65,7 @@ def plot_watermarks(
 
     Raises:
         PipelineError: No epoch has completed yet, no low watermark was at any time, there is no
-            such computation, or matplotlib is not installed (``pip install 'millrace[plots]'``).
+            such computation, or matplotlib is missing (``pip install 'millrace-spark[plots]'``).
     """
     moments = moments_of(source)
     known = list(moments[-1].inputs)

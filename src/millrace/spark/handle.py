@@ -197,7 +197,7 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
 
         Raises:
             PipelineError: The port is in use, the token has less than 16 characters, or Starlette
-                and uvicorn are not installed (``pip install 'millrace[dashboard]'``).
+                and uvicorn are not installed (``pip install 'millrace-spark[dashboard]'``).
         """
         state = self._epochs.state
 

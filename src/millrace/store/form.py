@@ -7,13 +7,13 @@ with sorted keys and no spaces.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from typing import Any
 
 import msgspec
 import xxhash
 
+from millrace.model.distribution import version
 from millrace.model.errors import CheckpointMismatch, DamagedStore
 
 FORMAT = 5
@@ -139,14 +139,6 @@ def check_pipeline(form: Form, pipeline: str, where: str) -> None:
             f"{pipeline!r}. Give each pipeline a checkpoint of its own; if this one was "
             f"renamed, give it its old name back."
         )
-
-
-def version() -> str:
-    """Return the version of Millrace, ``unknown`` in a checkout that is not installed."""
-    try:
-        return importlib.metadata.version("millrace")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _checksum(plain: dict[str, Any]) -> str:

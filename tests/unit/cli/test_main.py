@@ -14,13 +14,22 @@ import millrace as mr
 
 def test_version(millrace: Any) -> None:
     try:
-        version = importlib.metadata.version("millrace")
+        version = importlib.metadata.version("millrace-spark")
     except importlib.metadata.PackageNotFoundError:
         version = "unknown"
 
     run = millrace("--version")
 
     assert (run.exit_code, run.output) == (0, f"millrace, version {version}\n")
+
+
+def test_it_is_a_module_too() -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "millrace", "--help"], capture_output=True, text=True
+    )
+
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout.startswith("Usage: millrace [OPTIONS] COMMAND")
 
 
 @pytest.mark.parametrize(

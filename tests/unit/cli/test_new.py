@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from millrace.model.distribution import requirement
 
 TEST = "test_words_are_counted_in_minutes_even_after_a_crash"
 
@@ -31,12 +34,36 @@ def test_its_test_passes_and_its_pipeline_can_be_explained(millrace: Any, projec
     assert shown.output.startswith("pipeline 'tea-house': 1 level"), shown.output
 
 
+def test_it_installs_the_millrace_that_wrote_it(project: Path) -> None:
+    written = tomllib.loads((project / "pyproject.toml").read_text())
+
+    assert written["project"]["dependencies"] == [requirement(), "pytest"]
+
+
+def test_it_installs_the_wheel_that_is_named(
+    millrace: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.whl").touch()
+    millrace("new", "tea-house", "--millrace", "other.whl")
+
+    written = tomllib.loads((tmp_path / "tea-house" / "pyproject.toml").read_text())
+    wheel = f"millrace-spark @ {(tmp_path / 'other.whl').as_uri()}"
+    assert written["project"]["dependencies"] == [wheel, "pytest"]
+
+
 def test_its_make_targets_are_there(project: Path) -> None:
     planned = subprocess.run(
-        ["make", "-n", "words", "run", "test"], cwd=project, capture_output=True, text=True
+        ["make", "-n", "words", "run", "test", "ARGS=--drain"],
+        cwd=project,
+        capture_output=True,
+        text=True,
     )
     assert planned.returncode == 0, planned.stderr
-    assert "millrace run pipeline.py:on_spark --checkpoint checkpoint" in planned.stdout
+    command = (
+        "millrace run pipeline.py:on_spark --checkpoint checkpoint --master 'local[2]' --drain"
+    )
+    assert command in planned.stdout
 
 
 @pytest.mark.parametrize(

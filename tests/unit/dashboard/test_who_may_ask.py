@@ -216,7 +216,8 @@ def test_a_token_that_can_be_tried_is_refused(flown):
 
 def test_without_its_packages_it_says_what_to_install(flown, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(PipelineError, match=r"needs uvicorn.*pip install 'millrace\[dashboard\]'"):
+    needed = r"needs uvicorn.*pip install 'millrace-spark\[dashboard\]'"
+    with pytest.raises(PipelineError, match=needed):
         Dashboard(flown.state, "ckpt", Run(None))
 
 

@@ -17,7 +17,7 @@ import millrace as mr
 from millrace.injectors.offsets import pieces, pieces_until_now, rows
 from millrace.model.errors import InputLost, PipelineError
 
-deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace[delta]'")
+deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
 
 SCHEMA = "n long, at long"
 

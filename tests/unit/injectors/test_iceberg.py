@@ -10,7 +10,7 @@ import millrace as mr
 from millrace.injectors.offsets import pieces, pieces_until_now, rows
 from millrace.model.errors import InputLost, PipelineError
 
-pytest.importorskip("pyiceberg", reason="an extra: pip install 'millrace[iceberg]'")
+pytest.importorskip("pyiceberg", reason="an extra: pip install 'millrace-spark[iceberg]'")
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import EqualTo

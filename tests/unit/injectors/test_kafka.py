@@ -154,7 +154,7 @@ def test_arguments_are_checked():
 def test_the_missing_package_is_named(monkeypatch, make):
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
 
-    with pytest.raises(PipelineError, match=r"pip install 'millrace\[kafka\]'"):
+    with pytest.raises(PipelineError, match=r"pip install 'millrace-spark\[kafka\]'"):
         make()
 
 

@@ -18,7 +18,7 @@ from millrace.plane.formats import SinkColumns
 from millrace.sinks import delta_table, table
 from millrace.sinks.parquet_files import STAGING
 
-deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace[delta]'")
+deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
 
 COLUMNS = SinkColumns(int, mr.MsgpackCoder(int))
 
@@ -281,5 +281,5 @@ def test_what_is_no_path_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(PipelineError, match=r"deltalake 1\.5\.1, which can add an epoch twice"):
         mr.Delta("x")
     monkeypatch.setitem(sys.modules, "deltalake", None)
-    with pytest.raises(PipelineError, match=r"pip install 'millrace\[delta\]'"):
+    with pytest.raises(PipelineError, match=r"pip install 'millrace-spark\[delta\]'"):
         mr.Delta("x")

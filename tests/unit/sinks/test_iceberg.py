@@ -18,7 +18,7 @@ from millrace.plane.formats import SinkColumns
 from millrace.sinks import iceberg_table, table
 from millrace.sinks.parquet_files import STAGING
 
-pytest.importorskip("pyiceberg", reason="an extra: pip install 'millrace[iceberg]'")
+pytest.importorskip("pyiceberg", reason="an extra: pip install 'millrace-spark[iceberg]'")
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table
@@ -353,5 +353,5 @@ def test_what_is_no_table_here_is_refused(root: Path, monkeypatch: pytest.Monkey
             Binding("p", "s", "me", COLUMNS)
         )
     monkeypatch.setitem(sys.modules, "pyiceberg", None)
-    with pytest.raises(PipelineError, match=r"pip install 'millrace\[iceberg\]'"):
+    with pytest.raises(PipelineError, match=r"pip install 'millrace-spark\[iceberg\]'"):
         made(root)

@@ -20,7 +20,7 @@ from millrace.plane.formats import SinkColumns
 from millrace.sinks import delta_table, parquet_versions
 from millrace.sinks.parquet_files import STAGING
 
-deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace[delta]'")
+deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
 
 COLUMNS = SinkColumns(int, PanedCoder(int, retracts=True))
 KEY = ("_key", "_window_start")

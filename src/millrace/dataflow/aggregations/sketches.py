@@ -156,6 +156,6 @@ def _library() -> Any:
     except ImportError as missing:
         raise PipelineError(
             "approximate aggregations are made with Apache DataSketches: "
-            'pip install "millrace[sketches]".'
+            'pip install "millrace-spark[sketches]".'
         ) from missing
     return datasketches

@@ -1,4 +1,4 @@
-"""The PostgreSQL sink. It needs psycopg, which comes with ``pip install 'millrace[postgres]'``."""
+"""The PostgreSQL sink. It needs psycopg: ``pip install 'millrace-spark[postgres]'``."""
 
 from millrace.sinks.postgres.sink import PostgreSQL
 

@@ -39,7 +39,7 @@ def checked(conninfo: str) -> str:
     except ImportError as missing:
         raise PipelineError(
             "mr.PostgreSQL needs the package psycopg, on the driver and on the workers: "
-            "pip install 'millrace[postgres]'."
+            "pip install 'millrace-spark[postgres]'."
         ) from missing
     import psycopg
 

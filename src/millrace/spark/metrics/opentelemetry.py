@@ -65,7 +65,7 @@ def observe(status: Callable[[], Status], provider: Any = None) -> Callable[[], 
         from opentelemetry import metrics
     except ImportError:
         return _nothing
-    from millrace.store.form import version
+    from millrace.model.distribution import version
 
     with _lock:
         number = next(_numbers)

@@ -39,7 +39,7 @@ class Scrapes:
         except ImportError as missing:
             raise PipelineError(
                 f"start(metrics={where!r}) needs prometheus-client, which is not installed. "
-                "pip install 'millrace[metrics]'"
+                "pip install 'millrace-spark[metrics]'"
             ) from missing
         host, port = _address(where)
         registry = CollectorRegistry(auto_describe=False)

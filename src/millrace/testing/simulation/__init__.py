@@ -18,7 +18,7 @@ under these (:mod:`.disk`, :mod:`.bucket`), the caches (:mod:`.hosts`), and Spar
 :mod:`.driver`).
 
 After FoundationDB's simulation, TigerBeetle's VOPR and sled's tests. It needs ``greenlet``:
-``pip install 'millrace[simulation]'``.
+``pip install 'millrace-spark[simulation]'``.
 """
 
 from millrace.testing.simulation.faults import Fault, Kind

@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from millrace.model.distribution import DISTRIBUTION
 from millrace.testing.simulation.faults import Fault, Kind
 from millrace.testing.simulation.shrink import shrink
 from millrace.testing.simulation.simulation import Simulation
 from millrace.testing.simulation.world import Outcome, World
 
 _LINES = 80
-_LIBRARIES = ("millrace", "greenlet", "lmdb", "msgspec", "numpy", "sortedcontainers", "xxhash")
+_LIBRARIES = (DISTRIBUTION, "greenlet", "lmdb", "msgspec", "numpy", "sortedcontainers", "xxhash")
 
 
 @dataclass

@@ -19,7 +19,7 @@ try:
     from greenlet import greenlet
 except ImportError as error:  # pragma: no cover
     raise ImportError(
-        "the simulator needs greenlet: pip install 'millrace[simulation]', or pip install greenlet"
+        "the simulator needs greenlet: pip install 'millrace-spark[simulation]' or greenlet itself"
     ) from error
 
 #: No schedule with so few faults takes this many; one that does has stopped making progress.
