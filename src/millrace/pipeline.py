@@ -35,6 +35,7 @@ from millrace.model.pipeline import (
 )
 from millrace.model.record import DeadLetter, LateRecord
 from millrace.model.time import DAY, HOUR, Duration, TimeUnit, duration_us, time_unit
+from millrace.plane.realtime.weak import refused_weak
 
 #: Slack where none is given: "typically on the order of a few hours" (MillWheel, 6.1.1).
 _SLACK_US = 2 * HOUR
@@ -350,7 +351,7 @@ class Pipeline(Declarations):
         topology = self.build()
         bound = any(injection.source is not None for injection in self.injections.values())
         reasons = on_spark.python_reasons(topology) if bound else {}
-        return Explanation(topology, reasons)
+        return Explanation(topology, reasons, refused_weak(topology, tasks=1))
 
     def start(self, spark: Any, *, checkpoint: str, **options: Any) -> Any:
         """Run on Spark until stopped; see :func:`millrace.spark.start` for options and errors.

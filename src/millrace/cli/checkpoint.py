@@ -56,7 +56,7 @@ def show(path: str, as_json: bool) -> None:
         _streams(streams),
         *(made(computations) for made in (_work, _times, _stored, _counted)),
     ]
-    shown = [table.without_noughts(_RARE) for table in tables]
+    shown = [part for table in tables for part in table.without_noughts(_RARE).parts()]
     click.echo(text_of(_said(head, sizes(state)), shown))
 
 

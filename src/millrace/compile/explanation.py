@@ -56,6 +56,8 @@ class Explanation:
         topology: The pipeline, checked.
         reasons: Injected stream -> why it needs Python before the first shuffle, None if Spark can
             key it alone; without those whose source is not known yet.
+        strong: Computation that asks for weak productions -> why they are strong in real time.
+        realtime: Whether it runs in real time.
 
     >>> import millrace as mr
     >>> p = mr.Pipeline("game")
@@ -84,6 +86,8 @@ class Explanation:
 
     topology: Topology
     reasons: Mapping[str, str | None] = field(default_factory=dict)
+    strong: Mapping[str, str] = field(default_factory=dict)
+    realtime: bool = False
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -120,9 +124,9 @@ class Explanation:
         reasons = [reason for reason in found.values() if reason is not None]
         if reasons:
             return f"with Python before the first shuffle: {'; '.join(reasons)}"
+        if any(_has_injector(spec) for spec in streams):
+            return f"by columns: keys are encoded and hashed all at once{self._lifting()}"
         if all(spec.name in self.reasons for spec in streams):
-            if any(_has_injector(spec) for spec in streams):
-                return f"by columns: keys are encoded and hashed all at once{self._lifting()}"
             return f"by Spark alone: keys are encoded and hashed in the JVM{self._lifting()}"
         return f"by Spark alone, if the keys' columns are text, bytes or integers{self._lifting()}"
 
@@ -136,6 +140,9 @@ class Explanation:
         delivery = "exactly once" if spec.guarantees.delivery is EXACTLY_ONCE else "at least once"
         productions = spec.guarantees.productions.value.lower()
         notes = list(operator_of(spec.instance).described())
+        if (reason := self.strong.get(spec.name)) is not None:
+            productions = "strong" if self.realtime else productions
+            notes.append(f"productions are strong in real time: {reason}")
         if spec.draining:
             notes.append("drained: no records come to it any more, and its timers fire")
         if spec.columnar is not None:

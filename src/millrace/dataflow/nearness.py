@@ -9,9 +9,9 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.dataflow.durations import positive_us, shown
+from millrace.dataflow.durations import positive_us
 from millrace.model.errors import PipelineError
-from millrace.model.time import MAX_TIMESTAMP, Duration, duration_us
+from millrace.model.time import MAX_TIMESTAMP, Duration, duration_literal, duration_us
 
 #: A duration that may be negative (``"-5 s"``), or None: without end.
 Offset = Duration | None
@@ -56,8 +56,9 @@ class Nearness:
             if self.first_us is None and self.end_us is None
             else f"{_shown(self.first_us)} <= right - left < {_shown(self.end_us)}"
         )
-        late = f", allowed lateness {shown(self.lateness_us)}" if self.lateness_us else ""
-        return said + late
+        if not self.lateness_us:
+            return said
+        return f"{said}, allowed lateness {duration_literal(self.lateness_us)}"
 
 
 def nearness(
@@ -124,4 +125,4 @@ def _offset_us(offset: Any, where: str) -> int | None:
 def _shown(us: int | None) -> str:
     if us is None:
         return "any"
-    return f"-{shown(-us)}" if us < 0 else shown(us)
+    return f"-{duration_literal(-us)}" if us < 0 else duration_literal(us)

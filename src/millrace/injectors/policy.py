@@ -17,6 +17,7 @@ from millrace.model.time import (
     SECOND,
     Duration,
     TimeUnit,
+    duration_literal,
     duration_us,
     time_unit,
 )
@@ -58,13 +59,18 @@ class BoundedDelay:
     >>> BoundedDelay("3 s").published_us(Process(newest_us=10_000_000), 0)
     7000000
     >>> BoundedDelay("3 s")
-    BoundedDelay(3000000)
+    BoundedDelay('3 s')
     """
 
     __slots__ = ("delay_us",)
 
     def __init__(self, delay: Duration) -> None:
         self.delay_us = duration_us(delay, "BoundedDelay(delay)")
+
+    @property
+    def behind_newest_us(self) -> int:
+        """How far a process publishes behind its newest record: the delay."""
+        return self.delay_us
 
     def published_us(self, process: Process, read_until_us: int) -> int:
         """Return the newest timestamp less the delay."""
@@ -82,7 +88,7 @@ class BoundedDelay:
         return hash((BoundedDelay, self.delay_us))
 
     def __repr__(self) -> str:
-        return f"BoundedDelay({self.delay_us})"
+        return f"BoundedDelay({duration_literal(self.delay_us)})"
 
 
 class ArrivalTime:
@@ -135,7 +141,8 @@ class ArrivalTime:
         return hash((ArrivalTime, self.delay_us, self.every_us))
 
     def __repr__(self) -> str:
-        return f"ArrivalTime({self.delay_us}, every={self.every_us})"
+        delay, every = duration_literal(self.delay_us), duration_literal(self.every_us)
+        return f"ArrivalTime({delay}, every={every})"
 
 
 class WatermarkColumn:

@@ -5,8 +5,6 @@ Source: docs/injectors.md, "Skew".
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
 from millrace.compile.topology import INJECTOR
@@ -14,8 +12,6 @@ from millrace.injectors.skew import too_far
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.watermark.process import Process
 from millrace.windmill.manifest import Claim, Completion
-
-_BOUNDED_DELAY = re.compile(r"BoundedDelay\((\d+)\)")
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +36,8 @@ def held_back(claim: Claim, completion: Completion) -> list[Held]:
     for stream, entry in sorted(claim.injectors.items()):
         if entry.skew_us is None:
             continue
-        delay = _BOUNDED_DELAY.fullmatch(entry.policy)
         own = {
-            name: _own_us(process, None if delay is None else int(delay[1]))
+            name: _own_us(process, entry.behind_newest_us)
             for name, process in completion.processes.get(stream, {}).items()
             if process.promised_us < MAX_TIMESTAMP
         }

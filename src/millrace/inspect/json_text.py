@@ -26,11 +26,11 @@ _SHOWN_MAX: Final = 200
 def as_json(value: Any) -> bytes:
     r"""Return a value as JSON, on one line.
 
-    Bytes are base64, times ISO 8601; keys of a dict that JSON has no form for are written as
-    :func:`key_text` has them, and what only the program can read says who made it.
+    Bytes are hexadecimal (``0x6162``), times ISO 8601; keys of a dict that JSON has no form for are
+    written as :func:`key_text` has them, and what only the program can read says who made it.
 
     >>> as_json({("ann", 7): {b"ab"}, "at": float("inf")})
-    b'{"[\\"ann\\",7]":["YWI="],"at":"inf"}'
+    b'{"[\\"ann\\",7]":["0x6162"],"at":"inf"}'
     """
     return _encode(_plain(value))
 
@@ -46,6 +46,8 @@ def _plain(value: Any) -> Any:
         return list(map(_plain, value))
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _HEX + value.hex()
     return value
 
 
@@ -97,18 +99,19 @@ def keys_of(text: str) -> list[Any]:
 
     >>> keys_of("ann"), keys_of("7"), keys_of('["ann",7]'), keys_of("0x6162")
     (['ann'], [7, '7'], [('ann', 7), '["ann",7]'], [b'ab', '0x6162'])
+    >>> keys_of('["ann","0x6162"]')
+    [('ann', b'ab'), ('ann', '0x6162'), '["ann","0x6162"]']
     """
-    meant = []
-    if text.startswith(_HEX):
-        with contextlib.suppress(ValueError):
-            meant.append(bytes.fromhex(text.removeprefix(_HEX)))
+    meant: list[Any] = []
     try:
         read = _tuples(json.loads(text))
-        encode_key(read)
-        meant.append(read)
-    except (ValueError, RecursionError, CoderError):
-        pass
-    return [*meant, text]
+    except (ValueError, RecursionError):
+        read = text
+    for key in (_with_bytes(read), read, text):
+        with contextlib.suppress(CoderError):
+            if encode_key(key) not in map(encode_key, meant):
+                meant.append(key)
+    return meant
 
 
 def _is_json(text: str) -> bool:
@@ -121,6 +124,16 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _with_bytes(read: Any) -> Any:
+    """Return what was read, with hexadecimal text as the bytes that it stands for."""
+    if isinstance(read, tuple):
+        return tuple(map(_with_bytes, read))
+    if isinstance(read, str) and read.startswith(_HEX):
+        with contextlib.suppress(ValueError):
+            return bytes.fromhex(read.removeprefix(_HEX))
+    return read
 
 
 def _tuples(read: Any) -> Any:

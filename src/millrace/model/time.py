@@ -234,6 +234,19 @@ def format_duration(us: int) -> str:
     return f"{count} {name}" + (f" {rest // small} {less}" if rest >= small else "")
 
 
+def duration_literal(us: int) -> str:
+    """Return a duration as it would be written in Python, exactly.
+
+    >>> duration_literal(90_000_000), duration_literal(3_600_000_000), duration_literal(7)
+    ("'90 s'", "'1 h'", '7')
+    """
+    units = ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (SECOND, "s"), (MILLISECOND, "ms"))
+    for unit, name in units:
+        if us and us % unit == 0:
+            return f"'{us // unit} {name}'"
+    return str(us)
+
+
 def format_timestamp(us: int) -> str:
     """Return an instant for a person: ISO 8601, or the name of an end of time.
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
 from millrace.compile.build import build
+from millrace.compile.explanation import Explanation
 from millrace.injectors.publisher import Publisher
 from millrace.injectors.skew import Gate
 from millrace.model.errors import CheckpointMismatch, PipelineError
@@ -192,7 +193,7 @@ def start(
             epochs=epochs,
             publisher=publisher,
             housekeeping=housekeeping,
-            reasons=plan.python_reasons,
+            explanation=Explanation(topology, plan.python_reasons),
             clock=clock or now_us,
             console=console,
             shown=where_to_show(progress, spark),

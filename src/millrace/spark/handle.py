@@ -57,7 +57,7 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
         self._epochs = held.epochs
         self._publisher = held.publisher
         self._housekeeping = held.housekeeping
-        self._reasons = held.reasons
+        self._explanation = held.explanation
         self._clock = held.clock
         self._console = held.console
         self._backlog = Waiting(asking(held.topology, lambda: held.epochs.places))
@@ -216,8 +216,7 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
 
     def explain(self) -> PipelineExplanation:
         """Return how the pipeline runs, as :meth:`Pipeline.explain` does. Print it."""
-        run = self._latest()
-        return PipelineExplanation(run._topology, run._reasons)
+        return self._latest()._explanation
 
     def explain_watermark(self, computation: str | None = None) -> Explanation:
         """Return why a low watermark is where it is, as of the last completed epoch.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from millrace.compile.explanation import Explanation
 from millrace.compile.topology import Topology
 from millrace.injectors.publisher import Publisher
 from millrace.spark.console import Quiet
@@ -25,8 +26,7 @@ class Held:
         epochs: Of the checkpoint that it claimed.
         publisher: What injectors publish.
         housekeeping: Collects beside the epochs.
-        reasons: Injected stream -> why it needs Python before the first shuffle; None if it does
-            not.
+        explanation: How the pipeline runs.
         clock: Returns wall-clock microseconds since 1970.
         console: Spark's share of it.
         shown: Where progress is shown.
@@ -39,7 +39,7 @@ class Held:
     epochs: Epochs
     publisher: Publisher
     housekeeping: Housekeeping
-    reasons: Mapping[str, str | None]
+    explanation: Explanation
     clock: Callable[[], int]
     console: Quiet
     shown: Where

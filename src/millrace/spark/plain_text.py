@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rich.console import Console
@@ -12,8 +12,13 @@ from rich.text import Text
 
 from millrace.model.time import MILLISECOND, SECOND, format_duration
 
-#: Wider than any table: lines are the reader's to wrap, and a cell that was cut would lie.
+#: Wider than any cell: one that was cut would lie.
 _WIDTH = 10_000
+
+#: Columns that do not fit into so many characters go into a table below.
+_LINE = 100
+
+_GAP = "  "
 
 _KIB = 1024
 
@@ -40,6 +45,30 @@ class PlainTable(NamedTuple):
             [tuple(row[n] for n in kept) for row in self.rows],
         )
 
+    def parts(self) -> Iterator[PlainTable]:
+        """Yield tables with lines of about 100 characters, each with the first column.
+
+        >>> table = PlainTable(("name", "a" * 60, "b" * 60), [("x", "1", "2")])
+        >>> [part.columns[1][0] for part in table.parts()]
+        ['a', 'b']
+        """
+        widths = [max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
+        places: list[int] = []
+        for place in range(1, len(self.columns)):
+            together = (0, *places, place)
+            if places and sum(widths[n] + len(_GAP) for n in together) - len(_GAP) > _LINE:
+                yield self._of(places)
+                places = []
+            places.append(place)
+        yield self._of(places)
+
+    def _of(self, places: Sequence[int]) -> PlainTable:
+        """Return the table of the first column and some others."""
+        return PlainTable(
+            (self.columns[0], *(self.columns[n] for n in places)),
+            [(row[0], *(row[n] for n in places)) for row in self.rows],
+        )
+
 
 def text_of(head: Sequence[tuple[str, str]], tables: Iterable[PlainTable]) -> str:
     """Return names with their values, and tables that have rows, aligned by spaces alone.
@@ -60,7 +89,7 @@ def text_of(head: Sequence[tuple[str, str]], tables: Iterable[PlainTable]) -> st
         if not table.rows:
             continue
         # Plain spaces: it may go into a log, or to a terminal that knows only ASCII.
-        drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        drawn = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0))
         for number, name in enumerate(table.columns):
             drawn.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
         for row in table.rows:

@@ -58,7 +58,7 @@ def as_line(status: Status, *, under_way: float = 0.0) -> str:
 
 def as_text(status: Status) -> str:
     """Return a status as aligned text, without a newline at its end."""
-    return text_of(_head(status), _tables(status))
+    return text_of(_head(status), [part for table in _tables(status) for part in table.parts()])
 
 
 def as_html(status: Status) -> str:
@@ -144,17 +144,14 @@ def _head(status: Status) -> list[tuple[str, str]]:
 
 
 def _tables(status: Status) -> list[PlainTable]:
-    return [
-        table
-        for table in (
-            _streams(status),
-            _work(status),
-            _steps(status),
-            _hottest(status),
-            _counted(status),
-        )
-        if table.rows
-    ]
+    tables = (
+        _streams(status),
+        _work(status),
+        _steps(status),
+        _hottest(status),
+        _counted(status),
+    )
+    return [table for table in tables if table.rows]
 
 
 def _streams(status: Status) -> PlainTable:
@@ -243,8 +240,18 @@ def _steps(status: Status) -> PlainTable:
     """Return where the time of a record goes in real time."""
     return PlainTable(
         ("step of a record, lately", "p50 ms", "p95 ms", "p99 ms"),
-        [(name, *(f"{s * 1e3:.3g}" for s in times)) for name, times in status.steps.items()],
+        [(name, *map(_milliseconds, times)) for name, times in status.steps.items()],
     )
+
+
+def _milliseconds(seconds: float) -> str:
+    """Return seconds in milliseconds, of three digits that count.
+
+    >>> _milliseconds(1.76), _milliseconds(0.0123), _milliseconds(0.00012345)
+    ('1,760', '12.3', '0.123')
+    """
+    ms = seconds * 1e3
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
 def _hottest(status: Status) -> PlainTable:

@@ -64,6 +64,7 @@ def claim_of(
                 injection.expected,
                 injection.idle_us,
                 injection.skew_us,
+                getattr(injection.low_watermark, "behind_newest_us", None),
             )
             for spec in topology.injected()
             if (injection := spec.injection) is not None

@@ -19,6 +19,7 @@ from millrace.model.time import (
     LATEST_RECORD,
     MAX_TIMESTAMP,
     SECOND,
+    format_duration,
     format_timestamp,
 )
 from millrace.windmill.cells import sides
@@ -133,7 +134,7 @@ class Failures:
 def late_production(computation: str, stream: str, at_us: int, shown_us: int, bound_us: int) -> str:
     """Return what to say of a production behind what its computation has shown."""
     behind = f"{(shown_us - at_us) / SECOND:,.6f}".rstrip("0").rstrip(".")
-    allowed = f", and may produce {bound_us / SECOND:,.6g} s late" if bound_us else ""
+    allowed = f", and may produce {format_duration(bound_us)} late" if bound_us else ""
     return (
         f"{computation} produced to stream {stream!r} with timestamp {at_us} us "
         f"({format_timestamp(at_us)}), {behind} s behind the low watermark {shown_us} us "

@@ -168,7 +168,7 @@ class Loads:
             interval: Weight(
                 load.seconds if timed else load.records,
                 load.state_bytes,
-                tuple((hash_key(key), n / load.records) for key, n in load.hottest.items()),
+                tuple((hash_key(key), share) for key, share in _shares(load.hottest, load.records)),
             )
             for interval, load in lately
         }
@@ -204,9 +204,9 @@ class Loads:
     def hottest(self, most: int = 5) -> list[HotKey]:
         """Return the keys with the most recent records, the most first."""
         # An epoch may be added meanwhile: it makes a new dict.
-        hot, records = self._hot, self._records
-        ordered = sorted(hot.items(), key=lambda one: (-one[1], one[0]))[:most]
-        return [HotKey(key, min(1.0, n / records)) for key, n in ordered if records > 0]
+        shares = _shares(self._hot, self._records)
+        shares.sort(key=lambda one: (-one[1], one[0]))
+        return [HotKey(key, share) for key, share in shares[:most]]
 
 
 def take(loads: Mapping[str, Loads], results: Iterable[Result]) -> None:
@@ -241,6 +241,16 @@ def _after(faded: Lately, load: Load, weight: float) -> Lately:
         load.state_bytes,
         _heaviest(hottest),
     )
+
+
+def _shares(hottest: Mapping[bytes, float], records: float) -> list[tuple[bytes, float]]:
+    """Return encoded keys with their shares in so many records, together one at the most.
+
+    Few records are few samples, and each stands for many: keys may be estimated to have more
+    records than there were. Their proportions are right all the same.
+    """
+    records = max(records, sum(hottest.values()))
+    return [(key, n / records) for key, n in hottest.items() if records]
 
 
 def _width(intervals: IntervalMap, interval: int) -> int:

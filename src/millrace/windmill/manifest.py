@@ -111,12 +111,15 @@ class InjectorEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         expected: Processes that must be heard of.
         idle_us: Time-out after which a silent process is left out; None: never.
         skew_us: How far ahead of the low watermark a process may be read; None: any distance.
+        behind_newest_us: How far a process publishes behind its newest record; None: its policy
+            goes by something else.
     """
 
     policy: str
     expected: tuple[str, ...]
     idle_us: int | None
     skew_us: int | None = None
+    behind_newest_us: int | None = None
 
 
 class Claim(msgspec.Struct, tag="claim", kw_only=True):

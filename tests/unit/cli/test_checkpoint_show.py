@@ -68,10 +68,13 @@ def test_it_is_text_for_people(millrace: Any, checkpoint: Any) -> None:
         "computation    records  late  worst lateness  timers fired  productions",
         "Counter[bold]        4     1            10 s             0            0",
         "",
-        "computation           low watermark    shown to consumers            next timer"
-        "       next wall timer               held at  pending timers  pending wall timers",
-        "Counter[bold]  1970-01-01T00:00:15Z  1970-01-01T00:00:10Z  1970-01-01T00:01:00Z"
-        "  1970-01-01T01:00:00Z  1970-01-01T00:00:05Z               2                    2",
+        "computation           low watermark    shown to consumers            next timer",
+        "Counter[bold]  1970-01-01T00:00:15Z  1970-01-01T00:00:10Z  1970-01-01T00:01:00Z",
+        "",
+        "computation         next wall timer               held at  pending timers"
+        "  pending wall timers",
+        "Counter[bold]  1970-01-01T01:00:00Z  1970-01-01T00:00:05Z               2"
+        "                    2",
         "",
         "computation    key intervals  commits made  commits kept  snapshots kept",
         f"Counter[bold]              2             {commits}             {commits}               0",

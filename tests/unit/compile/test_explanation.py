@@ -1,5 +1,6 @@
 """``p.explain()``: the tree of stages, exactly."""
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,32 @@ def test_a_pipeline_that_cannot_run_is_refused() -> None:
         p.explain()
 
 
+class Reminder(mr.Computation):
+    inputs = {"scores": mr.by("team")}
+    outputs = {"reminders": str}
+    productions = mr.WEAK
+
+    def process_record(self, record: mr.Record) -> None:
+        self.set_timer("remind", after="1 h")
+
+    def process_timer(self, timer: mr.Timer) -> None:
+        self.produce("reminders", self.key)
+
+
+def test_weak_productions_that_real_time_makes_strong_are_said_with_the_reason() -> None:
+    p = mr.Pipeline("reminders")
+    p.inject("scores", format=Score)
+    p.add(Reminder)
+
+    about = "productions are strong in real time: it has timers, which may fire otherwise"
+    head, note = str(p.explain()).splitlines()[7:9]
+    assert head == "└─ 'Reminder' (exactly once, weak productions)"
+    assert about in note
+    live = dataclasses.replace(p.explain(), realtime=True)
+    assert "'Reminder' (exactly once, strong productions)" in str(live)
+    assert about in str(live)
+
+
 def test_a_grouping_with_parts_says_so() -> None:
     p = mr.Pipeline("hot")
     scores = p.inject("scores", format=Score).key_by("team").window(mr.FixedWindows("1 h"))
@@ -216,5 +243,5 @@ def test_a_source_that_is_asked_when_it_runs_needs_no_session(tmp_path: Path) ->
     p.stream("logins").key_by("user").window(mr.FixedWindows("1 h")).count().to("counts")
 
     sources, stream = str(p.explain()).splitlines()[2:4]
-    assert sources.startswith("sources, by Spark alone, if the keys' columns are text, bytes or")
+    assert sources.startswith("sources, by columns: keys are encoded and hashed all at once")
     assert stream == "└─ stream 'logins' (dict), event time 'at', Files"

@@ -40,3 +40,10 @@ def test_a_negative_delay_would_lead_the_input_and_is_refused():
 
 def test_a_bounded_delay_is_a_policy():
     assert isinstance(mr.BoundedDelay(0), LowWatermarkPolicy)
+
+
+def test_a_policy_reads_as_it_is_written() -> None:
+    assert repr(mr.BoundedDelay("1 min")) == "BoundedDelay('1 min')"
+    assert repr(mr.BoundedDelay(1_500)) == "BoundedDelay(1500)"
+    assert repr(mr.ArrivalTime("2 s")) == "ArrivalTime('2 s', every='5 s')"
+    assert eval(repr(mr.BoundedDelay("90 s")), vars(mr)) == mr.BoundedDelay("90 s")

@@ -138,7 +138,7 @@ def test_a_bound_allows_what_is_late_within_it(harness, at, allowed):
     h = harness(Bounded, Below)
     h.advance_watermark("events", 100)
     if not allowed:
-        with pytest.raises(UserCodeError, match=r"and may produce 6e-05 s late"):
+        with pytest.raises(UserCodeError, match=r"and may produce 0.06 ms late"):
             put(h, 150, at=[at])
         return
     put(h, 150, at=[at])

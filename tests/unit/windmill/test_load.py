@@ -288,3 +288,13 @@ def test_a_cache_that_stood_where_an_interval_began_is_a_hit() -> None:
     for repair in (NOTHING, Repair(damaged=1), Repair(deltas_applied=2), Repair(rebuilt=True)):
         loads.open(repair)
     assert (loads.cache_hits, loads.cache_misses) == (2, 2)
+
+
+def test_shares_of_hot_keys_are_never_more_than_all() -> None:
+    loads = Loads()
+    # Two samples among few records: each stands for 128 of them.
+    loads.add({0: Load(100, hottest={b"sa": 128, b"sb": 128})})
+
+    assert [(hot.encoded, hot.share) for hot in loads.hottest()] == [(b"sa", 0.5), (b"sb", 0.5)]
+    weight = loads.weights(IntervalMap.uniform(1))[0]
+    assert [share for _, share in weight.hottest] == [0.5, 0.5]

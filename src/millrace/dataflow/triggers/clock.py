@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.dataflow.durations import positive_us, shown
+from millrace.dataflow.durations import positive_us
 from millrace.dataflow.triggers.trigger import Trigger
 from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, TimeDomain
-from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Duration, Instant, timestamp_us
+from millrace.model.time import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    Duration,
+    Instant,
+    duration_literal,
+    timestamp_us,
+)
 
 
 class _ClockTrigger(Trigger):
@@ -79,7 +86,7 @@ class AtPeriod(_ClockTrigger):
     def __repr__(self) -> str:
         more = f", reference={self.reference_us}" if self.reference_us else ""
         more += ", domain=LOW_WATERMARK" if self.domain == LOW_WATERMARK else ""
-        return f"AtPeriod({shown(self.period_us)}{more})"
+        return f"AtPeriod({duration_literal(self.period_us)}{more})"
 
 
 class AfterDelay(_ClockTrigger):
@@ -110,4 +117,4 @@ class AfterDelay(_ClockTrigger):
 
     def __repr__(self) -> str:
         more = ", domain=LOW_WATERMARK" if self.domain == LOW_WATERMARK else ""
-        return f"AfterDelay({shown(self.delay_us)}{more})"
+        return f"AfterDelay({duration_literal(self.delay_us)}{more})"

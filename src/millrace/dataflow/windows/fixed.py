@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from millrace.dataflow.durations import positive_us, shown
+from millrace.dataflow.durations import positive_us
 from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, one_each
 from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.errors import PipelineError
 from millrace.model.keys import encode_key, hash_key
 from millrace.model.pane import Window
 from millrace.model.record import Record
-from millrace.model.time import Duration, duration_us
+from millrace.model.time import Duration, duration_literal, duration_us
 
 
 class FixedWindows(WindowFn):
@@ -41,7 +41,7 @@ class FixedWindows(WindowFn):
             raise PipelineError(
                 f"FixedWindows({size!r}, offset={offset!r}): the offset must be below the size. "
                 f"Windows shifted by a whole size are the same; did you mean "
-                f"{shown(self.offset_us % self.size_us)}?"
+                f"{duration_literal(self.offset_us % self.size_us)}?"
             )
         self.phase_shift = phase_shift
 
@@ -72,9 +72,9 @@ class FixedWindows(WindowFn):
         return shifted
 
     def __repr__(self) -> str:
-        more = f", offset={shown(self.offset_us)}" if self.offset_us else ""
+        more = f", offset={duration_literal(self.offset_us)}" if self.offset_us else ""
         more += ", phase_shift=True" if self.phase_shift else ""
-        return f"FixedWindows({shown(self.size_us)}{more})"
+        return f"FixedWindows({duration_literal(self.size_us)}{more})"
 
 
 def phase_us(key: Any, size_us: int) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millrace.dataflow.durations import positive_us, shown
+from millrace.dataflow.durations import positive_us
 from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, one_each
 from millrace.dataflow.windows.window_fn import WindowFn, end_us
 from millrace.model.pane import Window
 from millrace.model.record import Record
-from millrace.model.time import Duration
+from millrace.model.time import Duration, duration_literal
 
 
 class Sessions(WindowFn):
@@ -54,4 +54,4 @@ class Sessions(WindowFn):
         return merged
 
     def __repr__(self) -> str:
-        return f"Sessions({shown(self.gap_us)})"
+        return f"Sessions({duration_literal(self.gap_us)})"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from millrace.dataflow.durations import positive_us, shown
+from millrace.dataflow.durations import positive_us
 from millrace.dataflow.windows.vector import Assigned, Hashes, Ints
 from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
 from millrace.model.record import Record
-from millrace.model.time import Duration, duration_us
+from millrace.model.time import Duration, duration_literal, duration_us
 
 
 class SlidingWindows(WindowFn):
@@ -75,5 +75,6 @@ class SlidingWindows(WindowFn):
         return timestamps - into, (self.size_us - into - 1) // self.period_us + 1
 
     def __repr__(self) -> str:
-        more = f", offset={shown(self.offset_us)}" if self.offset_us else ""
-        return f"SlidingWindows({shown(self.size_us)}, {shown(self.period_us)}{more})"
+        more = f", offset={duration_literal(self.offset_us)}" if self.offset_us else ""
+        size, period = duration_literal(self.size_us), duration_literal(self.period_us)
+        return f"SlidingWindows({size}, {period}{more})"

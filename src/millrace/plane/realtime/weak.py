@@ -13,6 +13,7 @@ from collections.abc import Container, Iterator, Mapping
 from millrace.compile.topology import ComputationSpec, Edge, Topology, injector_name
 from millrace.model.computation import lacks_hook
 from millrace.model.guarantees import AT_LEAST_ONCE, WEAK
+from millrace.plane.binding import sinks_by_edge
 from millrace.windmill.weak_ids import STREAMS_MAX, TASKS_MAX
 
 
@@ -31,6 +32,22 @@ def weak_computations(
         for spec in topology.computations
         if why_strong(topology, spec, tasks=tasks, live=live) is None
     }
+
+
+def refused_weak(topology: Topology, *, tasks: int) -> dict[str, str]:
+    """Return those that ask for weak productions and have strong ones, each with the reason.
+
+    Args:
+        topology: The pipeline.
+        tasks: Tasks a level.
+    """
+    live = {edge for edge, sink in sinks_by_edge(topology).items() if hasattr(sink, "live")}
+    reasons = {
+        spec.name: why_strong(topology, spec, tasks=tasks, live=live)
+        for spec in topology.computations
+        if spec.guarantees.productions is WEAK
+    }
+    return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
 def why_strong(

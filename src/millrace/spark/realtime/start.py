@@ -13,6 +13,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.compile.build import build
+from millrace.compile.explanation import Explanation
 from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
 from millrace.injectors.policy import WatermarkColumn
@@ -28,6 +29,7 @@ from millrace.plane.realtime.handover import to_other_intervals
 from millrace.plane.realtime.injecting import InjectorTask
 from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.task import LiveTask
+from millrace.plane.realtime.weak import refused_weak
 from millrace.plane.runtime import Runtime
 from millrace.spark.calling import bind_calls
 from millrace.spark.console import Quiet
@@ -199,7 +201,12 @@ def start(
             epochs=epochs,
             publisher=publisher,
             housekeeping=housekeeping,
-            reasons=plan.python_reasons,
+            explanation=Explanation(
+                topology,
+                plan.python_reasons,
+                refused_weak(topology, tasks=tasks),
+                realtime=True,
+            ),
             clock=clock or now_us,
             console=console,
             shown=where_to_show(progress, spark),
