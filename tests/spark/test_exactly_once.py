@@ -161,7 +161,8 @@ def test_a_run_that_was_stopped_in_the_middle_ends_as_an_undisturbed_one(
                 assert run.wait("20 ms") is False
             run.stop()
             assert run.status().state == "stopped"
-        tools.run(p, **options)
+        rebuilt = tools.run(p, **options).rebuilt
+        assert (rebuilt > 0) == bool(stops), "with cache_limit=0 caches are evicted"
         assert len(journal.read_text().splitlines()) == 120
         by_key = tools.by_key(kept.rows)
         results.append(

@@ -135,7 +135,10 @@ def test_the_reader_drops_what_comes_again_and_finds_nothing_wrong(
     assert reports.worker == os.getpid()
 
 
-@pytest.mark.parametrize(("stream", "said"), [("team_totals", "totals"), ("streaks", "streaks")])
+@pytest.mark.parametrize(
+    ("stream", "said"),
+    [("team_totals", "totals"), ("leaderboard", "leaderboards"), ("streaks", "streaks")],
+)
 def test_the_reader_finds_a_report_that_came_with_another_id(
     played: pd.DataFrame, game: Game, reports: Reports, stream: str, said: str
 ) -> None:
@@ -146,7 +149,8 @@ def test_the_reader_finds_a_report_that_came_with_another_id(
 
 
 def test_the_reader_finds_a_score_that_is_missing(played: pd.DataFrame, reports: Reports) -> None:
-    assert len(reports.wrong(pd.concat([played, played.tail(1)]))) == 2
+    # Of its team's total, of its player's streaks, and of the board, if its team is on it.
+    assert len(reports.wrong(pd.concat([played, played.tail(1)]))) == 3
 
 
 def report(reports: Reports, at_us: int) -> None:

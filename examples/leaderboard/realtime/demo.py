@@ -96,7 +96,9 @@ def run_demo(
     console.print(f"\n{out / picture.FILE}", soft_wrap=True)
     if wrong := reports.wrong(played):
         raise SystemExit("\n".join(wrong))
-    console.print("all totals and streaks are those of the scores that were sent, exactly once")
+    console.print(
+        "all totals, boards and streaks are those of the scores that were sent, exactly once"
+    )
 
 
 def watch(game: Play, played: pd.DataFrame, reports: Reports, kill: Kill, console: Console) -> None:

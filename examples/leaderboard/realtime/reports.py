@@ -52,6 +52,7 @@ class Reports:
         arrived: Those that do not take another back, in order.
         again: How many messages came again.
         totals: (team, start of window, points) -> how often it was reported and not taken back.
+        boards: (start of window, its best teams with their points) -> the same of boards.
         streaks: User -> points of all streaks.
         worker: The process that sent the last one.
     """
@@ -60,6 +61,7 @@ class Reports:
         self.arrived: list[Report] = []
         self.again = 0
         self.totals: Counter[tuple[str, int, int]] = Counter()
+        self.boards: Counter[tuple[int, tuple[tuple[str, int], ...]]] = Counter()
         self.streaks: Counter[str] = Counter()
         self.worker = 0
         self._ids: set[bytes] = set()
@@ -81,6 +83,9 @@ class Reports:
             self.totals[slot] += -1 if retraction else 1
             if columns["_pane_timing"] != "ON_TIME":  # that one comes with time, not with a score
                 latency_us = at_us - columns["sent"]
+        else:
+            best = tuple((total["team"], total["points"]) for total in columns["value"])
+            self.boards[_us(columns["_window_start"]), best] += -1 if retraction else 1
         if not retraction:
             self.arrived.append(Report(at_us, latency_us, stream, columns))
 
@@ -102,6 +107,17 @@ class Reports:
         if found != wanted:
             differ = dict(found.items() ^ wanted.items())
             wrong.append(f"{len(differ)} totals of teams and windows differ: {list(differ)[:3]}")
+        best: dict[int, list[tuple[int, str]]] = {}
+        for (team, start), points in totals.items():
+            best.setdefault(start, []).append((points, team))
+        boards = {
+            (start, tuple((team, points) for points, team in sorted(those, reverse=True)[:3])): 1
+            for start, those in best.items()
+        }
+        shown = {board: count for board, count in self.boards.items() if count}
+        if shown != boards:
+            differ = dict(shown.items() ^ boards.items())
+            wrong.append(f"{len(differ)} leaderboards differ: {list(differ)[:3]}")
         played = scores.groupby("user")["points"].sum().to_dict()
         if self.streaks != played:
             wrong.append(

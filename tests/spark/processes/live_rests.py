@@ -91,10 +91,14 @@ def rested(case: Case) -> dict[str, Any]:
         found["snapshot"] = run.snapshot()
         found["processes"].append(processes())
         found["queries"] = len(queries | {run.query.id})
-        found |= killed(run)
     assert run.process_available("90 s")
     found["counts"] = case.counts()
-    found["counts after it"] = found["counts"]
+    found["rows before"] = case.input.allowed()
+    with Load(case, found["rows before"]):
+        found |= killed(run)
+    assert run.process_available("90 s")
+    found["counts after it"] = case.counts()
+    found["rows since"] = case.input.allowed() - found["rows before"]
     found["state"] = run.status().state
     run.stop()
     found["stopped"] = mr.remap_checkpoint(checkpoint, "Counting", [mr.Split(1)])

@@ -30,7 +30,9 @@ def test_a_killed_worker_changes_no_total(kafka: Any, tmp_path: Path) -> None:
 
     said = f"{run.stdout}\n{run.stderr}"
     assert run.returncode == 0, said
-    assert "all totals and streaks are those of the scores that were sent" in run.stdout, said
+    assert "all totals, boards and streaks are those of the scores that were sent" in run.stdout, (
+        said
+    )
     assert re.search(r"kill -9 of worker \d+: reports came again after [\d.]+ s", run.stdout), said
     assert re.search(r"\d+ scores/s, +\d+ reports/s, latency p50 [\d.]+ ms", run.stdout), said
     assert (tmp_path / "latency.png").read_bytes().startswith(b"\x89PNG")
