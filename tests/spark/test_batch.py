@@ -227,7 +227,9 @@ def test_a_second_batch_does_not_hide_behind_the_first(
     first, second = (spark.createDataFrame([("a", size, 5)], DDL) for size in (1, 2))
     _pipeline(first, {"sums": mr.Parquet(out)}).run_batch(spark)
 
-    with pytest.raises(mr.MillraceError, match="holds the output of another checkpoint .* earlier batch"):
+    with pytest.raises(
+        mr.MillraceError, match=r"the output of another checkpoint .* earlier batch"
+    ):
         _pipeline(second, {"sums": mr.Parquet(out)}).run_batch(spark)
 
     assert [row.value for row in spark.read.parquet(str(out)).collect()] == [1]
