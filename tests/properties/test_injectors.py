@@ -91,7 +91,9 @@ def test_what_is_published_never_moves_back_and_is_changed_only_when_said(script
             known[name] = known.get(name, Process()).merged(process)
 
         def at(wall, before=before):
-            return publisher.published({"s": known}, wall_time_us=wall, before=before)
+            return publisher.published(
+                {"s": known}, wall_time_us=wall, before=before, last_epoch_us=clock
+            )
 
         now = at(clock)
         assert now["s"] >= before["s"]

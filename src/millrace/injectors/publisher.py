@@ -79,7 +79,11 @@ class Aggregate:
     skew_us: int | None = None
 
     def publication(
-        self, processes: Mapping[str, Process], wall_time_us: int, read_until_us: int
+        self,
+        processes: Mapping[str, Process],
+        wall_time_us: int,
+        read_until_us: int,
+        last_epoch_us: int,
     ) -> Publication:
         """Return what to publish.
 
@@ -87,6 +91,7 @@ class Aggregate:
             processes: All that were heard of, or that are expected and have been waited for.
             wall_time_us: What time it is.
             read_until_us: See :meth:`LowWatermarkPolicy.published_us`.
+            last_epoch_us: Clock of the last epoch that has completed; what it read must count.
         """
         published_us, changes_us = MAX_TIMESTAMP, MAX_TIMESTAMP
         idle, missing = [], []
@@ -94,12 +99,11 @@ class Aggregate:
             process = processes.get(name, Process())
             if process.newest_us == process.promised_us == MIN_TIMESTAMP:
                 missing.append(name)
+            if process.is_idle(self.idle_us, wall_time_us, last_epoch_us):
+                idle.append(name)
+                continue
             if self.idle_us is not None and process.heard_us != MIN_TIMESTAMP:
-                leaves_us = process.heard_us + self.idle_us
-                if leaves_us <= wall_time_us:
-                    idle.append(name)
-                    continue
-                changes_us = min(changes_us, leaves_us)
+                changes_us = min(changes_us, process.heard_us + self.idle_us)
             published_us = min(published_us, self.policy.published_us(process, read_until_us))
             changes_us = min(changes_us, self.policy.changes_us(process, read_until_us))
         silent = len(idle) == len({*self.expected, *processes})
@@ -181,6 +185,7 @@ class Publisher:
         *,
         wall_time_us: int,
         before: Mapping[str, int],
+        last_epoch_us: int,
     ) -> dict[str, int]:
         """Return injected stream -> low watermark to publish with the next epoch; log what changed.
 
@@ -188,6 +193,7 @@ class Publisher:
             processes: Injected stream -> process -> what is known of it.
             wall_time_us: What time it is.
             before: Injected stream -> what was published before; nothing goes below it.
+            last_epoch_us: Clock of the last epoch that has completed.
         """
         # What is read in an epoch was decided before its clock was taken. So what had arrived by
         # the clock of one epoch is sure to have been read by the end of the next, not before.
@@ -195,7 +201,7 @@ class Publisher:
         found = {}
         for stream, injector in self._injectors.items():
             known = self._excused(stream, processes.get(stream, {}), wall_time_us)
-            publication = injector.publication(known, wall_time_us, read_until_us)
+            publication = injector.publication(known, wall_time_us, read_until_us, last_epoch_us)
             self._tell(stream, injector, publication, known, wall_time_us)
             self._last[stream] = publication
             found[stream] = max(before[stream], publication.low_watermark_us)

@@ -73,6 +73,8 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
         process: The process, or source partition, of the injector.
         newest: Latest timestamp read from it, in microseconds.
         heard: Wall clock when it last delivered something, in microseconds.
+        idle: The time-out after which all processes of the injector are idle, in microseconds;
+            None where one of them is not.
     """
 
     kind: str
@@ -89,6 +91,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     process: str | None = None
     newest: int | None = None
     heard: int | None = None
+    idle: int | None = None
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,7 +240,8 @@ def _injector_pin(claim: Claim, completion: Completion, sender: str) -> Pin:
     stream = sender.removeprefix(INJECTOR)
     entry = claim.injectors.get(stream, InjectorEntry("", (), None))
     shown_us = completion.after.outputs[sender]
-    process, known = _slowest(entry, completion, stream)
+    slowest = _slowest(entry, completion, stream)
+    process, known = slowest or _heard_last(completion, stream)
     return Pin(
         kind=NOTHING if shown_us >= MAX_TIMESTAMP else INJECTED,
         where=stream,
@@ -246,19 +250,24 @@ def _injector_pin(claim: Claim, completion: Completion, sender: str) -> Pin:
         process=process if process != ONLY else None,
         newest=None if known.newest_us == MIN_TIMESTAMP else known.newest_us,
         heard=None if known.heard_us == MIN_TIMESTAMP else known.heard_us,
+        idle=entry.idle_us if slowest is None else None,
     )
 
 
-def _slowest(entry: InjectorEntry, completion: Completion, stream: str) -> tuple[str, Process]:
-    """Return the process of an injector that is furthest behind, and what is known of it."""
+def _slowest(
+    entry: InjectorEntry, completion: Completion, stream: str
+) -> tuple[str, Process] | None:
+    """Return the process of an injector that is furthest behind; None if all of them are idle."""
     processes = completion.processes.get(stream, {})
     active = {
         name: processes.get(name, Process())
         for name in {*entry.expected, *processes}
-        if entry.idle_us is None
-        or name not in processes
-        or processes[name].heard_us + entry.idle_us > completion.wall_time_us
+        if not processes.get(name, Process()).is_idle(
+            entry.idle_us, completion.wall_time_us, completion.wall_time_us
+        )
     }
+    if not active and processes:
+        return None
     if not active:
         return ONLY, Process(newest_us=completion.newest.get(stream, MIN_TIMESTAMP))
     return min(
@@ -268,6 +277,11 @@ def _slowest(entry: InjectorEntry, completion: Completion, stream: str) -> tuple
             one[0],
         ),
     )
+
+
+def _heard_last(completion: Completion, stream: str) -> tuple[str, Process]:
+    """Return the process of an injector that was heard last, and what is known of it."""
+    return max(completion.processes[stream].items(), key=lambda one: (one[1].heard_us, one[0]))
 
 
 def _first(

@@ -106,12 +106,22 @@ def _injector_lines(found: Explanation) -> list[str]:
     pin = found.pin
     policy = "" if pin.policy is None else f" ({pin.policy})"
     process = "" if pin.process is None else f", process {pin.process!r}"
-    where = f"the injector of stream {pin.where!r}{process}"
+    idle = pin.idle is not None
+    where = f"the injector of stream {pin.where!r}{'' if idle else process}"
     if pin.timestamp <= MIN_TIMESTAMP:
         lines = [f"Pinned by {where}, which has published nothing yet{policy}."]
     else:
         published = format_timestamp(pin.timestamp)
         lines = [f"Pinned by {where}, which published {published}{policy}."]
+    if pin.idle is not None:
+        silence = format_duration(found.wall_time - (pin.heard or 0))
+        return [
+            *lines,
+            "All its processes are idle: each has been silent for longer than "
+            f"idle={format_duration(pin.idle)!r}.",
+            f"The last that was heard{process and process + ','} sent nothing for {silence}. The low watermark moves "
+            "when one of them sends again.",
+        ]
     if pin.newest is None:
         heard = "No record of it has come"
         if pin.heard is not None:

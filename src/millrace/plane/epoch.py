@@ -70,7 +70,12 @@ class EpochDriver:
             for spec in self.topology.injected()
         }
         processes = self.epochs.observed.processes
-        by_policy = self.publisher.published(processes, wall_time_us=wall_time_us, before=before)
+        by_policy = self.publisher.published(
+            processes,
+            wall_time_us=wall_time_us,
+            before=before,
+            last_epoch_us=self.epochs.wall_time_us,
+        )
         return before | by_policy
 
     def percentiles(self, published: Mapping[str, int]) -> Mapping[int, Mapping[str, int]]:

@@ -21,7 +21,7 @@ from millrace.inspect import Checkpoint, Explanation, explain_watermark
 from millrace.model.errors import PipelineError, WatermarkRegression
 from millrace.model.pipeline import Declarations
 from millrace.model.record import LateRecord
-from millrace.model.time import MAX_TIMESTAMP, Instant, timestamp_us
+from millrace.model.time import MAX_TIMESTAMP, Duration, Instant, duration_us, timestamp_us
 from millrace.plane.binding import bind_sinks
 from millrace.store import MemoryHardState
 from millrace.testing.crash import Crash
@@ -52,6 +52,7 @@ class Harness:
             what :meth:`advance_watermark` says.
         lift: Whether senders combine values for groupings, as on Spark. By default they do not: it
             changes no pane, unless ``window(lift=True)`` allows it to.
+        epoch_time: How long an epoch with records takes: the wall clock is so much later after it.
 
     Attributes:
         history: Where the low watermarks stood after each epoch, for ``mr.plot_watermarks(h)``.
@@ -87,12 +88,14 @@ class Harness:
         intervals: int = _ALL_INTERVALS,
         publish: bool = False,
         lift: bool = False,
+        epoch_time: Duration = 0,
     ) -> None:
         self._topology = with_taps(pipeline)
         bind_sinks(self._topology, "harness")
         self._intervals = intervals
         self._publish = publish
         self._lift = lift
+        self._epoch_time_us = duration_us(epoch_time, "Harness(epoch_time)")
         self._durable = MemoryHardState()
         self._wall_time_us = 0
         self._said: Mapping[int, Mapping[str, int]] = {}
@@ -365,6 +368,8 @@ class Harness:
         except Crash:
             self._recover()
         self._process.state.writes = None
+        if feed is not None:
+            self._wall_time_us += self._epoch_time_us
         check_low_watermarks(before, self._epochs.authority.low_watermarks)
         for stream, output in leaving:
             self._outputs[stream].append(output)

@@ -24,6 +24,27 @@ class Process(msgspec.Struct, array_like=True, frozen=True):
     promised_us: int = MIN_TIMESTAMP
     heard_us: int = MIN_TIMESTAMP
 
+    def is_idle(self, idle_us: int | None, wall_time_us: int, last_epoch_us: int) -> bool:
+        """Return whether the process has been silent for its time-out, and can be left out.
+
+        One that the last epoch heard is not idle yet, however long that epoch took: what it has
+        read counts in one publication first.
+
+        Args:
+            idle_us: The time-out; None: never.
+            wall_time_us: What time it is.
+            last_epoch_us: Clock of the last epoch that has completed.
+
+        >>> [Process(heard_us=0).is_idle(5, 9, last_epoch_us=us) for us in (0, 1)]
+        [False, True]
+        """
+        return (
+            idle_us is not None
+            and self.heard_us != MIN_TIMESTAMP
+            and self.heard_us + idle_us <= wall_time_us
+            and self.heard_us < last_epoch_us
+        )
+
     def merged(self, other: Process) -> Process:
         """Return what is known from two observations; the order does not matter.
 

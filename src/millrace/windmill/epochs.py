@@ -103,7 +103,7 @@ class Epochs:
         self.positions = Positions(self.authority.bulletins)
         self._changed: Changes | None = None
         self._claim_entries = claim_entries or _CLAIM_ENTRIES
-        self._wall_time_us = self._claim_entry = self._whole_entry = 0
+        self.wall_time_us = self._claim_entry = self._whole_entry = 0
         self.generation = 1 + (0 if end.claim is None else end.claim.generation)
         self._log = LogWriter(state.epochs, end.last, self.generation)
         self._ids = {} if end.claim is None else dict(end.claim.ids)
@@ -179,7 +179,7 @@ class Epochs:
         manifest = Manifest(
             epoch=epoch,
             generation=self.generation,
-            wall_time_us=max(wall_time_us, self._wall_time_us),
+            wall_time_us=max(wall_time_us, self.wall_time_us),
             injectors=published,
             percentiles=self._percentiles.published(published, percentiles or {}),
             draining=draining,
@@ -282,7 +282,7 @@ class Epochs:
     def standing(self) -> Completion:
         """Return what a completion would say now, after the last completed epoch, of all."""
         every = self.positions.every(Changes(None))
-        return self._completion(every, self.completed, self._wall_time_us, live=self.live)
+        return self._completion(every, self.completed, self.wall_time_us, live=self.live)
 
     def _completion(
         self,
@@ -337,7 +337,7 @@ class Epochs:
         self.positions.add(changed, self._log.last)
         self._changed = changed
         self.completed = completion.epoch
-        self._wall_time_us = completion.wall_time_us
+        self.wall_time_us = completion.wall_time_us
         self.drained = completion.drained
         self.live = completion.live
         self.open = None
@@ -384,7 +384,7 @@ class Epochs:
     def _take_up(self, completion: Completion) -> None:
         self.completed = completion.epoch
         self.drained = completion.drained
-        self._wall_time_us = completion.wall_time_us
+        self.wall_time_us = completion.wall_time_us
         self.authority.restore(
             completion.after, completion.reports, (completion.generation, completion.epoch)
         )

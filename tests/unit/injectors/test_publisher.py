@@ -18,6 +18,7 @@ class Epochs:
         self.publisher = Publisher({"s": injector})
         self.known = {}
         self.published = NEVER
+        self.last_epoch = 0
 
     def epoch(self, at, **seen):
         """Run an epoch that saw processes -> (newest, claim); return what is published next."""
@@ -28,11 +29,15 @@ class Epochs:
         heard = self.publisher.heard({"s": told}, {"s": self.known}, at)
         for name, process in heard["s"].items():
             self.known[name] = self.known.get(name, Process()).merged(process)
+        self.last_epoch = at
         return self.at(at)
 
     def at(self, wall):
         self.published = self.publisher.published(
-            {"s": self.known}, wall_time_us=wall, before={"s": self.published}
+            {"s": self.known},
+            wall_time_us=wall,
+            before={"s": self.published},
+            last_epoch_us=self.last_epoch,
         )["s"]
         return self.published
 
@@ -74,6 +79,36 @@ def test_an_unexpected_process_joins_and_nothing_moves_back():
     assert epochs.epoch(3, new=(150, None)) == 150
 
 
+def test_what_an_epoch_has_read_counts_before_its_processes_are_idle():
+    """An epoch that takes longer than the time-out: all of them seem silent when it is over."""
+    epochs = delayed(0, idle=10)
+    epochs.epoch(1000, a=(100, None), b=(50, None))
+
+    assert epochs.at(1151) == 50
+    assert (epochs.publisher.idle(), epochs.publisher.silent()) == ({}, set())
+    assert epochs.epoch(1151) == 50
+    assert epochs.publisher.idle() == {"s": ["a", "b"]}
+    assert epochs.publisher.silent() == {"s"}
+
+
+def test_a_process_that_long_epochs_hear_holds_the_low_watermark_against_those_ahead():
+    epochs = delayed(0, idle=10)
+    epochs.epoch(1000, slow=(5, None), fast=(900, None))
+    assert epochs.at(1100) == 5
+    epochs.epoch(1100, slow=(6, None))  # fast is idle from here on, and slow is not
+    assert epochs.at(1200) == 6
+    assert epochs.publisher.idle() == {"s": ["fast"]}
+
+
+def test_another_epoch_is_due_at_once_where_only_the_last_one_keeps_a_process_from_being_idle():
+    epochs = delayed(0, idle=10)
+    epochs.epoch(1000, a=(5, None))
+    epochs.at(1151)
+    assert epochs.publisher.changes_us() == 1010
+    epochs.epoch(1151)
+    assert epochs.publisher.changes_us() == mr.MAX_TIMESTAMP
+
+
 @pytest.mark.parametrize(("silence", "published"), [(9, 5), (10, 100), (11, 100)])
 def test_a_silent_process_is_left_out_exactly_at_its_time_out(silence, published):
     epochs = delayed(0, "a", "b", idle=10)
@@ -89,7 +124,7 @@ def test_somebody_says_when_idleness_will_take_effect():
     epochs.epoch(1003, a=(6, None))
 
     assert epochs.publisher.changes_us() == 1010
-    epochs.at(1010)
+    epochs.epoch(1010)
     assert epochs.publisher.changes_us() == 1013
     epochs.at(1013)
     assert epochs.publisher.changes_us() == mr.MAX_TIMESTAMP
@@ -107,7 +142,7 @@ def test_when_all_are_idle_the_low_watermark_stays():
     epochs = delayed(0, "a", "b", idle=10)
     epochs.epoch(0, a=(70, None), b=(80, None))
 
-    assert epochs.at(100) == 70
+    assert epochs.epoch(100) == 70
     assert epochs.publisher.idle() == {"s": ["a", "b"]}
 
 

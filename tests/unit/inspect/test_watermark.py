@@ -241,6 +241,22 @@ def test_the_process_of_an_injector_that_is_furthest_behind():
         assert h.explain_watermark().pin.process == "a"
 
 
+def test_it_says_when_all_processes_of_an_injector_are_idle():
+    p = mr.Pipeline("p")
+    p.inject("events", low_watermark=mr.BoundedDelay(0), process="host", idle="5 s")
+    p.add(Gate)
+    with mr.testing.Harness(p, publish=True) as h:
+        h.inject("events", [({"key": "k"}, 1_000)], process="a")
+        h.advance_clock(2 * mr.SECOND)
+        h.inject("events", [({"key": "k"}, 2_000)], process="b")
+        assert h.explain_watermark().pin.idle is None
+        h.advance_clock(mr.MINUTE)
+        found = h.explain_watermark()
+        assert (found.pin.idle, found.pin.process, found.pin.timestamp) == (5_000_000, "b", 2_000)
+        assert "All its processes are idle: each has been silent for longer than" in str(found)
+        assert "The last that was heard, process 'b', sent nothing for 58 s." in str(found)
+
+
 def test_an_interval_that_has_not_reported():
     """As after a split: the new interval's first report comes with the next epoch."""
     p = mr.Pipeline("p")

@@ -17,11 +17,11 @@ class Late(mr.Computation):
         self.produce("ends", timer.at)
 
 
-def harness(**options):
+def harness(*, epoch_time=0, **options):
     p = mr.Pipeline("injected")
     p.inject("events", format=int, **options)
     p.add(Late)
-    return mr.testing.Harness(p, publish=True)
+    return mr.testing.Harness(p, publish=True, epoch_time=epoch_time)
 
 
 def test_by_itself_the_low_watermark_follows_the_slowest_process():
@@ -52,6 +52,18 @@ def test_a_clock_that_advances_makes_a_process_idle_and_fires_what_waited():
         h.inject("events", [(1, 1500)], process="a")
         assert h.outputs("late")[-1].value is True
         assert h.low_watermark("Late") == 3000
+
+
+def test_what_was_read_is_published_though_an_epoch_takes_longer_than_the_time_out():
+    injector = {"low_watermark": mr.BoundedDelay(0), "process": "who", "idle": "5 s"}
+    with harness(epoch_time="151 s", **injector) as h:
+        h.inject("events", [(1, 1000), (1, 2000)], process="a")
+        assert h.low_watermark("Late") == 2000
+        h.inject("events", [(1, 3000)], process="b")
+        assert h.low_watermark("Late") == 3000  # a has been idle since
+        h.crash()
+        h.inject("events", [(1, 4000)], process="b")
+        assert h.low_watermark("Late") == 4000
 
 
 def test_arrival_time_goes_on_while_nothing_arrives():

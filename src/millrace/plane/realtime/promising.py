@@ -94,7 +94,9 @@ class Promising:
             known = self._known.setdefault(stream, {})
             for name, process in processes.items():
                 known[name] = known.get(name, Process()).merged(process)
-        said = self._publisher.published(self._known, wall_time_us=wall_us, before=self.published)
+        said = self._publisher.published(
+            self._known, wall_time_us=wall_us, before=self.published, last_epoch_us=wall_us
+        )
         self.published |= said
         for stream in self._publisher.silent():
             # Nobody here has a say: it goes on as the others do.
