@@ -63,6 +63,10 @@ class ChangePlan(msgspec.Struct, frozen=True):
         pipeline: Name of the pipeline.
         epoch: The last epoch of the checkpoint that has completed; -1 if none has.
         changes: Part by part; what is refused comes first, what is kept last.
+        under_way: An epoch that was begun after it and has not completed; None if there is none.
+            The plan is of the checkpoint as ``epoch`` left it, and is the same once that epoch
+            has completed.
+        waiting: What a start would be refused for only until that epoch has completed.
 
     >>> plan = ChangePlan("shop", 4, (Change("added", "computation 'Ranks'", "begins empty"),))
     >>> print(plan)
@@ -74,6 +78,8 @@ class ChangePlan(msgspec.Struct, frozen=True):
     pipeline: str
     epoch: int
     changes: tuple[Change, ...]
+    under_way: int | None = None
+    waiting: tuple[Change, ...] = ()
 
     @property
     def refused(self) -> tuple[Change, ...]:
@@ -93,7 +99,19 @@ class ChangePlan(msgspec.Struct, frozen=True):
                 lines.append(f"  {'':<9} -> {change.way}")
         counted = ((len(self.of(kind)), kind) for kind in KINDS)
         told = ", ".join(f"{n} {kind}" for n, kind in counted if n) or "no part is known to it"
+        if self.under_way is not None:
+            lines.append(self._under_way())
         return "\n".join([*lines, f"{told}. Nothing was written."])
+
+    def _under_way(self) -> str:
+        said = f"Epoch {self.under_way} is under way, and the plan is of what came before it."
+        if not self.waiting:
+            return said
+        parts = ", ".join(change.where for change in self.waiting)
+        return (
+            f"{said} A start waits for it, because of {parts}: stop the run with `millrace stop`, "
+            "which completes it; if no run is there, start the pipeline as it was, and stop that."
+        )
 
 
 def planned(pipeline: str, epoch: int, changes: Iterable[Change]) -> ChangePlan:

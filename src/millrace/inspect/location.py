@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from millrace.compile.change import REFUSED, Change, ChangePlan, planned
 from millrace.compile.topology import Topology
@@ -72,12 +75,21 @@ def state_at(location: str | os.PathLike[str]) -> LocalHardState | ObjectHardSta
 def plan_of(topology: Topology, location: str | os.PathLike[str]) -> ChangePlan:
     """Return what a start of a pipeline would do with the checkpoint at a path or URL.
 
+    It is of the last epoch that has completed; what an epoch under way adds is told apart.
+
     Raises:
         CheckpointMismatch: There is no checkpoint, or one of a newer format.
         StoreError: The directory or the bucket cannot be read.
     """
     state = state_at(location)
-    found = claims.plan_of(end_of(state.epochs), topology)
+    end = end_of(state.epochs)
+    # A run may be in the middle of an epoch: what a start can do does not depend on when one asks.
+    found = claims.plan_of(replace(end, manifest=None), topology)
+    if end.manifest is not None:
+        now = claims.plan_of(end, topology)
+        refused = {change.where for change in found.refused}
+        waiting = [change for change in now.refused if change.where not in refused]
+        found = msgspec.structs.replace(found, under_way=end.manifest.epoch, waiting=tuple(waiting))
     owner = state.form.pipeline
     if owner == topology.name:
         return found
@@ -88,7 +100,8 @@ def plan_of(topology: Topology, location: str | os.PathLike[str]) -> ChangePlan:
         f"give the checkpoint of {topology.name!r}; or, if it was renamed, keep the old name: "
         f"mr.Pipeline({owner!r})",
     )
-    return planned(topology.name, found.epoch, [whose, *found.changes])
+    together = planned(topology.name, found.epoch, [whose, *found.changes])
+    return msgspec.structs.replace(together, under_way=found.under_way, waiting=found.waiting)
 
 
 def sizes(state: LocalHardState | ObjectHardState) -> dict[str, int]:

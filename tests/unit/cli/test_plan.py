@@ -113,3 +113,24 @@ def test_of_a_checkpoint_that_was_only_claimed_everything_is_told(
     (tmp_path / "shop.py").write_text(APP)
     shown = millrace("plan", f"{tmp_path / 'shop.py'}:same", str(checkpoint.path))
     assert (shown.exit_code, "before its first epoch" in shown.output) == (0, True)
+
+
+@pytest.mark.parametrize("complete", [True, False], ids=["completed", "under way"])
+def test_a_plan_does_not_depend_on_whether_an_epoch_is_under_way(
+    millrace: Any, app: str, checkpoint: Checkpoint, complete: bool
+) -> None:
+    """A computation may be dropped only between two epochs: a start waits, a plan does not."""
+    checkpoint.epoch("index", low_watermark=20, complete=complete)
+
+    arguments = ("plan", f"{app}:instead", str(checkpoint.path))
+    plain = json.loads(millrace(*arguments, "--json").output)
+    shown = millrace(*arguments)
+
+    assert (shown.exit_code, plain["refused"]) == (0, 0), shown.output
+    assert [one["kind"] for one in plain["changes"]] == ["dropped", "added"]
+    assert plain["epoch"] == (1 if complete else 0)
+    assert plain["under_way"] == (None if complete else 1)
+    assert plain["waiting"] == (
+        [] if complete else ["computation 'Counter[bold]'", "computation 'Counts'"]
+    )
+    assert ("Epoch 1 is under way" in shown.output) == (not complete)
