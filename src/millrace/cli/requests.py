@@ -12,6 +12,7 @@ import msgspec
 from millrace.cli.checkpoint import show
 from millrace.inspect import Checkpoint, state_at
 from millrace.inspect.json_text import keys_of
+from millrace.inspect.run_end import run_end
 from millrace.model.errors import StoreError
 from millrace.model.keys import encode_key
 from millrace.model.time import SECOND
@@ -39,11 +40,16 @@ def status(context: click.Context, path: str, timeout: float) -> None:
     """Say where the run of the checkpoint at PATH stands.
 
     A run that goes on answers itself, from whatever host. Where none does, this is what the
-    checkpoint says, and the exit code is 3. The question is put into the checkpoint, which must be
+    checkpoint says, such as when the run was stopped, and the exit code is 3. The question is put into the checkpoint, which must be
     writable for it; `millrace checkpoint show` writes nothing.
     """
     state = state_at(path)
     found = Checkpoint(state)
+    end = run_end(state.mailbox, found.overview.generation)
+    if end is not None:
+        click.echo(end)
+        context.invoke(show, path=path, as_json=False)
+        context.exit(3)
     try:
         answer = ask(state.mailbox, "status", found.overview.generation, timeout_s=timeout)
     except StoreError as error:
@@ -217,6 +223,9 @@ def asked(path: str, what: str, timeout: float, about: str = "") -> Answer:
     if found.overview.drained:
         raise click.ClickException(f"the run of {path} was drained: it has ended for good.")
     generation = found.overview.generation
+    end = run_end(state.mailbox, generation)
+    if end is not None:
+        raise click.ClickException(f"{end} There is no run to {what}.")
     answer = ask(state.mailbox, what, generation, about=about, timeout_s=timeout)
     if answer is None:
         raise click.ClickException(

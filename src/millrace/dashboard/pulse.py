@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from millrace.inspect import Overview
+from millrace.inspect.run_end import run_end
 from millrace.model.errors import StoreError
 from millrace.store import HardState, Mailbox, mailbox_of
 
@@ -73,16 +74,21 @@ class Pulse:
         self._about: tuple[int, int] | None = None
         self._asked = self._wait = 0.0
         self._answered = False
+        self._said: str | None = None
 
     def state(self, overview: Overview) -> str:
-        """Return ``waiting``, before there is a run, ``running``, ``silent`` or ``drained``."""
+        """Return where a run stands, in a word.
+
+        ``waiting``, before there is one, ``running``, ``stopped``, ``failed``, ``drained``, or
+        ``silent`` where it has not said that it ended, and does not answer.
+        """
         if overview.drained:
             return "drained"
         if not overview.generation:
             return "waiting"
         alive = self._alive(overview.generation)
         if self._gone == overview.generation or alive is not None:
-            return "running" if alive else "silent"
+            return "running" if alive else self._end(overview.generation) or "silent"
         now = self._clock()
         if overview.wall_time is not None and now - overview.wall_time / 1e6 < _QUIET_S:
             return "running"
@@ -90,10 +96,21 @@ class Pulse:
         if about != self._about:
             self._about, self._wait, self._asked = about, _FIRST_S, 0.0
         if now - self._asked >= self._wait:
-            self._answered = self._answers(overview.generation)
+            self._said = self._end(overview.generation)
+            self._answered = self._said is None and self._answers(overview.generation)
             self._asked = now
             self._wait = _FIRST_S if self._answered else min(_LAST_S, 2 * self._wait)
-        return "running" if self._answered else "silent"
+        return "running" if self._answered else self._said or "silent"
+
+    def _end(self, generation: int) -> str | None:
+        """Return how a run ended, if it has said so."""
+        if self._mailbox is None:
+            return None
+        try:
+            end = run_end(self._mailbox, generation)
+        except (StoreError, OSError):
+            return None
+        return None if end is None else end.state
 
     def ended(self, generation: int) -> None:
         """Take that a run has said of itself that it has ended."""

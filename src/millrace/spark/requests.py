@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from millrace.inspect.run_end import RunEnd, leave_run_end
 from millrace.model.errors import StoreError
 from millrace.store.mailbox import Mailbox
 
@@ -153,14 +154,19 @@ class Listener:
             self._mailbox.remove(left)
 
     def close(self) -> None:
-        """Look no more; a request that ended the run is answered before this returns."""
+        """Look no more; say in the mailbox how the run ended.
+
+        A request that ended it is answered before this returns.
+        """
         self._closed.set()
-        name = self._under_way
-        if name is not None:
-            try:
-                self._answer(name, done=True, said=self._ended())
-            except (StoreError, OSError) as error:
-                _log.warning("a request could not be answered: %s", error)
+        name, state = self._under_way, self._ended()
+        end = RunEnd(state, self._epoch(), time.time_ns() // 1000)
+        try:
+            if name is not None:
+                self._answer(name, done=True, said=state)
+            leave_run_end(self._mailbox, self._generation, end)
+        except (StoreError, OSError) as error:
+            _log.warning("how the run ended cannot be said in its checkpoint: %s", error)
 
     def _run(self) -> None:
         said = False

@@ -47,6 +47,28 @@ def test_of_a_dead_run_the_checkpoint_tells(millrace: Any, checkpoint: Any, run:
     assert "Counter[bold]" in shown.output
 
 
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [("stopped", " by request, after epoch 7.\n"), ("failed", "The run failed at ")],
+)
+def test_of_a_run_that_ended_in_order_the_status_says_how(
+    millrace: Any, checkpoint: Any, state: str, said: str
+) -> None:
+    checkpoint.epoch("home", low_watermark=0)
+    mailbox = state_at(checkpoint.path).mailbox
+    run = Listener(mailbox, 1, {}, ended=lambda: state, epoch=lambda: 7, every_s=60)
+    run.close()
+    run.close()
+
+    shown = millrace("status", str(checkpoint.path))
+
+    assert shown.exit_code == 3
+    assert said in shown.output
+    assert "No run answers" not in shown.output
+    refused = millrace("stop", str(checkpoint.path))
+    assert "There is no run to stop." in refused.output
+
+
 def test_who_stops_a_run_is_told_when_it_took_effect(
     millrace: Any, checkpoint: Any, run: Any
 ) -> None:

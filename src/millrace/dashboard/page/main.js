@@ -10,7 +10,7 @@ import { drawPanes } from "./panes.js";
 import { byId, count, el, instant, rate, say, span } from "./text.js";
 
 const STATES = {
-  running: "running", silent: "no run answers", drained: "drained", waiting: "not started",
+  running: "running", silent: "no run answers", stopped: "stopped", failed: "failed", drained: "drained", waiting: "not started",
   unreadable: "cannot be read", lost: "connection lost",
 };
 let now = null, drawn = null, past = null, panes = null, busy = false, again = false;
