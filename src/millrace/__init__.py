@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         open_checkpoint,
         remap_checkpoint,
         remove_savepoint,
+        restore_checkpoint,
         savepoints,
     )
     from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
@@ -234,6 +235,7 @@ __all__ = [
     "copy_checkpoint",
     "remap_checkpoint",
     "remove_savepoint",
+    "restore_checkpoint",
     "savepoints",
 ]
 
@@ -261,7 +263,8 @@ _PUBLIC = {
     "injectors.kafka": "Kafka",
     "injectors.policy": "ArrivalTime BoundedDelay WatermarkColumn",
     "inspect": (
-        "add_savepoint copy_checkpoint open_checkpoint remap_checkpoint remove_savepoint savepoints"
+        "add_savepoint copy_checkpoint open_checkpoint remap_checkpoint remove_savepoint "
+        "restore_checkpoint savepoints"
     ),
     "model.coder": "BytesCoder Coder JsonCoder MsgpackCoder PickleCoder",
     "model.computation": "Computation",

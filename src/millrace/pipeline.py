@@ -330,7 +330,8 @@ class Pipeline(Declarations):
             Part by part what is refused, dropped, migrated, added, changed or kept, and why, after
             the last epoch that has completed. Print it; ``plan.refused`` is empty if a start would
             go on, ``plan.waiting`` says what it has to wait for while an epoch is under way. A
-            start that is refused says the same. What only Spark knows, such as whether a source can be read, is not in it.
+            start that is refused says the same. What only Spark knows, such as whether a source can
+            be read, is not in it.
 
         Raises:
             CheckpointMismatch: There is no checkpoint, or one of a newer format.

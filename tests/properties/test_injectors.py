@@ -90,7 +90,7 @@ def test_what_is_published_never_moves_back_and_is_changed_only_when_said(script
         for name, process in publisher.heard({"s": seen}, {"s": known}, clock)["s"].items():
             known[name] = known.get(name, Process()).merged(process)
 
-        def at(wall, before=before):
+        def at(wall, before=before, clock=clock):
             return publisher.published(
                 {"s": known}, wall_time_us=wall, before=before, last_epoch_us=clock
             )

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from millrace.cli.copying import copy, savepoint
+from millrace.cli.copying import copy, restore, savepoint
 from millrace.cli.verify import verify as verify_checkpoint
 from millrace.inspect import Checkpoint, ComputationInspection, StreamOverview, sizes, state_at
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND, format_timestamp
@@ -28,6 +28,7 @@ def checkpoint() -> None:
 
 checkpoint.add_command(copy)
 checkpoint.add_command(savepoint)
+checkpoint.add_command(restore)
 
 
 @checkpoint.command(short_help="Show where it stands.")

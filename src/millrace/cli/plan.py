@@ -17,9 +17,9 @@ def plan(context: click.Context, app: str, checkpoint: str, as_json: bool) -> No
     """Print what becomes of each part of CHECKPOINT when the pipeline APP goes on with it.
 
     APP is package.module:NAME or path/to/module.py:NAME, as for `millrace explain`. Writes nothing
-    and needs no Spark, and may be asked while a run goes on: it is of the last epoch that has completed,
-    whether or not another one is under way. Exit code 0: nothing is refused. 3: something is, and
-    so would a start be. 1: there is no such pipeline or checkpoint.
+    and needs no Spark, and may be asked while a run goes on: it is of the last epoch that has
+    completed, whether or not another one is under way. Exit code 0: nothing is refused. 3:
+    something is, and so would a start be. 1: there is no such pipeline or checkpoint.
     """
     found = pipeline_at(app, "plan").plan(checkpoint)
     if as_json:

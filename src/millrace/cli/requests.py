@@ -40,8 +40,8 @@ def status(context: click.Context, path: str, timeout: float) -> None:
     """Say where the run of the checkpoint at PATH stands.
 
     A run that goes on answers itself, from whatever host. Where none does, this is what the
-    checkpoint says, such as when the run was stopped, and the exit code is 3. The question is put into the checkpoint, which must be
-    writable for it; `millrace checkpoint show` writes nothing.
+    checkpoint says, such as when the run was stopped, and the exit code is 3. The question is put
+    into the checkpoint, which must be writable for it; `millrace checkpoint show` writes nothing.
     """
     state = state_at(path)
     found = Checkpoint(state)

@@ -26,6 +26,7 @@ from millrace.inspect.overview import (
 )
 from millrace.inspect.pending import DeliveredIds, PendingChunk, PendingHold, PendingTimer
 from millrace.inspect.remapping import remap_checkpoint
+from millrace.inspect.restoring import restore_checkpoint
 from millrace.inspect.watermark import Explanation, Hop, Pin, explain_watermark
 from millrace.inspect.windows import WindowState
 
@@ -67,6 +68,7 @@ __all__ = [
     "rows_of",
     "remap_checkpoint",
     "remove_savepoint",
+    "restore_checkpoint",
     "savepoints",
     "shortened",
     "sizes",

@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -95,7 +95,7 @@ def copy_checkpoint(
         raise NotKept(f"{os.fspath(source)}: no epoch has completed yet: there is nothing to copy.")
     claim = _claim(state, found, completion)
     _check_live(found, completion, latest=open_checkpoint(source).epoch)
-    files = _offsets(source, target, completion)
+    files = offset_files(source, target, completion)
     made = open_location(target, pipeline=state.form.pipeline, journals=journals, copied=True)
     # First of all that it is not whole yet: a start would take it for new.
     if made.epochs.last() or not made.epochs.append(1, encode_entry(replace(claim, copying=True))):
@@ -104,7 +104,7 @@ def copy_checkpoint(
         raise CheckpointMismatch(
             f"{os.fspath(target)}: there is {what}. Remove it, or choose another place."
         )
-    whole = replace(completion, since=None, live=None)
+    whole = replace(completion, since=None, live=None, restored=None)
     names = [name for name in completion.intervals if name in claim.topology["computations"]]
     ids = dict(claim.ids)
     for name in names:
@@ -113,11 +113,11 @@ def copy_checkpoint(
             first = first_id(ids, name, before)
             after = resized(before, intervals, first_id=first)
             ids[name] = first_id({name: first}, name, after)
-        whole = carried(whole, name, after, _rows(found, name), made.snapshots, whole=True)
+        whole = carried(
+            whole, name, after, rows_of_intervals(found, name), made.snapshots, whole=True
+        )
     base = completion.base if files else completion.epoch + 1
-    for file, to in files:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        _copy_file(file, to)
+    copy_files(files)
     made.epochs.append(2, encode_entry(replace(whole, base=base)))
     made.epochs.append(3, encode_entry(replace(claim, base=base, ids=ids)))
     return completion.epoch
@@ -127,7 +127,8 @@ def add_savepoint(checkpoint: Location, name: str, *, epoch: int | None = None) 
     """Keep a checkpoint as it was after an epoch under a name; return the epoch.
 
     It is a copy in ``savepoints/`` of the checkpoint, which no collection touches. To go back to
-    it, copy it to a place of its own: ``mr.copy_checkpoint("ckpt/savepoints/before", "ckpt-2")``.
+    it in place: :func:`restore_checkpoint`. Or copy it to a place of its own:
+    ``mr.copy_checkpoint("ckpt/savepoints/before", "ckpt-2")``.
 
     Args:
         checkpoint: A path or a URL.
@@ -137,7 +138,7 @@ def add_savepoint(checkpoint: Location, name: str, *, epoch: int | None = None) 
     Raises:
         PipelineError: That cannot be a name.
     """
-    return copy_checkpoint(checkpoint, _place(checkpoint, name), epoch=epoch)
+    return copy_checkpoint(checkpoint, place_of_savepoint(checkpoint, name), epoch=epoch)
 
 
 def check_savepoint(checkpoint: Location, name: str) -> None:
@@ -147,7 +148,7 @@ def check_savepoint(checkpoint: Location, name: str) -> None:
         PipelineError: That cannot be a name.
         CheckpointMismatch: There is one of that name.
     """
-    _place(checkpoint, name)
+    place_of_savepoint(checkpoint, name)
     if name in savepoints(checkpoint):
         raise CheckpointMismatch(
             f"{os.fspath(checkpoint)}: there is a savepoint {name!r}. Remove it, or choose another "
@@ -166,7 +167,7 @@ def savepoints(checkpoint: Location) -> dict[str, int]:
         there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     else:
         there = sorted({name.split("/")[1] for name in state.names(_FOLDER)})
-    opened = ((name, _place(checkpoint, name)) for name in there)
+    opened = ((name, place_of_savepoint(checkpoint, name)) for name in there)
     found = ((name, ended(state_at(at).epochs)) for name, at in opened if _is_checkpoint(at))
     return {
         name: one.completion.epoch
@@ -181,7 +182,7 @@ def remove_savepoint(checkpoint: Location, name: str) -> None:
     Raises:
         CheckpointMismatch: There is none of that name.
     """
-    place, state = _place(checkpoint, name), state_at(checkpoint)
+    place, state = place_of_savepoint(checkpoint, name), state_at(checkpoint)
     if isinstance(state, LocalHardState):
         path = local_path(place)
         if path.is_dir():
@@ -196,7 +197,12 @@ def remove_savepoint(checkpoint: Location, name: str) -> None:
     )
 
 
-def _place(checkpoint: Location, name: str) -> str:
+def place_of_savepoint(checkpoint: Location, name: str) -> str:
+    """Return where a savepoint of a checkpoint is, or would be.
+
+    Raises:
+        PipelineError: That cannot be a name.
+    """
     if not _NAME.fullmatch(name):
         raise PipelineError(
             f"{name!r} cannot name a savepoint. Expected letters, digits, '_', '-' and '.'."
@@ -248,7 +254,8 @@ def _check_live(found: Checkpoint, completion: Completion, *, latest: int) -> No
         )
 
 
-def _rows(found: Checkpoint, name: str) -> Read:
+def rows_of_intervals(found: Checkpoint, name: str) -> Read:
+    """Return what reads all rows of a computation's key intervals."""
     intervals = {one.id: one for one in found.intervals(name)}
 
     def read(interval: KeyInterval, _number: int, _chain: int) -> Sequence[Pair]:
@@ -258,10 +265,18 @@ def _rows(found: Checkpoint, name: str) -> Read:
     return read
 
 
-def _offsets(source: Location, target: Location, completion: Completion) -> list[tuple[Path, Path]]:
+def offset_files(
+    source: Location, target: Location, completion: Completion, *, to_base: int | None = None
+) -> list[tuple[Path, Path]]:
     """Return the files of Spark's offsets that a copy needs, and where they go.
 
     Only where a source of Spark's own was read: how far injectors were is in the completion.
+
+    Args:
+        source: A checkpoint.
+        target: Another.
+        completion: As far as the source was read.
+        to_base: The base that the target is to have; by default the same.
     """
     read = {stream for stream, count in completion.injected.items() if count}
     unknown = sorted(read - completion.places.keys())
@@ -275,7 +290,8 @@ def _offsets(source: Location, target: Location, completion: Completion) -> list
             f"{what}, which are copied between local paths only. Copy to and from those, or inject "
             "an mr.Injector in their place."
         )
-    folder, to = local_path(source) / name, local_path(target) / name
+    there = name if to_base is None else f"spark-from-{to_base}"
+    folder, to = local_path(source) / name, local_path(target) / there
     if not (folder / "offsets" / str(batch)).is_file():
         raise NotKept(
             f"{what}, and {folder / 'offsets' / str(batch)} is not there: Spark has removed it, or "
@@ -287,6 +303,13 @@ def _offsets(source: Location, target: Location, completion: Completion) -> list
                      folder / "metadata", *(folder / "sources").rglob("[!.]*"))
         if file.is_file()
     ]  # fmt: skip
+
+
+def copy_files(files: Iterable[tuple[Path, Path]]) -> None:
+    """Copy files of Spark's, each to its place, for good."""
+    for file, to in files:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        _copy_file(file, to)
 
 
 def _until(log: Path, batch: int) -> Iterator[Path]:

@@ -119,8 +119,8 @@ def _injector_lines(found: Explanation) -> list[str]:
             *lines,
             "All its processes are idle: each has been silent for longer than "
             f"idle={format_duration(pin.idle)!r}.",
-            f"The last that was heard{process and process + ','} sent nothing for {silence}. The low watermark moves "
-            "when one of them sends again.",
+            f"The last that was heard{process and process + ','} sent nothing for {silence}. "
+            "The low watermark moves when one of them sends again.",
         ]
     if pin.newest is None:
         heard = "No record of it has come"

@@ -2,7 +2,8 @@
 
 Both are optional for a sink. ``bind(binding)`` checks what can be checked and returns a name for
 what the sink writes to; ``claim(generation, completed)`` fences off earlier runs. Then it is asked
-what tasks write with.
+what tasks write with. A sink whose ``takes_back`` is true can go back to a savepoint: it goes on by
+key, or has ``take_back(after, until)``, which removes what some epochs have added.
 """
 
 from __future__ import annotations
@@ -59,10 +60,16 @@ def bind_sinks(topology: Topology, owner: str) -> None:
 
 
 def claim_sinks(topology: Topology, epochs: Epochs) -> None:
-    """Tell the sinks which run writes from now on, once it has claimed the checkpoint."""
+    """Tell the sinks which run writes from now on, once it has claimed the checkpoint.
+
+    Where the checkpoint went back to a savepoint, they take back what came after it: at every start
+    until another epoch has completed, so it does not matter where one dies.
+    """
     for sink in topology.sinks:
         if hasattr(sink, "claim"):
             sink.claim(epochs.generation, epochs.completed)
+        if epochs.restored is not None and hasattr(sink, "take_back"):
+            sink.take_back(epochs.restored.after, epochs.restored.until)
 
 
 def task_writers(topology: Topology) -> dict[int, TaskWriter]:

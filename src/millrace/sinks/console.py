@@ -23,6 +23,9 @@ class Console:
         rows: How many rows to print at the most.
     """
 
+    #: A checkpoint may go back to a savepoint: what was printed, nobody counts on.
+    takes_back = True
+
     def __init__(self, rows: int = 20) -> None:
         self.most = rows
 

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import json
 import os
+import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -27,8 +29,11 @@ import pyarrow.parquet as pq
 from millrace.sinks.delta_known import note, rewritten
 from millrace.sinks.delta_merge import merge
 from millrace.sinks.parquet_files import STAGING
-from millrace.sinks.table import Commits, placed
+from millrace.sinks.table import Commits, epoch_of, placed
 from millrace.store.durable import sync_directory
+
+#: By which commits are known that took epochs back.
+_TAKEN_BACK: Final = "MILLRACE TAKE BACK"
 
 
 class DeltaCommits(Commits):
@@ -93,13 +98,51 @@ class DeltaCommits(Commits):
             self._append(table, names, properties)
             self._sync(table.version() + 1)
 
+    def _remove(self, table: Any, after: int, until: int) -> None:
+        there = {unquote(uri).rpartition("/")[2] for uri in table.file_uris()}
+        ours = [file for file in there if after < epoch_of(file) <= until]
+        added, removed = self._logged(after, until)
+        if lost := sorted(added - there - removed):
+            raise self._rewritten(lost)
+        if not ours:
+            return
+        if table.metadata().configuration.get("delta.appendOnly") == "true":
+            raise self._rewritten(ours)
+        now_ms = time.time_ns() // 1_000_000
+        about = {"timestamp": now_ms, "operation": _TAKEN_BACK, "operationParameters": {}}
+        gone = {"deletionTimestamp": now_ms, "dataChange": True}
+        actions: list[dict[str, Any]] = [{"commitInfo": about}]
+        actions += [{"remove": {"path": file, **gone}} for file in sorted(ours)]
+        version = table.version() + 1
+        made = self._log / f".{uuid.uuid4().hex}.tmp"
+        try:
+            made.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+            # Refused if another writer has made the version.
+            (self._log / f"{version:020}.json").hardlink_to(made)
+        finally:
+            made.unlink(missing_ok=True)
+        self._sync(version)
+
+    def _logged(self, after: int, until: int) -> tuple[set[str], set[str]]:
+        """Return files that epochs have added, and those that were taken back, by the log."""
+        added, removed = set[str](), set[str]()
+        for file in self._log.glob("*.json"):
+            actions = [json.loads(line) for line in file.read_text().splitlines()]
+            if any(one.get("commitInfo", {}).get("operation") == _TAKEN_BACK for one in actions):
+                removed |= {one["remove"]["path"] for one in actions if "remove" in one}
+            for one in actions:
+                name = unquote(one["add"]["path"]) if "add" in one else ""
+                if after < epoch_of(name) <= until:
+                    added.add(name)
+        return added, removed
+
     def _settle(self, table: Any) -> None:
         self._sync(0)
 
-    def _conflicts(self) -> type[Exception]:
+    def _conflicts(self) -> tuple[type[Exception], ...]:
         from deltalake.exceptions import DeltaError
 
-        return DeltaError
+        return DeltaError, FileExistsError
 
     def _forget(self) -> None:
         self._opened = None

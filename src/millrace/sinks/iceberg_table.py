@@ -22,13 +22,15 @@ import pyarrow as pa
 
 from millrace.injectors.iceberg_catalog import open_catalog
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError
-from millrace.sinks.table import Commits, placed
+from millrace.sinks.table import Commits, epoch_of, placed
 from millrace.store import local_path
 from millrace.store.durable import sync_directory
 
 #: Properties of the table, and of a snapshot's summary.
 _OWNER: Final = "millrace.checkpoint"
 _EPOCH: Final = "millrace.epoch"
+#: After which epoch, and up to which, the table gave up what it had.
+_TAKEN_BACK: Final = "millrace.taken-back"
 #: PyIceberg would add the files again to what another has committed, without looking whose they
 #: are. Tried again here, the epoch is looked for first.
 _NO_RETRY: Final = {"commit.retry.num-retries": "0"}
@@ -119,6 +121,27 @@ class IcebergCommits(Commits):
             commit.set_properties(says)
             # That none of them is in the table, the epoch says.
             commit.add_files(files, snapshot_properties=says, check_duplicate_files=False)
+        _sync(_written(table))
+
+    def _remove(self, table: Any, after: int, until: int) -> None:
+        done = {_TAKEN_BACK: f"{after}-{until}"}
+        if done.items() <= table.properties.items():
+            return
+        known = table.inspect.all_data_files().column("file_path").to_pylist()
+        added = {uri for uri in known if after < epoch_of(uri) <= until}
+        tasks = [task for task in table.scan().plan_files() if task.file.file_path in added]
+        whole = {task.file.file_path for task in tasks if not task.delete_files}
+        if lost := sorted(added - whole):
+            raise self._rewritten(lost)
+        if not tasks:
+            return
+        quick = table.metadata.properties | _NO_RETRY
+        table.metadata = table.metadata.model_copy(update={"properties": quick})
+        with table.transaction() as commit:
+            commit.set_properties(done)
+            with commit.update_snapshot().overwrite() as change:
+                for task in tasks:
+                    change.delete_data_file(task.file)
         _sync(_written(table))
 
     def _refused(self, table: Any) -> str:

@@ -16,6 +16,7 @@ from millrace.sinks.parquet_files import (
     publish,
     publish_again,
     say_gone,
+    take_back,
 )
 from millrace.sinks.parquet_versions import check_kind, has_version, publish_version
 from millrace.store import local_path
@@ -71,6 +72,24 @@ class Parquet:
                 "that merges."
             )
         self._local = None if remote else local_path(self.path)
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether a checkpoint may go back to a savepoint, and this sink with it."""
+        return self._local is not None
+
+    def take_back(self, after: int, until: int) -> None:
+        """Remove the directories of epochs; a table by key goes on as it is.
+
+        Args:
+            after: The epoch before the first of them.
+            until: The last.
+
+        Raises:
+            SinkError: The disk refuses.
+        """
+        if self._local is not None and not self.key:
+            take_back(self._local, after, until, repr(self))
 
     def bind(self, binding: Binding) -> str:
         """Claim the directory for a checkpoint, and return it; before a run writes anything.

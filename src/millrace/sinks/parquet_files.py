@@ -191,6 +191,31 @@ def publish_again(root: Path, epoch: int, names: list[str], where: str) -> None:
         say_gone(where)
 
 
+def take_back(root: Path, after: int, until: int, where: str) -> None:
+    """Remove the directories of epochs, and what was staged for them.
+
+    Args:
+        root: The sink's directory.
+        after: The epoch before the first of them.
+        until: The last.
+        where: The sink, for messages.
+
+    Raises:
+        SinkError: The disk refuses.
+    """
+    with refusing(where):
+        for epoch in range(after + 1, until + 1):
+            there = root / f"epoch={epoch}"
+            if there.exists():
+                # A reader sees all of an epoch, or nothing.
+                gone = root / STAGING / f"epoch={epoch}-{uuid.uuid4().hex}"
+                gone.parent.mkdir(exist_ok=True)
+                there.rename(gone)
+        if root.exists():
+            sync_directory(root)
+    clear(root / STAGING, until)
+
+
 def are_staged(root: Path, names: list[str]) -> bool:
     """Return whether files of an epoch are still there that was to be published."""
     return any((root / STAGING / name).exists() for name in names)

@@ -13,6 +13,7 @@ by that.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +33,9 @@ _log = logging.getLogger("millrace")
 
 #: How often an epoch is tried again after another writer has committed first.
 _TRIES: Final = 5
+
+#: What :func:`placed` calls files.
+_FILE: Final = re.compile(r"part-(\d+)-\d+-[0-9a-f]+\.parquet")
 
 
 class Commits:
@@ -105,8 +109,48 @@ class Commits:
             "out of reach?",
         ) from refusal
 
+    def take_back(self, after: int, until: int) -> None:
+        """Remove the files that epochs have added from the table, in one durable commit.
+
+        Args:
+            after: The epoch before the first of them.
+            until: The last.
+
+        Raises:
+            SinkError: Others have rewritten them, or keep changing the table.
+        """
+        conflicts, refusal = self._conflicts(), None
+        for _ in range(_TRIES):
+            try:
+                table = self._open()
+                if table is not None:
+                    self._remove(table, after, until)
+            except MillraceError:
+                raise
+            except conflicts as conflict:
+                refusal = conflict
+                self._forget()
+            else:
+                return
+        raise SinkError(
+            f"{self._sink}: what epochs {after + 1} to {until} have added cannot be taken back: "
+            f"{type(refusal).__name__}: {refusal}. Start again when nobody else changes the table."
+        ) from refusal
+
+    def _rewritten(self, files: list[str]) -> SinkError:
+        return SinkError(
+            f"{self._sink}: files that are to be taken back, such as {files[0]}, were rewritten by "
+            "another writer (compacted, or rows were deleted), so nobody knows where their rows "
+            "are. Restore the table by its own history, or copy the savepoint, and go on from the "
+            "copy with another table."
+        )
+
     def _open(self) -> Any:
         """Return the table as it is now; None if there is none."""
+        raise NotImplementedError
+
+    def _remove(self, table: Any, after: int, until: int) -> None:
+        """Commit that files of some epochs are no more, and make the commit durable."""
         raise NotImplementedError
 
     def _make(self) -> Any:
@@ -128,7 +172,7 @@ class Commits:
         """Make durable what a driver has committed that may have died before it could."""
         raise NotImplementedError
 
-    def _conflicts(self) -> type[Exception]:
+    def _conflicts(self) -> type[Exception] | tuple[type[Exception], ...]:
         """Return what is raised where a commit is to be tried again."""
         raise NotImplementedError
 
@@ -156,6 +200,26 @@ class TableSink:
     def commits(self, binding: Binding) -> Commits:
         """Return what commits a checkpoint's epochs; nothing is written yet."""
         raise NotImplementedError
+
+    #: Whether a checkpoint may go back to a savepoint, and this sink with it.
+    takes_back = True
+    #: Columns by which rows are replaced; such a table goes on as it is.
+    key: tuple[str, ...] = ()
+
+    def take_back(self, after: int, until: int) -> None:
+        """Remove what epochs have added; a table by key goes on as it is.
+
+        Args:
+            after: The epoch before the first of them.
+            until: The last.
+
+        Raises:
+            SinkError: The disk refuses, or others have rewritten what was added.
+        """
+        if not self.key:
+            with refusing(repr(self)):
+                self._bound().take_back(after, until)
+                clear(self._root / STAGING, until)
 
     def bind(self, binding: Binding) -> str:
         """Claim the directory for a checkpoint, and return it; before a run writes anything.
@@ -202,6 +266,16 @@ class TableSink:
     def _bound(self) -> Commits:
         assert self._table is not None, "a sink is bound before anything is published"
         return self._table
+
+
+def epoch_of(file: str) -> int:
+    """Return the epoch by which a table got a file; -1 if it did not get it from here.
+
+    >>> epoch_of("file:///t/data/part-7-00000-5f.parquet"), epoch_of("t/x.parquet")
+    (7, -1)
+    """
+    named = _FILE.fullmatch(file.rpartition("/")[2])
+    return -1 if named is None else int(named[1])
 
 
 def placed(root: Path, names: Sequence[str], directory: Path) -> Iterator[Path]:

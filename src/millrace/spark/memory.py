@@ -18,6 +18,13 @@ class Memory:
     def __init__(self) -> None:
         self._epochs: dict[int, list[Any]] = {}
 
+    #: Whether a checkpoint may go back to a savepoint, and this sink with it.
+    takes_back = True
+
+    def take_back(self, after: int, until: int) -> None:
+        """Forget the records of epochs after one, up to another."""
+        self._epochs = {n: rows for n, rows in self._epochs.items() if not after < n <= until}
+
     def for_tasks(self) -> Gather:
         """Return what tasks hand their rows over with."""
         return Gather()

@@ -69,6 +69,12 @@ def claim_of(
             for spec in topology.injected()
             if (injection := spec.injection) is not None
         },
+        final_sinks=[
+            f"{sink!r} of stream {edge.stream!r}"
+            for edge in topology.edges
+            if edge.sink is not None
+            and not getattr(sink := topology.sinks[edge.sink], "takes_back", False)
+        ],
     )
 
 
@@ -150,8 +156,9 @@ def plan_of(end: End, topology: Topology) -> ChangePlan:
     """
     if end.claim is not None and end.claim.copying:
         raise CheckpointMismatch(
-            "this is a copy of another checkpoint, and it was cut off before it was whole. Remove "
-            "it, and copy again."
+            "this is a copy of another checkpoint, or was to go back to a savepoint, and that was "
+            "cut off before it was whole. Remove the copy, and copy again; or restore the "
+            "savepoint again."
         )
     end, streams = read_as(end, topology)
     claim, unfinished, completion = end.claim, _unfinished(end), end.completion

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from msgspec.structs import replace
+
 from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -30,6 +32,7 @@ from millrace.windmill.manifest import (
     Completion,
     LiveMark,
     Manifest,
+    Restoration,
     interval_maps,
     partition_of,
 )
@@ -73,6 +76,7 @@ class Epochs:
         base: The first batch of Spark's own offsets, which begin anew after live tasks.
         session: The last session of live tasks that is over and sealed; 0 if there was none.
         live: What live tasks left behind with the last completed epoch; None if it was not theirs.
+        restored: What sinks are to take back before the next epoch; None if nothing.
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class Epochs:
         self.places: dict[str, dict[str, Place]] = {}
         self.base = self.session = 0
         self.live: LiveMark | None = None
+        self.restored: Restoration | None = None
         self.authority = Authority(topology)
         self._percentiles = Percentiles(topology, self.authority)
         self.positions = Positions(self.authority.bulletins)
@@ -282,7 +287,8 @@ class Epochs:
     def standing(self) -> Completion:
         """Return what a completion would say now, after the last completed epoch, of all."""
         every = self.positions.every(Changes(None))
-        return self._completion(every, self.completed, self.wall_time_us, live=self.live)
+        said = self._completion(every, self.completed, self.wall_time_us, live=self.live)
+        return replace(said, restored=self.restored)
 
     def _completion(
         self,
@@ -340,6 +346,7 @@ class Epochs:
         self.wall_time_us = completion.wall_time_us
         self.drained = completion.drained
         self.live = completion.live
+        self.restored = None
         self.open = None
 
     def _claim(self) -> None:
@@ -397,4 +404,5 @@ class Epochs:
         self.moved = {name: at for name, at in completion.moved.items() if name in shown}
         self.places = {stream: dict(of) for stream, of in completion.places.items()}
         self.live = completion.live
+        self.restored = completion.restored
         self.base = completion.base if self.live is None else completion.epoch + 1

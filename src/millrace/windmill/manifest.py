@@ -137,7 +137,9 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
         base: The epoch that is the first batch of Spark's own offsets, as far as it was known.
         ids: Computation -> the first id that no key interval of it was given yet, where that is not
             the one after the highest of its map: intervals have come and gone.
-        copying: Whether this is a copy of another checkpoint that is not whole yet.
+        copying: Whether this is a copy of another checkpoint, or goes back to a savepoint, and is
+            not whole yet.
+        final_sinks: Sinks that cannot take back what they were given.
     """
 
     generation: int
@@ -150,6 +152,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
     base: int = 0
     ids: dict[str, int] = {}
     copying: bool = False
+    final_sinks: list[str] = []
 
 
 class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
@@ -250,6 +253,18 @@ class LiveMark(msgspec.Struct, kw_only=True):
     last: bool | None = None
 
 
+class Restoration(msgspec.Struct, frozen=True):
+    """What a checkpoint that went back to a savepoint has left in sinks.
+
+    Attributes:
+        after: The savepoint's epoch: what epochs after it have written is taken back.
+        until: The last of those.
+    """
+
+    after: int
+    until: int
+
+
 class Completion(msgspec.Struct, tag="completion", kw_only=True):
     """An epoch is over: every commit is durable and every sink has its rows, or receipts for them.
 
@@ -278,6 +293,8 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
             with live tasks, or without them; where Spark runs epochs it goes by offsets of its own.
         live: What live tasks leave behind; None where tasks ended with the epoch.
         base: The epoch that is the first batch of Spark's own offsets.
+        restored: What sinks are to take back before the next epoch, where the checkpoint went back
+            to a savepoint with this one; else None.
     """
 
     epoch: int
@@ -300,6 +317,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     places: dict[str, dict[str, Place]] = {}
     live: LiveMark | None = None
     base: int = 0
+    restored: Restoration | None = None
 
 
 def interval_maps(

@@ -283,3 +283,29 @@ def test_what_is_no_path_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "deltalake", None)
     with pytest.raises(PipelineError, match=r"pip install 'millrace-spark\[delta\]'"):
         mr.Delta("x")
+
+
+def test_it_takes_back_what_epochs_have_added_once_and_leaves_what_others_did(
+    tmp_path: Path,
+) -> None:
+    for epoch in (1, 2, 3):
+        sink(tmp_path).publish(epoch, [written(tmp_path, epoch, epoch=epoch)])
+    others = pa.Table.from_batches([rows(50)])
+    deltalake.write_deltalake(str(tmp_path), others, mode="append")
+
+    for _ in range(2):
+        sink(tmp_path).take_back(1, 4)
+        assert seen(tmp_path) == [1, 50]
+    assert commits(tmp_path) == 5
+    sink(tmp_path).publish(5, [written(tmp_path, 5, epoch=5)])
+    assert seen(tmp_path) == [1, 5, 50]
+
+
+def test_what_others_have_rewritten_cannot_be_taken_back(tmp_path: Path) -> None:
+    for epoch in (1, 2, 3):
+        sink(tmp_path).publish(epoch, [written(tmp_path, epoch, epoch=epoch)])
+    deltalake.DeltaTable(str(tmp_path)).optimize.compact()
+
+    with pytest.raises(SinkError, match=r"part-2-.*were rewritten by another writer"):
+        sink(tmp_path).take_back(1, 3)
+    assert seen(tmp_path) == [1, 2, 3]

@@ -158,6 +158,12 @@ class Ledger:
             f"session {session}. It was left behind, and must stop. Nothing was lost."
         )
 
+    def forget_senders(self) -> None:
+        """Forget how far each sender has come: the checkpoint went back, and they begin anew."""
+        with connect(self._conninfo) as connection, connection.transaction():
+            self._fenced(connection)
+            self._forget_senders(connection)
+
     def _forget_senders(self, connection: psycopg.Connection[Any]) -> None:
         """Forget what a sink was told of that has been given up: another checkpoint's numbers."""
         from psycopg import sql

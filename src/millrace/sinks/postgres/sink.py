@@ -136,6 +136,24 @@ class PostgreSQL:
         """
         self._ledger.claim(generation, completed)
 
+    @property
+    def takes_back(self) -> bool:
+        """Whether a checkpoint may go back to a savepoint: rows are replaced by key."""
+        return bool(self.key)
+
+    def take_back(self, after: int, until: int) -> None:
+        """Forget what senders were told of; rows stay until their keys come again.
+
+        Args:
+            after: The epoch before the first that is taken back.
+            until: The last.
+
+        Raises:
+            SinkError: The server cannot be reached, or refuses.
+        """
+        if self.key:
+            self._ledger.forget_senders()
+
     def for_tasks(self) -> CopyWriter:
         """Return what tasks copy with."""
         from millrace.sinks.postgres.copying import CopyWriter

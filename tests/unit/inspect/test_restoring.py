@@ -1,0 +1,256 @@
+"""A checkpoint that goes back to a savepoint in place, and what becomes of its sinks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from tests.live import Feeds, InEpochs, Kept, Live
+
+import millrace as mr
+from millrace.cli.main import main
+from millrace.injectors.iceberg_catalog import open_catalog
+from millrace.inspect import state_at
+from millrace.inspect.run_end import RunEnd, leave_run_end
+from millrace.model.errors import (
+    CheckpointMismatch,
+    CheckpointUnwritable,
+    PipelineError,
+    ZombieWriter,
+)
+from millrace.store import open_location
+from millrace.store.local_snapshots import LocalSnapshots
+
+ROWS = 24
+
+
+class Event(msgspec.Struct):
+    key: int
+    at: int
+
+
+class Total(msgspec.Struct):
+    key: int
+    count: int
+
+
+class Counted(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {"totals": Total}
+    count = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.count.set(self.count.get(0) + 1)
+        self.produce("totals", Total(self.key, self.count.get()))
+
+
+class Shop:
+    """A run by epochs over a checkpoint on disk, in this process, with one sink."""
+
+    def __init__(self, path: Path, sink: Any, add: int = 1) -> None:
+        rows = [(n % 5, 1_000_000 * n) for n in range(ROWS)]
+        source, p = Feeds("key long, at long", {"p0": rows}), mr.Pipeline("shop")
+        policy = mr.BoundedDelay("5 s")
+        p.inject("events", source, timestamp="at", low_watermark=policy, format=Event)
+        p.add(Counted)
+        p.sink("totals", sink)
+        self.state: Any = open_location(path, pipeline="shop")
+        self.live = Live(p, tasks=2, state=self.state)
+        self.epochs = InEpochs(self.live)
+
+    def epoch(self, limit: int) -> None:
+        self.live.feed(limit)
+        self.epochs.run(self.live.clock_us)
+
+
+EXPECTED = Counter(
+    (key, count)
+    for key in range(5)
+    for count in range(1, 1 + sum(n % 5 == key for n in range(ROWS)))
+)
+LAST = {key: max(count for one, count in EXPECTED if one == key) for key in range(5)}
+
+
+class Place:
+    """A sink in a real system, and what a reader finds there."""
+
+    def __init__(self, make: Callable[[], Any], read: Callable[[], Any], keyed: bool) -> None:
+        self.make = make
+        self.read = read
+        self.keyed = keyed
+
+
+@pytest.fixture(
+    params=["parquet", "parquet by key", "delta", "delta by key", "iceberg", "postgres by key"]
+)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    root, kind = tmp_path / "out", request.param
+    key = {"key": "key"} if kind.endswith("by key") else {}
+    if kind.startswith("parquet"):
+        under = root / "latest" if key else root
+
+        def parquet() -> list[dict[str, Any]]:
+            files = [file for file in under.rglob("*.parquet") if "_staging" not in file.parts]
+            return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+
+        return Place(lambda: mr.Parquet(root, **key), parquet, bool(key))
+    if kind.startswith("delta"):
+        deltalake = pytest.importorskip("deltalake")
+
+        def delta() -> list[dict[str, Any]]:
+            return list(deltalake.DeltaTable(str(root)).to_pyarrow_table().to_pylist())
+
+        return Place(lambda: mr.Delta(root, **key), delta, bool(key))
+    if kind == "iceberg":
+        pytest.importorskip("pyiceberg")
+        about = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+
+        def iceberg() -> list[dict[str, Any]]:
+            table = open_catalog(about).load_table("lake.totals")
+            return list(table.scan().to_arrow().to_pylist())
+
+        return Place(lambda: mr.Iceberg("lake.totals", root, catalog=about), iceberg, keyed=False)
+    server = request.getfixturevalue("postgres")
+
+    def postgres() -> list[dict[str, Any]]:
+        import psycopg
+
+        with psycopg.connect(server.conninfo) as connection:
+            rows = connection.execute("SELECT key, count FROM totals").fetchall()
+        return [{"key": key, "count": count} for key, count in rows]
+
+    return Place(lambda: mr.PostgreSQL(server.conninfo, "totals", **key), postgres, keyed=True)
+
+
+def seen(place: Place) -> Counter[tuple[int, int]]:
+    return Counter((row["key"], row["count"]) for row in place.read())
+
+
+def run(*arguments: Any) -> Any:
+    return CliRunner().invoke(main, ["checkpoint", *map(str, arguments)])
+
+
+def test_a_checkpoint_goes_back_in_place_and_its_sinks_with_it(
+    place: Place, tmp_path: Path
+) -> None:
+    ckpt = tmp_path / "ckpt"
+    shop = Shop(ckpt, place.make())
+    shop.epoch(6)
+    shop.epoch(12)
+    assert mr.add_savepoint(ckpt, "before") == 1
+    then, kept = seen(place), [*mr.open_checkpoint(ckpt)["Counted"].scan()]
+    shop.epoch(18)
+    shop.epoch(20)
+    leave_run_end(shop.state.mailbox, 1, RunEnd("stopped", 3, 0))
+
+    said = run("restore", ckpt, "--savepoint", "before")
+
+    assert said.exit_code == 0, said.output
+    assert "is as savepoint before was, after epoch 1." in said.output
+    assert run("verify", ckpt).exit_code == 0
+    assert [*mr.open_checkpoint(ckpt)["Counted"].scan()] == kept
+    Shop(ckpt, place.make())
+    if not place.keyed:
+        assert seen(place) == then
+    again = Shop(ckpt, place.make())  # the first one died before it had completed an epoch
+    again.epoch(ROWS)
+    assert seen(place) == (Counter(LAST.items()) if place.keyed else EXPECTED)
+    assert mr.savepoints(ckpt) == {"before": 1}
+    assert run("verify", ckpt).exit_code == 0
+    with pytest.raises(ZombieWriter):
+        shop.epoch(ROWS)
+
+
+def test_in_real_time_it_goes_back_likewise(place: Place, tmp_path: Path) -> None:
+    ckpt = tmp_path / "ckpt"
+
+    def session(limit: int, *, draining: bool = False) -> None:
+        live = Shop(ckpt, place.make()).live
+        live.open()
+        live.boot()
+        live.feed(limit)
+        live.plane.settle(live.clock_us)
+        live.plane.end(live.clock_us, draining=draining)
+        assert live.coordinator.ended
+
+    session(12)
+    mr.add_savepoint(ckpt, "before")
+    then, kept = seen(place), [*mr.open_checkpoint(ckpt)["Counted"].scan()]
+    session(20)
+    mr.restore_checkpoint(ckpt, "before")
+    assert [*mr.open_checkpoint(ckpt)["Counted"].scan()] == kept
+    Shop(ckpt, place.make())
+    if not place.keyed:
+        assert seen(place) == then
+
+    session(16)
+    session(ROWS, draining=True)
+
+    assert seen(place) == (Counter(LAST.items()) if place.keyed else EXPECTED)
+    assert run("verify", ckpt).exit_code == 0
+
+
+def test_a_sink_that_takes_nothing_back_is_named_and_has_to_be_accepted(tmp_path: Path) -> None:
+    ckpt, sink = tmp_path / "ckpt", Kept()
+    shop = Shop(ckpt, sink)
+    shop.epoch(6)
+    mr.add_savepoint(ckpt, "before")
+    shop.epoch(12)
+    leave_run_end(shop.state.mailbox, 1, RunEnd("stopped", 1, 0))
+    entries = shop.state.epochs.last()
+
+    said = run("restore", ckpt, "--savepoint", "before")
+
+    assert said.exit_code == 1
+    assert "cannot take back what epochs 1 to 1 have written" in said.output
+    assert "of stream 'totals'" in said.output
+    assert shop.state.epochs.last() == entries
+    assert run("restore", ckpt, "--savepoint", "before", "--yes").exit_code == 0
+    back = Shop(ckpt, sink)
+    back.epoch(ROWS)
+    assert Counter((row["key"], row["count"]) for row in sink.rows) > EXPECTED
+
+
+def test_a_restore_that_is_cut_off_is_said_and_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ckpt, root = tmp_path / "ckpt", tmp_path / "out"
+    shop = Shop(ckpt, mr.Parquet(root))
+    shop.epoch(6)
+    mr.add_savepoint(ckpt, "before")
+    shop.epoch(12)
+
+    def full(*_: Any) -> bool:
+        raise CheckpointUnwritable("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(LocalSnapshots, "put", full)
+        with pytest.raises(CheckpointUnwritable):
+            mr.restore_checkpoint(ckpt, "before")
+    with pytest.raises(CheckpointMismatch, match="restore the savepoint again"):
+        Shop(ckpt, mr.Parquet(root))
+
+    assert mr.restore_checkpoint(ckpt, "before") == 0
+    back = Shop(ckpt, mr.Parquet(root))
+    back.epoch(ROWS)
+    files = [file for file in root.rglob("*.parquet") if "_staging" not in file.parts]
+    rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    assert Counter((row["key"], row["count"]) for row in rows) == EXPECTED
+
+
+def test_what_cannot_be_restored_is_refused(tmp_path: Path) -> None:
+    ckpt = tmp_path / "ckpt"
+    shop = Shop(ckpt, mr.Parquet(tmp_path / "out"))
+    shop.epoch(6)
+    mr.add_savepoint(ckpt, "now")
+    with pytest.raises(CheckpointMismatch, match="no savepoint 'before'; there are now"):
+        mr.restore_checkpoint(ckpt, "before")
+    with pytest.raises(PipelineError, match="cannot name a savepoint"):
+        mr.restore_checkpoint(ckpt, "../now")
+    assert state_at(ckpt).epochs.last() == shop.state.epochs.last()
