@@ -33,7 +33,7 @@ from millrace.model.pipeline import (
     SinkDeclaration,
     check_name,
 )
-from millrace.model.record import DeadLetter, LateRecord
+from millrace.model.record import DeadLetter, DeadLetterLimit, LateRecord
 from millrace.model.time import DAY, HOUR, Duration, TimeUnit, duration_us, time_unit
 from millrace.plane.realtime.weak import refused_weak
 
@@ -283,16 +283,33 @@ class Pipeline(Declarations):
             )
         self.sinks.append(SinkDeclaration(stream, sink))
 
-    def dead_letter(self, stream: str) -> Stream:
+    def dead_letter(self, stream: str, *, at_most: str | int | None = None) -> Stream:
         """Declare the stream that takes records and timers which cannot be processed.
 
         Its format is :class:`~millrace.DeadLetter`. Without one, such a record stops the run with
-        an error that names it.
+        an error that names it. The first of each computation and stream is logged with its reason;
+        ``millrace dead-letters CHECKPOINT`` counts them by reason.
+
+        Args:
+            stream: Its name.
+            at_most: How many there may be: ``"5 %"`` of the records of the last five minutes of
+                epochs (in real time: marks), judged once a hundred have been read in them; or a
+                number, since the run started. Past it the run stops with DeadLettersExceeded, which
+                names the most frequent reason. The epoch has completed then, so nothing is lost,
+                and the next start counts anew.
+
+        Raises:
+            PipelineError: There is such a stream already, or ``at_most`` is no limit.
+
+        >>> import millrace as mr
+        >>> mr.Pipeline("shop").dead_letter("rejects", at_most="5 %")
+        Stream('rejects')
         """
         check_name(stream, "stream")
         if self.dead_letters is not None:
             raise PipelineError(f"{self!r} has a dead-letter stream: {self.dead_letters!r}.")
         self.dead_letters = stream
+        self.dead_letter_limit = None if at_most is None else DeadLetterLimit.of(at_most)
         self.formats[stream] = DeadLetter
         return Stream(self, stream)
 

@@ -133,7 +133,7 @@ def test_dead_letters_take_what_is_refused_and_nothing_else(tools: Any, native: 
     (timer,) = [letter for letter in failed if letter["stream"] == ""]
     assert timer["value"] == "'boom'"
     assert "timer went wrong" in timer["error"]
-    assert status.refused == {"rows": len(reasons)}
+    assert status.dead_letters == {"rows": len(reasons)}
     assert status.counters["Work"].dead_letters == (6 if native else 4)
     assert status.counters["Second"].dead_letters == 0
     assert status.injected == {"rows": 14 if native else 8}
@@ -238,4 +238,4 @@ def test_a_refused_record_stops_a_run_and_dead_letters_let_it_go_on(tools: Any) 
     reasons = sorted(letter["reason"] for letter in rejects.values)
     assert len(reasons) == 2
     assert reasons[0] == "LookupError: a step went wrong"
-    assert status.refused == {"raw": 2}
+    assert status.dead_letters == {"raw": 2}

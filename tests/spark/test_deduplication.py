@@ -112,7 +112,7 @@ def test_ids_across_epochs_restarts_and_lost_caches(tools: Any, tmp_path: Path) 
         assert (counted.records, counted.duplicates_filtered) == (53, 10 + 10 + 20)
         assert status.counters[f"Relaxed {stream}"].records == 53 + 40
         assert status.counters[f"Relaxed {stream}"].duplicates_filtered == 0
-    assert status.refused == {"named": 1, "numbered": 1}
+    assert status.dead_letters == {"named": 1, "numbered": 1}
     reasons = [letter["reason"] for letter in sinks["rejects"].values]
     assert reasons == 2 * ["the id, column 'id', is null"]
     _check_sunk_ids(sinks["numbered"], int)

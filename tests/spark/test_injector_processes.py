@@ -61,7 +61,7 @@ def test_a_low_watermark_for_each_process(tools: Any, computation: Any) -> None:
     assert kept.values == ["fired 100"]
     assert run.status().low_watermark == 101
     assert run.status().injected == {"events": 2}
-    assert run.status().refused == {"events": 1}
+    assert run.status().refused_low_watermarks == {"events": 1}
 
     # A new run knows what the old one had heard; and a is silent for a minute.
     run.stop()

@@ -274,7 +274,7 @@ def test_a_refused_record_is_refused_once_on_both_paths(spark: SparkSession, too
             for letter in rejects.values
         )
         kept = tools.by_key([row for row in counts.rows if not row[1].startswith("tuple")])
-        return kept, letters, status.injected, status.refused
+        return kept, letters, status.injected, status.dead_letters
 
     native, python = results(), results(BySeveral)
 
@@ -304,7 +304,7 @@ def test_a_null_key_for_one_of_two_consumers_is_the_same_on_both_paths(
         p.dead_letter("rejects")
         status = p.run_batch(spark)
         kept = tools.by_key([row for row in counts.rows if not row[1].startswith("tuple")])
-        return kept, len(rejects.rows), status.injected, status.refused
+        return kept, len(rejects.rows), status.injected, status.dead_letters
 
     native, python = results(), results(BySeveral)
 

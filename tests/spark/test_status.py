@@ -83,7 +83,7 @@ def test_status_from_start_to_end(
     assert status.low_watermark == 9 * SECOND
     assert status.newest == {"words": 10 * SECOND}
     assert status.injected == {"words": 3}
-    assert status.refused.get("words", 0) == 0
+    assert status.dead_letters.get("words", 0) == 0
     assert status.lag == pytest.approx(1.0)
     counters = status.counters["Remind"]
     assert (counters.records, counters.late, status.late) == (3, 1, 1)

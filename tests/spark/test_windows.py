@@ -248,7 +248,7 @@ def test_panes_on_spark_are_those_of_the_harness(tools: Any) -> None:
         status = tools.finish(run)
         h.advance_watermark("scores", mr.MAX_TIMESTAMP)
         expected = by_key(h.outputs("told"))
-        refused = h.refused("scores")
+        refused = h.dead_letters("scores")
 
     assert by_key(sink.outputs) == expected
     assert windows - {None}, "some window has pinned a low watermark"
@@ -261,7 +261,7 @@ def test_panes_on_spark_are_those_of_the_harness(tools: Any) -> None:
     assert any(each.pane.retraction for each in digits)
     assert any(each.pane.retraction for each in expected["outer pairs", "blue"])
     assert any(each.pane.timing == mr.EARLY for each in expected["second times", "blue"])
-    assert status.refused == {"scores": refused} == {"scores": 1}
+    assert status.dead_letters == {"scores": refused} == {"scores": 1}
     assert not {"dropped_late", "dropped_after_finish"} & status.counters["totals"].counted.keys()
 
 

@@ -16,7 +16,7 @@ from millrace.store import LocalHardState, ObjectHardState, is_object_store, loc
 
 #: Columns that are left out where they say nothing of any row.
 _RARE = (
-    "refused", "behind", "worst lateness", "dead letters", "duplicates", "next timer",
+    "behind", "worst lateness", "dead letters", "duplicates", "next timer",
     "next wall timer", "held at", "pending timers", "pending wall timers",
 )  # fmt: skip
 
@@ -163,10 +163,10 @@ def _epoch(head: dict[str, Any]) -> str:
 
 def _streams(streams: list[StreamOverview]) -> PlainTable:
     return PlainTable(
-        ("injected stream", "records", "refused", "newest record", "low watermark", "behind"),
+        ("injected stream", "records", "dead letters", "newest record", "low watermark", "behind"),
         [
             (
-                one.name, f"{one.injected:,}", f"{one.refused:,}", _instant(one.newest),
+                one.name, f"{one.injected:,}", f"{one.dead_letters:,}", _instant(one.newest),
                 format_timestamp(one.low_watermark), _behind(one),
             )
             for one in streams

@@ -12,6 +12,7 @@ import click
 
 from millrace.cli.checkpoint import checkpoint
 from millrace.cli.dashboard import dashboard
+from millrace.cli.dead_letters import dead_letters
 from millrace.cli.demo import demo
 from millrace.cli.explain import explain_watermark
 from millrace.cli.explain_pipeline import explain
@@ -58,6 +59,7 @@ def main(debug: bool) -> None:
 
 main.add_command(checkpoint)
 main.add_command(dashboard)
+main.add_command(dead_letters)
 main.add_command(demo)
 main.add_command(drain)
 main.add_command(explain)

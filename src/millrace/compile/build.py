@@ -206,6 +206,7 @@ def build(pipeline: Declarations) -> Topology:
         edges=tuple(edges),
         sinks=tuple(declaration.sink for declaration in pipeline.sinks),
         dead_letters=pipeline.dead_letters,
+        dead_letter_limit=pipeline.dead_letter_limit,
         late_records=pipeline.late,
         dropped=frozenset(pipeline.dropped),
     )

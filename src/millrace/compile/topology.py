@@ -25,6 +25,7 @@ from millrace.model.computation import Computation
 from millrace.model.evolution import Evolution
 from millrace.model.guarantees import Guarantees
 from millrace.model.pipeline import Injection
+from millrace.model.record import DeadLetterLimit
 from millrace.model.state import StateDescriptor
 from millrace.model.stream import KeyExtractor, Step
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -197,6 +198,7 @@ class Topology:
     dead_letters: str | None
     late_records: str | None = None
     dropped: frozenset[str] = frozenset()
+    dead_letter_limit: DeadLetterLimit | None = None
     depth: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -47,7 +47,7 @@ def graph_of(
             "level": 0,
             "rate": points.rate("injected", name),
             "count": one.injected,
-            "refused": one.refused,
+            "dead": one.dead_letters,
             "backlog": backlog.get(name),
             "policy": claim.injectors[name].policy if name in claim.injectors else "",
             **_instant("low", one.low_watermark, newest_us),

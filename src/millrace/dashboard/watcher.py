@@ -235,6 +235,6 @@ def _totals(graph: Mapping[str, Any], stuck: int) -> dict[str, Any]:
         "injected": sum(node["count"] for node in read),
         "lag": max(lags, default=None),
         "late": sum(node["late"] for node in worked),
-        "dead": sum(node["dead"] for node in worked),
+        "dead": sum(node["dead"] for node in (*read, *worked)),
         "stuck": stuck,
     }

@@ -12,6 +12,7 @@ from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.watermark.pending_timers import PendingTimers
 from millrace.watermark.shown import LowWatermarks
 from millrace.windmill.counters import Counters
+from millrace.windmill.dead_letters import Reasons, merge, total
 from millrace.windmill.epochs import Epochs
 
 
@@ -51,14 +52,18 @@ class StreamOverview(msgspec.Struct, frozen=True, kw_only=True):
         low_watermark: What its injector published last, in microseconds.
         newest: Latest timestamp read, in microseconds; None before the first record.
         injected: Records read since the beginning.
-        refused: Records refused since the beginning.
+        dead_letters: Records that became dead letters as they were read, since the beginning.
+        reasons: Why -> how many, and the first of them.
+        refused_low_watermarks: Low watermarks of its processes that were refused.
     """
 
     name: str
     low_watermark: int
     newest: int | None
     injected: int
-    refused: int
+    dead_letters: int
+    reasons: Reasons
+    refused_low_watermarks: int
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +103,7 @@ def overview_of_log(found: Ended) -> Overview:
             drained=False,
             unfinished=None if unfinished is None else unfinished.epoch,
             computations=_computations(names, _BEFORE, {}, {}, {}, {}, {}),
-            streams=_streams(streams, _BEFORE, {}, {}, {}),
+            streams=_streams(streams, _BEFORE, {}, {}, {}, {}),
         )
     oldest, timers, pending = {}, {}, {}
     for name in names:
@@ -121,9 +126,32 @@ def overview_of_log(found: Ended) -> Overview:
             names, completion.after, completion.moved, oldest, timers, pending, completion.counters
         ),
         streams=_streams(
-            streams, completion.after, completion.newest, completion.injected, completion.refused
+            streams,
+            completion.after,
+            completion.newest,
+            completion.injected,
+            completion.refused,
+            completion.letters,
         ),
     )
+
+
+def dead_letters_of(overview: Overview) -> dict[str, int]:
+    """Return computation or injected stream -> its dead letters, of those that have some."""
+    found = {one.name: one.dead_letters for one in overview.streams.values()}
+    for one in overview.computations.values():
+        found[one.name] = found.get(one.name, 0) + one.counters.dead_letters
+    return {name: count for name, count in found.items() if count}
+
+
+def reasons_of(overview: Overview) -> Reasons:
+    """Return why there are dead letters -> how many, and the first of them."""
+    found: Reasons = {}
+    for stream in overview.streams.values():
+        merge(found, stream.reasons)
+    for computation in overview.computations.values():
+        merge(found, computation.counters.reasons)
+    return found
 
 
 def overview_of_run(epochs: Epochs) -> Overview:
@@ -165,6 +193,7 @@ def overview_of_run(epochs: Epochs) -> Overview:
             dict(observed.newest),
             dict(observed.injected),
             dict(observed.refused),
+            dict(observed.letters),
         ),
     )
 
@@ -208,6 +237,7 @@ def _streams(
     newest: Mapping[str, int],
     injected: Mapping[str, int],
     refused: Mapping[str, int],
+    letters: Mapping[str, Reasons],
 ) -> dict[str, StreamOverview]:
     return {
         name: StreamOverview(
@@ -215,7 +245,9 @@ def _streams(
             low_watermark=shown.outputs.get(injector_name(name), MIN_TIMESTAMP),
             newest=newest.get(name),
             injected=injected.get(name, 0),
-            refused=refused.get(name, 0),
+            dead_letters=total(letters.get(name, {})),
+            reasons=letters.get(name, {}),
+            refused_low_watermarks=refused.get(name, 0),
         )
         for name in names
     }

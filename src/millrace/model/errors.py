@@ -60,6 +60,10 @@ class RecordRejected(MillraceError):
     """A record that its injector or record format refuses, and no dead-letter stream takes."""
 
 
+class DeadLettersExceeded(MillraceError):
+    """More records became dead letters than ``p.dead_letter(at_most=)`` allows; none is lost."""
+
+
 class ProcessKilled(MillraceError):
     """What a call of user code fails with that was found to end its process, if it were made."""
 

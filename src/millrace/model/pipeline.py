@@ -17,6 +17,7 @@ from millrace.model.computation import Computation
 from millrace.model.errors import PipelineError
 from millrace.model.evolution import Evolution, Migration, names
 from millrace.model.guarantees import DeliveryMode, Guarantees, ProductionMode
+from millrace.model.record import DeadLetterLimit
 from millrace.model.stream import Step
 from millrace.model.time import TimeUnit
 
@@ -98,6 +99,7 @@ class Declarations:
         formats: Stream -> record format, of streams that are no output of a computation.
         sinks: In the order in which they were declared.
         dead_letters: The stream of dead letters; None without.
+        dead_letter_limit: How many of them there may be; None: any number.
         late: The stream of late records; None without.
         dropped: Computations whose state a checkpoint is to forget.
         drained: Computations that get no more records.
@@ -116,6 +118,7 @@ class Declarations:
         self.formats: dict[str, Any] = {}
         self.sinks: list[SinkDeclaration] = []
         self.dead_letters: str | None = None
+        self.dead_letter_limit: DeadLetterLimit | None = None
         self.late: str | None = None
         self.dropped: set[str] = set()
         self.drained: set[str] = set()

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from millrace.model.errors import PipelineError
 from millrace.model.time import datetime_of
 
 
@@ -136,6 +137,12 @@ class DeadLetter(msgspec.Struct, frozen=True):
         value: The value or timer tag, as text.
         timestamp: Event time in microseconds, or None if it had no usable one.
         epoch: The epoch in which it was refused.
+        place: Where the record comes from, as far as that is known: topic, partition and offset;
+            an injected stream, and the place in it; or the computation that produced it.
+        raw: The record itself, to be sent again: the message as it came where the value has it
+            (Kafka without a schema), else the value as its stream's format encodes it, else its
+            JSON. Empty for a timer, and where nothing can encode it.
+        raw_key: The message's key as it came; empty where there is none.
     """
 
     stream: str
@@ -146,3 +153,48 @@ class DeadLetter(msgspec.Struct, frozen=True):
     value: str
     timestamp: int | None
     epoch: int
+    place: str = ""
+    raw: bytes = b""
+    raw_key: bytes = b""
+
+
+class DeadLetterLimit(msgspec.Struct, frozen=True):
+    """How many dead letters a run may send before it stops.
+
+    Attributes:
+        share: Of the records of the last five minutes, from 0 to 1; None: any share.
+        count: Since the run started; None: any number.
+
+    >>> DeadLetterLimit.of("5 %"), DeadLetterLimit.of(1000)
+    (DeadLetterLimit(share=0.05, count=None), DeadLetterLimit(share=None, count=1000))
+    """
+
+    share: float | None = None
+    count: int | None = None
+
+    @classmethod
+    def of(cls, at_most: str | int) -> DeadLetterLimit:
+        """Return the limit that a user gives.
+
+        Raises:
+            PipelineError: It is neither a number nor a percentage.
+        """
+        if isinstance(at_most, str):
+            number, sign, rest = at_most.partition("%")
+            try:
+                share = float(number) / 100
+            except ValueError:
+                share = -1.0
+            if sign and not rest.strip() and 0 <= share <= 1:
+                return cls(share=share)
+        elif not isinstance(at_most, bool) and at_most >= 0:
+            return cls(count=at_most)
+        raise PipelineError(
+            f"dead_letter(at_most={at_most!r}): expected a share of the records, such as "
+            '"5 %", or a number of dead letters, such as 1000.'
+        )
+
+    def __str__(self) -> str:
+        if self.share is None:
+            return f"{self.count:,} since the run started"
+        return f"{100 * self.share:g} % of the records of five minutes"

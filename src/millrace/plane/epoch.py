@@ -109,6 +109,7 @@ class EpochDriver:
 
         Raises:
             ZombieWriter: A newer run has claimed the checkpoint.
+            DeadLettersExceeded: There are too many. The epoch has completed.
         """
         epochs, began = self.epochs, time.perf_counter()
         published = self.published(wall_time_us)
@@ -132,6 +133,7 @@ class EpochDriver:
         )
         places = places_after(epochs.places, outcome.reached)
         completion = epochs.complete(manifest, outcome.results, observed, places=places)
+        epochs.dead_letters.check()
         parts = {
             "planning": planned - began,
             "tasks": ran - planned - outcome.publishing,

@@ -23,6 +23,7 @@ from millrace.plane.seen import Seen
 from millrace.plane.task import Task
 from millrace.windmill.arrival_order import arrival_order
 from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.dead_letters import note
 from millrace.windmill.record_ids import ROW_BITS, injected_origin
 from millrace.windmill.routing import Productions
 from millrace.windmill.source_ids import NO_FINGERPRINT, SourceIds, null_id, unseal
@@ -200,6 +201,8 @@ class Inbox:
 
     def _refuse(self, rows: pa.Table, n: int, edge: Edge, reason: str, value: Any) -> None:
         at_us = rows.column("ts")[n].as_py()
+        sequence = rows.column("sequence")[n].as_py()
+        origin = rows.column("origin")[n].as_py() if self._runtime.live else None
         letter = refuse(
             self._topology,
             edge.stream,
@@ -208,9 +211,9 @@ class Inbox:
             value,
             at_us,
             self._manifest.epoch,
+            ids=(self._origin(edge.stream) if origin is None else origin, sequence),
         )
-        report = self._report
-        report.refused[edge.stream] = report.refused.get(edge.stream, 0) + 1
+        note(self._report.letters.setdefault(edge.stream, {}), letter)
         made = Productions()
         stream = self._topology.streams[edge.stream]
         latest_us = self._latest_us[edge.stream]

@@ -19,6 +19,7 @@ from millrace.plane.outbox import Outbox
 from millrace.plane.refusal import EventTimes, refuse
 from millrace.plane.task import Task
 from millrace.watermark.ahead import Ahead
+from millrace.windmill.dead_letters import note
 from millrace.windmill.record_ids import injected_origin, place
 from millrace.windmill.routing import Productions
 from millrace.windmill.source_ids import NO_FINGERPRINT, null_id
@@ -90,7 +91,9 @@ class Injection:
         ):
             accepted, counts = list(range(len(values))), [1] * len(values)
         else:
-            found = self._one_by_one(productions, values, timestamps, fingerprints, refused or {})
+            found = self._one_by_one(
+                productions, values, timestamps, fingerprints, refused or {}, ids
+            )
             accepted, counts = found
         if ids is not None:
             self._outbox.add_all(productions, *ids(np.array(counts, dtype=np.int64)))
@@ -140,10 +143,12 @@ class Injection:
         timestamps: Sequence[int | None],
         fingerprints: Sequence[bytes | None] | None,
         refused: Mapping[int, str],
+        ids: RowIds | None,
     ) -> tuple[list[int], list[int]]:
         """Append the rows of records; return those that were accepted, and each one's rows."""
         report, stream, topology = self._report, self._stream, self._task.topology
         send, accepted, counts = self._task.runtime.router.send_injected, list[int](), list[int]()
+        places = None
         for n, value in enumerate(values):
             before, at_us = len(productions), timestamps[n]
             fingerprint = None if fingerprints is None else fingerprints[n]
@@ -160,8 +165,16 @@ class Injection:
                     reason, cause = f"{type(error).__name__}: {error}", error
             if reason is not None:
                 epoch = self._task.manifest.epoch
-                letter = refuse(topology, stream, "", reason, value, at_us, epoch, cause=cause)
-                report.refused[stream] = report.refused.get(stream, 0) + 1
+                if ids is None:
+                    here = self._origin, place(self._partition, self._sent + before)
+                else:
+                    if places is None:
+                        places = ids(np.ones(len(values), dtype=np.int64))
+                    here = int(places[0][n]), int(places[1][n])
+                letter = refuse(
+                    topology, stream, "", reason, value, at_us, epoch, ids=here, cause=cause
+                )
+                note(report.letters.setdefault(stream, {}), letter)
                 send(
                     productions,
                     str(topology.dead_letters),

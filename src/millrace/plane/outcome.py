@@ -63,6 +63,7 @@ class Outcome:
                     report.processes,
                     report.ahead,
                     report.sizes,
+                    report.letters,
                 )
             )
             for name, size in report.received.items():

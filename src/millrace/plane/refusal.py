@@ -20,6 +20,7 @@ from millrace.model.time import (
     likelier_ranges,
     likelier_unit,
 )
+from millrace.windmill.dead_letters import Provenance
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,21 @@ def refuse(
     at_us: int | None,
     epoch: int,
     *,
+    ids: tuple[int, int] | None = None,
     cause: Exception | None = None,
 ) -> DeadLetter:
     """Return the dead letter of a refused record.
+
+    Args:
+        topology: The pipeline.
+        stream: It came by.
+        computation: Whose key it has none for; empty if it is not about one.
+        reason: Why it is refused.
+        value: Its value, as far as that could be read.
+        at_us: Its event time, if it has one.
+        epoch: Now.
+        ids: Both halves of its id, where it has one already.
+        cause: What user code raised.
 
     Raises:
         RecordRejected: The pipeline declares no dead-letter stream.
@@ -102,6 +115,8 @@ def refuse(
             'a dead-letter stream, p.dead_letter("rejects"), to set them aside and go on.'
         ) from cause
     trace = "".join(traceback.format_exception(cause)) if cause is not None else ""
+    provenance = Provenance(topology)
+    raw, raw_key = provenance.raw(stream, value)
     return DeadLetter(
         stream=stream,
         computation=computation,
@@ -111,4 +126,7 @@ def refuse(
         value=repr(value),
         timestamp=at_us,
         epoch=epoch,
+        place=provenance.place(value, ids),
+        raw=raw,
+        raw_key=raw_key,
     )

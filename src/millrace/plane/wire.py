@@ -20,6 +20,7 @@ from millrace.watermark.process import Process
 from millrace.watermark.report import Report
 from millrace.watermark.shown import Message
 from millrace.windmill.counters import Counters
+from millrace.windmill.dead_letters import Reasons
 from millrace.windmill.load import NO_LOAD, Load
 
 #: A task's message to every task of the next level: what low watermarks its intervals show.
@@ -90,7 +91,7 @@ class TaskReport(msgspec.Struct, array_like=True):
         intervals: One for each interval that it owned and that had work.
         newest: Injected stream -> latest timestamp that it saw.
         injected: Injected stream -> records that it saw.
-        refused: Injected stream -> records that it refused.
+        refused: Injected stream -> low watermarks of its processes that it refused.
         seconds: How long it ran Python code.
         written: Snapshots that its process wrote since the last report.
         processes: Injected stream -> process of its injector -> what it saw of it.
@@ -101,6 +102,7 @@ class TaskReport(msgspec.Struct, array_like=True):
             what the process has promised.
         sizes: Injected stream -> bytes of the values that it saw.
         received: Computation -> bytes of the values that came to it.
+        letters: Injected stream -> its records that became dead letters, by reason.
     """
 
     level: int
@@ -118,6 +120,7 @@ class TaskReport(msgspec.Struct, array_like=True):
     reached: dict[str, dict[str, tuple[Any, int | None]]] = {}
     sizes: dict[str, int] = {}
     received: dict[str, int] = {}
+    letters: dict[str, Reasons] = {}
 
 
 def count(found: dict[str, int], name: str, more: int) -> None:

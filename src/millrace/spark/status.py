@@ -10,6 +10,7 @@ from millrace.injectors.backlog import Backlog
 from millrace.injectors.publisher import Publisher
 from millrace.injectors.waiting import Waiting
 from millrace.inspect import ComputationLoad, load_of_run, overview_of_run
+from millrace.inspect.overview import dead_letters_of
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.plane.outcome import Outcome
 from millrace.plane.stragglers import Left
@@ -44,7 +45,10 @@ class Status:
             the clock; without those of which it has not.
         newest: Injected stream -> latest timestamp read.
         injected: Injected stream -> records read since the beginning.
-        refused: Injected stream -> records refused since the beginning.
+        dead_letters: Computation, or injected stream that refused them -> dead letters since the
+            beginning.
+        refused_low_watermarks: Injected stream -> low watermarks of its processes that were
+            refused since the beginning.
         idle: Injected stream -> processes of its injector that are left out, for they are silent.
         missing: Injected stream -> expected processes that were never heard of.
         counters: Computation -> what it did since the beginning.
@@ -87,7 +91,8 @@ class Status:
     moved: dict[str, int]
     newest: dict[str, int]
     injected: dict[str, int]
-    refused: dict[str, int]
+    dead_letters: dict[str, int]
+    refused_low_watermarks: dict[str, int]
     idle: dict[str, list[str]]
     missing: dict[str, list[str]]
     counters: dict[str, Counters]
@@ -232,7 +237,12 @@ class Progress:
             moved=_there({one.name: one.moved for one in computations}),
             newest=_there({one.name: one.newest for one in streams}),
             injected={one.name: one.injected for one in streams if one.injected},
-            refused={one.name: one.refused for one in streams if one.refused},
+            dead_letters=dead_letters_of(overview),
+            refused_low_watermarks={
+                one.name: one.refused_low_watermarks
+                for one in streams
+                if one.refused_low_watermarks
+            },
             idle=publisher.idle(),
             missing=publisher.missing(),
             counters={one.name: one.counters for one in computations},

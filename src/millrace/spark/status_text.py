@@ -18,9 +18,9 @@ _LONG_S = 5.0
 
 #: Columns that are left out where they say nothing of any computation.
 _RARE = (
-    "duplicates", "dead letters", "behind", "oldest work", "next wall timer", "user code",
-    "p50, p95, p99 of a call", "state", "bytes", "backlog", "cache hits", "pending timers",
-    "pending wall timers",
+    "duplicates", "dead letters", "low watermarks refused", "behind", "oldest work",
+    "next wall timer", "user code", "p50, p95, p99 of a call", "state", "bytes", "backlog",
+    "cache hits", "pending timers", "pending wall timers",
 )  # fmt: skip
 
 #: A key with less of a computation's records is none to name.
@@ -36,8 +36,7 @@ def as_line(status: Status, *, under_way: float = 0.0) -> str:
         under_way: For how long the next epoch has been under way, in seconds.
     """
     records = sum(status.injected.values())
-    dead = sum(counters.dead_letters for counters in status.counters.values())
-    refused = sum(status.refused.values())
+    dead = sum(status.dead_letters.values())
     behind = _behind(status, status.low_watermark)
     running = status.state == "running"
     parts = [
@@ -46,7 +45,6 @@ def as_line(status: Status, *, under_way: float = 0.0) -> str:
         (f"{_rate(status.records_per_second)}/s", running and status.records_per_second),
         (f"{behind} behind", behind),
         (f"{status.late:,} late", status.late),
-        (f"{refused:,} refused", refused),
         (count(dead, "dead letter"), dead),
         # Of one that takes its usual time there is nothing to say.
         (f"epoch {status.epoch + 1} for {under_way:,.0f} s", running and under_way >= _LONG_S),
@@ -158,12 +156,18 @@ def _streams(status: Status) -> PlainTable:
     columns: dict[str, dict[str, str]] = {
         "records": {name: f"{n:,}" for name, n in status.injected.items()},
         "bytes": {name: size(n) for name, n in status.injected_bytes.items() if n},
-        "refused": {name: f"{n:,}" for name, n in status.refused.items()},
+        "dead letters": {
+            name: f"{n:,}" for name, n in status.dead_letters.items() if name not in status.counters
+        },
+        "low watermarks refused": {
+            name: f"{n:,}" for name, n in status.refused_low_watermarks.items()
+        },
         "newest record": {name: format_timestamp(us) for name, us in status.newest.items()},
         "backlog": {name: waits(one) for name, one in status.backlog.items()},
     }
-    names = sorted({*status.injected, *status.refused, *status.newest, *status.backlog})
-    nothing = {"records": "0", "refused": "0"}
+    letters = columns["dead letters"]
+    names = sorted({*status.injected, *letters, *status.newest, *status.backlog})
+    nothing = {"records": "0", "dead letters": "0", "low watermarks refused": "0"}
     return PlainTable(
         ("injected stream", *columns),
         [

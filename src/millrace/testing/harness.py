@@ -18,6 +18,7 @@ from millrace.dataflow.triggers.call import called
 from millrace.injectors.keys import Keys
 from millrace.injectors.offsets import Offsets
 from millrace.inspect import Checkpoint, Explanation, explain_watermark
+from millrace.inspect.overview import dead_letters_of
 from millrace.model.errors import PipelineError, WatermarkRegression
 from millrace.model.pipeline import Declarations
 from millrace.model.record import LateRecord
@@ -313,9 +314,15 @@ class Harness:
         """Return what a computation did since the beginning."""
         return self._epochs.counters[self._topology.name_of(computation)]
 
-    def refused(self, stream: str) -> int:
-        """Return how many records of an injected stream were refused."""
-        return self._epochs.observed.refused.get(stream, 0)
+    def dead_letters(self, where: str | None = None) -> int:
+        """Return how many dead letters there are.
+
+        Args:
+            where: The computation that failed, or the injected stream that refused records; by
+                default all together.
+        """
+        found = dead_letters_of(self.checkpoint().overview)
+        return sum(found.values()) if where is None else found.get(where, 0)
 
     def check(self) -> None:
         """Check the kernel's invariants.

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from millrace.model.time import format_timestamp
+from millrace.windmill.dead_letters import Reasons, merge, tell_first
 
 _log = logging.getLogger("millrace")
 
@@ -44,6 +45,7 @@ class Counters(msgspec.Struct, array_like=True):
         first_late: The first record behind the low watermark; None if there was none.
         counted: What the computation counted itself, by name.
         duplicates_filtered: Records that an injector delivered again, and user code did not get.
+        reasons: Why they were set aside -> how many, and the first of them.
     """
 
     records: int = 0
@@ -56,6 +58,7 @@ class Counters(msgspec.Struct, array_like=True):
     first_late: FirstLate | None = None
     counted: dict[str, int] = {}
     duplicates_filtered: int = 0
+    reasons: Reasons = {}
 
     def add(self, other: Counters) -> None:
         """Add another's counts to these."""
@@ -70,6 +73,7 @@ class Counters(msgspec.Struct, array_like=True):
         for name, n in other.counted.items():
             self.counted[name] = self.counted.get(name, 0) + n
         self.duplicates_filtered += other.duplicates_filtered
+        merge(self.reasons, other.reasons)
 
 
 def count(
@@ -77,7 +81,7 @@ def count(
     said: Iterable[tuple[str, Counters]],
     titles: Mapping[str, str],
 ) -> None:
-    """Add what happened, and say in the log which computation has met its first late record.
+    """Add what happened; say in the log who has met a first late record, or sent a dead letter.
 
     Args:
         counters: By computation.
@@ -87,6 +91,8 @@ def count(
     for name, more in said:
         if counters[name].first_late is None and more.first_late is not None:
             _tell_first_late(titles[name], more.first_late)
+        if more.reasons and not counters[name].reasons:
+            tell_first(titles[name], more.reasons)
         counters[name].add(more)
 
 

@@ -22,6 +22,7 @@ from millrace.watermark.percentiles import Percentiles
 from millrace.watermark.remap import Remap, Remapped
 from millrace.windmill import carrying, claims
 from millrace.windmill.counters import Counters, count
+from millrace.windmill.dead_letters import DeadLetterWatch, tell_first, total
 from millrace.windmill.epoch_log import End, end_of
 from millrace.windmill.fence import out_of_step
 from millrace.windmill.history import History, Moment
@@ -77,6 +78,7 @@ class Epochs:
         session: The last session of live tasks that is over and sealed; 0 if there was none.
         live: What live tasks left behind with the last completed epoch; None if it was not theirs.
         restored: What sinks are to take back before the next epoch; None if nothing.
+        dead_letters: Those of this run, against the limit that its pipeline declares.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Epochs:
         self.base = self.session = 0
         self.live: LiveMark | None = None
         self.restored: Restoration | None = None
+        self.dead_letters = DeadLetterWatch(topology.dead_letter_limit)
         self.authority = Authority(topology)
         self._percentiles = Percentiles(topology, self.authority)
         self.positions = Positions(self.authority.bulletins)
@@ -227,6 +230,13 @@ class Epochs:
         changed = changes_of(results, self.positions.entry)
         count(self.counters, [(r.computation, r.counters) for r in results], self.topology.titles)
         take(self.loads, results)
+        for stream in observed.letters.keys() - self.observed.letters.keys():
+            tell_first(f"stream {stream!r}", observed.letters[stream])
+        self.dead_letters.add(
+            manifest.wall_time_us,
+            sum(observed.injected.values()) + sum(map(total, observed.letters.values())),
+            (*observed.letters.values(), *(result.counters.reasons for result in results)),
+        )
         self.observed.add(observed)
         self.observed.ahead = {s: ahead.faded() for s, ahead in self.observed.ahead.items()}
         shown = self.authority.low_watermarks.outputs
@@ -314,6 +324,7 @@ class Epochs:
             counters=self.counters,
             injected=self.observed.injected,
             refused=self.observed.refused,
+            letters=self.observed.letters,
             processes=self.observed.processes,
             ahead=self.observed.ahead,
             moved=self.moved,

@@ -10,6 +10,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from millrace.model.brief import brief
 from millrace.model.errors import InvariantViolation, StoreError, TimerLoop, UserCodeError
 from millrace.model.pane import Paned, plain
@@ -23,6 +25,7 @@ from millrace.model.time import (
     format_timestamp,
 )
 from millrace.windmill.cells import sides
+from millrace.windmill.dead_letters import Provenance
 from millrace.windmill.work import Work
 
 _OURS = f"{Path(__file__).parents[1]}/"
@@ -34,9 +37,13 @@ class Failures:
     Args:
         computation: Its name.
         letters: Whether the pipeline declares a dead-letter stream.
+        provenance: Says where records come from.
     """
 
-    def __init__(self, computation: str, *, letters: bool) -> None:
+    def __init__(
+        self, computation: str, *, letters: bool, provenance: Provenance | None = None
+    ) -> None:
+        self._provenance = provenance
         self._computation = computation
         self._letters = letters
 
@@ -47,9 +54,13 @@ class Failures:
             UserCodeError: No stream takes dead letters.
         """
         records = work.records
-        return self.of_waiting(
+        letter = self.of_waiting(
             work, key, error, records.stream_of(n), records.values[n], records.timestamps[n]
         )
+        if letter.place or self._provenance is None:
+            return letter
+        ids = int(records.origins[n]), int(records.sequences[n])
+        return msgspec.structs.replace(letter, place=self._provenance.place(None, ids))
 
     def of_waiting(
         self,
@@ -73,6 +84,10 @@ class Failures:
             f"epoch {work.epoch}\n  value {brief(value)}{', a retraction' * retraction}"
         )
         letter = self._letter(error, stream, key, value, timestamp_us, work)
+        if self._letters and self._provenance is not None:
+            raw, raw_key = self._provenance.raw(stream, value)
+            place = self._provenance.place(value, None)
+            letter = msgspec.structs.replace(letter, place=place, raw=raw, raw_key=raw_key)
         return self._letter_or_raise("process_record", where, letter, error)
 
     def of_timer(self, work: Work, key: Any, error: BaseException, timer: Timer) -> DeadLetter:

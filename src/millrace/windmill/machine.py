@@ -32,6 +32,7 @@ from millrace.windmill import rows
 from millrace.windmill.calls import Calls
 from millrace.windmill.cells import Cells
 from millrace.windmill.counters import Counters
+from millrace.windmill.dead_letters import Provenance, note
 from millrace.windmill.effects import Effects
 from millrace.windmill.failure import Failures, timer_loop
 from millrace.windmill.holds import KeyHold
@@ -83,7 +84,9 @@ class Machine:
         self._late_records = topology.late_records
         self._percentiles = topology.percentiles
         letters = topology.dead_letters is not None
-        self._failures = Failures(spec.title, letters=letters)
+        self._failures = Failures(
+            spec.title, letters=letters, provenance=Provenance(topology) if letters else None
+        )
         self._rows = KeyRows()
         self._timers = KeyTimers(self._rows)
         self._hold = KeyHold(self._rows)
@@ -261,6 +264,7 @@ class Machine:
         at_us = max(EARLIEST_RECORD, min(letter.timestamp or 0, LATEST_RECORD))
         self._router.send(self._calls.productions, str(self._dead_letters), letter, at_us, key)
         self._counters.dead_letters += 1
+        note(self._counters.reasons, letter)
 
     def _attempt(
         self, work: Work, start: int, stop: int, poisoned: dict[Any, DeadLetter]

@@ -26,6 +26,7 @@ from millrace.watermark.process import Process
 from millrace.watermark.report import Report
 from millrace.watermark.shown import LowWatermarks, Shown
 from millrace.windmill.counters import Counters
+from millrace.windmill.dead_letters import Reasons
 from millrace.windmill.place import Place
 
 
@@ -284,7 +285,9 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
         newest: Injected stream -> latest timestamp seen so far.
         counters: Computation -> counts since the beginning.
         injected: Injected stream -> records since the beginning.
-        refused: Injected stream -> records refused since the beginning.
+        refused: Injected stream -> low watermarks of its processes refused since the beginning.
+        letters: Injected stream -> records that became dead letters as they were read, by reason,
+            since the beginning; those of computations are in their counters.
         processes: Injected stream -> process of its injector -> what was seen of it so far.
         ahead: Injected stream -> how far its records came ahead of its low watermark.
         moved: Computation, or ``injector:<stream>``, -> the epoch in which the low watermark that
@@ -318,6 +321,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     live: LiveMark | None = None
     base: int = 0
     restored: Restoration | None = None
+    letters: dict[str, Reasons] = {}
 
 
 def interval_maps(

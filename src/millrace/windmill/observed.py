@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.process import ONLY, Process
+from millrace.windmill.dead_letters import Reasons, merge_by_stream
 from millrace.windmill.manifest import Completion
 
 
@@ -18,11 +19,12 @@ class Observed:
     Attributes:
         newest: Injected stream -> latest timestamp.
         injected: Injected stream -> records.
-        refused: Injected stream -> records refused.
+        refused: Injected stream -> low watermarks of its processes that were refused.
         processes: Injected stream -> process of its injector -> what was seen of it.
         ahead: Injected stream -> how far its records came ahead of its low watermark; only where
             the pipeline uses percentiles.
         sizes: Injected stream -> bytes of the values; only of what this process saw.
+        letters: Injected stream -> records that became dead letters as they were read, by reason.
     """
 
     newest: dict[str, int] = field(default_factory=dict)
@@ -31,11 +33,19 @@ class Observed:
     processes: dict[str, dict[str, Process]] = field(default_factory=dict)
     ahead: dict[str, Ahead] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    letters: dict[str, Reasons] = field(default_factory=dict)
 
     @classmethod
     def until(cls, said: Completion) -> Observed:
         """Return what was seen since the beginning, as a completion says it."""
-        return cls(said.newest, said.injected, said.refused, said.processes, said.ahead)
+        return cls(
+            said.newest,
+            said.injected,
+            said.refused,
+            said.processes,
+            said.ahead,
+            letters=said.letters,
+        )
 
     def by_process(self) -> dict[str, dict[str, Process]]:
         """Return what was seen of each process; an injector that names none has one."""
@@ -50,6 +60,7 @@ class Observed:
             {stream: n for stream, n in self.refused.items() if stream in streams},
             {stream: seen for stream, seen in self.processes.items() if stream in streams},
             {stream: ahead for stream, ahead in self.ahead.items() if stream in streams},
+            letters={stream: of for stream, of in self.letters.items() if stream in streams},
         )
 
     def add(self, other: Observed) -> None:
@@ -69,3 +80,4 @@ class Observed:
                 known[name] = known.get(name, Process()).merged(process)
         for stream, ahead in other.ahead.items():
             self.ahead[stream] = self.ahead.get(stream, Ahead()).merged(ahead)
+        merge_by_stream(self.letters, other.letters)

@@ -14,7 +14,8 @@ Source: MillWheel 6.1.1: the system assigns unique ids to all records at product
 from __future__ import annotations
 
 import struct
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,10 @@ FIRST_INJECTED = 1 << 14
 #: How many bits of the second half count rows, as in Spark's ``monotonically_increasing_id``.
 ROW_BITS = 33
 LAST_ROW = (1 << ROW_BITS) - 1
+#: In the lower part of the origin of what live tasks inject; no epoch has that number.
+LIVE_ORIGIN: Final = 1 << 47
+#: How many bits say which of a live record's rows one is: steps may make many of one.
+MADE_BITS: Final = 17
 
 
 def record_id(origin: int, sequence: int) -> bytes:
@@ -53,6 +58,41 @@ def production_ids(computation: int, commit: int, interval: int, count: int) -> 
     """
     first = interval << ROW_BITS
     return (computation << 48) | commit, range(first, first + count)
+
+
+def place_in_words(
+    origin: int,
+    sequence: int,
+    computations: Mapping[int, str],
+    streams: Mapping[int, str],
+) -> str:
+    """Return where a record comes from.
+
+    Args:
+        origin: The first half of its id.
+        sequence: The second.
+        computations: Number -> computation.
+        streams: Number -> injected stream.
+
+    >>> place_in_words(*[injected_origin(3, 7), place(2, 5)], {}, {3: "clicks"})
+    "stream 'clicks', epoch 7, partition 2, row 5"
+    >>> live = injected_origin(3, LIVE_ORIGIN)
+    >>> place_in_words(live, place(2, 5 << MADE_BITS), {}, {3: "clicks"})
+    "stream 'clicks', process number 2, record 5"
+    >>> place_in_words((1 << 48) | 7, 0, {1: "Count"}, {})
+    "computation 'Count', commit 7, interval 0"
+    """
+    number, low = origin >> 48, origin & ((1 << 48) - 1)
+    part, row = sequence >> ROW_BITS, sequence & LAST_ROW
+    if number < FIRST_INJECTED:
+        name = computations.get(number, str(number))
+        return f"computation {name!r}, commit {low}, interval {part}"
+    stream = f"stream {streams.get(number - FIRST_INJECTED, '')!r}"
+    if low & LIVE_ORIGIN:
+        bits = ROW_BITS - MADE_BITS
+        count = ((low & ~LIVE_ORIGIN) << bits) | (row >> MADE_BITS)
+        return f"{stream}, process number {part}, record {count}"
+    return f"{stream}, epoch {low}, partition {part}, row {row}"
 
 
 def place(partition: Any, row: Any) -> Any:

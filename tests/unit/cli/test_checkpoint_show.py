@@ -29,7 +29,8 @@ def test_it_shows_the_last_completed_epoch(millrace: Any, checkpoint: Any) -> No
     assert (shown["epoch"], shown["wall_time"]) == (1, 1_000_000)
     (stream,) = shown["streams"]
     assert stream == {
-        "name": "clicks", "low_watermark": 30, "newest": 20, "injected": 4, "refused": 0,
+        "name": "clicks", "low_watermark": 30, "newest": 20, "injected": 4, "dead_letters": 0,
+        "reasons": {}, "refused_low_watermarks": 0,
     }  # fmt: skip
     (one,) = shown["computations"]
     assert (one["low_watermark"], one["output_low_watermark"]) == (30, 10)

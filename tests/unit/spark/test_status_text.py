@@ -29,7 +29,8 @@ BEFORE_ANYTHING = Status(
     moved={},
     newest={},
     injected={},
-    refused={},
+    dead_letters={},
+    refused_low_watermarks={},
     idle={},
     missing={},
     counters={"Counter": Counters()},
@@ -81,8 +82,8 @@ def test_text_is_aligned_and_has_times_for_people() -> None:
         "low watermark  2026-11-20T07:30:00Z, 1 h 30 min behind the newest record",
         "late           3, the worst by 1 min 1.5 s",
         "",
-        "injected stream    records  refused         newest record",
-        "searches         1,234,567        0  2026-11-20T09:00:05Z",
+        "injected stream    records         newest record",
+        "searches         1,234,567  2026-11-20T09:00:05Z",
         "",
         "computation    records  late  timers fired  productions         low watermark      behind",
         "Counter      1,234,567     0            12           12  2026-11-20T09:00:00Z         5 s",
@@ -132,7 +133,7 @@ def test_the_end_of_time_has_its_name_everywhere() -> None:
 def test_what_is_rare_is_shown_when_it_is_there() -> None:
     shown = str(
         status(
-            refused={"searches": 2},
+            dead_letters={"searches": 2, "Counter": 1},
             idle={"searches": ["a", "b"]},
             missing={"searches": ["c"]},
             wall_timers={"Counter": NINE},
@@ -153,7 +154,7 @@ def test_what_is_rare_is_shown_when_it_is_there() -> None:
         "recovery        1 commit of earlier attempts replayed, 2 caches built again, 4.8 MiB read "
         "for that, 1 damaged or missing",
         "housekeeping    3 snapshots of 2.0 KiB, 1 failure, see the log",
-        "searches               0        2              -",
+        "searches               0             2",
     ):
         assert line in shown
     for column in ("duplicates", "dead letters", "next wall timer"):
@@ -172,9 +173,9 @@ def test_repr_is_one_short_line() -> None:
 
 
 def test_a_line_says_what_went_wrong() -> None:
-    bad = status(refused={"searches": 2}, counters={"Counter": Counters(dead_letters=1)}, epoch=3)
+    bad = status(dead_letters={"searches": 2, "Counter": 1}, epoch=3)
 
-    assert "0 records, 2 refused, 1 dead letter, no" in as_line(bad)
+    assert "0 records, 3 dead letters, no" in as_line(bad)
 
 
 def test_a_line_says_when_an_epoch_takes_long() -> None:
@@ -246,9 +247,9 @@ def test_what_waits_and_what_came_is_said_where_it_is_known() -> None:
     cells = [[cell.strip() for cell in row if cell] for row in table]
 
     assert cells[:3] == [
-        ["injected stream", "records", "bytes", "refused", "newest record", "backlog"],
-        ["a", "5", "2.0 KiB", "0", "-", "7 records"],
-        ["b", "0", "-", "0", "-", "2 files, 512 bytes"],
+        ["injected stream", "records", "bytes", "newest record", "backlog"],
+        ["a", "5", "2.0 KiB", "-", "7 records"],
+        ["b", "0", "-", "-", "2 files, 512 bytes"],
     ]
     assert any("1.0 KiB" in line for line in found)
     assert "98.5%" in found[-1]

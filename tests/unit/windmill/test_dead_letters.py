@@ -1,8 +1,11 @@
 """Dead letters: what fails is set aside, and everything else is as if it had never come."""
 
+import msgspec
 import pytest
 
 import millrace as mr
+from millrace.inspect.overview import reasons_of
+from millrace.model.errors import DeadLettersExceeded
 
 
 class Touchy(mr.Computation):
@@ -141,6 +144,129 @@ def test_a_late_record_that_fails_is_counted_late_too(h):
     assert h.counters("Touchy").late == 1
 
 
+def test_the_first_of_a_computation_and_of_a_stream_is_logged_with_its_reason(h, caplog):
+    h.inject("events", events(-2, -3))
+    h.inject("events", [({"n": 1}, 5), ({"n": 2}, 5)])
+    h.inject("events", [*events(-4), ({"n": 1}, 5)])
+
+    said = [record.message for record in caplog.records if "first dead letter" in record.message]
+    assert len(said) == 2
+    assert said[0].startswith("Touchy: the first dead letter: ValueError: -2 is negative\n")
+    assert said[1].startswith("stream 'events': the first dead letter: ")
+    assert "epoch 1, stream 'events', epoch 1, partition 0, row 0" in said[1]
+
+
+def test_there_is_one_count_of_all_of_them_with_their_reasons(h):
+    h.inject("events", [*events(1, -2, -3), ({"n": 1}, 5)])
+    h.crash()
+    h.inject("events", [*events(-4, 13), ({"key": "k", "n": 1}, -1)])
+    h.advance_watermark("events", 20)
+
+    assert len(h.outputs("dead")) == h.dead_letters() == 6
+    assert (h.dead_letters("Touchy"), h.dead_letters("events")) == (4, 2)
+    found = reasons_of(h.checkpoint().overview)
+    assert sorted((counted.count, reason[:30]) for reason, counted in found.items()) == [
+        (1, "KeyError: ..."),
+        (1, "ValueError: unlucky"),
+        (1, "the timestamp -... us is befor"),
+        (3, "ValueError: -... is negative"),
+    ]
+
+
+def test_a_letter_says_where_its_record_came_from_and_has_its_bytes(h):
+    h.inject("events", [*events(1, -2), ({"n": 1}, 5)])
+    failed, refused = sorted((out.value for out in h.outputs("dead")), key=lambda one: one.key)[
+        ::-1
+    ]
+
+    assert failed.place.startswith("stream 'events', epoch 0, partition 0, row ")
+    assert msgspec.msgpack.decode(failed.raw) == {"key": "k", "n": -2}
+    assert refused.place.startswith("stream 'events', epoch 0, partition 0, row ")
+    assert refused.place > failed.place
+    assert msgspec.msgpack.decode(refused.raw) == {"n": 1}
+
+
+def test_a_letter_of_a_message_has_its_offset_and_its_bytes_as_they_came(h):
+    message = {
+        "key": "k", "n": -2, "value": b"\xff", "kafka_key": b"k1", "kafka_topic": "clicks",
+        "kafka_partition": 3, "kafka_offset": 17,
+    }  # fmt: skip
+    h.inject("events", [(message, 5)])
+
+    letter = h.outputs("dead")[0].value
+    assert letter.place == "topic 'clicks', partition 3, offset 17"
+    assert (letter.raw, letter.raw_key) == (b"\xff", b"k1")
+
+
+def test_a_letter_of_a_production_names_the_computation_that_made_it():
+    class Source(mr.Computation):
+        inputs = {"events": mr.by("key")}
+        outputs = {"made": dict}
+
+        def process_record(self, record):
+            self.produce("made", record.value)
+
+    class Failing(mr.Computation):
+        inputs = {"made": mr.by("key")}
+        outputs = {}
+
+        def process_record(self, record):
+            raise ValueError("no")
+
+    p = mr.Pipeline("p")
+    p.inject("events", format=dict)
+    p.add(Source)
+    p.add(Failing)
+    p.dead_letter("dead")
+    with mr.testing.Harness(p, intervals=1) as h:
+        h.inject("events", events(1))
+        assert h.outputs("dead")[0].value.place == "computation 'Source', commit 1, interval 0"
+
+
+def limited(at_most):
+    p = mr.Pipeline("p")
+    p.inject("events", format=dict)
+    p.add(Touchy)
+    p.dead_letter("dead", at_most=at_most)
+    return mr.testing.Harness(p)
+
+
+def test_more_letters_than_their_share_stop_the_run_and_name_the_most_frequent_reason():
+    h = limited("5 %")
+    h.inject("events", events(*range(1, 50), -1, -2, -3, -4))  # of too few records to judge
+    h.inject("events", events(*range(50, 100)))
+    with pytest.raises(DeadLettersExceeded) as stopped:
+        h.inject("events", [*events(-5, -6), ({"n": 1}, 5)])
+
+    said = str(stopped.value)
+    assert said.startswith("7 of 106 records became dead letters, and dead_letter(at_most=) allows")
+    assert "5 % of the records of five minutes" in said
+    assert "The most frequent reason, 6 times, in Touchy: ValueError: -... is negative" in said
+
+
+def test_a_share_is_that_of_five_minutes():
+    h = limited("5 %")
+    h.inject("events", events(*range(1, 99), -1, -2, -3, -4))
+    h.advance_clock(5 * mr.MINUTE)
+    h.inject("events", events(*range(1, 99), -1, -2, -3, -4))
+    with pytest.raises(DeadLettersExceeded, match="11 of 109 records"):
+        h.inject("events", events(*range(-7, 0)))
+
+
+def test_more_letters_than_a_number_stop_the_run():
+    h = limited(2)
+    h.inject("events", events(-1, -2))
+    with pytest.raises(DeadLettersExceeded, match="3 dead letters, and .* allows 2 since the run"):
+        h.inject("events", events(-3))
+
+
+@pytest.mark.parametrize("at_most", ["5", "101 %", "-1 %", "many", -1, True, "5 % or so"])
+def test_a_limit_is_a_share_or_a_number(at_most):
+    with pytest.raises(ValueError) as refused:
+        mr.Pipeline("p").dead_letter("dead", at_most=at_most)
+    assert "expected a share of the records" in str(refused.value)
+
+
 # -- refused before any computation ----------------------------------------------------------------
 
 
@@ -156,7 +282,7 @@ def test_a_record_that_cannot_be_injected_becomes_a_letter(h, value, timestamp):
     assert (output.value.stream, output.value.computation) == ("events", "")
     assert output.value.reason
     assert out(h) == [[1]]
-    assert h.refused("events") == 1
+    assert h.dead_letters("events") == 1
 
 
 def test_a_record_on_which_a_step_fails_becomes_a_letter():

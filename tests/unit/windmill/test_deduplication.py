@@ -182,7 +182,7 @@ def test_a_null_id_becomes_a_dead_letter_where_a_stream_is_declared_for_them():
         h.inject("events", [at(5, n=0, id=None), at(5, n=1)])
         (letter,) = [out.value for out in h.outputs("rejects")]
         assert letter.reason == "the id, column 'id', is null"
-        assert h.refused("events") == 1
+        assert h.dead_letters("events") == 1
         assert [n for _, n, _, _ in seen(h)] == [1]
 
 

@@ -347,6 +347,7 @@ class Coordinator:
         read = places(reading, session.numbers)
         epochs.complete(said, outcome.results, outcome.observed, places=read, live=left)
         self._finish(wall_us)
+        epochs.dead_letters.check()
         if self.ended:
             return self._over()
         self._open_epoch(wall_us)

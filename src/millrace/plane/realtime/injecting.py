@@ -349,11 +349,9 @@ class InjectorTask:
             processes=observed.processes,
             ahead=observed.ahead,
             sizes=observed.sizes,
+            refused=observed.refused,
+            letters=observed.letters,
         )
-        report.refused = {
-            stream: report.refused.get(stream, 0) + observed.refused.get(stream, 0)
-            for stream in {*report.refused, *observed.refused}
-        }
         self.said.append(
             Passed(
                 mark.number,

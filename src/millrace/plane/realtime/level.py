@@ -233,8 +233,8 @@ class LevelTask:
         by_hand = not arrived.table.num_rows
         inbox, said = None, self._report
         if not by_hand:
-            scratch = wire.TaskReport(self.level, self.number, [], {}, {}, said.refused, 0.0)
-            scratch.received = said.received
+            scratch = wire.TaskReport(self.level, self.number, [], {}, {}, {}, 0.0)
+            scratch.received, scratch.letters = said.received, said.letters
             inbox = Inbox(self._turns_task(), self.level, self._outbox, scratch)
             if self.level == 1:
                 inbox.refuse_unread(arrived.table, arrived.table.column("edge").to_numpy())

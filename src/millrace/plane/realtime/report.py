@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from millrace.plane import wire
 from millrace.store import NOTHING
 from millrace.windmill.counters import Counters
+from millrace.windmill.dead_letters import Reasons
 from millrace.windmill.replay import Result
 
 
@@ -18,7 +19,7 @@ class MarkReport:
         task: Its number.
 
     Attributes:
-        refused: Injected stream -> records refused.
+        letters: Injected stream -> its records that became dead letters, by reason.
         received: Computation -> bytes of the values that came to it.
         covered: Computation -> interval -> number of its last commit in the open journal part.
     """
@@ -32,7 +33,7 @@ class MarkReport:
     def _begin(self) -> None:
         self._intervals: dict[tuple[str, int], wire.IntervalReport] = {}
         self._seconds = 0.0
-        self.refused: dict[str, int] = {}
+        self.letters: dict[str, Reasons] = {}
         self.received: dict[str, int] = {}
 
     def add(self, result: Result) -> None:
@@ -79,9 +80,10 @@ class MarkReport:
             [replace(one, load=one.load.reported()) for one in self._intervals.values()],
             {},
             {},
-            self.refused,
+            {},
             self._seconds,
             received=self.received,
+            letters=self.letters,
         )
         for name, value in more.items():
             setattr(report, name, value)

@@ -31,17 +31,12 @@ from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.watermark.ahead import Ahead
 from millrace.windmill.observed import Observed
-from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS, place
+from millrace.windmill.record_ids import FIRST_INJECTED, LIVE_ORIGIN, MADE_BITS, ROW_BITS, place
 from millrace.windmill.routing import Productions
 
-#: In the lower part of the origin of what is injected on this plane; no epoch has that number.
-LIVE_ORIGIN: Final = 1 << 47
-
-#: How many bits say which of a record's rows one is: steps may make many of one.
-_MADE_BITS: Final = 17
-_MADE_MAX: Final = 1 << _MADE_BITS
+_MADE_MAX: Final = 1 << MADE_BITS
 #: How many bits of a place are in the second half.
-_PLACE_BITS: Final = ROW_BITS - _MADE_BITS
+_PLACE_BITS: Final = ROW_BITS - MADE_BITS
 _PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
 
 Ints = npt.NDArray[np.int64]
@@ -184,7 +179,9 @@ class LiveRows:
             ids,
         )
         self.newest_us = report.newest.get(stream, MIN_TIMESTAMP)
-        observed.add(Observed(report.newest, report.injected, report.refused, {}, report.ahead))
+        observed.add(
+            Observed(report.newest, report.injected, {}, {}, report.ahead, letters=report.letters)
+        )
         few = outbox.handfuls()
         if few is None:
             yield from outbox.batches()
@@ -264,7 +261,7 @@ def ids_of(stream: int, process: int, numbers: Ints, made: Any = 0) -> tuple[Int
     ('0x4001800000000000', True)
     """
     origins = ((FIRST_INJECTED + stream) << 48) | LIVE_ORIGIN | (numbers >> _PLACE_BITS)
-    return origins, place(process, ((numbers & _PLACE_MASK) << _MADE_BITS) | made)
+    return origins, place(process, ((numbers & _PLACE_MASK) << MADE_BITS) | made)
 
 
 def number_at(count: int) -> tuple[int, int]:
@@ -273,10 +270,10 @@ def number_at(count: int) -> tuple[int, int]:
     >>> injected_count(number_at(7 << 40)) == 7 << 40
     True
     """
-    last = (count & _PLACE_MASK) << _MADE_BITS | (_MADE_MAX - 1)
+    last = (count & _PLACE_MASK) << MADE_BITS | (_MADE_MAX - 1)
     return LIVE_ORIGIN | (count >> _PLACE_BITS), last
 
 
 def injected_count(number: tuple[int, int]) -> int:
     """Return a record's place in its process, by the number of one of its rows."""
-    return ((number[0] & ~LIVE_ORIGIN) << _PLACE_BITS) | (number[1] >> _MADE_BITS)
+    return ((number[0] & ~LIVE_ORIGIN) << _PLACE_BITS) | (number[1] >> MADE_BITS)

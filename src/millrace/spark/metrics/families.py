@@ -52,7 +52,6 @@ _COUNTED: Final = (
     ("records", "Records delivered to user code", "records"),
     ("late_records", "Records behind the low watermark", "late"),
     ("duplicates", "Records delivered again by an injector, and filtered", "duplicates_filtered"),
-    ("dead_letters", "Records and timers that user code failed on", "dead_letters"),
     ("productions", "Rows sent to consumers", "productions"),
     ("timers_fired", "Timers fired", "timers"),
 )
@@ -106,7 +105,10 @@ def families(status: Status) -> list[Family]:
         Family("injected_records", "Records read", True, "stream", status.injected),
         Family("injected_bytes", "Values read, in this process's epochs", True, "stream",
                status.injected_bytes),
-        Family("refused_records", "Records refused", True, "stream", status.refused),
+        Family("dead_letters", "Dead letters: of the computation that failed, or the injected "
+               "stream that refused the record", True, "origin", status.dead_letters),
+        Family("refused_low_watermarks", "Low watermarks of processes that were refused", True,
+               "stream", status.refused_low_watermarks),
         *(
             Family(f"backlog_{unit}", f"{words} in its source, not read yet", False, "stream",
                    _there({name: getattr(one, of) for name, one in status.backlog.items()}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millrace.model.errors import (
     CheckpointMismatch,
+    DeadLettersExceeded,
     InputLost,
     InvariantViolation,
     PipelineError,
@@ -14,7 +15,7 @@ from millrace.model.errors import (
 )
 
 #: To try again would change nothing.
-_FINAL = (ZombieWriter, CheckpointMismatch)
+_FINAL = (ZombieWriter, CheckpointMismatch, DeadLettersExceeded)
 #: What is raised again when the same input comes again; rarely it is not.
 _OWN = (
     UserCodeError,

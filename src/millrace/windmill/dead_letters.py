@@ -1,0 +1,249 @@
+"""Dead letters, counted by reason; where a record came from, and its bytes; how many there may be.
+
+A reason is what went wrong, without what differs from record to record: numbers and quoted values.
+What is counted goes with the commits and the reports of tasks, so a restart counts nothing twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from millrace.compile.topology import Topology
+from millrace.model.errors import DeadLettersExceeded
+from millrace.model.record import DeadLetter, DeadLetterLimit
+from millrace.model.time import MINUTE
+from millrace.windmill.record_ids import place_in_words
+
+_log = logging.getLogger("millrace")
+
+#: Of more reasons than this only the number is known. Who has so many has none that stands out.
+_REASONS: Final = 20
+_OTHERS: Final = "other reasons"
+#: What differs from one record to the next.
+_VALUES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d._TZ+-]*")
+_WORDS: Final = 200
+
+#: A share is judged over the epochs of so long, once so many records have come in them.
+_WINDOW_US: Final = 5 * MINUTE
+_JUDGED: Final = 100
+
+
+class Sample(msgspec.Struct, array_like=True, frozen=True):
+    """The first dead letter of a reason, in brief.
+
+    Attributes:
+        stream: The stream it came by; empty for a timer.
+        computation: Where it failed; empty where it was refused before.
+        reason: What was wrong, in words.
+        key: The key, as text.
+        value: The value or timer tag, as text.
+        timestamp: Event time in microseconds, or None.
+        epoch: When.
+        place: Where the record came from.
+    """
+
+    stream: str
+    computation: str
+    reason: str
+    key: str
+    value: str
+    timestamp: int | None
+    epoch: int
+    place: str
+
+
+class Counted(msgspec.Struct, array_like=True, frozen=True):
+    """The dead letters of one reason.
+
+    Attributes:
+        count: How many there are.
+        first: One of them: the first that was met.
+    """
+
+    count: int
+    first: Sample
+
+
+#: Reason -> the dead letters that have it.
+Reasons = dict[str, Counted]
+
+
+def reason_of(letter: DeadLetter) -> str:
+    """Return why a record is a dead letter, without what is its own.
+
+    >>> said = "ValueError: invalid literal for int() with base 10: 'x17'"
+    >>> reason_of(DeadLetter("s", "c", said, "", "", "", 0, 0))
+    "ValueError: invalid literal for int() with base ...: ..."
+    """
+    first, _, _ = letter.reason.partition("\n")
+    return _VALUES.sub("...", first)[:_WORDS]
+
+
+def note(reasons: Reasons, letter: DeadLetter) -> None:
+    """Count a dead letter."""
+    sample = Sample(
+        letter.stream,
+        letter.computation,
+        letter.reason[:_WORDS],
+        letter.key[:_WORDS],
+        letter.value[:_WORDS],
+        letter.timestamp,
+        letter.epoch,
+        letter.place,
+    )
+    merge(reasons, {reason_of(letter): Counted(1, sample)})
+
+
+def merge(reasons: Reasons, more: Mapping[str, Counted]) -> None:
+    """Add what was counted elsewhere."""
+    for reason, counted in more.items():
+        name = reason if reason in reasons or len(reasons) < _REASONS else _OTHERS
+        known = reasons.get(name)
+        count = counted.count + (0 if known is None else known.count)
+        reasons[name] = Counted(count, counted.first if known is None else known.first)
+
+
+def merge_by_stream(known: dict[str, Reasons], more: Mapping[str, Reasons]) -> None:
+    """Add what was counted elsewhere of some streams."""
+    for stream, reasons in more.items():
+        merge(known.setdefault(stream, {}), reasons)
+
+
+def total(reasons: Mapping[str, Counted]) -> int:
+    """Return how many dead letters there are."""
+    return sum(counted.count for counted in reasons.values())
+
+
+def commonest(reasons: Mapping[str, Counted]) -> list[tuple[str, Counted]]:
+    """Return reasons, the most frequent first."""
+    return sorted(reasons.items(), key=lambda one: (-one[1].count, one[0]))
+
+
+def tell_first(where: str, reasons: Mapping[str, Counted]) -> None:
+    """Say in the log that the first dead letter of a computation or stream was sent, and why."""
+    first = next(iter(reasons.values())).first
+    _log.warning(
+        "%s: the first dead letter: %s\n  key %s, value %s, epoch %d%s. Later ones are only "
+        "counted: `millrace dead-letters CHECKPOINT` lists them.",
+        where,
+        first.reason,
+        first.key,
+        first.value,
+        first.epoch,
+        first.place and f", {first.place}",
+        extra={"millrace": {"event": "dead_letter", "where": where, "epoch": first.epoch}},
+    )
+
+
+class DeadLetterWatch:
+    """Sums dead letters of a run, against the limit that its pipeline declares.
+
+    Args:
+        limit: The limit; None: there is none.
+    """
+
+    def __init__(self, limit: DeadLetterLimit | None) -> None:
+        self._limit = limit
+        self._sent = 0
+        self._epochs: deque[tuple[int, int, int, Reasons]] = deque()
+
+    def add(self, wall_time_us: int, records: int, reasons: Iterable[Reasons]) -> None:
+        """Take an epoch that has completed: its clock, records read, and its dead letters."""
+        if self._limit is None:
+            return
+        together: Reasons = {}
+        for one in reasons:
+            merge(together, one)
+        letters = total(together)
+        self._sent += letters
+        self._epochs.append((wall_time_us, records, letters, together))
+        while self._epochs[0][0] <= wall_time_us - _WINDOW_US:
+            self._epochs.popleft()
+
+    def check(self) -> None:
+        """Stop the run if there are too many.
+
+        Raises:
+            DeadLettersExceeded: There are.
+        """
+        limit = self._limit
+        if limit is None or not self._epochs:
+            return
+        letters = sum(letters for _, _, letters, _ in self._epochs)
+        records = max(letters, sum(records for _, records, _, _ in self._epochs))
+        if limit.count is not None and self._sent > limit.count:
+            said = f"{self._sent:,} dead letters"
+        elif limit.share is not None and records >= _JUDGED and letters > limit.share * records:
+            said = f"{letters:,} of {records:,} records became dead letters"
+        else:
+            return
+        reasons: Reasons = {}
+        for _, _, _, one in self._epochs:
+            merge(reasons, one)
+        reason, counted = commonest(reasons)[0]
+        first = counted.first
+        where = first.computation or f"stream {first.stream!r}"
+        sample = f"key {first.key}, value {first.value}{first.place and f', {first.place}'}"
+        raise DeadLettersExceeded(
+            f"{said}, and dead_letter(at_most=) allows {limit}.\n"
+            f"The most frequent reason, {counted.count:,} times, in {where}: {reason}\n"
+            f"  such as {sample}\n"
+            "Nothing is lost: the epoch has completed, and its dead letters are in their stream. "
+            "Mend the code or the input and start again, or allow more."
+        )
+
+
+class Provenance:
+    """Says where records come from, and gives their bytes, for dead letters.
+
+    Args:
+        topology: The pipeline.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._coders = {name: spec.coder for name, spec in topology.streams.items()}
+        self._computations = {spec.number: spec.title for spec in topology.computations}
+        self._streams = {spec.number: spec.name for spec in topology.injected()}
+
+    def place(self, value: Any, ids: tuple[int, int] | None) -> str:
+        """Return where a record comes from; "" if that is not known.
+
+        Args:
+            value: Its value; a message of Kafka may say itself.
+            ids: Both halves of its id, if it has one.
+        """
+        topic, partition, offset = (
+            _part(value, name) for name in ("kafka_topic", "kafka_partition", "kafka_offset")
+        )
+        if offset is not None:
+            return f"topic {topic!r}, partition {partition}, offset {offset}"
+        if ids is None:
+            return ""
+        return place_in_words(*ids, self._computations, self._streams)
+
+    def raw(self, stream: str, value: Any) -> tuple[bytes, bytes]:
+        """Return the bytes of a value, to be sent again, and of its message's key."""
+        key, message = _part(value, "kafka_key"), _part(value, "value")
+        known = key if isinstance(key, bytes) else b""
+        if isinstance(message, bytes) and _part(value, "kafka_offset") is not None:
+            return message, known
+        if isinstance(value, bytes):
+            return value, known
+        for encode in (getattr(self._coders.get(stream), "encode", None), msgspec.json.encode):
+            try:
+                if encode is not None:
+                    return bytes(encode(value)), known
+            except Exception:  # noqa: BLE001  a dead letter may be of a value that nothing encodes
+                continue
+        return b"", known
+
+
+def _part(value: Any, name: str) -> Any:
+    """Return a field of a record, whatever it is; None if it has none."""
+    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
