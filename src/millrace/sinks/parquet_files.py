@@ -251,10 +251,10 @@ def clear(staging: Path, epoch: int) -> None:
     """Remove what attempts at this epoch and earlier ones left; this one's outcome is decided.
 
     Args:
-        staging: The directory, which exists.
+        staging: The directory; it is not there before the first attempt.
         epoch: The epoch.
     """
-    for left in staging.iterdir():
+    for left in staging.iterdir() if staging.exists() else ():
         found = _STAGED.match(left.name)
         if found is None or int(found[1]) > epoch:
             continue

@@ -79,7 +79,7 @@ def reason_of(letter: DeadLetter) -> str:
 
     >>> said = "ValueError: invalid literal for int() with base 10: 'x17'"
     >>> reason_of(DeadLetter("s", "c", said, "", "", "", 0, 0))
-    "ValueError: invalid literal for int() with base ...: ..."
+    'ValueError: invalid literal for int() with base ...: ...'
     """
     first, _, _ = letter.reason.partition("\n")
     return _VALUES.sub("...", first)[:_WORDS]

@@ -309,3 +309,9 @@ def test_what_others_have_rewritten_cannot_be_taken_back(tmp_path: Path) -> None
     with pytest.raises(SinkError, match=r"part-2-.*were rewritten by another writer"):
         sink(tmp_path).take_back(1, 3)
     assert seen(tmp_path) == [1, 2, 3]
+
+
+def test_a_table_without_rows_takes_nothing_back(tmp_path: Path) -> None:
+    for made in (sink(tmp_path / "delta"), mr.Parquet(tmp_path / "parquet")):
+        made.take_back(0, 3)
+    assert not (tmp_path / "parquet").exists()
