@@ -1,4 +1,4 @@
-"""What only a session shows: Spark's own offsets go back to a savepoint; a limit of dead letters."""
+"""What only a session shows: offsets of Spark go back to a savepoint; too many dead letters."""
 
 from __future__ import annotations
 
