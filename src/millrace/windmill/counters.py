@@ -73,7 +73,8 @@ class Counters(msgspec.Struct, array_like=True):
         for name, n in other.counted.items():
             self.counted[name] = self.counted.get(name, 0) + n
         self.duplicates_filtered += other.duplicates_filtered
-        merge(self.reasons, other.reasons)
+        if other.reasons:
+            merge(self.reasons, other.reasons)
 
 
 def count(
