@@ -21,6 +21,7 @@ from millrace.dataflow.operator import Operator
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 from millrace.model.derived import DerivedFormat
+from millrace.model.equality import equalities
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Pane, PanedCoder, Window
 from millrace.model.record import Record, Timer
@@ -143,16 +144,17 @@ class EnrichByKey(Computation):
     def _take_back(self, row: Any, at_us: int) -> None:
         """Take a row back; if it does not stand any more, that is done already."""
         unpack = self._forms[1][1]
-        for entry_us in (at_us, *reversed(list(self.rows))):
-            kept = list(self.rows.get(entry_us, ()))
-            for place, (packed,) in enumerate(kept):
-                if unpack(packed) == row:
-                    del kept[place]
-                    if kept:
-                        self.rows[entry_us] = kept
-                    else:
-                        del self.rows[entry_us]
-                    return
+        for is_equal in equalities(row):
+            for entry_us in (at_us, *reversed(list(self.rows))):
+                kept = list(self.rows.get(entry_us, ()))
+                for place, (packed,) in enumerate(kept):
+                    if is_equal(unpack(packed)):
+                        del kept[place]
+                        if kept:
+                            self.rows[entry_us] = kept
+                        else:
+                            del self.rows[entry_us]
+                        return
 
     def _answer(self, value: Any, at_us: int, *, back: bool) -> None:
         found = list(self.rows.between(None, at_us + 1 if self.waits else None))

@@ -27,6 +27,7 @@ from millrace.dataflow.partners import WEIGHT_MAX, InMaps, InOneRow, Kept, RowCo
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 from millrace.model.derived import DerivedFormat
+from millrace.model.equality import equalities
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Pane, PanedCoder, Window
 from millrace.model.record import Record, Timer
@@ -211,10 +212,11 @@ class JoinByKeyAndTime(Computation):
         """Return where an equal value is kept: time and place; by the same time if there is one."""
         in_row = isinstance(kept_values, InOneRow)
         unpack = self._row_forms[side].unpack if in_row else self._forms[side][1]
-        for entry_us in (at_us, *kept_values.times(side, None, None)):
-            for place, (packed, _, _) in enumerate(kept_values.at(side, entry_us)):
-                if unpack(packed) == value:
-                    return entry_us, place
+        for is_equal in equalities(value):
+            for entry_us in (at_us, *kept_values.times(side, None, None)):
+                for place, (packed, _, _) in enumerate(kept_values.at(side, entry_us)):
+                    if is_equal(unpack(packed)):
+                        return entry_us, place
         return None
 
     # -- where they are ----------------------------------------------------------------------------

@@ -1,24 +1,35 @@
 """Keys as bytes: one encoding that the JVM and Python agree on, byte for byte, and that sorts.
 
-A key is a ``str``, an ``int`` of 64 bits, ``bytes``, or a tuple of scalars. The first byte says
-which, so bytes decode without a schema::
+A key is a ``str``, an ``int`` of 64 bits, a ``float``, ``bytes``, a ``bool``, or a tuple of those,
+of None and of tuples. The first byte says which, so bytes decode without a schema::
 
     b"s" + UTF-8        b"i" + (n + 2**63) as 8 bytes, big-endian        b"b" + raw bytes
-    b"m" + msgpack      (bool, float, tuple)
+    b"?" + 0 or 1       b"(" + the items one after another
+    float: b"i" + its floor, as an int has it + 0xff + its bits
+           b"j" + its bits, from 2**63 on, and of NaN        b"h" + its bits, below -2**63
 
-The first three sort as their values do, and Spark SQL can make them without a Python stage. Map
-entries and timer tags use the same encoding. The hash is XXH64 with seed 42, which is what Spark's
-``xxhash64`` computes over the same bytes.
+The bits are those of IEEE 754, turned so that they sort.
 
-Source: MillWheel, "Keys" (4.2); docs/architecture.md, "Vocabulary".
+An item of a tuple is encoded as a key is, except that text, bytes and tuples end with 0x00, and
+that a 0x00 within text or bytes is 0x00 0xff. None is ``b"!"``. Spark SQL makes text, ints and
+bytes without a Python stage.
+
+Bytes sort as values do: numbers by size (of 1 and 1.0 the int comes first), tuples item by item,
+the shorter first. Two keys are equal if their bytes are: -0.0 is 0.0, all NaN are one, which is
+above infinity; 1, 1.0 and True are three keys. Map entries and timer tags use the same encoding.
+The hash is XXH64 with seed 42, which is what Spark's ``xxhash64`` computes over the same bytes.
+
+Source: MillWheel, "Keys" (4.2); the tuple layer of FoundationDB, for nested text and turned floats;
+docs/architecture.md, "Vocabulary".
 """
 
 from __future__ import annotations
 
 import operator
+import struct
+from math import floor
 from typing import Any, Final
 
-import msgspec
 import xxhash
 
 from millrace.model.errors import CoderError
@@ -27,9 +38,17 @@ from millrace.model.errors import CoderError
 HASH_SEED: Final = 42
 
 _SIGN: Final = 1 << 63
-_SCALARS: Final = (str, int, bytes, bool, float)
-_encode_msgpack = msgspec.msgpack.Encoder().encode
-_decode_msgpack = msgspec.msgpack.Decoder().decode
+#: From here on a float has no floor of 64 bits.
+_LARGE: Final = float(_SIGN)
+_ALL_BITS: Final = (1 << 64) - 1
+_NAN_BITS: Final = 0x7FF8 << 48
+#: Behind a whole number: it is the floor of a float, whose bits follow. Above all tags, so that the
+#: bytes of a tuple with a whole number are no beginning of those of one with a float.
+_FRACTION: Final = b"\xff"
+_END: Final = b"\0"
+_ESCAPED: Final = b"\0\xff"
+_double = struct.Struct(">d")
+_bits = struct.Struct(">Q")
 
 
 def encode_key(key: Any) -> bytes:
@@ -52,13 +71,12 @@ def encode_key(key: Any) -> bytes:
     if kind is bytes:
         encoded: bytes = b"b" + key
         return encoded
-    if kind is bool or kind is float:
-        return b"m" + _encode_msgpack(key)
+    if kind is float:
+        return _float(key)
+    if kind is bool:
+        return b"?\1" if key else b"?\0"
     if kind is tuple:
-        try:
-            return b"m" + _encode_msgpack(_checked_tuple(key))
-        except (OverflowError, UnicodeEncodeError) as refused:
-            raise CoderError(f"key {key!r} cannot be encoded: {refused}.") from None
+        return b"(" + b"".join(map(_item, key))
     return encode_key(_plain(key))
 
 
@@ -67,13 +85,28 @@ def decode_key(data: bytes) -> Any:
     tag = data[0]
     if tag == 0x73:
         return data[1:].decode()
-    if tag == 0x69:
+    if tag == 0x69 and len(data) == 9:
         return int.from_bytes(data[1:], "big") - _SIGN
     if tag == 0x62:
         return data[1:]
-    if tag == 0x6D:
-        return _tuples(_decode_msgpack(data[1:]))
-    raise CoderError(f"these bytes are not an encoded key: {data[:40]!r}.")
+    try:
+        key, end = _item_at(data, 0) if tag != 0x28 else _items(data, 1)
+    except (IndexError, ValueError, struct.error):
+        end = -1
+    if end != len(data):
+        raise CoderError(f"these bytes are not an encoded key: {data[:40]!r}.")
+    return key
+
+
+def prefix_range(prefix: tuple[Any, ...]) -> tuple[bytes, bytes]:
+    r"""Return where the encoded tuples begin that begin with these items, and where they end.
+
+    >>> start, stop = prefix_range(("tea",))
+    >>> [start <= encode_key((name, 7)) < stop for name in ("tea", "tea\0", "team")]
+    [True, False, False]
+    """
+    start = encode_key(prefix)
+    return start, start + b"\xff"
 
 
 def hash_key(data: bytes) -> int:
@@ -113,14 +146,67 @@ def _plain(key: Any) -> str | bytes | int | float:
     return whole
 
 
-def _checked_tuple(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(
-        part if part is None or (type(part) in _SCALARS and type(part) is not int)
-        else _checked_tuple(part) if type(part) is tuple
-        else _plain(part)
-        for part in key
-    )  # fmt: skip
+def _float(key: float) -> bytes:
+    (bits,) = _bits.unpack(_double.pack(key + 0.0))  # -0.0 + 0.0 is 0.0
+    if -_LARGE <= key < _LARGE:
+        turned = bits ^ _ALL_BITS if bits & _SIGN else bits | _SIGN
+        return b"i" + _bits.pack(floor(key) + _SIGN) + _FRACTION + _bits.pack(turned)
+    if key != key:
+        return b"j" + _bits.pack(_NAN_BITS | _SIGN)
+    return b"j" + _bits.pack(bits | _SIGN) if key > 0 else b"h" + _bits.pack(bits ^ _ALL_BITS)
 
 
-def _tuples(decoded: Any) -> Any:
-    return tuple(map(_tuples, decoded)) if type(decoded) is list else decoded
+def _float_at(data: bytes, start: int) -> float:
+    (turned,) = _bits.unpack_from(data, start)
+    bits = turned ^ _SIGN if turned & _SIGN else turned ^ _ALL_BITS
+    found: float = _double.unpack(_bits.pack(bits))[0]
+    return found
+
+
+def _item(item: Any) -> bytes:
+    """Return the bytes of an item of a tuple, which show where they end."""
+    if item is None:
+        return b"!"
+    encoded = encode_key(item)
+    tag = encoded[0]
+    if tag == 0x28:
+        return encoded + _END
+    if tag == 0x73 or tag == 0x62:
+        return (encoded.replace(_END, _ESCAPED) if _END in encoded else encoded) + _END
+    return encoded
+
+
+def _item_at(data: bytes, start: int) -> tuple[Any, int]:
+    """Return the item of a tuple that begins at some place, and where it ends."""
+    tag = data[start]
+    at = start + 1
+    if tag == 0x69:
+        end = at + 8
+        if data[end : end + 1] == _FRACTION:
+            return _float_at(data, end + 1), end + 9
+        return _bits.unpack_from(data, at)[0] - _SIGN, end
+    if tag == 0x73 or tag == 0x62:
+        end = data.index(_END, at)
+        while data[end + 1 : end + 2] == _FRACTION:
+            end = data.index(_END, end + 2)
+        raw = data[at:end].replace(_ESCAPED, _END)
+        return (raw.decode() if tag == 0x73 else raw), end + 1
+    if tag == 0x21:
+        return None, at
+    if tag == 0x3F:
+        return data[at] == 1, at + 1
+    if tag == 0x68 or tag == 0x6A:
+        return _float_at(data, at), at + 8
+    if tag == 0x28:
+        items, end = _items(data, at)
+        return items, end + 1
+    raise ValueError
+
+
+def _items(data: bytes, at: int) -> tuple[tuple[Any, ...], int]:
+    """Return the items of a tuple from some place on, and where the last one ends."""
+    found = []
+    while at < len(data) and data[at]:
+        item, at = _item_at(data, at)
+        found.append(item)
+    return tuple(found), at

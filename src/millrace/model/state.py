@@ -102,9 +102,10 @@ class ValueState(StateDescriptor, Generic[T]):
 class MapState(StateDescriptor, MutableMapping[Any, T], Generic[T]):
     """A map a key. An entry is read and written without touching the others.
 
-    Entry keys are what record keys are: str, int, bytes, or tuples of scalars. Iteration is in the
-    order of their encoding: ints and strs ascending. With ``expires=`` each entry expires alone,
-    see :class:`ValueState`.
+    Entry keys are what record keys are: str, int, float, bytes, bool, or tuples of those and of
+    None, and are the same by the same rule. Iteration is in their order: numbers by size, strs by
+    code point, tuples item by item. Between types there is an order too, always the same. With
+    ``expires=`` each entry expires alone, see :class:`ValueState`.
     """
 
     __hash__ = StateDescriptor.__hash__
@@ -125,15 +126,19 @@ class MapState(StateDescriptor, MutableMapping[Any, T], Generic[T]):
         """Return the number of entries; reads them all (in the store's order, not into memory)."""
         self._outside()
 
-    def between(self, start: Any = None, stop: Any = None) -> Iterator[Any]:
-        """Iterate over the entries from ``start`` to before ``stop``, in order.
+    def between(
+        self, start: Any = None, stop: Any = None, *, prefix: tuple[Any, ...] | None = None
+    ) -> Iterator[Any]:
+        """Iterate over the keys of the entries from ``start`` to before ``stop``, in order.
 
         It costs what it finds, however many entries there are: with times as entries, what was
         before some time is found, and removed, without looking at the rest.
 
         Args:
-            start: The first entry, present or not; None: from the beginning.
+            start: The first key, present or not; None: from the beginning.
             stop: The first that is no longer wanted; None: to the end.
+            prefix: Only keys that are tuples and begin with these items:
+                ``between(prefix=("tea",))`` has ``("tea",)`` and ``("tea", 5)``.
         """
         self._outside()
 

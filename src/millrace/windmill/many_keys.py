@@ -34,8 +34,11 @@ def decode_keys(keys: Sequence[bytes]) -> list[Any]:
     if tags == {_TEXT_TAG}:
         return [key[1:].decode() for key in keys]
     if tags == {NUMBER_TAG} and len(keys) >= _MANY:
-        table = np.frombuffer(b"".join(keys), ENCODED_NUMBER)
-        return decoded_numbers(table).tolist()  # type: ignore[no-any-return]
+        joined = b"".join(keys)
+        # Floats have the tag as well, and are longer.
+        if len(joined) == len(keys) * ENCODED_NUMBER.itemsize:
+            table = np.frombuffer(joined, ENCODED_NUMBER)
+            return decoded_numbers(table).tolist()  # type: ignore[no-any-return]
     return [decode_key(key) for key in keys]
 
 

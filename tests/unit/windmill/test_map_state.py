@@ -3,6 +3,7 @@
 import pytest
 
 import millrace as mr
+from millrace.model.errors import PipelineError
 
 
 @pytest.fixture
@@ -164,3 +165,81 @@ def test_an_entry_of_one_map_is_not_in_another(harness):
     h.inject("events", [(2, 0)])
 
     assert h.outputs("out")[-1].value == [[1, 2], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("keys", "start", "stop", "expected"),
+    [
+        ([1.5, -0.5, 0.25, -2.0, 1e19, float("-inf")], -1.0, 2.0, [-0.5, 0.25, 1.5]),
+        ([1.5, -0.5, 2, -2, 0], -1, 2, [-0.5, 0, 1.5]),
+        ([True, False], False, True, [False]),
+        ([("b", 1), ("a", 2), ("a",), ("a", 1, 1), ("aa",)], ("a",), ("aa",), [
+            ("a",), ("a", 1, 1), ("a", 2),
+        ]),
+        ([("a", 0.5), ("a", None), ("a", -3.0), ("a", 7)], ("a", -4), ("a", 1), [
+            ("a", -3.0), ("a", 0.5),
+        ]),
+        ([(b"\0",), (b"",), (b"\0\xff",), (b"\1",)], (b"",), (b"\1",), [
+            (b"",), (b"\0",), (b"\0\xff",),
+        ]),
+    ],
+    ids=["floats", "ints and floats", "bools", "tuples", "numbers in tuples", "bytes in tuples"],
+)  # fmt: skip
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_range_goes_by_the_order_of_values(steps, keys, start, stop, expected, stored):
+    def put(m):
+        m.update(dict.fromkeys(keys, 1))
+        return list(m.between(start, stop))
+
+    got = steps(int, put, lambda m: list(m.between(start, stop)))
+
+    assert got[stored] == expected
+
+
+@pytest.mark.parametrize(
+    ("prefix", "start", "stop", "expected"),
+    [
+        (("tea",), None, None, [("tea",), ("tea", 5), ("tea", "x" * 200), ("tea", "y")]),
+        (("tea",), ("tea", 5), None, [("tea", 5), ("tea", "x" * 200), ("tea", "y")]),
+        (("tea",), None, ("tea", 5), [("tea",)]),
+        ((1,), None, None, [(1, 2)]),
+        (("mate",), ("tea",), None, []),
+    ],
+)
+def test_a_prefix_of_tuples_has_those_that_begin_with_it(steps, prefix, start, stop, expected):
+    keys = [
+        ("tea", 5),
+        ("tea\0", 5),
+        ("team",),
+        ("tea",),
+        ("te",),
+        ("tea", "x" * 200),
+        ("tea", "y"),
+    ]
+    keys += ["tea", (1, 2), (1.0, 2)]
+
+    got = steps(
+        int,
+        lambda m: m.update(dict.fromkeys(keys, 1)),
+        lambda m: list(m.between(start, stop, prefix=prefix)),
+    )
+
+    assert got[1] == expected
+
+
+def test_a_prefix_that_is_no_tuple_is_refused(steps):
+    def read(m):
+        with pytest.raises(PipelineError, match="expected a tuple"):
+            list(m.between(prefix="tea"))
+
+    steps(int, read)
+
+
+def test_zero_has_one_entry_and_so_has_nan(steps):
+    nan = float("nan")
+
+    def put(m):
+        m[0.0], m[-0.0], m[nan], m[-nan], m[0] = 1, 2, 3, 4, 5
+        return m[0.0], m[nan], len(m)
+
+    assert steps(int, put) == [(2, 4, 3)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from millrace.dataflow.values import Value
+from millrace.model.equality import equalities
 from millrace.model.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -168,10 +169,11 @@ def combine(function: CombineFn, values: Any) -> Any:
 
 def without(values: list[Any], value: Any, function: CombineFn) -> list[Any]:
     """Return a list without one value equal to this one, or say that a retraction has no match."""
-    for position in range(len(values) - 1, -1, -1):
-        if values[position] == value:
-            del values[position]
-            return values
+    for is_equal in equalities(value):
+        for position in range(len(values) - 1, -1, -1):
+            if is_equal(values[position]):
+                del values[position]
+                return values
     raise PipelineError(
         f"{function!r} was to take {value!r} out, which is not among its {len(values)} values. A "
         "retraction must meet the value that it takes back: was the key or the value made by a "

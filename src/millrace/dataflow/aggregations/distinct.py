@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,13 +15,12 @@ from millrace.dataflow.aggregations.combine_fn import CombineFn, without
 from millrace.dataflow.aggregations.numeric import number
 from millrace.dataflow.aggregations.ordered import Ordered
 from millrace.dataflow.aggregations.vector import Mask, Starts, Vector, for_numbers
+from millrace.model.equality import canonical
 from millrace.model.errors import PipelineError
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Distinct(CombineFn):
-    """How many different values there are. Values are the same if msgpack encodes them alike.
+    """How many different values there are. Values are equal by :mod:`millrace.model.equality`.
 
     >>> from millrace.dataflow.aggregations import combine
     >>> combine(Distinct(), ["a", "b", "a"])
@@ -39,7 +37,7 @@ class Distinct(CombineFn):
 
     def add(self, accumulator: dict[bytes, int], value: Any) -> dict[bytes, int]:
         """Count a value."""
-        return self._count(accumulator, _encode(value), 1)
+        return self._count(accumulator, canonical(value), 1)
 
     def merge(self, accumulator: dict[bytes, int], other: dict[bytes, int]) -> dict[bytes, int]:
         """Add the counts up."""
@@ -49,7 +47,7 @@ class Distinct(CombineFn):
 
     def uncombine(self, accumulator: dict[bytes, int], value: Any) -> dict[bytes, int]:
         """Count a value off."""
-        return self._count(accumulator, _encode(value), -1)
+        return self._count(accumulator, canonical(value), -1)
 
     def extract(self, accumulator: dict[bytes, int]) -> int:
         """Return how many values are there."""
@@ -89,7 +87,7 @@ class _Counted:
         """Return the encoded values of each segment, and how often each is there."""
         coded = pc.dictionary_encode(values)
         codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        names = [_encode(name) for name in coded.dictionary.to_pylist()]
+        names = [canonical(name) for name in coded.dictionary.to_pylist()]
         segments = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(codes)))
         pairs, counts = np.unique(segments * len(names) + codes, return_counts=True)
         made: list[dict[bytes, int]] = [{} for _ in range(len(starts))]

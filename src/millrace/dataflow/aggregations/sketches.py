@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import xxhash
 
 from millrace.dataflow.aggregations.combine_fn import CombineFn
 from millrace.dataflow.aggregations.distinct import shares
 from millrace.dataflow.aggregations.numeric import number
+from millrace.model.equality import canonical
 from millrace.model.errors import PipelineError
-
-_encode = msgspec.msgpack.Encoder().encode
 
 #: 2^12 registers: 2 kB at most, and a relative error of 1.6% (one standard deviation).
 _HLL_LG_K = 12
@@ -40,8 +38,8 @@ class ApproximateDistinct(CombineFn):
         return _library().hll_sketch(_HLL_LG_K)
 
     def add(self, accumulator: Any, value: Any) -> Any:
-        """Add a value, by the hash of what msgpack makes of it."""
-        hashed = xxhash.xxh64_intdigest(_encode(value))
+        """Add a value, by the hash of its canonical bytes."""
+        hashed = xxhash.xxh64_intdigest(canonical(value))
         accumulator.update(hashed - (1 << 64) if hashed >> 63 else hashed)
         return accumulator
 

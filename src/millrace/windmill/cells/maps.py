@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from millrace.model.errors import CoderError
-from millrace.model.keys import decode_key, encode_key
+from millrace.model.errors import CoderError, PipelineError
+from millrace.model.keys import decode_key, encode_key, prefix_range
 from millrace.model.state import MapState, StateDescriptor
 from millrace.windmill import rows
 from millrace.windmill.cells.bound import Bound
@@ -88,9 +88,19 @@ class BoundMap(Bound, MapState[Any]):
     def __len__(self) -> int:
         return sum(1 for _ in self._walk())
 
-    def between(self, start: Any = None, stop: Any = None) -> Iterator[Any]:
+    def between(
+        self, start: Any = None, stop: Any = None, *, prefix: tuple[Any, ...] | None = None
+    ) -> Iterator[Any]:
         first = b"" if start is None else encode_key(start)
         end = None if stop is None else encode_key(stop)
+        if prefix is not None:
+            if type(prefix) is not tuple:
+                raise PipelineError(
+                    f"{self.owner}.{self.name}.between(prefix={prefix!r}): expected a tuple, the "
+                    f"first items of the keys that are wanted, as ({prefix!r},)."
+                )
+            begin, after = prefix_range(prefix)
+            first, end = max(first, begin), after if end is None else min(end, after)
         return (decode_key(entry) for entry in self._walk(first, end))
 
     def clear(self) -> None:
