@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ class Quantiles(CombineFn):
     [1, 3, 7, 7]
     """
 
-    accumulator = list[int | float]
+    accumulator = list[int | float | Decimal]
 
     def __init__(self, at: Sequence[float]) -> None:
         self.at = shares(at)
@@ -145,7 +146,7 @@ class Quantiles(CombineFn):
 
     def result_type(self, value: Any) -> Any:
         """Return the type of a list of the numbers' own type."""
-        return list[value | None] if value in (int, float) else Any
+        return list[value | None] if value in (int, float, Decimal) else Any
 
 
 def shares(at: Sequence[float]) -> tuple[float, ...]:

@@ -80,3 +80,12 @@ class Accumulators:
 def too_large() -> CoderError:
     """Return what to say of a number that a column cannot hold."""
     return CoderError("the accumulator cannot be stored: a number in it is beyond 64 bits.")
+
+
+def exact() -> CoderError:
+    """Return what to say of a Decimal, which a column of 64 bits cannot hold exactly."""
+    return CoderError(
+        "a Decimal came where the type of the values is not known, and they are kept as columns of "
+        "int or float. Choose the value by the name of a field that is declared as Decimal, as in "
+        "sum('amount'), or give the stream format=Decimal."
+    )

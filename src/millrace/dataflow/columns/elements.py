@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from millrace.dataflow.aggregations import VectorFold
 from millrace.dataflow.aggregations.vector import Mask, Positions, fits
-from millrace.dataflow.columns.accumulators import Accumulators, too_large
+from millrace.dataflow.columns.accumulators import Accumulators, exact, too_large
 from millrace.dataflow.formats import Picks, SideBySide, itself
 from millrace.dataflow.partial import Partial
 
@@ -116,7 +117,7 @@ def _one_by_one(
             )
             row = fold.split(accumulator)
             if not all(map(fits, row)):
-                raise too_large()
+                raise exact() if any(type(part) is Decimal for part in row) else too_large()
         except Exception as error:  # noqa: BLE001  whatever the value is
             refused[n] = error
             continue
