@@ -281,8 +281,8 @@ def test_an_assign_function_that_returns_no_windows_is_refused(grouping: Any, ba
     ("aggregate", "values", "complaint"),
     [
         (lambda s: s.sum(), [1, float("nan")], "NaN"),
-        (lambda s: s.sum(), [1, "two"], "Expected an int or a float"),
-        (lambda s: s.mean(), [None], "Expected an int or a float"),
+        (lambda s: s.sum(), [1, "two"], "Expected an int, a float or a Decimal"),
+        (lambda s: s.mean(), [None], "Expected an int, a float or a Decimal"),
         (lambda s: s.max(), [1, "two"], "cannot compare"),
         (lambda s: s.min(), [float("nan")], "NaN"),
         (lambda s: s.min(), [1.5, float("nan")], "NaN"),
@@ -292,12 +292,16 @@ def test_an_assign_function_that_returns_no_windows_is_refused(grouping: Any, ba
         (lambda s: s.max(), [(1, 2), (1, float("nan"))], "NaN"),
         (lambda s: s.min(lambda v: (1, (2, v))), [1, float("nan")], "NaN"),
         (lambda s: s.mean(), [float("nan")], "NaN"),
-        (lambda s: s.mean(), [1, "two"], "Expected an int or a float"),
+        (lambda s: s.mean(), [1, "two"], "Expected an int, a float or a Decimal"),
         (lambda s: s.sum(), [True], "count truths"),
         (lambda s: s.quantiles([0.5]), [float("nan")], "NaN"),
-        (lambda s: s.quantiles([0.5]), [1, "two"], "Expected an int or a float"),
+        (lambda s: s.quantiles([0.5]), [1, "two"], "Expected an int, a float or a Decimal"),
         (lambda s: s.quantiles([0.5], approximate=True), [float("nan")], "NaN"),
-        (lambda s: s.quantiles([0.5], approximate=True), [1, None], "Expected an int or a float"),
+        (
+            lambda s: s.quantiles([0.5], approximate=True),
+            [1, None],
+            "Expected an int, a float or a Decimal",
+        ),
     ],
 )
 def test_values_that_an_aggregation_cannot_take(
