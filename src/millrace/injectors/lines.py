@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 from operator import attrgetter, itemgetter
 from types import MappingProxyType, NoneType
@@ -14,7 +17,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from millrace.injectors.schema import arrow_schema, batch_of, columns
+from millrace.injectors.schema import arrow_schema, batch_of
+from millrace.injectors.typed_values import microsecond_instant, whole
 from millrace.model.errors import PipelineError, RecordRejected
 from millrace.model.time import (
     DAY,
@@ -28,27 +32,30 @@ from millrace.model.time import (
 #: Takes a line or message, returns its columns: by name, or in order of the schema.
 Parse = Callable[[bytes], Mapping[str, Any] | tuple[Any, ...]]
 
-#: What JSON has for the columns of a type, where it is one that msgspec checks.
-_JSON_TYPES: Final = {
-    "string": str,
-    "boolean": bool,
-    **dict.fromkeys(
-        ("tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long"), int
-    ),
-    **dict.fromkeys(("float", "real", "double"), float),
-    **dict.fromkeys(("timestamp", "timestamp_ltz"), dt.datetime | int),
-}
+#: What JSON has for a column that many lines are decoded to at once. All others are decoded value
+#: by value. Text of times is not left to msgspec, which rounds what is finer than a microsecond.
+_AT_ONCE: Final[list[tuple[Callable[[pa.DataType], bool], Any]]] = [
+    (pa.types.is_boolean, bool),
+    (pa.types.is_integer, int),
+    (pa.types.is_floating, int | float),
+    (pa.types.is_string, str),
+    (pa.types.is_timestamp, str | int),
+]
+#: Digits of the largest number that may be an instant, in nanoseconds.
+_DIGITS: Final = 20
+#: Fractions keep every digit until it is known which type they are for.
+_decode_exactly: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 #: Integers within this are microseconds that fit into 64 bits, whatever their unit.
 _WITHIN: Final = 1 << 43
 
 
 def json_object(line: bytes) -> Mapping[str, Any]:
-    """Return the fields of a JSON object.
+    """Return the fields of a JSON object; a number with a fraction is a Decimal, digit by digit.
 
     >>> json_object(b'{"query": "tea", "at": 5}')
     {'query': 'tea', 'at': 5}
     """
-    fields = msgspec.json.decode(line)
+    fields = _decode_exactly(line)
     if not isinstance(fields, dict):
         raise ValueError(f"expected a JSON object, got {type(fields).__name__}")
     return fields
@@ -60,21 +67,24 @@ def as_it_is(data: bytes) -> Mapping[str, Any]:
 
 
 class RowMaker:
-    """Makes rows of a schema from bytes, one by one or many at once.
+    """Makes rows of a schema from bytes, many at once.
 
-    A timestamp column takes a datetime with a zone, ISO 8601 text with one, or an integer. A column
-    that is missing is null.
+    What a line means depends on nothing but the line: many that are plain are read together, each
+    other one by itself, and both ways give the same. A timestamp column takes a datetime with a
+    zone, ISO 8601 text with one, or a number; what is finer than a microsecond is cut off. A column
+    that is missing is null. What a column's type cannot hold without loss is refused.
 
     Args:
         schema: As Spark writes it.
         parse: What is in the bytes.
-        unit: What an integer in a timestamp column counts; None: microseconds, and no number that
-            is a time up to now in seconds or milliseconds.
+        unit: What a number in a timestamp column counts; None: whole microseconds, and none that is
+            a time up to now in seconds or milliseconds.
         where: The call, for messages.
 
+    Raises:
+        PipelineError: The schema has a type that nothing can fill.
+
     >>> maker = RowMaker("query string, at timestamp", json_object)
-    >>> maker.row(b'{"query": "tea"}', "here")
-    ('tea', None)
     >>> lines = [b'{"query": "tea"}', b'{"query": "milk", "at": 5}']
     >>> maker.batch(lines, lambda n: f"line {n}").column("query").to_pylist()
     ['tea', 'milk']
@@ -90,8 +100,9 @@ class RowMaker:
         # the clock, keeps what is read the same for as long as it is read.
         self._latest_us = time.time_ns() // 1000 + DAY
         self._schema = schema
-        self._columns = [(name, kind.startswith("timestamp")) for name, kind in columns(schema)]
-        self._names = [name for name, _ in self._columns]
+        columns = arrow_schema(schema)
+        self._names = columns.names
+        self._times = {field.name for field in columns if pa.types.is_timestamp(field.type)}
 
     def batch(
         self,
@@ -102,79 +113,94 @@ class RowMaker:
         """Return the rows of many lines or messages.
 
         Args:
-            lines: What :meth:`row` takes.
+            lines: The lines or messages.
             where: Returns where the n-th of them came from, for messages.
-            beside: Columns that may be asked for besides what is in them, a value each, as Arrow
+            beside: Columns that stand where a line has nothing for them, a value a line, as Arrow
                 takes it: a timestamp in microseconds.
 
         Raises:
             RecordRejected: One of them cannot be read.
         """
         schema = arrow_schema(self._schema)
-        values = self._at_once(lines, beside)
-        if values is not None:
+        columns = self._at_once(lines, beside)
+        if columns is not None:
             try:
-                return batch_of(values, schema, "")
+                return batch_of(columns, schema, "", self._instant)
             except PipelineError:
                 pass  # one by one it is found which it is
-        rows = [
-            self.row(line, where(n), {name: column[n] for name, column in beside.items()})
-            for n, line in enumerate(lines)
-        ]
+        rows = list[tuple[Any, ...]]()
+        for n, line in enumerate(lines):
+            try:
+                rows.append(self._row(line, {name: each[n] for name, each in beside.items()}))
+            except Exception as error:
+                raise _rejected(where(n), error, line) from error
         try:
-            return batch_of(list(zip(*rows, strict=True)) or [()] * len(schema), schema, "")
+            columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+            return batch_of(columns, schema, "", self._instant)
         except PipelineError:
             for n, row in enumerate(rows):
                 try:
-                    batch_of([[value] for value in row], schema, where(n))
+                    batch_of([[value] for value in row], schema, where(n), self._instant)
                 except PipelineError as refused:
                     raise _rejected(where(n), refused, lines[n]) from refused
             raise
 
-    def row(
-        self, data: bytes, where: str, beside: Mapping[str, Any] = MappingProxyType({})
-    ) -> tuple[Any, ...]:
-        """Return the row.
-
-        Args:
-            data: The line or message.
-            where: It came from, for messages.
-            beside: Columns that may be asked for besides what is in it.
-
-        Raises:
-            RecordRejected: It cannot be read.
-        """
-        try:
+    def _row(self, data: bytes, beside: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the values of a line, as they are before they are of their types."""
+        fields: Mapping[str, Any]
+        if self._parse is json_object:
+            decode, attributes, _ = _decoder(self._schema, exact=True)
+            struct = decode(data)
+            given = zip(self._names, attributes, strict=True)
+            fields = {name: _exactly(getattr(struct, attribute)) for name, attribute in given}
+        else:
             found = self._parse(data)
-            if not isinstance(found, Mapping):
-                given = [(name, at) for name, at in self._columns if name not in beside]
-                found = {name: v for (name, _), v in zip(given, found, strict=True)}
-            return tuple(
-                beside[name]
-                if name in beside and name not in found
-                else self._time(found.get(name))
-                if at
-                else found.get(name)
-                for name, at in self._columns
-            )
-        except Exception as error:
-            raise _rejected(where, error, data) from error
+            if isinstance(found, Mapping):
+                fields = found
+            else:
+                names = [name for name in self._names if name not in beside]
+                fields = dict(zip(names, found, strict=True))
+        return tuple(
+            self._beside(name, beside[name])
+            if name in beside and fields.get(name) is None
+            else fields.get(name)
+            for name in self._names
+        )
 
-    def _time(self, value: Any) -> Any:
+    def _beside(self, name: str, value: Any) -> Any:
+        """Return a value that stands beside a line; a time is not counted in the line's unit."""
+        if name in self._times and value is not None:
+            return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=value)
+        return value
+
+    def _instant(self, value: Any) -> dt.datetime | int:
+        """Return what stands for an instant as a datetime or in microseconds."""
         if isinstance(value, str):
             value = dt.datetime.fromisoformat(value)
-        if isinstance(value, dt.datetime) and value.tzinfo is None:
-            raise ValueError(f"{value.isoformat()} has no time zone, so it names no instant")
-        if isinstance(value, int):
+        if isinstance(value, float):
+            value = Decimal(repr(value))  # the shortest that reads as that: what was written
+        if isinstance(value, Decimal):
+            if value.is_finite() and value.adjusted() <= _DIGITS and value != int(value):
+                return self._fraction(value)
+            value = whole(value)
+        if isinstance(value, int) and not isinstance(value, bool):
             likelier = None if self._unit else likelier_unit(value, self._latest_us)
             if likelier is not None:
                 raise ValueError(
                     f"{value} is in January 1970 in microseconds; is it of another unit? Say "
                     f'{self._where}(unit="{likelier}"), or unit="us" if it is right'
                 )
-            us = in_microseconds(value, self._unit)
-            return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=us)
-        return value
+            return in_microseconds(value, self._unit)
+        return microsecond_instant(value)
+
+    def _fraction(self, value: Decimal) -> int:
+        """Return a number with a fraction in microseconds; what is finer is cut off."""
+        if self._unit is None:
+            raise ValueError(
+                f"{value} has a fraction, and nobody said of what unit. Say "
+                f'{self._where}(unit="s") if it is in seconds'
+            )
+        return math.floor(Fraction(value) * Fraction(in_microseconds(1000, self._unit), 1000))
 
     def _at_once(
         self, lines: Sequence[bytes], beside: Mapping[str, Sequence[Any]]
@@ -182,27 +208,27 @@ class RowMaker:
         """Return the columns of all lines; None if each has to be looked at by itself.
 
         Of JSON, types are checked while it is read, and no object but the values themselves is made
-        that lives on. What is not as it should be is left to :meth:`row`, which says so.
+        that lives on. What is not as it should be is left to :meth:`_row`.
         """
         if self._parse is as_it_is:
             nothing = [None] * len(lines)
-            found = {**beside, "value": lines}
-            return [found.get(name, nothing) for name, _ in self._columns]
+            found = {"value": lines}
+            return [found.get(name, beside.get(name, nothing)) for name in self._names]
         if self._parse is not json_object:
             return self._parsed(lines, beside)
-        decode, names = _decoder(self._schema)
+        decode, attributes, raw = _decoder(self._schema)
         try:
             structs = [decode(line) for line in lines]
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+            # A column at a time: tuples of all columns, turned about, take five times as long.
+            made = {
+                name: list(map(attrgetter(attribute), structs))
+                for name, attribute in zip(self._names, attributes, strict=True)
+            }
+            for name in raw:
+                made[name] = list(map(_exactly, made[name]))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        # A column at a time: tuples of all columns, turned about, take five times as long.
-        made = {
-            name: list(map(attrgetter(n), structs))
-            for name, n in zip(self._names, names, strict=True)
-        }
-        if any(value is not None for name in beside for value in made[name]):
-            return None
-        return self._columns_of({**made, **beside}, beside)
+        return self._columns_of(made, beside)
 
     def _parsed(
         self, lines: Sequence[bytes], beside: Mapping[str, Sequence[Any]]
@@ -210,12 +236,11 @@ class RowMaker:
         """Return the columns of what a function gives of each line."""
         try:
             found: list[Any] = list(map(self._parse, lines))
-        except Exception:  # noqa: BLE001  :meth:`row` meets it too, and can say in which line
+        except Exception:  # noqa: BLE001  :meth:`_row` meets it too, and can say in which line
             return None
         kinds = set(map(type, found))
+        made: dict[str, Sequence[Any]]
         if kinds == {dict}:
-            if any(name in fields for name in beside for fields in found):
-                return None
             made = {name: [fields.get(name) for fields in found] for name in self._names}
         elif kinds == {tuple}:
             names = [name for name in self._names if name not in beside]
@@ -224,56 +249,82 @@ class RowMaker:
             made = {name: list(map(itemgetter(n), found)) for n, name in enumerate(names)}
         else:
             return None
-        return self._columns_of({**made, **beside}, beside)
+        return self._columns_of(made, beside)
 
     def _columns_of(
-        self, values: Mapping[str, Sequence[Any]], beside: Collection[str]
+        self, values: Mapping[str, Sequence[Any]], beside: Mapping[str, Sequence[Any]]
     ) -> list[Sequence[Any]] | None:
-        """Return columns in order, times as they are to be; None if one is not as it should be."""
+        """Return columns in order; None if a line has itself what stands beside it."""
         made = list[Sequence[Any]]()
-        for name, at in self._columns:
-            column = self._times(values[name]) if at and name not in beside else values[name]
-            if column is None:
-                return None
-            made.append(column)
+        for name in self._names:
+            if name in beside:
+                if any(value is not None for value in values.get(name, ())):
+                    return None
+                if name in self._times:
+                    made.append(pa.array(beside[name], pa.timestamp("us", "UTC")))
+                else:
+                    made.append(beside[name])
+            else:
+                made.append(self._instants(values[name]) if name in self._times else values[name])
         return made
 
-    def _times(self, values: Sequence[Any]) -> Any:
-        """Return a column of times, as datetimes or microseconds; None if one is not one."""
+    def _instants(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Return a column of times as datetimes or microseconds; as it is if it is not plain."""
         kinds = set(map(type, values))
-        if not kinds <= {int, dt.datetime, NoneType}:
-            return None
-        if int not in kinds:
-            return values if all(v is None or v.tzinfo is not None for v in values) else None
+        if str in kinds and kinds <= {str, NoneType}:
+            read = dt.datetime.fromisoformat
+            try:
+                return [None if value is None else read(value) for value in values]
+            except ValueError:
+                return values
         if kinds != {int}:
-            return None
+            return values
         try:
             whole = np.array(values, dtype=np.int64)
         except OverflowError:
-            return None
+            return values
         if self._unit in (None, "us"):
             ranges = likelier_ranges(self._latest_us).values() if self._unit is None else ()
             if any(((whole >= first) & (whole <= last)).any() for first, last in ranges):
-                return None
-            return whole
+                return values
+            return whole  # type: ignore[return-value]  # Arrow takes it for a sequence
         if self._unit != "ns" and (np.abs(whole) > _WITHIN).any():
-            return None
+            return values
         times: Any = whole  # whole columns are counted as single numbers are
-        return in_microseconds(times, self._unit)
+        counted: Any = in_microseconds(times, self._unit)
+        return counted  # type: ignore[no-any-return]
 
 
-@lru_cache(maxsize=64)
-def _decoder(schema: str) -> tuple[Callable[[bytes], Any], list[str]]:
-    """Return what decodes an object to a struct, and the struct's attributes, one a column.
+@lru_cache(maxsize=128)
+def _decoder(
+    schema: str, *, exact: bool = False
+) -> tuple[Callable[[bytes], Any], list[str], list[str]]:
+    """Return what decodes an object to a struct.
 
     It is kept here and not with a maker, which is sent to workers: a class made here cannot be.
+    Fields that the schema does not have are passed over, whatever is in them.
+
+    Args:
+        schema: As Spark writes it.
+        exact: Whether all columns are left as the JSON that they are.
+
+    Returns:
+        The function; the struct's attributes, one a column; and the columns left as JSON.
     """
-    fields = [
-        (f"c{n}", _JSON_TYPES.get(kind, Any) | None, msgspec.field(name=name, default=None))
-        for n, (name, kind) in enumerate(columns(schema))
-    ]
+    fields, raw = list[Any](), list[str]()
+    for n, field in enumerate(arrow_schema(schema)):
+        kind = next((python for holds, python in _AT_ONCE if holds(field.type)), None)
+        if kind is None or exact:
+            raw.append(field.name)
+        json = msgspec.Raw if kind is None or exact else kind | None
+        fields.append((f"c{n}", json, msgspec.field(name=field.name, default=None)))
     struct = msgspec.defstruct("Row", fields, gc=False)
-    return msgspec.json.Decoder(struct).decode, [attribute for attribute, _, _ in fields]
+    attributes = [attribute for attribute, _, _ in fields]
+    return msgspec.json.Decoder(struct).decode, attributes, raw
+
+
+def _exactly(raw: msgspec.Raw | None) -> Any:
+    return None if raw is None else _decode_exactly(raw)
 
 
 def _rejected(where: str, error: Exception, data: bytes) -> RecordRejected:

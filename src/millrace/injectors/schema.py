@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -11,6 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from millrace.injectors.column_casts import cast
+from millrace.injectors.typed_values import ToInstant, array_of, microsecond_instant
 from millrace.model.errors import PipelineError
 
 #: Rows that become one batch. Ten times as many take no less time a row, and ten times the memory.
@@ -34,7 +35,6 @@ _TYPES: Final = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ltz": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
 }
 _COLUMN: Final = re.compile(r"(?s)\s*(`[^`]*`|[^\s:]*)\s*:?(.*)")
 _KIND: Final = re.compile(
@@ -95,21 +95,41 @@ def batches_of(rows: Iterable[Sequence[Any]], ddl: str, where: str) -> Iterator[
         yield batch_of(list(zip(*chunk, strict=True)), schema, where)
 
 
-def batch_of(values: Sequence[Sequence[Any]], schema: pa.Schema, where: str) -> pa.RecordBatch:
+def batch_of(
+    values: Sequence[Sequence[Any]],
+    schema: pa.Schema,
+    where: str,
+    instant: ToInstant = microsecond_instant,
+) -> pa.RecordBatch:
     """Return columns of Python values as a batch.
 
+    Args:
+        values: A column each.
+        schema: Their types.
+        where: They came from, for messages.
+        instant: Reads what stands for an instant.
+
     Raises:
-        PipelineError: A value is not of its column's type.
+        PipelineError: A type cannot hold a value of its column without loss.
     """
-    arrays = [_array(column, field, where) for column, field in zip(values, schema, strict=True)]
+    arrays = []
+    for column, field in zip(values, schema, strict=True):
+        try:
+            arrays.append(array_of(column, field.type, instant))
+        except (ValueError, TypeError, ArithmeticError, RecursionError) as refused:
+            raise PipelineError(
+                f"{where}: column {field.name!r} has values that are not {field.type}: {refused}. "
+                "Expected values that the type which its schema declares holds without loss, or "
+                "None."
+            ) from refused
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def conformed(batch: pa.RecordBatch, ddl: str, where: str) -> pa.RecordBatch:
     """Return a batch with the columns of a schema, in their order, and no others.
 
-    Types that say the same are converted: integers of other widths, text with a dictionary, times
-    in other units.
+    Types of one family are converted: integers of other widths, text with a dictionary, times in
+    other units. What is finer than a microsecond is cut off.
 
     Raises:
         PipelineError: A column is missing, or its values are not of the declared type.
@@ -133,46 +153,14 @@ def conformed(batch: pa.RecordBatch, ddl: str, where: str) -> pa.RecordBatch:
 
 
 def _cast(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
-    given, wanted = column.type, field.type
-    times = pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted)
-    refused: object = "only one of the two has a time zone"
-    if not times or (given.tz is None) == (wanted.tz is None):
-        try:
-            # What is finer than a microsecond is cut off, as Spark does it.
-            return column.cast(wanted, safe=not times)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            refused = error
-    raise PipelineError(
-        f"{where}: column {field.name!r} is {given}, and the schema declares {wanted}: {refused}. "
-        "Declare the type that it has, or convert it where it is written."
-    )
-
-
-def _array(values: Sequence[Any], field: pa.Field, where: str) -> pa.Array:
-    kind = field.type
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        for value in values:
-            if isinstance(value, dt.datetime) and value.tzinfo is None:
-                raise PipelineError(
-                    f"{where}: column {field.name!r} is {value.isoformat()}, without a time zone, "
-                    "so it names no instant. Expected a datetime with a time zone."
-                )
     try:
-        return pa.array(values, kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as refused:
-        if pa.types.is_string(kind):
-            return pa.array([_text(value) for value in values], kind)
+        return cast(column, field.type)
+    except pa.ArrowException as refused:
         raise PipelineError(
-            f"{where}: column {field.name!r} has values that are not {kind}: {refused}. Expected "
-            "values of the type that its schema declares, or None."
+            f"{where}: column {field.name!r} is {column.type}, and the schema declares "
+            f"{field.type}: {refused}. Declare the type that it has, or convert it where it is "
+            "written."
         ) from refused
-
-
-def _text(value: Any) -> str | None:
-    """Return a value as Spark writes it into a column of text."""
-    if value is None or isinstance(value, str):
-        return value
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _parts(ddl: str) -> list[tuple[str, str]]:
@@ -211,7 +199,18 @@ def _type(kind: str, ddl: str) -> pa.DataType:
     if inner is not None and word == "struct":
         return pa.struct([(name, _type(part, ddl)) for name, part in _parts(inner)])
     if inner is not None and word == "map" and len(_apart(inner)) == 2:
-        return pa.map_(*(_type(part, ddl) for part in _apart(inner)))
+        key, item = (_type(part, ddl) for part in _apart(inner))
+        if pa.types.is_nested(key):
+            raise PipelineError(
+                f"schema {ddl!r}: {kind!r} has keys that no dict of Python can have. Declare "
+                "array<struct<key: ..., value: ...>>."
+            )
+        return pa.map_(key, item)
+    if word == "timestamp_ntz":
+        raise PipelineError(
+            f"schema {ddl!r}: {kind!r} has no time zone, so it names no instant. Declare it as "
+            "timestamp, and give times with their zone; or as string, and convert it in a step."
+        )
     raise PipelineError(
         f"schema {ddl!r}: {kind!r} is no type of an injector's column. Expected one of "
         f"{', '.join(_TYPES)}, decimal(p, s), array<...>, map<..., ...> or struct<name: ...>."

@@ -21,6 +21,7 @@ from millrace.plane.outbox import Outbox
 from millrace.plane.refusal import refuse
 from millrace.plane.seen import Seen
 from millrace.plane.task import Task
+from millrace.plane.values import shown
 from millrace.windmill.arrival_order import arrival_order
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.dead_letters import note
@@ -133,7 +134,7 @@ class Inbox:
             return rows, read.values
         if edge == self._topology.streams[edge.stream].edges[0]:
             for n, reason in refused.items():
-                self._refuse(rows, n, edge, reason, struct[n].as_py())
+                self._refuse(rows, n, edge, reason, shown(struct, n))
         kept = [n for n in range(len(read.values)) if n not in refused]
         accepted = rows.take(pa.array(kept, pa.int64())).combine_chunks()
         return accepted, [read.values[n] for n in kept]
@@ -187,7 +188,7 @@ class Inbox:
             )
             stream = self._topology.streams[source.stream]
             at_us = table.column("ts")[n].as_py()
-            value = table.column(f"s{source.number}")[n].as_py()
+            value = shown(table.column(f"s{source.number}").slice(n, 1).combine_chunks(), 0)
             reason = self._task.event_times(source.stream).refusal(at_us)
             edge = stream.edges[0]
             if reason is None and source.id and not table.column(wire.FINGERPRINT)[n].is_valid:

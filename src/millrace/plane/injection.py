@@ -18,6 +18,7 @@ from millrace.plane import wire
 from millrace.plane.outbox import Outbox
 from millrace.plane.refusal import EventTimes, refuse
 from millrace.plane.task import Task
+from millrace.plane.values import shown
 from millrace.watermark.ahead import Ahead
 from millrace.windmill.dead_letters import note
 from millrace.windmill.record_ids import injected_origin, place
@@ -121,7 +122,7 @@ class Injection:
         read = self._task.runtime.readers[self._stream].read(values)
         refused = {}
         for n, reason in read.refused.items():
-            read.values[n] = values[n].as_py()  # what a dead letter or an error shows
+            read.values[n] = shown(values, n)  # what a dead letter or an error shows
             # Where the time is a field as well, its format could only say that this is null.
             refused[n] = self._times.refusal(timestamps[n]) or reason
         return self.send(read.values, timestamps, fingerprints, refused, ids)

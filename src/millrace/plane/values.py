@@ -1,15 +1,20 @@
 """From the columns of a source to values of a stream's record format, whole columns at a time.
 
-A value that its format refuses is found here, and the others of its batch are not touched by it.
+A value is made here once, as its coder reads it back: steps, computations and sinks get the same,
+from every source, on both planes and in the Harness. An instant is a datetime in UTC, or integer
+microseconds where the format has an integer; a map is a dict. A value that its format refuses is
+found here, and the others of its batch are not touched by it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import itertools
+import types
 import typing
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -31,6 +36,12 @@ _TRUSTED: dict[Any, Callable[[pa.DataType], bool]] = {
     bytes: lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind),
     bool: pa.types.is_boolean,
 }
+
+
+#: Formats whose values are rows as they are: a dict, column -> value.
+ROWS: tuple[Any, ...] = (Any, dict)
+#: What Python raises for a value that it cannot hold.
+_UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, ArithmeticError)
 
 
 @dataclass
@@ -80,31 +91,53 @@ class ValueReader:
         """Return the values that columns of such a length make, one a row."""
         if self._fields is not None:
             return self._structs(arrays, count)
-        if self._format is Any:
-            names = list(arrays)
-            rows = zip(*(_untyped(array) for array in arrays.values()), strict=True)
-            return Values([dict(zip(names, row, strict=True)) for row in rows], {})
-        (array,) = arrays.values()
+        refused = dict[int, str]()
+        if self._format in ROWS:
+            columns = [self._list(array, Any, name, refused) for name, array in arrays.items()]
+            rows = zip(*columns, strict=True) if columns else [()] * count
+            return _without(
+                [dict(zip(arrays, row, strict=True)) for row in rows], refused
+            )
+        ((name, array),) = arrays.items()
         trusted = _TRUSTED.get(self._format)
-        if trusted is not None and trusted(array.type) and not array.null_count:
-            return Values(_to_list(array), {})
-        return self._convert(_to_list(_plain(array, self._format)))
+        array = _plain(array, self._format)
+        values = self._list(array, self._format, name, refused)
+        if trusted is not None and trusted(array.type) and not array.null_count and not refused:
+            return Values(values, {})
+        return self._convert(values, refused)
+
+    def _list(self, array: pa.Array, kind: Any, name: str, refused: dict[int, str]) -> list[Any]:
+        """Return a column's values for a field of a type; note those that Python cannot hold."""
+        array = _plain(array, kind)
+        try:
+            values = _to_list(array)
+        except _UNREADABLE:
+            values = []
+            for n in range(len(array)):
+                try:
+                    values += _to_list(array.slice(n, 1))
+                except _UNREADABLE as error:
+                    values.append(None)
+                    reason = f"column {name!r} ({array.type}): {error}"
+                    refused[n] = f"stream {self._stream!r}: {reason}"
+        return _shaped(values, array.type, kind)
 
     def accepted(self, struct: pa.StructArray) -> npt.NDArray[np.bool_]:
         """Return of each row whether its value is of the format."""
         count = len(struct)
-        if self._format is Any:
-            return np.ones(count, dtype=bool)
         arrays = dict(zip(struct.type.names, struct.flatten(), strict=True))
-        if hasattr(self._format, "__post_init__"):
+        if self._format in ROWS:
+            fields: dict[str, Any] | None = {}
+        elif hasattr(self._format, "__post_init__"):
             return self._converted(struct)
-        fields = self._fields
+        else:
+            fields = self._fields
         if fields is None:
             fields = dict.fromkeys(arrays, self._format)
         accepted = np.ones(count, dtype=bool)
         for name, array in arrays.items():
             kind = fields.get(name, Any)
-            if kind is Any:
+            if kind is Any and _is_readable(array.type):
                 continue
             if not _is_of(_plain(array, kind).type, kind):
                 return self._converted(struct)
@@ -138,30 +171,35 @@ class ValueReader:
     def _structs(self, arrays: dict[str, pa.Array], count: int) -> Values:
         assert self._fields is not None
         names = [name for name in self._columns if name in arrays]
-        sure = len(names) == len(self._fields)
-        columns = []
+        sure = len(names) == len(self._fields) and not hasattr(self._format, "__post_init__")
+        columns, refused = [], dict[int, str]()
         for name in names:
-            array = _plain(arrays[name], self._fields[name])
-            trusted = _TRUSTED.get(self._fields[name])
+            kind = self._fields[name]
+            array = _plain(arrays[name], kind)
+            trusted = _TRUSTED.get(kind)
             sure = sure and trusted is not None and trusted(array.type) and not array.null_count
-            columns.append(_to_list(array))
-        if sure and self._make is not None:
+            columns.append(self._list(array, kind, name, refused))
+        if sure and not refused and self._make is not None:
             return Values(self._make(columns), {})
         return self._convert(
             [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
             if columns
-            else [{}] * count
+            else [{}] * count,
+            refused,
         )
 
-    def _convert(self, plain: list[Any]) -> Values:
-        values, refused = [], {}
+    def _convert(self, plain: list[Any], refused: dict[int, str]) -> Values:
+        values = []
         if self._encoded:
             # msgspec converts from the names that a Struct has on the wire, see its `rename=`.
             plain = [{self._encoded.get(k, k): v for k, v in row.items()} for row in plain]
         for position, value in enumerate(plain):
+            if position in refused:
+                values.append(None)
+                continue
             try:
                 values.append(msgspec.convert(value, self._format))
-            except msgspec.ValidationError as error:
+            except Exception as error:  # noqa: BLE001  a __post_init__ may raise anything
                 values.append(None)
                 refused[position] = f"stream {self._stream!r}: {error}"
         return Values(values, refused)
@@ -196,7 +234,7 @@ def value_columns(
                 f"its source does not have. The source has {list(available)}."
             )
         return tuple(name for name in fields if name in available)
-    if format is Any:
+    if format in ROWS:
         # The time is in record.timestamp; as a datetime it would cost more than all else here.
         return tuple(name for name in available if name not in {timestamp, *apart})
     rest = [name for name in available if name not in {timestamp, *apart}]
@@ -217,32 +255,130 @@ def _is_of(column: pa.DataType, kind: Any) -> bool:
     return trusted is not None and trusted(column)
 
 
+def shown(array: pa.Array, n: int) -> Any:
+    """Return a value for a message: what Python cannot hold is text, or bytes if it is no text."""
+    if pa.types.is_struct(array.type):
+        parts = zip(array.type.names, array.flatten(), strict=True)
+        return {name: shown(part, n) for name, part in parts}
+    try:
+        (found,) = _to_list(array.slice(n, 1))
+    except UnicodeDecodeError as error:
+        return error.object
+    except _UNREADABLE:
+        return str(array[n])
+    return found
+
+
+def _without(values: list[Any], refused: dict[int, str]) -> Values:
+    for n in refused:
+        values[n] = None
+    return Values(values, refused)
+
+
 def _to_list(array: pa.Array) -> list[Any]:
     if array.null_count == 0 and (
         pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
     ):
         return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+    if pa.types.is_nested(array.type):
+        return array.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
     return array.to_pylist()  # type: ignore[no-any-return]
 
 
-def _untyped(array: pa.Array) -> list[Any]:
-    """Return a column's values as an untyped stream carries them: as msgpack reads them back."""
-    values = _to_list(array)
-    kind = array.type
-    if pa.types.is_date(kind) or pa.types.is_decimal(kind) or pa.types.is_nested(kind):
+def _shaped(values: list[Any], column: pa.DataType, kind: Any) -> list[Any]:
+    """Return a column's values as a field's coder reads them back."""
+    if pa.types.is_decimal(column) and column.scale == 0 and _option(kind) is int:
+        return [None if value is None else int(value) for value in values]
+    tuples = _tuples(column, kind)
+    if tuples is not None:
+        values = [None if value is None else tuples(value) for value in values]
+    if not _is_plain(column) and _says_little(kind):
         return [msgspec.to_builtins(value, builtin_types=(bytes, dt.datetime)) for value in values]
     return values
 
 
+def _tuples(column: pa.DataType, kind: Any) -> Callable[[Any], Any] | None:
+    """Return what makes tuples of structs where a type has tuples; None if it has none."""
+    kind = _option(kind)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if pa.types.is_struct(column) and origin is tuple and Ellipsis not in arguments:
+        inner = [
+            _tuples(field.type, argument)
+            for field, argument in zip(column, arguments, strict=False)
+        ]
+        every = [*inner, *[None] * (column.num_fields - len(inner))]
+        return lambda value: [
+            each if make is None or each is None else make(each)
+            for make, each in zip(every, value.values(), strict=True)
+        ]
+    if pa.types.is_list(column) and len(set(arguments) - {Ellipsis}) == 1:
+        item = _tuples(column.value_type, arguments[0])
+        if item is not None:
+            return lambda value: [None if each is None else item(each) for each in value]
+    if pa.types.is_map(column) and len(arguments) == 2:
+        item = _tuples(column.item_type, arguments[1])
+        if item is not None:
+            return lambda value: {
+                key: None if each is None else item(each) for key, each in value.items()
+            }
+    return None
+
+
+def _option(kind: Any) -> Any:
+    """Return the type that a field has beside null."""
+    if typing.get_origin(kind) is typing.Annotated:
+        return _option(typing.get_args(kind)[0])
+    options = [option for option in typing.get_args(kind) if option is not type(None)]
+    is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    return _option(options[0]) if is_union and len(options) == 1 else kind
+
+
+def _is_plain(column: pa.DataType) -> bool:
+    """Return whether msgpack reads a column's values back as they are, whoever reads them."""
+    return any(holds(column) for holds in _TRUSTED.values()) or pa.types.is_timestamp(column)
+
+
+def _is_readable(column: pa.DataType) -> bool:
+    """Return whether Python surely holds a column's values."""
+    return any(holds(column) for holds in _TRUSTED.values())
+
+
+def _says_little(kind: Any) -> bool:
+    """Return whether a type leaves open what a part of a value is."""
+    return kind in (Any, object, dict, list, tuple, set, frozenset) or any(
+        map(_says_little, typing.get_args(kind))
+    )
+
+
 def _plain(array: pa.Array, field: Any) -> pa.Array:
-    """Return a timestamp column as microseconds where the format wants an int."""
-    if pa.types.is_timestamp(array.type) and not _wants_datetime(field):
-        return array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
-    return array
+    """Return a column with its instants in UTC, or in microseconds where the format has an int.
+
+    Spark hands them out in the zone of its session; they are the same instants.
+    """
+    if pa.types.is_timestamp(array.type):
+        if array.type.tz is not None and _option(field) is int:
+            return array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
+        return array if array.type.tz is None else array.cast(_INSTANT)
+    utc = _in_utc(array.type)
+    return array if utc == array.type else array.cast(utc)
 
 
-def _wants_datetime(field: Any) -> bool:
-    return field is dt.datetime or dt.datetime in getattr(field, "__args__", ())
+_INSTANT = pa.timestamp("us", "UTC")
+
+
+@lru_cache(maxsize=1024)
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    """Return a type with its instants in UTC."""
+    if pa.types.is_timestamp(kind):
+        return kind if kind.tz is None else _INSTANT
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(key.with_type(_in_utc(key.type)), item.with_type(_in_utc(item.type)))
+    return kind
 
 
 def _positional(format: Any) -> Callable[[list[list[Any]]], list[Any]]:

@@ -25,7 +25,7 @@ from millrace.model.pipeline import Injection
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, TimeUnit, in_microseconds
 from millrace.plane import wire
 from millrace.plane.formats import fields_of
-from millrace.plane.values import check_format, value_columns
+from millrace.plane.values import ROWS, check_format, value_columns
 from millrace.spark.numbering import partition
 from millrace.spark.source_checks import (
     INTEGERS,
@@ -199,7 +199,7 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
     check_processes(spec.name, frame, process, promises, punctuation, promises_unit)
     check_id(spec.name, injection.id, frame)
     # Without a format, a value is all there is to know of a record; its id is data.
-    apart = None if spec.format is Any else injection.id
+    apart = None if spec.format in ROWS else injection.id
     columns = value_columns(
         spec.name,
         spec.format,

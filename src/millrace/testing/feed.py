@@ -32,12 +32,14 @@ class Read:
         instant: Its event time, as whoever gave it said it.
         process: The process of the injector that it came by.
         id: Its source id; None if it has none.
+        refused: Why its format refuses it; None if it does not.
     """
 
     value: Any
     instant: Any
     process: str
     id: Any = None
+    refused: str | None = None
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,13 @@ class Feed:
         injection = task.topology.streams[self.stream].injection
         ingress = injection is not None and injection.ingress
         for n, record in enumerate(self.records):
+            if record.refused is not None:
+                refused[n] = record.refused
             if ingress:
                 times.append(task.manifest.wall_time_us)
+                continue
+            if record.instant is None:
+                times.append(None)
                 continue
             try:
                 times.append(timestamp_us(record.instant))

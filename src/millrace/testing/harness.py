@@ -138,7 +138,9 @@ class Harness:
         told = {}
         if low_watermark is not None:
             told[process] = Process(promised_us=timestamp_us(low_watermark))
-        self._deliver(stream, ((value, at, process, *id) for value, at, *id in records), told)
+        injection = injection_of(self._topology, stream)
+        given = ((value, at, process, *id) for value, at, *id in records)
+        self._epoch(Feed(stream, reads(injection, given), told))
 
     def poll(self, stream: str) -> int:
         """Let a stream's :class:`~millrace.Injector` deliver one epoch; return how many records.
@@ -152,19 +154,9 @@ class Harness:
         )
         spec = self._topology.streams[stream]
         delivery = poll(spec, self._offsets.get(stream, {}), waiting)
-        self._deliver(stream, delivery.records, delivery.processes)
+        self._epoch(Feed(stream, delivery.records, delivery.processes))
         self._offsets[stream] = delivery.offsets
         return len(delivery.records)
-
-    def _deliver(
-        self,
-        stream: str,
-        records: Iterable[tuple[Any, ...]],
-        told: Mapping[str, Process],
-    ) -> None:
-        """Run an epoch: records (value, timestamp, process, and an id if given), and promises."""
-        injection = injection_of(self._topology, stream)
-        self._epoch(Feed(stream, reads(injection, records), told))
 
     def advance_watermark(self, stream: str, to: Instant, *, percentile: int = 100) -> None:
         """Publish an injected stream's low watermark, and fire the timers that it makes due.

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
+import pyarrow as pa
 
 from millrace.compile.topology import StreamSpec
 from millrace.injectors.injector import Injector
-from millrace.injectors.offsets import Offsets, advanced, pieces, rows
-from millrace.injectors.schema import column_names
+from millrace.injectors.offsets import Offsets, advanced, pieces
+from millrace.injectors.schema import column_names, conformed
 from millrace.model.errors import PipelineError
-from millrace.model.time import MIN_TIMESTAMP, in_microseconds
+from millrace.model.pipeline import Injection as Injecting
+from millrace.model.time import MIN_TIMESTAMP
+from millrace.plane.injected import microseconds
+from millrace.plane.values import ROWS, ValueReader, shown, value_columns
+from millrace.testing.feed import Read
 from millrace.watermark.process import Process
 
 
@@ -22,12 +25,12 @@ class Delivery:
     """What an injector delivers in one epoch.
 
     Attributes:
-        records: (value, timestamp, process) of each record; and its id, where the stream has ids.
+        records: In order.
         processes: Process -> what it promises, for those that were heard.
         offsets: Where the next epoch begins.
     """
 
-    records: list[tuple[Any, ...]]
+    records: list[Read]
     processes: dict[str, Process]
     offsets: Offsets
 
@@ -51,40 +54,41 @@ def poll(spec: StreamSpec, start: Offsets, waiting: Collection[str]) -> Delivery
             "streams with h.inject()."
         )
     end = advanced(spec.name, injector, start, waiting)
-    names = column_names(injector.schema)
-    records, processes = [], {}
+    names, timestamp = column_names(injector.schema), str(injection.timestamp)
+    apart = None if spec.format in ROWS else injection.id
+    columns = value_columns(spec.name, spec.format, names, timestamp, (apart,))
+    reader = ValueReader(spec.name, spec.format, columns)
+    reads, processes = list[Read](), {}
     for piece in pieces(injector, start, end):
-        for *row, process, claim_us, punctuation in rows(injector, piece):
-            if punctuation:
-                promised_us = MIN_TIMESTAMP if claim_us is None else claim_us
-                processes[process] = Process(promised_us=promised_us)
-                continue
-            columns = dict(zip(names, row, strict=True))
-            at = columns.pop(str(injection.timestamp), None)
-            id = () if injection.id is None else (columns.get(injection.id),)
-            if id and spec.format is not Any and not dict(_fields(spec.format)):
-                del columns[str(injection.id)]  # what is left is the value
-            value = _value(spec.format, columns, str(injection.timestamp), at)
-            if isinstance(at, int):
-                at = in_microseconds(at, injection.unit)
-            records.append((value, at, process, *id))
-    return Delivery(records, processes, end)
+        where = f"{type(injector).__name__}.read_arrow({piece.process!r})"
+        batches = injector.read_arrow(piece.process, *piece.between) if piece.between else ()
+        for batch in batches:
+            rows = conformed(batch, injector.schema, where)
+            reads += _reads(reader, columns, injection, rows, piece.process)
+        if piece.last:
+            promised_us = MIN_TIMESTAMP if piece.claim_us is None else piece.claim_us
+            processes[piece.process] = Process(promised_us=promised_us)
+    return Delivery(reads, processes, end)
 
 
-def _value(format: Any, columns: dict[str, Any], timestamp: str, at: Any) -> Any:
-    """Return a row's value as a record format has it."""
-    if format is Any:
-        return columns
-    fields = dict(_fields(format))
-    if fields:
-        found = {name: value for name, value in columns.items() if name in fields}
-        if timestamp in fields:
-            found[timestamp] = at
-        return msgspec.convert(found, format)
-    return msgspec.convert(next(iter(columns.values()), at), format)
-
-
-def _fields(format: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(format, type):
-        for name in getattr(format, "__struct_fields__", getattr(format, "__match_args__", ())):
-            yield name, None
+def _reads(
+    reader: ValueReader,
+    columns: Sequence[str],
+    injection: Injecting,
+    rows: pa.RecordBatch,
+    process: str,
+) -> Iterator[Read]:
+    """Yield the records of rows, read as on Spark."""
+    arrays = {name: rows.column(name) for name in columns}
+    found = reader.read_columns(arrays, rows.num_rows)
+    times: Sequence[int | None] = [None] * rows.num_rows
+    if not injection.ingress:
+        at = rows.column(str(injection.timestamp))
+        times = microseconds(at, injection.unit).to_pylist()
+    ids = times if injection.id is None else rows.column(injection.id).to_pylist()
+    for n, (value, at_us) in enumerate(zip(found.values, times, strict=True)):
+        reason = found.refused.get(n)
+        if reason is not None:
+            value = {name: shown(array, n) for name, array in arrays.items()}
+        id = None if injection.id is None else ids[n]
+        yield Read(value, at_us, process, id, reason)

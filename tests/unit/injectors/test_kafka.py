@@ -169,17 +169,20 @@ def test_the_id_is_in_the_header():
 
 def test_a_column_may_come_from_beside_the_value():
     maker = RowMaker("n long, kafka_offset long, missing string", json_object)
-
-    assert maker.row(b'{"n": 1}', "here", {"kafka_offset": 9}) == (1, 9, None)
-    assert maker.row(b'{"n": 1, "kafka_offset": 3}', "here", {"kafka_offset": 9}) == (1, 3, None)
+    lines = [b'{"n": 1}', b'{"n": 1, "kafka_offset": 3}', b'{"n": 1, "kafka_offset": null}']
+    for some in (lines[:1], lines):
+        made = maker.batch(some, str, {"kafka_offset": [9, 10, 11][: len(some)]})
+        assert made.column("kafka_offset").to_pylist() == [9, 3, 11][: len(some)]
+        assert set(made.column("missing").to_pylist()) == {None}
 
 
 def test_a_parse_may_give_columns_in_order():
     maker = RowMaker("n long, kafka_offset long, s string", lambda data: (int(data), "s"))
 
-    assert maker.row(b"5", "here", {"kafka_offset": 9}) == (5, 9, "s")
+    (row,) = maker.batch([b"5"], str, {"kafka_offset": [9]}).to_pylist()
+    assert row == {"n": 5, "kafka_offset": 9, "s": "s"}
     with pytest.raises(RecordRejected, match=r"here: ValueError: (.|\n)*b'six'"):
-        maker.row(b"six", "here")
+        maker.batch([b"six"], lambda n: "here")
 
 
 @pytest.mark.parametrize("text", [b'"2026-11-20T09:00:00Z"', b'"2026-11-20T10:00+01:00"', b"%d"])
@@ -187,17 +190,17 @@ def test_a_time_may_be_written_in_every_way(text):
     nine = dt.datetime(2026, 11, 20, 9, tzinfo=dt.UTC)
     text = text.replace(b"%d", str(int(nine.timestamp()) * mr.SECOND).encode())
 
-    assert RowMaker("at timestamp", json_object).row(b'{"at": ' + text + b"}", "x") == (nine,)
+    made = RowMaker("at timestamp", json_object).batch([b'{"at": ' + text + b"}"], str)
+    assert made.to_pylist() == [{"at": nine}]
 
 
-def test_a_time_without_a_zone_names_no_instant():
-    with pytest.raises(RecordRejected, match="has no time zone"):
-        RowMaker("at timestamp", json_object).row(b'{"at": "2026-11-20T09:00:00"}', "x")
-
-
-def test_only_objects_have_columns():
-    with pytest.raises(RecordRejected, match="expected a JSON object, got list"):
-        RowMaker("at timestamp", json_object).row(b"[1]", "x")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [(b'{"at": "2026-11-20T09:00:00"}', "has no time zone"), (b"[1]", "Expected `object`")],
+)
+def test_a_line_that_cannot_be_read_is_refused(line, words):
+    with pytest.raises(RecordRejected, match=words):
+        RowMaker("at timestamp", json_object).batch([line], str)
 
 
 def test_messages_of_a_sink():

@@ -15,7 +15,7 @@ from millrace.model.errors import PipelineError
 
 def test_types_are_those_of_spark():
     ddl = """a string NOT NULL, b map<string, array<int>>, c struct<x: int, Y: decimal(5,2)>,
-             `d e` long, f decimal, g: timestamp COMMENT 'x', h varchar(5), i timestamp_ntz"""
+             `d e` long, f decimal, g: timestamp COMMENT 'x', h varchar(5)"""
     assert arrow_schema(ddl) == pa.schema(
         {
             "a": pa.string(),
@@ -25,10 +25,9 @@ def test_types_are_those_of_spark():
             "f": pa.decimal128(10, 0),
             "g": pa.timestamp("us", "UTC"),
             "h": pa.string(),
-            "i": pa.timestamp("us"),
         }
     )
-    assert column_names(ddl) == ["a", "b", "c", "d e", "f", "g", "h", "i"]
+    assert column_names(ddl) == ["a", "b", "c", "d e", "f", "g", "h"]
 
 
 @pytest.mark.parametrize("kind", ["text", "interval", "array", "", "map<string>"])

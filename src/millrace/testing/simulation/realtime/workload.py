@@ -14,7 +14,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.time import MILLISECOND, SECOND
 from millrace.plane import handful
 from millrace.plane.runtime import SourceColumns
-from millrace.plane.values import value_columns
+from millrace.plane.values import ROWS, value_columns
 from millrace.testing.simulation.calling import heard
 from millrace.testing.simulation.computations import Computations
 from millrace.testing.simulation.feeding import Feeding
@@ -114,7 +114,7 @@ def _sources(topology: Topology) -> list[SourceColumns]:
             column_names(injector.schema),
             str(injection.timestamp),
             # Without a format, a value is all there is to know of a record; its id is data.
-            (None if spec.format is Any else injection.id,),
+            (None if spec.format in ROWS else injection.id,),
         )
         native = python_reason(topology, spec) is None
         found.append(SourceColumns(number, spec.name, columns, native, False, injection.id))
