@@ -174,8 +174,11 @@ def _parts(ddl: str) -> list[tuple[str, str]]:
 
 def _apart(text: str) -> list[str]:
     """Return what stands between the commas that are in no brackets."""
-    found, depth, start = [], 0, 0
+    found, depth, start, quoted = [], 0, 0, False
     for at, character in enumerate(text + ","):
+        quoted ^= character == "`"
+        if quoted:
+            continue
         depth += (character in "(<") - (character in ")>")
         if character == "," and depth == 0:
             found.append(text[start:at])

@@ -240,7 +240,7 @@ def _struct_converter(kind: pa.DataType, instant: ToInstant) -> Callable[[Any], 
     fields = [(field.name, _converter(field.type, instant), field.type) for field in kind]
 
     def convert(value: Any) -> dict[str, Any]:
-        if isinstance(value, tuple) and len(value) == len(fields):
+        if isinstance(value, tuple | list) and len(value) == len(fields):
             value = {name: each for (name, _, _), each in zip(fields, value, strict=True)}
         if not isinstance(value, Mapping):
             raise _refusal(value, f"an object with the fields {[name for name, _, _ in fields]}")

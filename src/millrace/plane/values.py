@@ -95,9 +95,7 @@ class ValueReader:
         if self._format in ROWS:
             columns = [self._list(array, Any, name, refused) for name, array in arrays.items()]
             rows = zip(*columns, strict=True) if columns else [()] * count
-            return _without(
-                [dict(zip(arrays, row, strict=True)) for row in rows], refused
-            )
+            return _without([dict(zip(arrays, row, strict=True)) for row in rows], refused)
         ((name, array),) = arrays.items()
         trusted = _TRUSTED.get(self._format)
         array = _plain(array, self._format)
@@ -264,9 +262,14 @@ def shown(array: pa.Array, n: int) -> Any:
         (found,) = _to_list(array.slice(n, 1))
     except UnicodeDecodeError as error:
         return error.object
-    except _UNREADABLE:
-        return str(array[n])
+    except _UNREADABLE as error:
+        whole = pa.types.is_timestamp(array.type) or pa.types.is_date(array.type)
+        return array.slice(n, 1).view(_whole(array.type))[0].as_py() if whole else str(error)
     return found
+
+
+def _whole(kind: pa.DataType) -> pa.DataType:
+    return pa.int32() if pa.types.is_date32(kind) else pa.int64()
 
 
 def _without(values: list[Any], refused: dict[int, str]) -> Values:
@@ -363,7 +366,9 @@ def _plain(array: pa.Array, field: Any) -> pa.Array:
     return array if utc == array.type else array.cast(utc)
 
 
-_INSTANT = pa.timestamp("us", "UTC")
+#: By this name of the zone Python's values have ``timezone.utc``, as msgspec's have; by "UTC" they
+#: have a ``ZoneInfo``.
+_INSTANT = pa.timestamp("us", "+00:00")
 
 
 @lru_cache(maxsize=1024)

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from millrace.inspect import Checkpoint, batches, columns_of, open_checkpoint
 from millrace.model.errors import PipelineError
+from millrace.spark.data_types import spark_schema
 
 _OPTIONS: Final = ("checkpoint", "computation", "what", "epoch")
 
@@ -25,11 +27,10 @@ class CheckpointSource(DataSource):
         """Return what ``format`` takes."""
         return "millrace"
 
-    def schema(self) -> str:
+    def schema(self) -> T.StructType:
         """Return the columns, by the checkpoint's own schemas."""
         checkpoint, computation, what = self._opened()
-        fields = columns_of(checkpoint[computation], what)
-        return ", ".join(f"{_quoted(field.name)} {_ddl(field.type)}" for field in fields)
+        return spark_schema(columns_of(checkpoint[computation], what))
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return what reads it, at the epoch that is the last now."""
@@ -77,35 +78,3 @@ class _Reader(DataSourceReader):
             return
         checkpoint = open_checkpoint(self._location, epoch=self._epoch)
         yield from batches(checkpoint[self._computation].only(partition.value), self._what)
-
-
-def _ddl(type: pa.DataType) -> str:
-    """Return an Arrow type as Spark SQL writes it.
-
-    >>> _ddl(pa.struct({"a b": pa.map_(pa.string(), pa.list_(pa.int64()))}))
-    'struct<`a b`: map<string, array<bigint>>>'
-    """
-    if pa.types.is_struct(type):
-        fields = (type.field(n) for n in range(type.num_fields))
-        inside = ", ".join(f"{_quoted(field.name)}: {_ddl(field.type)}" for field in fields)
-        return f"struct<{inside}>"
-    if pa.types.is_map(type):
-        return f"map<{_ddl(type.key_type)}, {_ddl(type.item_type)}>"
-    if pa.types.is_list(type):
-        return f"array<{_ddl(type.value_type)}>"
-    return _PLAIN[type]
-
-
-_PLAIN: Final = {
-    pa.int64(): "bigint",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.bool_(): "boolean",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-    pa.timestamp("us", tz="UTC"): "timestamp",
-}
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

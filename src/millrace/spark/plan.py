@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
@@ -32,6 +32,7 @@ from millrace.plane.stragglers import Enough
 from millrace.plane.stuck import NO_LIMITS, CallLimits
 from millrace.plane.task import Stage
 from millrace.spark.captured import captured
+from millrace.spark.data_types import struct_type
 from millrace.spark.numbering import Numbering
 from millrace.spark.owners import Owners
 from millrace.spark.pickling import pickle_topology
@@ -271,7 +272,7 @@ class Plan:
     @cached_property
     def _leaving(self) -> T.StructType:
         """What leaves the last stage."""
-        return _parsed(Outlet.ddl(self._topology, self._blueprint.writers))
+        return struct_type(Outlet.ddl(self._topology, self._blueprint.writers))
 
     def _ordered(self, shuffled: DataFrame) -> DataFrame:
         """Return what was sent to the tasks of a level, as they are to read it."""
@@ -320,10 +321,10 @@ class _Stages:
         if last:
             schema: Any = self._out
         elif packed:
-            schema = _parsed(packet.DDL)
+            schema = struct_type(packet.DDL)
         else:
             lifting = isinstance(stage, LiftStage)
-            schema = lifted_rows(rows.schema) if lifting else _parsed(wire.DDL)
+            schema = lifted_rows(rows.schema) if lifting else struct_type(wire.DDL)
         function: Any = OnSpark(
             self._blueprint, self._manifest, stage, last=last, packed=packed, careful=self._careful
         )
@@ -333,14 +334,6 @@ class _Stages:
         """Return what a stage makes of rows when they were shuffled."""
         sent = self._ordered(rows.repartitionById(self._tasks, "pid"))
         return self.here(sent, stage, last=last)
-
-
-@cache
-def _parsed(ddl: str) -> T.StructType:
-    """Return a schema; Spark's parser is asked once, and not in every epoch."""
-    schema = T.StructType.fromDDL(ddl)
-    assert isinstance(schema, T.StructType)
-    return schema
 
 
 def lifted_rows(native: T.StructType) -> T.StructType:

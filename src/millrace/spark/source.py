@@ -26,6 +26,7 @@ from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, TimeUnit, in_mic
 from millrace.plane import wire
 from millrace.plane.formats import fields_of
 from millrace.plane.values import ROWS, check_format, value_columns
+from millrace.spark.data_types import struct_type
 from millrace.spark.numbering import partition
 from millrace.spark.source_checks import (
     INTEGERS,
@@ -34,6 +35,7 @@ from millrace.spark.source_checks import (
     check_key_columns,
     check_processes,
     check_timestamp,
+    check_values,
     is_timestamp,
 )
 from millrace.windmill.source_ids import FINGERPRINT_BYTES
@@ -128,7 +130,7 @@ def sources_of(
         frame, pieces = spec.injection and spec.injection.source, None
         if isinstance(frame, Injector):
             pieces = read(spec.name, frame)
-            frame = pieces.sparkSession.createDataFrame([], frame.schema)
+            frame = pieces.sparkSession.createDataFrame([], struct_type(frame.schema))
         found.append(dataclasses.replace(_source(topology, spec, frame), pieces=pieces))
     if batch:
         found = [source if source.pieces is None else _in_a_batch(source) for source in found]
@@ -207,6 +209,7 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
         str(injection.timestamp),
         (process, promises, punctuation, apart),
     )
+    check_values(spec.name, frame, columns)
     reason = _python_reason(topology, spec, frame, columns)
     bare = (
         injection.unit is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
@@ -67,6 +69,15 @@ def check_processes(
                 f"stream {stream!r}: its source has no column {name!r}, which {what} names. It has "
                 f"{frame.columns}."
             )
+    if process is not None:
+        kind = frame.schema[process].dataType
+        if not isinstance(kind, KEY_TYPES):
+            raise PipelineError(
+                f"stream {stream!r}: column {process!r}, which names processes, is "
+                f"{kind.simpleString()}. Expected a string, bytes, or an integer: the text of "
+                f'others goes by settings of the session. F.col("{process}").cast("string") '
+                "makes one."
+            )
     if promises is not None:
         check_timestamp(stream, promises, frame, unit)
     if punctuation is not None:
@@ -101,3 +112,31 @@ def check_timestamp(stream: str, name: str, frame: DataFrame, unit: TimeUnit | N
             f"stream {stream!r}: column {name!r} is a timestamp, which says by itself what it "
             f"counts. Leave unit={unit!r} out: it is for integers."
         )
+
+
+def check_values(stream: str, frame: DataFrame, columns: Sequence[str]) -> None:
+    """Refuse columns of a value whose type says that Python has no such values."""
+    for name in columns:
+        reason = _refusal(frame.schema[name].dataType)
+        if reason is not None:
+            raise PipelineError(
+                f"stream {stream!r}: column {name!r} is "
+                f"{frame.schema[name].dataType.simpleString()}, and {reason}. Convert it, or leave "
+                "it out of the source."
+            )
+
+
+def _refusal(kind: T.DataType) -> str | None:
+    """Return why values of a type cannot be values of Python; None if they can."""
+    if isinstance(kind, T.TimestampNTZType):
+        return "a timestamp_ntz has no time zone, so it names no instant"
+    if isinstance(kind, T.ArrayType):
+        return _refusal(kind.elementType)
+    if isinstance(kind, T.StructType):
+        reasons = (_refusal(field.dataType) for field in kind.fields)
+        return next((reason for reason in reasons if reason is not None), None)
+    if isinstance(kind, T.MapType):
+        if isinstance(kind.keyType, T.ArrayType | T.StructType):
+            return f"no dict has keys of {kind.keyType.simpleString()}"
+        return _refusal(kind.keyType) or _refusal(kind.valueType)
+    return None

@@ -423,7 +423,6 @@ def test_columns_of_partitions_are_those_of_their_files(tmp_path):
         "n": ("long", pa.array([1, 2], pa.int64())),
         "day": ("date", pa.array([DAY, None])),
         "at": ("timestamp", pa.array([AT, AT], pa.timestamp("us", "UTC"))),
-        "there": ("timestamp_ntz", pa.array([AT.replace(tzinfo=None)] * 2, pa.timestamp("us"))),
         "zone": ("string", pa.array(["a b/ü=%20", "x"])),
         "fare": ("decimal(12, 2)", pa.array([Decimal("1.50"), None], pa.decimal128(12, 2))),
         "paid": ("boolean", pa.array([True, False])),

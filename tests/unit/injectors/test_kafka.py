@@ -182,7 +182,7 @@ def test_a_parse_may_give_columns_in_order():
     (row,) = maker.batch([b"5"], str, {"kafka_offset": [9]}).to_pylist()
     assert row == {"n": 5, "kafka_offset": 9, "s": "s"}
     with pytest.raises(RecordRejected, match=r"here: ValueError: (.|\n)*b'six'"):
-        maker.batch([b"six"], lambda n: "here")
+        maker.batch([b"six"], lambda _: "here")
 
 
 @pytest.mark.parametrize("text", [b'"2026-11-20T09:00:00Z"', b'"2026-11-20T10:00+01:00"', b"%d"])

@@ -49,7 +49,10 @@ def test_many_lines_at_once_are_what_each_of_them_is(unit):
     schema = "n int, ok boolean, x double, name string, data binary, at timestamp, beside long"
     given = column_names(schema)[:-1]
     texts = [
-        ['{"n": 1, "ok": true, "x": 2, "name": "\\u00e9", "data": "ZA==", "at": 7, "more": {}}', "{}"],
+        [
+            '{"n": 1, "ok": true, "x": 2, "name": "\\u00e9", "data": "ZA==", "at": 7, "more": {}}',
+            "{}",
+        ],
         ['{"at": "2026-11-20T09:00:00+01:00"}', '{"at": null, "name": null}'],
         ['{"at": "2026-11-20T09:00:00Z"}', '{"at": 1700000000000000000}' if unit == "ns" else "{}"],
         ['{"at": 1}', '{"at": 2}', '{"at": -3}'],
@@ -251,7 +254,7 @@ def test_a_number_with_a_fraction_is_a_time_of_its_unit(text, unit, us):
     ],
 )
 def test_what_a_function_returns_is_held_by_the_same_rule(kind, value, held):
-    assert read(b"", f"v {kind}", parse=lambda line: {"v": value}) == held
+    assert read(b"", f"v {kind}", parse=lambda _: {"v": value}) == held
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from millrace.compile.native import python_reason
 from millrace.compile.topology import Topology
