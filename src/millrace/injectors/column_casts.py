@@ -60,7 +60,8 @@ def cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    families = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return any(holds(kind) for holds in families)
 
 
 def _integers(column: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -110,7 +110,7 @@ class ValueReader:
         try:
             values = _to_list(array)
         except _UNREADABLE:
-            values = []
+            values = list[Any]()
             for n in range(len(array)):
                 try:
                     values += _to_list(array.slice(n, 1))
@@ -319,10 +319,10 @@ def _tuples(column: pa.DataType, kind: Any) -> Callable[[Any], Any] | None:
         if item is not None:
             return lambda value: [None if each is None else item(each) for each in value]
     if pa.types.is_map(column) and len(arguments) == 2:
-        item = _tuples(column.item_type, arguments[1])
-        if item is not None:
+        make = _tuples(column.item_type, arguments[1])
+        if make is not None:
             return lambda value: {
-                key: None if each is None else item(each) for key, each in value.items()
+                key: None if each is None else make(each) for key, each in value.items()
             }
     return None
 
