@@ -187,7 +187,7 @@ class ValueReader:
         )
 
     def _convert(self, plain: list[Any], refused: dict[int, str]) -> Values:
-        values = []
+        values = list[Any]()
         if self._encoded:
             # msgspec converts from the names that a Struct has on the wire, see its `rename=`.
             plain = [{self._encoded.get(k, k): v for k, v in row.items()} for row in plain]
