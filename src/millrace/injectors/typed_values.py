@@ -54,7 +54,7 @@ def array_of(values: Sequence[Any], kind: pa.DataType, instant: ToInstant) -> pa
     >>> array_of([Decimal("19.99")], pa.int64(), microsecond_instant)
     Traceback (most recent call last):
     ...
-    ValueError: 19.99 is not a whole number
+    ValueError: Decimal('19.99') is not a whole number
     """
     if isinstance(values, pa.Array):
         return values
