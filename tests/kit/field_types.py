@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import datetime as dt
 import enum
@@ -57,6 +58,8 @@ def utc(*parts: int) -> dt.datetime:
 class Kind:
     """A row of the matrix.
 
+    Bytes are base64 in JSON, as Spark writes and reads them.
+
     Attributes:
         name: What the row is called.
         type: The Python type that is declared.
@@ -106,7 +109,8 @@ SCALARS = (
     Kind("str with NUL", str, ("a\0b",), "string", ('"a\\u0000b"',)),
     Kind("str, astral", str, ("\U0001d4af\U0001f375",), "string", ('"\U0001d4af\\ud83c\\udf75"',)),
     Kind("str, lone surrogate", str, ("a\ud800b",), None, ('"a\\ud800b"',)),
-    Kind("bytes", bytes, (b"", b"tea", bytes(range(256))), "binary"),
+    Kind("bytes", bytes, (b"", b"tea", bytes(range(256))), "binary",
+         tuple(f'"{base64.b64encode(data).decode()}"' for data in (b"", b"tea", bytes(range(256))))),
     Kind("date", dt.date, (dt.date(2026, 11, 27), dt.date(1969, 12, 31)), "date",
          ('"2026-11-27"', '"1969-12-31"')),
     Kind("date, both ends", dt.date, (dt.date.min, dt.date.max), "date",

@@ -1,0 +1,140 @@
+"""``docs/types.md``: its tables are written by the tests, a column each, and checked by them.
+
+``TYPES_PAGE=write make test ARGS="..."`` writes the columns of the tests that run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from doors_in import ALMOST
+from faults import FAULTS
+from field_types import CONTAINERS, KINDS, Outcome, word_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "types.md"
+
+ROWS = [kind.name for kind in KINDS]
+
+#: Table -> its columns and its rows, in order.
+TABLES: dict[str, tuple[list[str], list[str]]] = {
+    "doors in": (
+        ["Harness", "Injector", "Files, Parquet", "Files, JSON", "Kafka, JSON", "DataFrame"],
+        ROWS,
+    ),
+    "almost": (["Files, JSON", "Kafka, JSON"], [kind.name for kind in ALMOST]),
+    "messages": (["Kafka, no schema"], ["value", "value, null", "key", "key, null"]),
+    "places": (
+        ["value", "key", "ValueState", "MapState value", "MapState entry", "BagState",
+         "CombiningState", "timer tag", "window", "side input", "retraction", "dead letter"],
+        ROWS,
+    ),
+    "doors out": (
+        ["ArrowSink", "Parquet", "Delta", "Iceberg", "PostgreSQL, its table",
+         "PostgreSQL, your table", "KafkaSink", "KafkaSink and back", "callable", "Memory"],
+        ROWS,
+    ),
+    "nested": (["value", "retraction", "Parquet"], list(CONTAINERS)),
+}  # fmt: skip
+
+_SHOWN = {"equal": "equal", "refused": "refused", "letter": "letter", "none": "–"}
+
+
+def check(table: str, column: str, cells: Mapping[str, Sequence[Outcome]]) -> None:
+    """Check a column of a table: that no cell is a fault but those listed, and that the page has it.
+
+    Args:
+        table: One of :data:`TABLES`.
+        column: One of its columns.
+        cells: Row -> what became of each value.
+    """
+    check_faults(table, column, cells, cells)
+    check_text(table, column, {row: _shown(outcomes) for row, outcomes in cells.items()})
+
+
+def check_faults(
+    table: str, column: str, cells: Mapping[str, Sequence[Outcome]], rows: Iterable[str]
+) -> None:
+    """Check that the faults among cells are those that are listed of these rows."""
+    wrong = {
+        row: word_of(outcomes)
+        for row, outcomes in cells.items()
+        if not all(outcome.right or outcome.word == "none" for outcome in outcomes)
+    }
+    known = FAULTS.get(f"{table}: {column}", {})
+    listed = {row: known[row] for row in rows if row in known}
+    news = {
+        row: [outcome.detail for outcome in cells[row] if not outcome.right]
+        for row in wrong
+        if listed.get(row) != wrong[row]
+    }
+    assert not news, f"{table}, {column}: values that are wrong, lost, or stop the run: {news}"
+    mended = sorted(listed.keys() - wrong.keys())
+    assert not mended, f"{table}, {column}: {mended} are right; take them off tests/kit/faults.py"
+
+
+def check_text(table: str, column: str, cells: Mapping[str, str]) -> None:
+    """Check that the page has a column as it is, or write it."""
+    if os.environ.get("TYPES_PAGE") == "write":
+        with PAGE.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            text = file.read()
+            known = _parsed(text, table)
+            for row, cell in cells.items():
+                known.setdefault(row, {})[column] = cell
+            file.seek(0)
+            file.truncate()
+            file.write(_with(text, table, _rendered(table, known)))
+        return
+    known = _parsed(PAGE.read_text(), table)
+    there = {row: known.get(row, {}).get(column) for row in cells}
+    assert there == dict(cells), (
+        f"docs/types.md, {table}, column {column!r} is not what the test found. Write it: "
+        "TYPES_PAGE=write make test"
+    )
+
+
+def _shown(outcomes: Sequence[Outcome]) -> str:
+    words = [_SHOWN.get(outcome.word, "**fault**") for outcome in outcomes]
+    return " / ".join(dict.fromkeys(words))
+
+
+def _marks(table: str) -> tuple[str, str]:
+    return f"<!-- written by the tests: {table} -->\n", "<!-- end -->"
+
+
+def _between(text: str, table: str) -> tuple[int, int]:
+    first, last = _marks(table)
+    start = text.index(first) + len(first)
+    return start, text.index(last, start)
+
+
+def _with(text: str, table: str, rows: str) -> str:
+    start, end = _between(text, table)
+    return text[:start] + rows + text[end:]
+
+
+def _parsed(text: str, table: str) -> dict[str, dict[str, str]]:
+    start, end = _between(text, table)
+    lines = [_split(line) for line in text[start:end].splitlines() if line.startswith("|")]
+    if not lines:
+        return {}
+    columns = lines[0][1:]
+    return {row: dict(zip(columns, cells, strict=True)) for row, *cells in lines[2:]}
+
+
+def _split(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def _rendered(table: str, known: Mapping[str, Mapping[str, str]]) -> str:
+    columns, rows = TABLES[table]
+    lines = [["", *columns], ["---"] * (len(columns) + 1)]
+    lines += [[row, *(known.get(row, {}).get(column, "") for column in columns)] for row in rows]
+    return "\n" + "\n".join(map(_line, lines)) + "\n\n"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
