@@ -36,6 +36,11 @@ FAULTS: dict[str, dict[str, str]] = {
         "a fraction of a second": "wrong",
         "a time without a zone": "error",
     },
+    "doors in: DataFrame": {
+        "instant, both ends": "error",
+        "datetime without a zone": "wrong",
+        "str, invalid UTF-8": "error",
+    },
     "doors in: Files, JSON": {
         "int, 64 bits without a sign": "error",
         "int beyond 64 bits": "error",
@@ -156,6 +161,17 @@ FAULTS: dict[str, dict[str, str]] = {
         "enum of text": "wrong",
         "enum of ints": "wrong",
     },
+    "doors out: Memory": {
+        "int, 64 bits without a sign": "error",
+        "Decimal": "wrong",
+        "Decimal, 38 digits": "wrong",
+        "Decimal beyond 38 digits": "wrong",
+        "Decimal, not finite": "wrong",
+        "datetime without a zone": "wrong",
+        "UUID": "wrong",
+        "enum of text": "wrong",
+        "enum of ints": "wrong",
+    },
     "doors out: Parquet": {
         "int, 64 bits without a sign": "error",
         "Decimal": "wrong",
@@ -182,6 +198,17 @@ FAULTS: dict[str, dict[str, str]] = {
         "datetime without a zone": "wrong",
         "UUID": "error",
         "enum of text": "wrong",
+    },
+    "doors out: callable": {
+        "int, 64 bits without a sign": "error",
+        "Decimal": "wrong",
+        "Decimal, 38 digits": "wrong",
+        "Decimal beyond 38 digits": "wrong",
+        "Decimal, not finite": "wrong",
+        "datetime without a zone": "wrong",
+        "UUID": "wrong",
+        "enum of text": "wrong",
+        "enum of ints": "wrong",
     },
     "messages: Kafka, no schema": {"value, null": "wrong"},
     "nested: Parquet": {
