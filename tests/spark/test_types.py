@@ -199,7 +199,10 @@ def test_callables_and_memory(session: SparkSession, tmp_path: Path) -> None:
 def _as_instants(value: Any) -> Any:
     """Return what Spark's rows have, with instants, which they have by the local zone."""
     if isinstance(value, dt.datetime) and value.tzinfo is None:
-        return value.astimezone(dt.UTC)
+        try:
+            return value.astimezone(dt.UTC)
+        except (OverflowError, ValueError):  # Python looks a day further, beyond the first year
+            return value.replace(tzinfo=dt.UTC)
     if hasattr(value, "asDict"):
         return {name: _as_instants(item) for name, item in value.asDict().items()}
     if isinstance(value, list):
