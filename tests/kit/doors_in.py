@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
@@ -162,7 +161,7 @@ def _injected_by_test(p: mr.Pipeline, kind: Kind, n: int, folder: Path) -> None:
 def outcomes(door: str, kind: Kind, folder: Path) -> list[Outcome]:
     """Return what becomes of each value of a kind that comes by a door."""
     texts = "JSON" in door
-    if kind.ddl is None and not texts or texts and not kind.json:
+    if (kind.ddl is None and not texts) or (texts and not kind.json):
         return [NO_COLUMN]
     if texts and kind.ddl is None:
         kind = Kind(kind.name, kind.type, kind.values, "string", kind.json)

@@ -119,7 +119,7 @@ def outcomes(door: Door, kind: Kind, folder: Path) -> list[Outcome]:
     """Return what becomes of each value of a kind that leaves by a door."""
     made = []
     for n in range(len(kind.values)):
-                # Its name is that of a table, too.
+        # Its name is that of a table, too.
         apart = Path(tempfile.mkdtemp(prefix="t", dir=folder))
         made.append(_outcome(door, kind, n, apart))
     return made
@@ -248,16 +248,14 @@ def means(value: Any, found: Any) -> bool:
             for name, item in value.items()
         )
     if isinstance(value, set | frozenset):
-        return isinstance(found, list) and len(found) == len(value) and all(
-            any(means(item, there) for there in found) for item in value
+        return (
+            isinstance(found, list)
+            and len(found) == len(value)
+            and all(any(means(item, there) for there in found) for item in value)
         )
     if isinstance(found, dict):
         found = list(found.values())
-    return (
-        isinstance(found, list)
-        and len(found) == len(value)
-        and all(map(means, value, found))
-    )
+    return isinstance(found, list) and len(found) == len(value) and all(map(means, value, found))
 
 
 def _is_key(name: Any, found: Any) -> bool:

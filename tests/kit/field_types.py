@@ -110,7 +110,7 @@ SCALARS = (
     Kind("str, astral", str, ("\U0001d4af\U0001f375",), "string", ('"\U0001d4af\\ud83c\\udf75"',)),
     Kind("str, lone surrogate", str, ("a\ud800b",), None, ('"a\\ud800b"',)),
     Kind("bytes", bytes, (b"", b"tea", bytes(range(256))), "binary",
-         tuple(f'"{base64.b64encode(data).decode()}"' for data in (b"", b"tea", bytes(range(256))))),
+         ('""', '"dGVh"', f'"{base64.b64encode(bytes(range(256))).decode()}"')),
     Kind("date", dt.date, (dt.date(2026, 11, 27), dt.date(1969, 12, 31)), "date",
          ('"2026-11-27"', '"1969-12-31"')),
     Kind("date, both ends", dt.date, (dt.date.min, dt.date.max), "date",

@@ -1,4 +1,4 @@
-"""Kafka as a door, in and out; a broker is asked what there is, and given what others would send."""
+"""Kafka as a door, in and out: what others send to a broker, and what it is asked for."""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from doors_in import ALMOST
-from faults import FAULTS
 from field_types import CONTAINERS, KINDS, Outcome, word_of
+
+from faults import FAULTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "types.md"
 
@@ -43,7 +44,7 @@ _SHOWN = {"equal": "equal", "refused": "refused", "letter": "letter", "none": "â
 
 
 def check(table: str, column: str, cells: Mapping[str, Sequence[Outcome]]) -> None:
-    """Check a column of a table: that no cell is a fault but those listed, and that the page has it.
+    """Check a column of a table: its faults are those that are listed, and the page has it.
 
     Args:
         table: One of :data:`TABLES`.

@@ -120,7 +120,7 @@ def _through(
     row = doors_in.row_of(kind.type)
 
     class Stays(mr.Computation):
-        inputs = {"rows": mr.by(lambda row: 0)}
+        inputs = {"rows": mr.by(lambda _: 0)}
         outputs = {"values": row}
         one = mr.ValueState(row)
         bag = mr.BagState(row)
@@ -136,7 +136,7 @@ def _through(
     p = mr.Pipeline("matrix")
     way(p, kind, n, folder / "in")
     if place == "window":
-        groups = p.stream("rows").key_by(lambda row: "all").window(mr.FixedWindows(10)).group()
+        groups = p.stream("rows").key_by(lambda _: "all").window(mr.FixedWindows(10)).group()
         groups.map(lambda group: group[0]).to("values", row)
     else:
         p.add(Stays)

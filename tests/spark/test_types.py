@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from doors_in import ARROW, NO_COLUMN, plain, row_of
+from doors_in import ARROW, NO_COLUMN, plain
 from doors_out import compared_with_system
 from field_types import KINDS, Kind, Outcome, lettered, raised, refused
 from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ def each(
     for kind in apart:
         try:
             made |= run([kind])
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  it is the outcome
             made[kind.name] = [raised(error, kind.name)] * len(kind.values)
     return made
 
@@ -172,7 +172,7 @@ def test_callables_and_memory(session: SparkSession, tmp_path: Path) -> None:
         numbers = session.range(len(places)).selectExpr("id AS n", "id AS at")
         p.inject("numbers", numbers, timestamp="at", unit="us", format=int)
         p.add(Makes)
-        p.sink("out", lambda rows, epoch: frames.append(rows.toArrow()))
+        p.sink("out", lambda rows, _: frames.append(rows.toArrow()))
         p.sink("out", memory)
         p.sink("letters", letters)
         p.run_batch(session, progress=False)
