@@ -20,7 +20,8 @@ from millrace.compile.inputs import beside_of, inputs_of
 from millrace.compile.levels import levels_of, upstream
 from millrace.compile.publishers import backwards_of, publishers_of, roots, slacks_of
 from millrace.compile.reserved import reserved_problems
-from millrace.compile.sink_columns import hidden_field
+from millrace.compile.sink_columns import refused_field
+from millrace.compile.sink_limits import limits_of
 from millrace.compile.topology import INJECTOR, ComputationSpec, Edge, StreamSpec, Topology
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.stream import parts_of
@@ -146,9 +147,8 @@ def build(pipeline: Declarations) -> Topology:
             )
     for number, declaration in enumerate(pipeline.sinks):
         format, coder = formats[declaration.stream]
-        hidden = hidden_field(declaration.stream, format, coder, declaration.sink)
-        if hidden is not None:
-            raise PipelineError(f"{pipeline!r}: {hidden}")
+        if wrong := refused_field(declaration.stream, format, coder, declaration.sink):
+            raise PipelineError(f"{pipeline!r}: {wrong}")
         identified = bool(slacks[declaration.stream])
         edges.append(Edge(len(edges), declaration.stream, None, number, None, identified))
 
@@ -169,6 +169,7 @@ def build(pipeline: Declarations) -> Topology:
             ),
             edges=tuple(edge for edge in edges if edge.stream == name),
             slacks=slacks[name],
+            limits=limits_of(one.sink for one in pipeline.sinks if one.stream == name),
         )
         for name, whos in publishers.items()
     }

@@ -1,4 +1,4 @@
-"""Columns that sinks have beside the fields of a record; no field may have the name of one.
+"""Names of columns: those that sinks have beside the fields of a record, and those they refuse.
 
 Spark finds a column whatever the case of its name, so two names are the same if they differ in
 nothing else.
@@ -6,9 +6,12 @@ nothing else.
 
 from __future__ import annotations
 
-import dataclasses
+import typing
+from collections.abc import Iterator
 from typing import Any, Final
 
+from millrace.compile.column_types import JSON, bare, column_type, fields_of
+from millrace.compile.sink_limits import NO_LIMITS, SinkLimits
 from millrace.model.coder import Coder, type_name
 from millrace.model.pane import PanedCoder
 
@@ -21,15 +24,15 @@ OF_PANES: Final = (
 )  # fmt: skip
 
 
-def hidden_field(stream: str, format: Any, coder: Coder, sink: Any) -> str | None:
-    """Return what is wrong with a stream's fields as columns of a sink; None if nothing is.
+def refused_field(stream: str, format: Any, coder: Coder, sink: Any) -> str:
+    """Return what is wrong with a stream's fields as columns of a sink; empty if nothing is.
 
     Args:
         stream: Name of the stream.
         format: Of its records.
         coder: Of its records.
         sink: The sink. The names in its attribute ``adds``, if it has one, are of columns that it
-            makes itself.
+            makes itself; its attribute ``limits`` tells what names it can write.
     """
     if isinstance(coder, PanedCoder):
         format = coder.format
@@ -37,17 +40,61 @@ def hidden_field(stream: str, format: Any, coder: Coder, sink: Any) -> str | Non
     if isinstance(coder, PanedCoder):
         taken |= {name.lower(): "that sinks get of a pane" for name in OF_PANES}
     taken |= {name.lower(): f"that {sink!r} adds" for name in getattr(sink, "adds", ())}
-    for name in _fields(format):
+    limits: SinkLimits = getattr(sink, "limits", NO_LIMITS)
+    taken |= dict.fromkeys(limits.names, f"of {sink!r} itself")
+    has = f"{type_name(format)}, the format of stream {stream!r}, has"
+    for name in fields_of(format) or ():
         if name.lower() in taken:
             return (
-                f"{type_name(format)}, the format of stream {stream!r}, has a field {name!r}, "
-                f"which is the name of a column {taken[name.lower()]} (case makes no difference). "
-                "One would hide the other. Rename the field."
+                f"{has} a field {name!r}, which is the name of a column {taken[name.lower()]} "
+                "(case makes no difference). One would hide the other. Rename the field."
             )
-    return None
+        if limits.name_bytes is not None and len(name.encode()) > limits.name_bytes:
+            return (
+                f"{has} a field {name!r} of {len(name.encode())} bytes, and a column of {sink!r} "
+                f"has a name of at most {limits.name_bytes}. Rename the field."
+            )
+    return _refused_names(format, has, sink, limits, ())
 
 
-def _fields(format: Any) -> tuple[str, ...]:
-    if dataclasses.is_dataclass(format):
-        return tuple(field.name for field in dataclasses.fields(format))
-    return getattr(format, "__struct_fields__", ())
+def _refused_names(
+    format: Any, has: str, sink: Any, limits: SinkLimits, within: tuple[Any, ...]
+) -> str:
+    """Return which name of a field no sink can write, of a record and of those in it."""
+    there: dict[str, str] = {}
+    for name, kind in (fields_of(format) or {}).items():
+        if not name:
+            return f"{has} a field without a name, which no column can be. Rename the field."
+        if (other := there.setdefault(name.lower(), name)) != name:
+            return (
+                f"{has} the fields {other!r} and {name!r}, which differ only in case: as columns "
+                f"of {sink!r} they are one. Rename one of them."
+            )
+        if bad := sorted(set(name) & set(limits.name_characters)):
+            return (
+                f"{has} a field {name!r}, and {sink!r} has no columns with {bad} in their names. "
+                "Rename the field."
+            )
+        for record in _records_in(kind):
+            if record not in within and (
+                wrong := _refused_names(
+                    record,
+                    f"{has} a field {name!r}, which has" if not within else has,
+                    sink,
+                    limits,
+                    (*within, record),
+                )
+            ):
+                return wrong
+    return ""
+
+
+def _records_in(kind: Any) -> Iterator[Any]:
+    """Yield the records that become structs in the column of a type."""
+    if column_type(kind) is JSON:
+        return
+    kind = bare(kind)
+    if fields_of(kind):
+        yield kind
+    for argument in typing.get_args(kind):
+        yield from _records_in(argument)

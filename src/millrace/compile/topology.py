@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from millrace.compile.sink_limits import SinkLimits
 from millrace.dataflow.beside import Beside
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
@@ -80,6 +81,7 @@ class StreamSpec:
         slacks: Number of an injected stream with ids whose records it carries, straight or by
             stateless steps -> for how long past a record's timestamp its id is kept, in
             microseconds.
+        limits: What its sinks can hold; None if it has none.
     """
 
     name: str
@@ -91,6 +93,7 @@ class StreamSpec:
     steps: tuple[Step, ...]
     edges: tuple[Edge, ...]
     slacks: Mapping[int, int]
+    limits: SinkLimits | None = None
 
 
 @dataclass(frozen=True)

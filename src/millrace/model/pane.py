@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from millrace.model.coder import Coder, MsgpackCoder, coder_for
+from millrace.model.coder import Coder, coder_for
 from millrace.model.element import Element
 from millrace.model.errors import CoderError
 from millrace.model.stream import KeyExtractor, Step
@@ -129,6 +129,12 @@ class PanedCoder:
         """The coder of the plain values."""
         return self._inner
 
+    def with_inner(self, inner: Coder) -> PanedCoder:
+        """Return a coder whose plain values another coder writes, to the same bytes."""
+        made = PanedCoder(self.format, retracts=self.retracts)
+        made._inner = inner
+        return made
+
     def encode(self, value: Any) -> bytes:
         """Return pane and value as msgpack."""
         if type(value) is Paned:
@@ -148,10 +154,8 @@ class PanedCoder:
         ... ]
         True
         """
-        if isinstance(self._inner, MsgpackCoder):
-            inner = self._inner.encode_all(values)
-        else:
-            inner = [self._inner.encode(value) for value in values]
+        encode_all = getattr(self._inner, "encode_all", None)
+        inner = list(map(self._inner.encode, values)) if encode_all is None else encode_all(values)
         if windows is None:
             tails = [_encode(pane)] * len(inner)
         else:

@@ -6,29 +6,47 @@ become columns of the sink's DataFrame.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
-import types
+import decimal
+import enum
 import typing
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from millrace.dataflow.aggregations.fields import FieldsCoder
+from millrace.compile.column_types import (
+    DECIMAL_DIGITS,
+    DECIMAL_SCALE,
+    JSON,
+    ColumnType,
+    bare,
+    column_type,
+    fields_of,
+)
 from millrace.model.coder import Coder
 from millrace.model.pane import PanedCoder
 from millrace.plane import panes
 
-_SCALARS: dict[Any, tuple[pa.DataType, str]] = {
-    bool: (pa.bool_(), "boolean"),
-    int: (pa.int64(), "bigint"),
-    float: (pa.float64(), "double"),
-    str: (pa.string(), "string"),
-    bytes: (pa.binary(), "binary"),
-    dt.datetime: (pa.timestamp("us", tz="UTC"), "timestamp"),
-    dt.date: (pa.date32(), "date"),
+_TEXT = (pa.string(), "string")
+_SCALARS: dict[str, tuple[pa.DataType, str]] = {
+    "boolean": (pa.bool_(), "boolean"),
+    "bigint": (pa.int64(), "bigint"),
+    "double": (pa.float64(), "double"),
+    "string": _TEXT,
+    "binary": (pa.binary(), "binary"),
+    "timestamp": (pa.timestamp("us", tz="UTC"), "timestamp"),
+    "date": (pa.date32(), "date"),
+    "decimal": (
+        pa.decimal128(DECIMAL_DIGITS, DECIMAL_SCALE),
+        f"decimal({DECIMAL_DIGITS},{DECIMAL_SCALE})",
+    ),
+    "uuid": _TEXT,
+    "text": _TEXT,
+    "json": _TEXT,
 }
+#: Types that Arrow takes as they are; msgspec makes the text of the others.
+_ARROW_TAKES = (bytes, dt.datetime, dt.date, decimal.Decimal)
 
 
 class SinkColumns:
@@ -38,6 +56,7 @@ class SinkColumns:
         arrow: The struct type of a record.
         ddl: The same for Spark.
         json: Names of the columns whose text is JSON.
+        uuids: Names of the columns whose text is a UUID.
         retracts: Whether records may be retractions, which ``_retraction`` says.
     """
 
@@ -49,16 +68,25 @@ class SinkColumns:
         fields = fields_of(format)
         self._flat = fields is not None
         named = fields if fields is not None else {"value": format}
-        self.json = {name for name, kind in named.items() if _types(kind) is _JSON}
-        parts = [(name, *_types(kind)) for name, kind in named.items()]
-        extras = [("_key", *_SCALARS[str]), ("_timestamp", *_SCALARS[dt.datetime])]
-        extras.append(("_id", *_SCALARS[bytes]))
+        columns = {name: column_type(kind) for name, kind in named.items()}
+        self.json = {name for name, column in columns.items() if column is JSON}
+        self.uuids = {name for name, column in columns.items() if column.name == "uuid"}
+        # Arrow takes these values as they are; enums have the type of their values.
+        self._plain = {
+            name
+            for name, column in columns.items()
+            if column.name in _SCALARS
+            and column.name not in ("uuid", "text", "json")
+            and not _is_enum(named[name])
+        }
+        parts = [(name, *_types(column)) for name, column in columns.items()]
+        extras = [("_key", *_TEXT), ("_timestamp", *_SCALARS["timestamp"])]
+        extras.append(("_id", *_SCALARS["binary"]))
         if isinstance(coder, PanedCoder):
             extras += [(name, arrow, ddl) for name, arrow, ddl, _ in panes.COLUMNS]
         self.names = [name for name, _, _ in parts]
         self.arrow = pa.struct([(name, arrow) for name, arrow, _ in parts + extras])
-        declared = [f"`{name}`: {ddl}" for name, _, ddl in parts + extras]
-        self.ddl = f"struct<{', '.join(declared)}>"
+        self.ddl = _struct_ddl(parts + extras)
 
     def array(
         self, values: list[bytes], keys: list[str | None], timestamps: pa.Array, ids: pa.Array
@@ -85,10 +113,8 @@ class SinkColumns:
             column = columns[position]
             if name in self.json:
                 column = [None if v is None else msgspec.json.encode(v).decode() for v in column]
-            elif pa.types.is_nested(kind):
-                column = [
-                    msgspec.to_builtins(v, builtin_types=(bytes, dt.datetime)) for v in column
-                ]
+            elif name not in self._plain:
+                column = [msgspec.to_builtins(v, builtin_types=_ARROW_TAKES) for v in column]
             arrays.append(pa.array(column, kind))
         arrays += [
             pa.array(keys, pa.string()),
@@ -99,49 +125,22 @@ class SinkColumns:
         return pa.StructArray.from_arrays(arrays, fields=list(self.arrow))
 
 
-def fields_of(format: Any) -> dict[str, Any] | None:
-    """Return the fields of a record format by name; None if it has none that are known."""
-    if isinstance(format, FieldsCoder):
-        return dict(format.fields)
-    if isinstance(format, type) and issubclass(format, msgspec.Struct):
-        return {info.name: info.type for info in msgspec.structs.fields(format)}
-    if isinstance(format, type) and dataclasses.is_dataclass(format):
-        hints = typing.get_type_hints(format)
-        return {info.name: hints[info.name] for info in dataclasses.fields(format)}
-    return None
+def _is_enum(kind: Any) -> bool:
+    kinds = [bare(kind), *map(bare, typing.get_args(bare(kind)))]
+    return any(isinstance(one, type) and issubclass(one, enum.Enum) for one in kinds)
 
 
-#: What has no Arrow type of its own travels as JSON text. Compared by identity, for text is text.
-_JSON = (pa.string(), "string")
-
-
-def _types(kind: Any) -> tuple[pa.DataType, str]:
-    """Return a Python type's Arrow type and Spark type; what has none becomes JSON text."""
-    if kind in _SCALARS:
-        return _SCALARS[kind]
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Annotated:
-        return _types(arguments[0])
-    if origin is typing.Literal:
-        kinds = {type(argument) for argument in arguments}
-        return _types(kinds.pop()) if len(kinds) == 1 else _JSON
-    if origin in (typing.Union, types.UnionType):
-        present = [argument for argument in arguments if argument is not type(None)]
-        return _types(present[0]) if len(present) == 1 else _JSON
-    if origin in (list, set, frozenset) and arguments:
-        element = arrow, ddl = _types(arguments[0])
-        if element is _JSON:
-            return _JSON
+def _types(column: ColumnType) -> tuple[pa.DataType, str]:
+    """Return the Arrow type and the Spark type of a column."""
+    if column.name in _SCALARS:
+        return _SCALARS[column.name]
+    if column.name == "array":
+        arrow, ddl = _types(column.parts[0][1])
         return pa.list_(arrow), f"array<{ddl}>"
-    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        arrow, ddl = _types(arguments[0])
-        return pa.list_(arrow), f"array<{ddl}>"
-    fields = fields_of(kind)
-    if fields:
-        parts = [(name, *_types(field)) for name, field in fields.items()]
-        if not any(_types(field) is _JSON for field in fields.values()):
-            return (
-                pa.struct([(name, arrow) for name, arrow, _ in parts]),
-                f"struct<{', '.join(f'`{name}`: {ddl}' for name, _, ddl in parts)}>",
-            )
-    return _JSON
+    parts = [(name, *_types(part)) for name, part in column.parts]
+    return pa.struct([(name, arrow) for name, arrow, _ in parts]), _struct_ddl(parts)
+
+
+def _struct_ddl(parts: list[tuple[str, pa.DataType, str]]) -> str:
+    declared = ("`{}`: {}".format(name.replace("`", "``"), ddl) for name, _, ddl in parts)
+    return f"struct<{', '.join(declared)}>"

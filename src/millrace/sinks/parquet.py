@@ -11,17 +11,27 @@ from millrace.model.time import MINUTE, Duration, duration_us
 from millrace.sinks.latest import check_key, key_columns
 from millrace.sinks.owner import claim_directory
 from millrace.sinks.parquet_files import (
+    FILE_LIMITS,
     ParquetWriter,
     are_staged,
     publish,
     publish_again,
+    refusing,
     say_gone,
     take_back,
+    write_empty,
 )
-from millrace.sinks.parquet_versions import check_kind, has_version, publish_version
+from millrace.sinks.parquet_versions import (
+    check_kind,
+    has_version,
+    make_empty_version,
+    publish_version,
+)
 from millrace.store import local_path
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from millrace.plane.binding import Binding
 
 
@@ -31,7 +41,7 @@ class Parquet:
     Without a key an epoch's directory appears whole or not at all.
 
     ``spark.read.parquet(path)`` reads all epochs, with a column ``epoch``. An epoch without records
-    leaves no directory. No field may be called ``epoch``, in whatever case. On a local path (or a
+    leaves no directory; before the first there is ``epoch=-1``, with the columns and no rows. No field may be called ``epoch``, in whatever case. On a local path (or a
     mounted one) each task of the last level writes a file aside, in the job of the epoch, and the
     driver renames them into place; elsewhere (``s3a://``, ``hdfs://``, ...) Spark's committer
     writes the directory in place, and replaces it when the epoch is retried.
@@ -53,6 +63,7 @@ class Parquet:
 
     #: Tells the runner that this sink runs exactly one Spark job on its DataFrame.
     single_pass = True
+    limits = FILE_LIMITS
     #: Columns that it makes beside those it is given; no field of a record may be called so.
     adds = ("epoch",)
 
@@ -71,6 +82,7 @@ class Parquet:
                 "mounted path. Write to PostgreSQL by key, or with a callable (DataFrame, epoch) "
                 "that merges."
             )
+        self._columns: pa.StructType
         self._local = None if remote else local_path(self.path)
 
     @property
@@ -102,11 +114,30 @@ class Parquet:
             PipelineError: Rows cannot have the key, or the directory has output of the other kind.
         """
         check_key(self.key, binding.columns.arrow, repr(self))
+        self._columns = binding.columns.arrow
         if self._local is None:
             return repr(self)
         check_kind(self._local, by_key=bool(self.key), sink=repr(self))
         claim_directory(self._local, binding.owner, repr(self))
         return f"Parquet({str(self._local)!r})"
+
+    def claim(self, generation: int, completed: int) -> None:
+        """Let the path be read before there are records: as a table without rows.
+
+        Args:
+            generation: Of the run.
+            completed: Its last completed epoch.
+
+        Raises:
+            SinkError: The disk refuses.
+        """
+        if self._local is None:
+            return
+        with refusing(repr(self)):
+            if self.key:
+                make_empty_version(self._local, self._columns)
+            elif next(self._local.glob("epoch=*"), None) is None:
+                write_empty(self._local / "epoch=-1", self._columns)
 
     def for_tasks(self) -> ParquetWriter | None:
         """Return what tasks write with; None where only Spark's file systems get."""

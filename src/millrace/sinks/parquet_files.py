@@ -23,6 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millrace.compile.sink_limits import SinkLimits
 from millrace.model.errors import SinkError
 from millrace.store.durable import sync_directory
 
@@ -30,6 +31,8 @@ _log = logging.getLogger("millrace")
 
 #: Spark and its readers pass over names that begin with an underscore.
 STAGING = "_staging"
+#: Names that Spark, Delta Lake and others refuse in Parquet, and a column of ours.
+FILE_LIMITS = SinkLimits(name_characters=" ,;{}()\n\t=", names=frozenset({"_millrace_place"}))
 _STAGED = re.compile(r"epoch=(\d+)")
 
 #: Rows are kept until there are so many bytes of them: a row group of a file. Half of what is
@@ -134,6 +137,21 @@ def leaves(field: pa.Field) -> Iterator[str]:
     for part in parts:
         for leaf in leaves(part):
             yield f"{field.name}{between}{leaf}"
+
+
+def write_empty(directory: Path, columns: pa.StructType) -> None:
+    """Write a durable file without rows, for readers of a directory that has no others."""
+    made = directory.with_name(f"_{uuid.uuid4().hex}")
+    made.mkdir(parents=True)
+    with (made / "empty.parquet").open("xb") as out:
+        pq.write_table(pa.schema(list(columns)).empty_table(), out, store_schema=False)
+        out.flush()
+        os.fsync(out.fileno())
+    sync_directory(made)
+    rename_into_place(made, directory)
+    if made.exists():
+        shutil.rmtree(made)
+    sync_directory(directory.parent)
 
 
 def publish(root: Path, epoch: int, names: list[str], where: str) -> None:

@@ -19,6 +19,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,13 +29,14 @@ import pyarrow.parquet as pq
 from millrace.model.errors import PipelineError
 from millrace.model.time import SECOND
 from millrace.sinks.latest import newest, replaced
-from millrace.sinks.parquet_files import STAGING, clear, refusing, rename_into_place
+from millrace.sinks.parquet_files import STAGING, clear, refusing, rename_into_place, write_empty
 from millrace.store.durable import sync_directory
 
 _VERSIONS: Final = "_versions"
 _LATEST: Final = "latest"
 #: Before any epoch.
 _NONE: Final = -1
+_EMPTY: Final = "empty"
 _ROW_GROUP: Final = 1_000_000
 
 
@@ -74,6 +76,17 @@ def publish_version(
         _point(root, versions)
         _forget(versions, keep_us)
         clear(staging, epoch)
+
+
+def make_empty_version(root: Path, columns: pa.StructType) -> None:
+    """Let ``latest`` be a table without rows, if there is no version yet."""
+    versions = root / _VERSIONS
+    if _last(versions) == _NONE and not (root / _LATEST).is_symlink():
+        if not (versions / _EMPTY).exists():
+            write_empty(versions / _EMPTY, columns)
+        with suppress(FileExistsError):
+            (root / _LATEST).symlink_to(f"{_VERSIONS}/{_EMPTY}")
+        sync_directory(root)
 
 
 def check_kind(root: Path, *, by_key: bool, sink: str) -> None:

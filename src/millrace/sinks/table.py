@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from millrace.model.errors import MillraceError, PipelineError, SinkError
 from millrace.sinks.owner import claim_directory
-from millrace.sinks.parquet_files import STAGING, ParquetWriter, clear, link, refusing
+from millrace.sinks.parquet_files import FILE_LIMITS, STAGING, ParquetWriter, clear, link, refusing
 from millrace.store.durable import sync_directory
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ class Commits:
         table = self._open()
         if table is not None and (why := self._refused(table)):
             raise PipelineError(f"the sink {self._sink} cannot take its stream: {why}")
+
+    def prepare(self) -> None:
+        """Make the table if it is not there."""
+        if self._open() is None:
+            self._make()
 
     def has(self, epoch: int) -> bool:
         """Return whether the table has an epoch."""
@@ -193,6 +198,8 @@ class TableSink:
         root: Directory of the table, which driver and workers reach.
     """
 
+    limits = FILE_LIMITS
+
     def __init__(self, root: Path) -> None:
         self._root = root
         self._table: Commits | None = None
@@ -234,6 +241,19 @@ class TableSink:
         claim_directory(self._root, binding.owner, repr(self))
         self._table = table
         return f"{type(self).__name__}({str(self._root)!r})"
+
+    def claim(self, generation: int, completed: int) -> None:
+        """Make the table if it is not there, so that it can be read before there are records.
+
+        Args:
+            generation: Of the run.
+            completed: Its last completed epoch.
+
+        Raises:
+            SinkError: The disk refuses.
+        """
+        with refusing(repr(self)):
+            self._bound().prepare()
 
     def for_tasks(self) -> ParquetWriter:
         """Return what tasks write with; they need no more than PyArrow."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from millrace.compile.sink_limits import limited
 from millrace.compile.topology import Topology
 from millrace.dataflow.columnar import Emitted
 from millrace.model.coder import Coder
@@ -123,7 +124,7 @@ class Router:
         self._routes = {
             spec.name: _Route(
                 spec.name,
-                spec.coder,
+                spec.coder if spec.limits is None else limited(spec.coder, spec.limits),
                 [(edge.number, edge.extractor) for edge in spec.edges],
                 spec.steps,
             )

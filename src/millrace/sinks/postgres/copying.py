@@ -147,8 +147,9 @@ class Copying:
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
             identifier(*self._writer.staging), sql.SQL(", ").join(map(sql.Identifier, names))
         )
+        written = as_csv(self._attempt, batch, columns)
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
-            copy.write(as_csv(self._attempt, batch, columns))
+            copy.write(written)
 
     def _culprit(
         self, connection: psycopg.Connection[Any], batch: pa.RecordBatch

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millrace.compile.column_types import DECIMAL_DIGITS, DECIMAL_SCALE
 from millrace.model.errors import PipelineError
 from millrace.plane.formats import SinkColumns
 from millrace.sinks.postgres.tables import EPOCHS, Column, Tables
@@ -23,6 +24,7 @@ _TYPES = {
     pa.binary(): "bytea",
     pa.timestamp("us", tz="UTC"): "timestamptz",
     pa.date32(): "date",
+    pa.decimal128(DECIMAL_DIGITS, DECIMAL_SCALE): "numeric",
 }
 
 
@@ -144,9 +146,8 @@ def _exists(connection: psycopg.Connection[Any], schema: str, name: str) -> bool
 
 
 def _types(record: SinkColumns) -> list[str]:
-    return [
-        "jsonb" if field.name in record.json else column_type(field.type) for field in record.arrow
-    ]
+    texts = dict.fromkeys(record.json, "jsonb") | dict.fromkeys(record.uuids, "uuid")
+    return [texts.get(field.name) or column_type(field.type) for field in record.arrow]
 
 
 def column_type(kind: pa.DataType) -> str:

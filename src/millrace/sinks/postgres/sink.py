@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from millrace.compile.sink_limits import SinkLimits
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.task_sinks import WriteAgain
 from millrace.sinks.postgres.connection import Away, checked, connect, said
 from millrace.sinks.postgres.ledger import Ledger
-from millrace.sinks.postgres.tables import Tables
+from millrace.sinks.postgres.tables import ID, RETRACTED, TASK, Tables
 
 if TYPE_CHECKING:
     from millrace.plane.binding import Binding
@@ -57,6 +58,16 @@ class PostgreSQL:
         PipelineError: The connection string is malformed or holds a password, or psycopg is not
             installed.
     """
+
+    #: A longer name PostgreSQL would cut, and tables have these columns of their own.
+    limits = SinkLimits(
+        nul=False,
+        name_bytes=63,
+        name_characters="\0",
+        names=frozenset(
+            {"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid", TASK, ID, RETRACTED},
+        ),
+    )
 
     def __init__(
         self,
@@ -111,7 +122,7 @@ class PostgreSQL:
                     binding.columns,
                 )
                 self._ledger = Ledger(
-                    repr(self), self.conninfo, tables, binding.pipeline, binding.owner
+                    self._where(), self.conninfo, tables, binding.pipeline, binding.owner
                 )
                 if recorded(connection, tables):
                     self._ledger.check_owner(connection)
@@ -158,13 +169,13 @@ class PostgreSQL:
         """Return what tasks copy with."""
         from millrace.sinks.postgres.copying import CopyWriter
 
-        return CopyWriter(repr(self), self.conninfo, self._ledger.staging, self._tables.columns)
+        return CopyWriter(self._where(), self.conninfo, self._ledger.staging, self._tables.columns)
 
     def live(self) -> Turns:
         """Return what tasks of the real-time plane write with in every turn."""
         from millrace.sinks.postgres.turns import Turns
 
-        return Turns(repr(self), self.conninfo, self._ledger, self.retry_us)
+        return Turns(self._where(), self.conninfo, self._ledger, self.retry_us)
 
     def publish(self, epoch: int, receipts: list[bytes]) -> None:
         """Move the rows that tasks have copied into the table, unless the epoch is recorded.
@@ -196,6 +207,9 @@ class PostgreSQL:
         time.sleep(self._pause)
         self._pause = min(2 * self._pause, _PAUSE_MAX)
         raise WriteAgain(gone)
+
+    def _where(self) -> str:
+        return f"{self!r}, stream {self._stream!r}"
 
     def __repr__(self) -> str:
         return f"PostgreSQL({self.table!r})"

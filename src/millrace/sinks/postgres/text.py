@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ from millrace.sinks.postgres.tables import Column
 #: Byte -> its two hexadecimal digits, as one number of two bytes.
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
 
+#: The type of a column with a scale, which PostgreSQL rounds to.
+_SCALED = re.compile(r"numeric\(\d+,(-?\d+)\)")
+
 
 def as_csv(attempt: int, rows: pa.RecordBatch, columns: Sequence[Column]) -> bytes:
     """Return rows for the staging table: the attempt, the id, whether retracted, the columns."""
@@ -24,7 +28,7 @@ def as_csv(attempt: int, rows: pa.RecordBatch, columns: Sequence[Column]) -> byt
         pa.array(np.full(rows.num_rows, attempt)),
         _text(rows.column("_id"), False),
         _retracted(rows),
-        *(_text(rows.column(column.name), column.array) for column in columns),
+        *(_text(_exact(rows.column(column.name), column), column.array) for column in columns),
     ]
     made = pa.RecordBatch.from_arrays(arrays, names=[str(n) for n in range(len(arrays))])
     out = io.BytesIO()
@@ -41,7 +45,7 @@ def as_arrays(rows: pa.RecordBatch, columns: Sequence[Column]) -> dict[str, str]
     """
     retracted = _retracted(rows).to_pylist()
     texts = [
-        _text(rows.column(column.name), column.array).cast(pa.string()).to_pylist()
+        _text(_exact(rows.column(column.name), column), column.array).cast(pa.string()).to_pylist()
         for column in columns
     ]
     made = {f"c{n}": _array_literal(column) for n, column in enumerate(texts)}
@@ -63,11 +67,35 @@ def _retracted(batch: pa.RecordBatch) -> pa.Array:
     return batch.column("_retraction").fill_null(False)
 
 
+def _exact(array: pa.Array, column: Column) -> pa.Array:
+    """Return a column as it is, if the table does not round it.
+
+    Raises:
+        psycopg.DataError: PostgreSQL would round a Decimal to the scale of its column.
+    """
+    found = _SCALED.fullmatch(column.type) if pa.types.is_decimal(array.type) else None
+    if found is not None and int(found[1]) < array.type.scale:
+        try:
+            array.cast(pa.decimal128(array.type.precision, int(found[1])))
+        except pa.ArrowInvalid:
+            from psycopg import DataError
+
+            raise DataError(
+                f"column {column.name!r} is {column.type}, and would round a Decimal with more "
+                "digits behind the point"
+            ) from None
+    return array
+
+
 def _text(array: pa.Array, as_array: bool) -> pa.Array:
     """Return a column as what Arrow writes in CSV and PostgreSQL reads."""
     kind = array.type
     if pa.types.is_binary(kind):
         return pc.binary_join_element_wise("\\x", _hexadecimal(array), "")
+    if pa.types.is_decimal(kind):
+        # As Python writes it, without the zeros that fill the scale: a column may be text.
+        text = pc.replace_substring_regex(array.cast(pa.string()), r"(\.\d*?)0+$", r"\1")
+        return pc.replace_substring_regex(text, r"\.$", "")
     if pa.types.is_list(kind) and as_array:
         return _each(array, _array_literal)
     if pa.types.is_nested(kind):

@@ -134,7 +134,7 @@ class TableWriter:
             }
             try:
                 passed = self._execute(told | as_arrays(fresh, self._tables.columns))
-            except psycopg.DataError as error:
+            except (psycopg.DataError, psycopg.IntegrityError) as error:
                 raise self._refused(error, fresh) from None
             if not passed:
                 raise self._turns.ledger.of_older_session(self._session)
@@ -195,7 +195,7 @@ class TableWriter:
             try:
                 with self._connection.transaction(force_rollback=True):
                     self._execute(nobody | as_arrays(half, self._tables.columns))
-            except psycopg.DataError:
+            except (psycopg.DataError, psycopg.IntegrityError):
                 rows = half
             else:
                 rows = rows.slice(half.num_rows)

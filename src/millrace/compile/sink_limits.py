@@ -1,0 +1,308 @@
+"""Limits of sinks: what a value must be to stand in the columns of a sink, and their names.
+
+A value that a sink cannot hold is refused where it is produced, so the error names the user's line
+and can be a dead letter. The check is the decode that :class:`~millrace.model.coder.MsgpackCoder`
+does of every value that it writes, by a type with bounds.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+import types
+import typing
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from millrace.compile.column_types import (
+    DECIMAL_DIGITS,
+    DECIMAL_SCALE,
+    JSON,
+    bare,
+    column_type,
+    fields_of,
+)
+from millrace.dataflow.aggregations.fields import FieldsCoder, Results
+from millrace.model.brief import brief
+from millrace.model.coder import Coder, MsgpackCoder
+from millrace.model.errors import CoderError
+from millrace.model.pane import PanedCoder
+
+
+@dataclass(frozen=True)
+class SinkLimits:
+    """What a sink can hold; a sink tells by its attribute ``limits``.
+
+    Attributes:
+        nul: Whether text may have the character NUL.
+        name_bytes: How long the name of a column may be in UTF-8; None: as long as you like.
+        name_characters: Those that no name may have.
+        names: Of columns that are the sink's own, in lower case.
+    """
+
+    nul: bool = True
+    name_bytes: int | None = None
+    name_characters: str = ""
+    names: frozenset[str] = frozenset()
+
+
+#: Of sinks that tell none.
+NO_LIMITS: Final = SinkLimits()
+
+
+def limits_of(sinks: Iterable[Any]) -> SinkLimits | None:
+    """Return what the values of a stream must be for all its sinks; None if it has none."""
+    each = [getattr(sink, "limits", NO_LIMITS) for sink in sinks]
+    return SinkLimits(nul=all(one.nul for one in each)) if each else None
+
+
+def limited(coder: Coder, limits: SinkLimits) -> Coder:
+    """Return a coder that writes what another does, and refuses what sinks cannot hold.
+
+    >>> limited(MsgpackCoder(int), SinkLimits()).encode(2**63)
+    Traceback (most recent call last):
+    ...
+    millrace.model.errors.CoderError: 9223372036854775808 (int) is what a sink of the stream \
+cannot hold: Expected `int` <= 9223372036854775807.
+    """
+    if isinstance(coder, PanedCoder):
+        return coder.with_inner(limited(coder.inner, limits))
+    if not isinstance(coder, MsgpackCoder):
+        return _LimitedCoder(coder, limits, None, ("",))
+    fields = fields_of(coder if isinstance(coder, FieldsCoder) else coder.type)
+    named = {"": coder.type} if fields is None else fields
+    texts = tuple(
+        name
+        for name, kind in named.items()
+        if column_type(kind) is JSON and not _is_plain(kind, limits, ())
+    )
+    bounded = _bounded(coder.type, limits) if fields is None else _record(coder, fields, limits)
+    if not texts and bounded is coder.type:
+        return coder
+    return _LimitedCoder(coder, limits, bounded, texts)
+
+
+class _LimitedCoder:
+    """A coder that checks its values against the limits of sinks when it writes them.
+
+    Args:
+        coder: Whose bytes it writes.
+        limits: Of the sinks.
+        bounded: The type of the values with bounds; None if there is none.
+        texts: Fields that become JSON text; an empty name is the value itself.
+    """
+
+    def __init__(
+        self, coder: Coder, limits: SinkLimits, bounded: Any, texts: tuple[str, ...]
+    ) -> None:
+        self._coder, self._limits, self._texts = coder, limits, texts
+        self._check = None if bounded is None else msgspec.msgpack.Decoder(bounded).decode
+        # Who validates in Python wants to see the value itself; otherwise it is read once.
+        once = isinstance(coder, MsgpackCoder) and not _validates(coder.type)
+        self._encode = msgspec.msgpack.Encoder().encode if once else coder.encode
+
+    def encode(self, value: Any) -> bytes:
+        """Return the bytes of a value."""
+        try:
+            data = self._encode(value)
+            if self._check is not None:
+                self._check(data)
+        except (msgspec.ValidationError, TypeError, OverflowError, UnicodeError) as refused:
+            self._coder.encode(value)  # refuses what is not of the format at all
+            raise _error(value, str(refused)) from None
+        for name in self._texts:
+            part = value if not name else _field(value, name)
+            if part is not None and (why := _not_json(part, self._limits)):
+                raise _error(value, f"{why} - at `$.{name}`" if name else why)
+        return data
+
+    def encode_all(self, values: Sequence[Any]) -> list[bytes]:
+        """Return the bytes of many values."""
+        # A record is encoded in half the time of a dict.
+        each = values.records() if isinstance(values, Results) and not self._texts else values
+        return [self.encode(value) for value in each]
+
+    def decode(self, data: bytes) -> Any:
+        """Return a value from its bytes."""
+        return self._coder.decode(data)
+
+    def __repr__(self) -> str:
+        return repr(self._coder)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return limited, (self._coder, self._limits)
+
+
+def _error(value: Any, why: str) -> CoderError:
+    for pattern, plain in _SAID.items():
+        why = why.replace(f"`str` matching regex {pattern!r}", plain)
+    kind = type(value).__name__
+    return CoderError(
+        f"{brief(value, 120)} ({kind}) is what a sink of the stream cannot hold: {why}."
+    )
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else getattr(value, name)
+
+
+def _bounded(kind: Any, limits: SinkLimits) -> Any:
+    """Return a type with the bounds of its column; the type itself if it needs none."""
+    plain, column = bare(kind), column_type(kind)
+    if column is JSON:
+        return kind
+    metas = [m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Meta)]
+    if plain is int:
+        bounds = {}
+        if all(meta.ge is None and meta.gt is None for meta in metas):
+            bounds["ge"] = -(1 << 63)
+        if all(meta.le is None and meta.lt is None for meta in metas):
+            bounds["le"] = (1 << 63) - 1
+        return Annotated[kind, Meta(**bounds)] if bounds else kind
+    if plain is dt.datetime:
+        # Naive ones name no instant.
+        return kind if any(meta.tz for meta in metas) else Annotated[kind, Meta(tz=True)]
+    if plain is decimal.Decimal:
+        # On the wire it is text; msgspec reads an int as a Decimal, too.
+        return Annotated[str, Meta(pattern=_DECIMAL)] | _bounded(int, limits)
+    if plain is str:
+        if limits.nul or any(meta.pattern is not None for meta in metas):
+            return kind
+        return Annotated[kind, Meta(pattern=_NO_NUL)]
+    origin, arguments = typing.get_origin(plain), typing.get_args(plain)
+    if origin in (typing.Union, types.UnionType):
+        present = next(argument for argument in arguments if argument is not type(None))
+        bounded = _bounded(present, limits)
+        return kind if bounded is present else bounded | None
+    if column.name == "array":
+        element = _bounded(arguments[0], limits)
+        if element is arguments[0]:
+            return kind
+        made = origin[element, ...] if origin is tuple else origin[element]
+        return Annotated[made, *metas] if metas else made
+    fields = fields_of(plain) if column.name == "struct" else None
+    return kind if fields is None else _record(plain, fields, limits)
+
+
+def _record(format: Any, fields: Mapping[str, Any], limits: SinkLimits) -> Any:
+    """Return a record type whose fields have bounds; the type itself if they need none."""
+    bounded = {name: _bounded(kind, limits) for name, kind in fields.items()}
+    kind = format.type if isinstance(format, FieldsCoder) else getattr(format, "type", format)
+    if all(bounded[name] is fields[name] for name in fields):
+        return kind
+    options: dict[str, Any] = {}
+    defaults: dict[str, dict[str, Any]] = {}
+    config = getattr(kind, "__struct_config__", None)
+    if config is not None:
+        options = {
+            "array_like": config.array_like,
+            "tag": config.tag,
+            "tag_field": config.tag_field,
+            "forbid_unknown_fields": config.forbid_unknown_fields,
+        }
+        for info in msgspec.structs.fields(kind):
+            defaults[info.name] = {"name": info.encode_name}
+            if info.default is not msgspec.NODEFAULT:
+                defaults[info.name]["default"] = info.default
+            elif info.default_factory is not msgspec.NODEFAULT:
+                defaults[info.name]["default_factory"] = info.default_factory
+    made = [
+        (name, one, msgspec.field(**defaults[name])) if name in defaults else (name, one)
+        for name, one in bounded.items()
+    ]
+    return msgspec.defstruct("Bounded", made, kw_only=True, gc=False, **options)
+
+
+def _validates(kind: Any) -> bool:
+    """Return whether a type, or that of a field in it, has validation in Python."""
+    kind = bare(kind)
+    if hasattr(kind, "__post_init__"):
+        return True
+    if column_type(kind) is JSON and fields_of(kind) is None:
+        return False  # it is read as it is
+    within = fields_of(kind)
+    inner = within.values() if within is not None else typing.get_args(kind)
+    return any(_validates(one) for one in inner if one is not kind)
+
+
+def _is_plain(kind: Any, limits: SinkLimits, within: tuple[Any, ...]) -> bool:
+    """Return whether every value of a type can be JSON text, and be read back from it."""
+    kind = bare(kind)
+    if kind is str:
+        return limits.nul
+    if kind in _PLAIN or kind in within:
+        return True
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is dict and bare(arguments[0]) not in (str, int):
+        return False
+    fields = fields_of(kind)
+    if origin in _CONTAINERS:
+        inner = [argument for argument in arguments if argument is not Ellipsis]
+    elif fields:
+        inner = list(fields.values())
+    else:
+        return False
+    return all(_is_plain(one, limits, (*within, kind)) for one in inner)
+
+
+def _not_json(value: Any, limits: SinkLimits) -> str:
+    """Return why a value cannot be JSON text; empty if it can."""
+    try:
+        msgspec.json.encode(value)
+        parts = _leaves(msgspec.to_builtins(value, builtin_types=(dt.datetime,)))
+        for part in parts:
+            if isinstance(part, float) and not math.isfinite(part):
+                return f"it is written as JSON, which has no {part!r}"
+            if isinstance(part, dt.datetime) and part.tzinfo is None:
+                return f"{part!r} is naive, so it names no instant; give it a time zone"
+            if not limits.nul and isinstance(part, str) and "\0" in part:
+                return f"Expected {_SAID[_NO_NUL]}"
+    except (TypeError, ValueError, RecursionError) as refused:
+        return f"it is written as JSON: {refused or type(refused).__name__}"
+    return ""
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            waiting += part.keys()
+            waiting += part.values()
+        elif isinstance(part, list | tuple | set | frozenset):
+            waiting += part
+        else:
+            yield part
+
+
+def _decimals() -> str:
+    """Return a pattern of what has no more digits than a Decimal's column."""
+    before, scale = DECIMAL_DIGITS - DECIMAL_SCALE, DECIMAL_SCALE
+    forms = [
+        rf"0*\d{{1,{before}}}(\.\d{{0,{scale}}}0*)?",
+        r"0+(\.0*)?E[+-]?\d+",
+        rf"\d(\.\d{{1,{scale}}})?E\+(1[0-{before - 11}]|\d)",
+    ]
+    for shift in range(1, scale + 1):
+        digits = rf"(\.\d{{1,{scale - shift}}}0*)?" if shift < scale else r"(\.0*)?"
+        forms.append(rf"\d{digits}E-{shift}")
+    return rf"\A-?({'|'.join(forms)})\Z"
+
+
+_DECIMAL: Final = _decimals()
+_NO_NUL: Final = r"\A[^\x00]*\Z"
+_SAID: Final = {
+    _DECIMAL: f"a Decimal of at most {DECIMAL_DIGITS - DECIMAL_SCALE} digits before the point and "
+    f"{DECIMAL_SCALE} behind it (quantize it where you make it)",
+    _NO_NUL: "text without the character NUL",
+}
+_PLAIN: Final = frozenset(
+    {bool, int, bytes, type(None), dt.date, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID}
+)
+_CONTAINERS: Final = (list, set, frozenset, tuple, dict, typing.Union, types.UnionType)
