@@ -54,26 +54,18 @@ def refused_field(stream: str, format: Any, coder: Coder, sink: Any) -> str:
                 f"{has} a field {name!r} of {len(name.encode())} bytes, and a column of {sink!r} "
                 f"has a name of at most {limits.name_bytes}. Rename the field."
             )
-    return _refused_names(format, has, sink, limits, ())
+    return _refused_names(format, has, sink, ())
 
 
-def _refused_names(
-    format: Any, has: str, sink: Any, limits: SinkLimits, within: tuple[Any, ...]
-) -> str:
+def _refused_names(format: Any, has: str, sink: Any, within: tuple[Any, ...]) -> str:
     """Return which name of a field no sink can write, of a record and of those in it."""
     there: dict[str, str] = {}
+    # That names are identifiers, which every sink can write, msgspec and dataclasses see to.
     for name, kind in (fields_of(format) or {}).items():
-        if not name:
-            return f"{has} a field without a name, which no column can be. Rename the field."
         if (other := there.setdefault(name.lower(), name)) != name:
             return (
                 f"{has} the fields {other!r} and {name!r}, which differ only in case: as columns "
                 f"of {sink!r} they are one. Rename one of them."
-            )
-        if bad := sorted(set(name) & set(limits.name_characters)):
-            return (
-                f"{has} a field {name!r}, and {sink!r} has no columns with {bad} in their names. "
-                "Rename the field."
             )
         for record in _records_in(kind):
             if record not in within and (
@@ -81,7 +73,6 @@ def _refused_names(
                     record,
                     f"{has} a field {name!r}, which has" if not within else has,
                     sink,
-                    limits,
                     (*within, record),
                 )
             ):

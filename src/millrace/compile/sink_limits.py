@@ -42,13 +42,11 @@ class SinkLimits:
     Attributes:
         nul: Whether text may have the character NUL.
         name_bytes: How long the name of a column may be in UTF-8; None: as long as you like.
-        name_characters: Those that no name may have.
         names: Of columns that are the sink's own, in lower case.
     """
 
     nul: bool = True
     name_bytes: int | None = None
-    name_characters: str = ""
     names: frozenset[str] = frozenset()
 
 
@@ -159,7 +157,7 @@ def _bounded(kind: Any, limits: SinkLimits) -> Any:
         return kind
     metas = [m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Meta)]
     if plain is int:
-        bounds = {}
+        bounds: dict[str, Any] = {}
         if all(meta.ge is None and meta.gt is None for meta in metas):
             bounds["ge"] = -(1 << 63)
         if all(meta.le is None and meta.lt is None for meta in metas):
@@ -264,7 +262,7 @@ def _not_json(value: Any, limits: SinkLimits) -> str:
             if not limits.nul and isinstance(part, str) and "\0" in part:
                 return f"Expected {_SAID[_NO_NUL]}"
     except (TypeError, ValueError, RecursionError) as refused:
-        return f"it is written as JSON: {refused or type(refused).__name__}"
+        return f"it is written as JSON: {str(refused) or type(refused).__name__}"
     return ""
 
 

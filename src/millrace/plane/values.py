@@ -23,9 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.compile.column_types import fields_of
 from millrace.model.coder import Coder, MsgpackCoder
 from millrace.model.errors import PipelineError
-from millrace.plane.formats import fields_of
 
 #: Arrow types whose Python values are of a field's type by construction, so that a column without
 #: nulls needs no check of its values.

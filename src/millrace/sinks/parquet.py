@@ -41,10 +41,11 @@ class Parquet:
     Without a key an epoch's directory appears whole or not at all.
 
     ``spark.read.parquet(path)`` reads all epochs, with a column ``epoch``. An epoch without records
-    leaves no directory; before the first there is ``epoch=-1``, with the columns and no rows. No field may be called ``epoch``, in whatever case. On a local path (or a
-    mounted one) each task of the last level writes a file aside, in the job of the epoch, and the
-    driver renames them into place; elsewhere (``s3a://``, ``hdfs://``, ...) Spark's committer
-    writes the directory in place, and replaces it when the epoch is retried.
+    leaves no directory; on a local path ``epoch=-1`` has the columns, and no rows, before there is
+    any other. No field may be called ``epoch``, in whatever case. On a local path (or a mounted
+    one) each task of the last level writes a file aside, in the job of the epoch, and the driver
+    renames them into place; elsewhere (``s3a://``, ``hdfs://``, ...) Spark's committer writes the
+    directory in place, and replaces it when the epoch is retried.
 
     With a key the driver makes, in each epoch that has records, the whole table anew, and then
     points ``<path>/latest`` at it: ``spark.read.parquet(f"{path}/latest")`` reads the row of each

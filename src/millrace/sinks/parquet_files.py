@@ -31,8 +31,8 @@ _log = logging.getLogger("millrace")
 
 #: Spark and its readers pass over names that begin with an underscore.
 STAGING = "_staging"
-#: Names that Spark, Delta Lake and others refuse in Parquet, and a column of ours.
-FILE_LIMITS = SinkLimits(name_characters=" ,;{}()\n\t=", names=frozenset({"_millrace_place"}))
+#: A column that tables by key make beside those of the rows.
+FILE_LIMITS = SinkLimits(names=frozenset({"_millrace_place"}))
 _STAGED = re.compile(r"epoch=(\d+)")
 
 #: Rows are kept until there are so many bytes of them: a row group of a file. Half of what is

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 from pyspark.sql import types as T
 
+from millrace.compile.column_types import fields_of
 from millrace.compile.native import one_field, python_reason
 from millrace.compile.topology import Edge, StreamSpec, Topology
 from millrace.injectors.injector import Injector
@@ -24,7 +25,6 @@ from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Injection
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, TimeUnit, in_microseconds
 from millrace.plane import wire
-from millrace.plane.formats import fields_of
 from millrace.plane.values import ROWS, check_format, value_columns
 from millrace.spark.data_types import struct_type
 from millrace.spark.numbering import partition

@@ -63,7 +63,6 @@ class PostgreSQL:
     limits = SinkLimits(
         nul=False,
         name_bytes=63,
-        name_characters="\0",
         names=frozenset(
             {"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid", TASK, ID, RETRACTED},
         ),
