@@ -303,7 +303,7 @@ def test_a_server_that_crashes_is_waited_for(
     table.close()
     assert totals(postgres) == [("s0", 0), ("s0", 1)]
     said = [record.getMessage() for record in caplog.records if record.name == "millrace"]
-    assert "PostgreSQL('totals') waits for the server: " in said[0]
+    assert "PostgreSQL('totals'), stream 'totals' waits for the server: " in said[0]
     assert said[-1] == "PostgreSQL('totals') writes again."
 
 
@@ -331,7 +331,10 @@ def test_a_row_that_is_refused_is_named_and_its_turn_is_not_written(postgres: An
     values = [Total("a", 1), Total("b", 100_000), Total("c", 3)]
     with pytest.raises(SinkError) as refused:
         table.put(*batch([(0, 0), (0, 1), (0, 2)], values))
-    assert "PostgreSQL('totals'): the table refuses the record of key 'key 1'" in str(refused.value)
+    assert (
+        "PostgreSQL('totals'), stream 'totals': the table refuses the record of key 'key 1'"
+        in str(refused.value)
+    )
     assert 'value "100000" is out of range for type smallint' in str(refused.value)
     table.put(*batch([(0, 0)], [Total("a", 1)]))
     with pytest.raises(SinkError, match=r"refuses rows: duplicate key .*Nothing of this turn"):
