@@ -355,7 +355,8 @@ def test_a_table_with_types_of_its_own(postgres: Any) -> None:
         put(sink, Job(rows(str, word, "a\nb", word)), 1)
     message = str(refused.value)
     assert re.search(
-        r"PostgreSQL\('shop.Über'\), stream '\w+', epoch 1: the table refuses the record of key 'key 1', "
+        r"PostgreSQL\('shop.Über'\), stream '\w+', epoch 1: the table refuses the record of key "
+        r"'key 1', "
         r"timestamp 1970-01-01T00:00:01\+00:00, id 0+10+1: invalid input syntax for type uuid",
         message,
     )
