@@ -231,7 +231,7 @@ def test_a_grouping_with_parts_says_so() -> None:
         "level 1",
         "└─ 'totals.parts' (exactly once, strong productions)",
         "   │  what   Sum() of 'points', of each part of a key",
-        "   └─ stream 'totals.parts' (PartialCoder(MsgpackCoder(int | float)))",
+        "   └─ stream 'totals.parts' (PartialCoder(MsgpackCoder(int | float | decimal.Decimal)))",
         "      └─ edge 1 by_key() -> 'totals'",
     ]
 
