@@ -54,11 +54,14 @@ class Kafka(Injector):
         servers: ``"host:port"`` of brokers, with commas between them.
         topics: A topic's name, or several.
         schema: Columns of a row. Those that ``parse`` does not give may be ``kafka_key``,
-            ``kafka_topic``, ``kafka_partition``, ``kafka_offset``, ``kafka_timestamp`` and
-            ``kafka_id`` (the text of the header ``millrace-id``). By default these and ``value
-            binary``.
+            ``kafka_topic``, ``kafka_partition``, ``kafka_offset``, ``kafka_timestamp`` (null if the
+            producer gave none), ``kafka_id`` (of the last header ``millrace-id``),
+            ``kafka_headers`` and ``kafka_tombstone`` (whether the value is null). By default all
+            but the last, and ``value binary``. Keys and ids are bytes; where one is declared as
+            ``string``, one that is not UTF-8 is refused.
         parse: Takes a message's value (bytes), returns the columns by name or in order; by default
-            it is a JSON object, or, without a schema, left as it is.
+            it is a JSON object, or, without a schema, left as it is. It is not called for a null
+            value (a tombstone): that has null in every column of the value.
         unit: What an integer in a ``timestamp`` column counts: ``"s"``, ``"ms"``, ``"us"`` or
             ``"ns"``. By default microseconds, and a number that is a time up to now in seconds or
             milliseconds is refused. For a column that is an integer itself: ``inject(unit=)``.

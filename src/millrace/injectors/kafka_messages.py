@@ -18,11 +18,15 @@ from millrace.model.time import MILLISECOND, TimeUnit
 #: The header that carries a record's id, as :class:`~millrace.KafkaSink` writes it.
 ID_HEADER: Final = "millrace-id"
 
-#: What may stand in a schema besides what ``parse`` gives.
+#: What a row has besides the value where no schema is declared.
 KAFKA_COLUMNS: Final = (
     "kafka_key binary, kafka_topic string, kafka_partition int, kafka_offset long, "
-    "kafka_timestamp timestamp, kafka_id string"
+    "kafka_timestamp timestamp, kafka_id binary, "
+    "kafka_headers array<struct<key: string, value: binary>>"
 )
+
+#: The timestamp of a message whose producer gave none (Kafka's ``NO_TIMESTAMP``).
+_NO_TIMESTAMP: Final = -1
 
 #: How long a broker may take to answer. Spark retries a task, and not a driver's question.
 PATIENCE_S: Final = 60.0
@@ -33,17 +37,27 @@ _CHUNK: Final = 10_000
 
 def _timestamp(message: Any) -> int | None:
     kind, at_ms = message.timestamp()
-    return at_ms * MILLISECOND if kind else None
+    # A message of an old format has no kind; one of a newer format may have a kind and no time.
+    return at_ms * MILLISECOND if kind and at_ms != _NO_TIMESTAMP else None
 
 
-def _id(message: Any) -> str | None:
-    for name, value in message.headers() or ():
+def _headers(message: Any) -> list[tuple[str, bytes | None]]:
+    return message.headers() or []
+
+
+def _id(message: Any) -> bytes | None:
+    # The last one counts, as in Kafka's Headers.lastHeader: who forwards a message appends.
+    for name, value in reversed(_headers(message)):
         if name == ID_HEADER:
-            return str(value.decode("utf-8", "replace"))
+            return value
     return None
 
 
-#: What may stand beside a message's value, by the column's name.
+def _is_tombstone(message: Any) -> bool:
+    return message.value() is None
+
+
+#: What a schema may name besides the columns of a message's value, by the column's name.
 _BESIDE: Final[dict[str, Callable[[Any], Any]]] = {
     "kafka_key": operator.methodcaller("key"),
     "kafka_topic": operator.methodcaller("topic"),
@@ -51,6 +65,8 @@ _BESIDE: Final[dict[str, Callable[[Any], Any]]] = {
     "kafka_offset": operator.methodcaller("offset"),
     "kafka_timestamp": _timestamp,
     "kafka_id": _id,
+    "kafka_headers": _headers,
+    "kafka_tombstone": _is_tombstone,
 }
 
 
@@ -74,9 +90,12 @@ class MessageRows:
         self._beside = [name for name in column_names(self.schema) if name in _BESIDE]
 
     def batch(self, process: str, messages: Sequence[Any]) -> pa.RecordBatch:
-        """Return a row for each message of a partition, whose process is named for errors."""
+        """Return a row for each message of a partition, whose process is named for errors.
+
+        A tombstone (a message whose value is null) has null in every column of the value.
+        """
         return self._make.batch(
-            [message.value() or b"" for message in messages],
+            [message.value() for message in messages],
             partial(_place, process, messages),
             {name: list(map(_BESIDE[name], messages)) for name in self._beside},
         )

@@ -45,6 +45,8 @@ _AT_ONCE: Final[list[tuple[Callable[[pa.DataType], bool], Any]]] = [
 _DIGITS: Final = 20
 #: Fractions keep every digit until it is known which type they are for.
 _decode_exactly: Final = msgspec.json.Decoder(float_hook=Decimal).decode
+#: What a null message of Kafka stands for: a JSON object in which every column is missing.
+_NO_FIELDS: Final = b"{}"
 #: Integers within this are microseconds that fit into 64 bits, whatever their unit.
 _WITHIN: Final = 1 << 43
 
@@ -106,14 +108,14 @@ class RowMaker:
 
     def batch(
         self,
-        lines: Sequence[bytes],
+        lines: Sequence[bytes | None],
         where: Callable[[int], str],
         beside: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     ) -> pa.RecordBatch:
         """Return the rows of many lines or messages.
 
         Args:
-            lines: The lines or messages.
+            lines: The lines or messages; None, a null message of Kafka, has null in every column.
             where: Returns where the n-th of them came from, for messages.
             beside: Columns that stand where a line has nothing for them, a value a line, as Arrow
                 takes it: a timestamp in microseconds.
@@ -145,16 +147,16 @@ class RowMaker:
                     raise _rejected(where(n), refused, lines[n]) from refused
             raise
 
-    def _row(self, data: bytes, beside: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _row(self, data: bytes | None, beside: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the values of a line, as they are before they are of their types."""
         fields: Mapping[str, Any]
         if self._parse is json_object:
             decode, attributes, _ = _decoder(self._schema, exact=True)
-            struct = decode(data)
+            struct = decode(_NO_FIELDS if data is None else data)
             given = zip(self._names, attributes, strict=True)
             fields = {name: _exactly(getattr(struct, attribute)) for name, attribute in given}
         else:
-            found = self._parse(data)
+            found = {} if data is None else self._parse(data)
             if isinstance(found, Mapping):
                 fields = found
             else:
@@ -203,7 +205,7 @@ class RowMaker:
         return math.floor(Fraction(value) * Fraction(in_microseconds(1000, self._unit), 1000))
 
     def _at_once(
-        self, lines: Sequence[bytes], beside: Mapping[str, Sequence[Any]]
+        self, lines: Sequence[bytes | None], beside: Mapping[str, Sequence[Any]]
     ) -> list[Sequence[Any]] | None:
         """Return the columns of all lines; None if each has to be looked at by itself.
 
@@ -218,7 +220,7 @@ class RowMaker:
             return self._parsed(lines, beside)
         decode, attributes, raw = _decoder(self._schema)
         try:
-            structs = [decode(line) for line in lines]
+            structs = [decode(_NO_FIELDS if line is None else line) for line in lines]
             # A column at a time: tuples of all columns, turned about, take five times as long.
             made = {
                 name: list(map(attrgetter(attribute), structs))
@@ -231,11 +233,11 @@ class RowMaker:
         return self._columns_of(made, beside)
 
     def _parsed(
-        self, lines: Sequence[bytes], beside: Mapping[str, Sequence[Any]]
+        self, lines: Sequence[bytes | None], beside: Mapping[str, Sequence[Any]]
     ) -> list[Sequence[Any]] | None:
         """Return the columns of what a function gives of each line."""
         try:
-            found: list[Any] = list(map(self._parse, lines))
+            found: list[Any] = [{} if line is None else self._parse(line) for line in lines]
         except Exception:  # noqa: BLE001  :meth:`_row` meets it too, and can say in which line
             return None
         kinds = set(map(type, found))
@@ -327,8 +329,8 @@ def _exactly(raw: msgspec.Raw | None) -> Any:
     return None if raw is None else _decode_exactly(raw)
 
 
-def _rejected(where: str, error: Exception, data: bytes) -> RecordRejected:
-    shown = data if len(data) <= 200 else data[:200] + b"..."
+def _rejected(where: str, error: Exception, data: bytes | None) -> RecordRejected:
+    shown = data if data is None or len(data) <= 200 else data[:200] + b"..."
     return RecordRejected(
         f"{where}: {type(error).__name__}: {error}\n  {shown!r}\nMend the input, or give a "
         "parse= that returns a row without a time for such data: that is a dead letter "

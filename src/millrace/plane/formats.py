@@ -49,10 +49,20 @@ _SCALARS: dict[str, tuple[pa.DataType, str]] = {
 _ARROW_TAKES = (bytes, dt.datetime, dt.date, decimal.Decimal)
 
 
+#: What marks a field of an Arrow type whose text is JSON.
+JSON_FIELD: typing.Final = {b"millrace": b"json"}
+
+
 class SinkColumns:
     """The columns of a stream's records in a sink's DataFrame.
 
+    Args:
+        format: The stream's record format.
+        coder: The same as a coder.
+        key_type: What the column ``_key`` is: text (``str``), or the key's own bytes (``bytes``).
+
     Attributes:
+        key_type: The same.
         arrow: The struct type of a record.
         ddl: The same for Spark.
         json: Names of the columns whose text is JSON.
@@ -60,8 +70,9 @@ class SinkColumns:
         retracts: Whether records may be retractions, which ``_retraction`` says.
     """
 
-    def __init__(self, format: Any, coder: Coder) -> None:
+    def __init__(self, format: Any, coder: Coder, key_type: type = str) -> None:
         self._coder = coder
+        self.key_type = key_type
         self.retracts = isinstance(coder, PanedCoder) and coder.retracts
         if isinstance(coder, PanedCoder):
             format = coder.format
@@ -80,18 +91,24 @@ class SinkColumns:
             and not _is_enum(named[name])
         }
         parts = [(name, *_types(column)) for name, column in columns.items()]
-        extras = [("_key", *_TEXT), ("_timestamp", *_SCALARS["timestamp"])]
+        key = _SCALARS["binary"] if key_type is bytes else _TEXT
+        extras = [("_key", *key), ("_timestamp", *_SCALARS["timestamp"])]
         extras.append(("_id", *_SCALARS["binary"]))
         if isinstance(coder, PanedCoder):
             extras += [(name, arrow, ddl) for name, arrow, ddl, _ in panes.COLUMNS]
         self.names = [name for name, _, _ in parts]
-        self.arrow = pa.struct([(name, arrow) for name, arrow, _ in parts + extras])
+        self.arrow = pa.struct(
+            [
+                pa.field(name, arrow, metadata=JSON_FIELD if name in self.json else None)
+                for name, arrow, _ in parts + extras
+            ]
+        )
         self.ddl = _struct_ddl(parts + extras)
 
     def array(
-        self, values: list[bytes], keys: list[str | None], timestamps: pa.Array, ids: pa.Array
+        self, values: list[bytes], keys: list[Any], timestamps: pa.Array, ids: pa.Array
     ) -> pa.StructArray:
-        """Return records as one struct array."""
+        """Return records as one struct array; their keys are of :attr:`key_type`, or None."""
         coder, of_panes = self._coder, list[pa.Array]()
         if isinstance(coder, PanedCoder):
             decoded, of_panes = panes.decode(coder, values)
@@ -117,7 +134,7 @@ class SinkColumns:
                 column = [msgspec.to_builtins(v, builtin_types=_ARROW_TAKES) for v in column]
             arrays.append(pa.array(column, kind))
         arrays += [
-            pa.array(keys, pa.string()),
+            pa.array(keys, self.arrow.field("_key").type),
             timestamps.cast(pa.timestamp("us", tz="UTC")),
             ids,
             *of_panes,

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from millrace.compile.topology import Topology
 from millrace.plane import wire
+from millrace.plane.json_text import to_json
 from millrace.plane.runtime import Runtime, columns_of_sinks
 from millrace.plane.task_sinks import Receipt, Writings
 from millrace.windmill.many_keys import decode_keys
@@ -111,9 +112,10 @@ def write_to_sinks(runtime: Runtime, epoch: int, rows: Iterable[pa.RecordBatch])
 def sink_records(runtime: Runtime, edge: int, rows: pa.RecordBatch) -> pa.StructArray:
     """Return rows of the wire on an edge to a sink as the columns that the sink gets."""
     values, origins, sequences = values_and_ids(runtime.topology, edge, rows)
-    return runtime.sink_columns[edge].array(
+    columns, keys = runtime.sink_columns[edge], rows.column("key").to_pylist()
+    return columns.array(
         values,
-        key_texts(rows.column("key").to_pylist()),
+        key_bytes(keys) if columns.key_type is bytes else key_texts(keys),
         rows.column("ts"),
         _ids(origins, sequences),
     )
@@ -143,6 +145,21 @@ def key_texts(encoded: list[bytes | None]) -> list[str | None]:
     keys = iter(decode_keys([key for key in encoded if key]))
     texts = (key if isinstance(key, str) else repr(key) for key in keys)
     return [next(texts) if key else None for key in encoded]
+
+
+def key_bytes(encoded: list[bytes | None]) -> list[bytes | None]:
+    r"""Return keys for a sink that takes bytes: bytes as they are, text as UTF-8, else JSON.
+
+    >>> from millrace.model.keys import encode_key
+    >>> key_bytes([encode_key("JFK"), encode_key(b"\xff"), encode_key((7, True)), None])
+    [b'JFK', b'\xff', b'[7,true]', None]
+    """
+    keys = iter(decode_keys([key for key in encoded if key]))
+    made = (
+        key if isinstance(key, bytes) else key.encode() if isinstance(key, str) else to_json(key)
+        for key in keys
+    )
+    return [next(made) if key else None for key in encoded]
 
 
 def _ids(origins: npt.NDArray[np.int64], sequences: npt.NDArray[np.int64]) -> pa.Array:

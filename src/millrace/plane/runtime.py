@@ -166,7 +166,9 @@ def columns_of_sinks(topology: Topology) -> dict[int, SinkColumns]:
     """Return edge to a sink -> the columns of its rows."""
     return {
         edge.number: SinkColumns(
-            topology.streams[edge.stream].format, topology.streams[edge.stream].coder
+            topology.streams[edge.stream].format,
+            topology.streams[edge.stream].coder,
+            getattr(topology.sinks[edge.sink], "key_type", str),
         )
         for edge in topology.edges
         if edge.sink is not None

@@ -11,17 +11,25 @@ import pyarrow as pa
 
 from millrace.injectors.kafka_messages import ID_HEADER, require_client
 from millrace.model.errors import PipelineError, SinkError
+from millrace.model.time import MILLISECOND
+from millrace.plane.formats import JSON_FIELD
+from millrace.plane.json_text import to_json
 from millrace.sinks.taking import ByEpoch, ByTurn
 
 #: How long the brokers may take for what is on its way when an epoch or a mark ends.
 _PATIENCE_S = 60.0
 
 
+#: Takes a record's columns by name; returns a message's value, or None.
+Encode = Callable[[dict[str, Any]], bytes | None]
+
+
 class KafkaSink:
     """Sends each record to a topic of Kafka, once at the least, always with the same id.
 
-    A message has the record's key (as text) for its key, its timestamp, and its id in the header
-    ``millrace-id``. The tasks send them: in their epoch, or, on the real-time plane, in every turn.
+    A message has the record's timestamp in milliseconds, rounded down, and its id in the header
+    ``millrace-id``. Its key is the record's: bytes as they are, text as UTF-8, and JSON of anything
+    else. The tasks send them: in their epoch, or, on the real-time plane, in every turn.
     What was sent since the last epoch or mark that completed is sent again after a failure, with
     the ids it had. Who reads them counts each once by that: a pipeline with ``mr.Kafka(...,
     schema="..., kafka_id string")`` and ``inject(id="kafka_id")``.
@@ -29,8 +37,11 @@ class KafkaSink:
     Args:
         servers: ``"host:port"`` of brokers, with commas between them.
         topic: The topic; it must be there.
-        encode: Makes a message's value from a record's columns; by default a JSON object, or the
-            only column as it is if it is text or bytes.
+        encode: Makes a message's value from a record's columns; None, a null message, deletes a key
+            of a compacted topic. By default a stream of ``str`` or ``bytes`` is sent as it is, its
+            None as a null message, and all else as a JSON object: bytes as base64, times as ISO
+            8601, a Decimal as text, NaN and the infinities as ``"NaN"``, ``"Infinity"`` and
+            ``"-Infinity"``. With a function, columns without a type of Spark's own are JSON text.
         config: Further settings of librdkafka. Where ``linger.ms`` is not among them, it is 5 by
             epoch, and 0 in turns.
 
@@ -38,19 +49,22 @@ class KafkaSink:
         PipelineError: ``confluent-kafka`` is not installed.
     """
 
+    #: What keys are in the column ``_key``.
+    key_type = bytes
+
     def __init__(
         self,
         servers: str,
         topic: str,
         *,
-        encode: Callable[[dict[str, Any]], bytes] | None = None,
+        encode: Encode | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
         require_client()
         if not topic:
             raise PipelineError("KafkaSink(topic=''): expected the name of a topic.")
         self.topic = topic
-        self.function = encode or encode_columns
+        self.function = encode
         settings = {
             "bootstrap.servers": servers,
             # A retry of librdkafka's own must not double or reorder what it sends.
@@ -76,19 +90,32 @@ class KafkaSink:
         return f"KafkaSink({self._open.config['bootstrap.servers']!r}, {self.topic!r})"
 
 
-def encode_columns(columns: dict[str, Any]) -> bytes:
-    """Return a message's value: JSON, or the only column if it is text or bytes.
+def encode_rows(rows: pa.RecordBatch) -> list[bytes | None]:
+    """Return the values of messages: JSON objects, or the only column if it is text or bytes.
 
-    >>> encode_columns({"query": "tea", "count": 2}), encode_columns({"value": "tea"})
-    (b'{"query":"tea","count":2}', b'tea')
+    >>> encode_rows(pa.RecordBatch.from_pydict({"query": ["tea"], "count": [2]}))
+    [b'{"query":"tea","count":2}']
+    >>> encode_rows(pa.RecordBatch.from_pydict({"value": ["tea", "", None]}))
+    [b'tea', b'', None]
     """
-    if list(columns) == ["value"]:
-        value = columns["value"]
-        if isinstance(value, bytes):
-            return value
-        if isinstance(value, str):
-            return value.encode()
-    return msgspec.json.encode(columns)
+    json = [rows.schema.field(name).metadata == JSON_FIELD for name in rows.schema.names]
+    if rows.schema.names == ["value"] and not json[0]:
+        kind = rows.schema.field("value").type
+        if pa.types.is_binary(kind) or pa.types.is_string(kind):
+            return rows.column("value").cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
+    columns = [
+        [
+            None if text is None else msgspec.Raw(text)
+            for text in column.cast(pa.binary()).to_pylist()
+        ]
+        if is_json
+        else column.to_pylist()
+        for column, is_json in zip(rows.columns, json, strict=True)
+    ]
+    return [
+        to_json(dict(zip(rows.schema.names, row, strict=True)))
+        for row in zip(*columns, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -98,7 +125,7 @@ class _Open:
     # A password may be among the settings, and what tasks are given is shown where it fails.
     config: Mapping[str, Any] = field(repr=False)
     topic: str
-    encode: Callable[[dict[str, Any]], bytes]
+    encode: Encode | None
 
     def lingering(self, ms: int) -> _Open:
         """Return it with a time that messages wait for others, unless the user has said one."""
@@ -113,23 +140,26 @@ class _Open:
 class _Messages:
     """A task's messages to a topic."""
 
-    def __init__(
-        self, producer: Any, topic: str, encode: Callable[[dict[str, Any]], bytes]
-    ) -> None:
+    def __init__(self, producer: Any, topic: str, encode: Encode | None) -> None:
         self._producer = producer
         self._topic = topic
         self._encode = encode
         self._refused: list[str] = []
 
     def take(self, rows: pa.RecordBatch) -> None:
-        for row in rows.to_pylist():
-            key, at, record = row.pop("_key"), row.pop("_timestamp"), row.pop("_id")
-            self._produce(
-                key=None if key is None else key.encode(),
-                value=self._encode(row),
-                timestamp=int(at.timestamp() * 1000),
-                headers={ID_HEADER: record.hex()},
-            )
+        columns = rows.drop_columns(["_key", "_timestamp", "_id"])
+        encode = self._encode
+        values = encode_rows(columns) if encode is None else map(encode, columns.to_pylist())
+        at_us = rows.column("_timestamp").cast(pa.int64()).to_numpy()
+        for key, value, at_ms, record in zip(
+            rows.column("_key").to_pylist(),
+            values,
+            (at_us // MILLISECOND).tolist(),
+            rows.column("_id").to_pylist(),
+            strict=True,
+        ):
+            headers = {ID_HEADER: record.hex()}
+            self._produce(key=key, value=value, timestamp=at_ms, headers=headers)
         self._producer.poll(0)
         self._check()
 

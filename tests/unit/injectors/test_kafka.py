@@ -1,20 +1,20 @@
 """Kafka without a broker: arguments, columns, and what travels to workers."""
 
 import datetime as dt
+import json
 import pickle
 import sys
 from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 import millrace as mr
-from millrace.injectors.kafka_messages import ID_HEADER, _id, between
+from millrace.injectors.kafka_messages import ID_HEADER, MessageRows, between
 from millrace.injectors.lines import RowMaker, json_object
 from millrace.injectors.schema import column_names
 from millrace.model.errors import InputLost, PipelineError, RecordRejected
-from millrace.sinks.kafka import encode_columns
 
 
 def test_without_a_schema_a_row_is_the_message():
@@ -22,7 +22,7 @@ def test_without_a_schema_a_row_is_the_message():
 
     assert column_names(kafka.schema) == [
         *("value", "kafka_key", "kafka_topic", "kafka_partition", "kafka_offset"),
-        *("kafka_timestamp", "kafka_id"),
+        *("kafka_timestamp", "kafka_id", "kafka_headers"),
     ]
 
 
@@ -158,13 +158,90 @@ def test_the_missing_package_is_named(monkeypatch, make):
         make()
 
 
-def test_the_id_is_in_the_header():
-    def id_of(headers):
-        return _id(SimpleNamespace(headers=lambda: headers))
+def _message(value=b"", key=None, headers=None, timestamp=(1, 5)):
+    return Message(
+        topic="t", partition=0, offset=3, value=value, key=key, headers=headers, timestamp=timestamp
+    )
 
-    assert id_of([("other", b"x"), (ID_HEADER, b"7f")]) == "7f"
-    assert id_of(None) is None
-    assert id_of([]) is None
+
+def _row(message, schema=None, parse=None):
+    (row,) = MessageRows(schema, parse, None).batch("t-0", [message]).to_pylist()
+    return row
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([("other", b"x"), (ID_HEADER, b"7f")], b"7f"),
+        ([(ID_HEADER, b"\xff\x00")], b"\xff\x00"),
+        ([(ID_HEADER, b"old"), (ID_HEADER, b"new")], b"new"),
+        ([(ID_HEADER, b"old"), (ID_HEADER, None)], None),
+        ([(ID_HEADER, b"")], b""),
+        ([(ID_HEADER, None)], None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_the_id_is_the_bytes_of_the_last_header_of_that_name(headers, expected):
+    assert _row(_message(headers=headers))["kafka_id"] == expected
+
+
+def test_a_tombstone_is_null_and_an_empty_message_is_empty():
+    assert _row(_message(value=None))["value"] is None
+    assert _row(_message(value=b""))["value"] == b""
+
+
+@pytest.mark.parametrize("parse", [None, json.loads, lambda data: (json.loads(data)["n"],)])
+def test_a_tombstone_under_a_schema_is_nulls_and_says_so(parse):
+    schema = "n long, kafka_key binary, kafka_tombstone boolean"
+    rows = MessageRows(schema, parse, None).batch(
+        "t-0", [_message(b'{"n": 1}', b"a"), _message(None, b"b"), _message(b'{"n": 2}')]
+    )
+
+    assert rows.to_pylist() == [
+        {"n": 1, "kafka_key": b"a", "kafka_tombstone": False},
+        {"n": None, "kafka_key": b"b", "kafka_tombstone": True},
+        {"n": 2, "kafka_key": None, "kafka_tombstone": False},
+    ]
+
+
+def test_an_empty_message_is_no_json():
+    with pytest.raises(RecordRejected, match=r"Kafka t-0, offset 3: .*truncated"):
+        _row(_message(b""), "n long")
+
+
+def test_headers_are_what_they_are():
+    headers = [("a", b"1"), ("a", b"\xff"), ("", b""), ("b", None)]
+
+    assert _row(_message(headers=headers))["kafka_headers"] == [
+        {"key": "a", "value": b"1"},
+        {"key": "a", "value": b"\xff"},
+        {"key": "", "value": b""},
+        {"key": "b", "value": None},
+    ]
+    assert _row(_message())["kafka_headers"] == []
+
+
+@pytest.mark.parametrize("timestamp", [(0, -1), (1, -1), (2, -1)])
+def test_a_message_without_a_timestamp_has_null(timestamp):
+    assert _row(_message(timestamp=timestamp))["kafka_timestamp"] is None
+
+
+@pytest.mark.parametrize("kind", [1, 2], ids=["created", "appended"])
+def test_a_message_s_timestamp_is_an_instant(kind):
+    at = dt.datetime(1970, 1, 1, 0, 0, 0, 5000, tzinfo=dt.UTC)
+
+    assert _row(_message(timestamp=(kind, 5)))["kafka_timestamp"] == at
+
+
+@pytest.mark.parametrize("column", ["kafka_key", "kafka_id"])
+def test_what_is_declared_as_text_is_utf8_or_refused(column):
+    def message(data):
+        return _message(b"{}", data, [(ID_HEADER, data)])
+
+    assert _row(message("né\0🦀".encode()), f"{column} string") == {column: "né\0🦀"}
+    with pytest.raises(RecordRejected, match=rf"(?i)offset 3: .*column '{column}'.*utf-?8"):
+        _row(message(b"\xff"), f"{column} string")
 
 
 def test_a_column_may_come_from_beside_the_value():
@@ -201,14 +278,6 @@ def test_a_time_may_be_written_in_every_way(text):
 def test_a_line_that_cannot_be_read_is_refused(line, words):
     with pytest.raises(RecordRejected, match=words):
         RowMaker("at timestamp", json_object).batch([line], str)
-
-
-def test_messages_of_a_sink():
-    assert encode_columns({"value": b"\x00"}) == b"\x00"
-    assert encode_columns({"value": 7}) == b'{"value":7}'
-    assert encode_columns({"at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}) == (
-        b'{"at":"2026-01-01T00:00:00Z"}'
-    )
 
 
 def test_messages_come_as_many_as_there_are_up_to_the_end():

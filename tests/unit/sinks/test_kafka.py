@@ -67,8 +67,8 @@ def rows(*values: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
             "value": list(values),
-            "_key": [None if value == "a" else f"key of {value}" for value in values],
-            "_timestamp": [at for _ in values],
+            "_key": [None if value == "a" else f"key of {value}".encode() for value in values],
+            "_timestamp": pa.array([at for _ in values], pa.timestamp("us", "UTC")),
             "_id": [bytes([n]) * 16 for n, _ in enumerate(values)],
         }
     )

@@ -1,0 +1,176 @@
+"""Nulls, bytes, headers, gaps and values of all types through a broker, read on both planes."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import confluent_kafka
+import msgspec
+import pytest
+from confluent_kafka import Producer
+
+import millrace as mr
+
+HEADERS = [("a", b"1"), ("a", b"\xff"), ("b", None), ("c", b""), ("millrace-id", b"\xff\x00")]
+
+
+class Line(msgspec.Struct):
+    number: int
+    mean: float
+    data: bytes
+    at: dt.datetime
+    maybe: float | None
+    means: list[float]
+
+
+NAN = float("nan")
+BEFORE_1970 = dt.datetime(1907, 5, 4, 3, 2, 1, 123_456, dt.UTC)
+LINES = [
+    Line(-(1 << 63), NAN, bytes(range(256)), BEFORE_1970, None, [NAN, -0.0]),
+    Line((1 << 63) - 1, float("-inf"), b"", BEFORE_1970, float("inf"), []),
+]
+
+
+def poll(source: mr.Kafka, topic: str) -> list[dict[str, Any]]:
+    """Return the rows of the only partition: epoch by epoch, and followed; both must agree."""
+    (process,) = source.processes()
+    first, end = (advance.offset for advance in source.until_now(process))
+    rows = [row for batch in source.read_arrow(process, first, end) for row in batch.to_pylist()]
+    follower = source.follow({process: first})
+    try:
+        live = list[dict[str, Any]]()
+        for _ in range(60):
+            live += [row for taken in follower.take(1) for row in taken.rows.to_pylist()]
+            if len(live) >= len(rows):
+                break
+        assert repr(live) == repr(rows)
+    finally:
+        follower.close()
+    return rows
+
+
+def send(kafka: Any, topic: str, messages: Sequence[dict[str, Any]]) -> None:
+    producer = Producer(kafka.client)
+    for message in messages:
+        producer.produce(topic, partition=0, **message)
+    assert producer.flush(30) == 0
+
+
+def test_a_message_arrives_as_what_it_is(kafka: Any) -> None:
+    topic = kafka.topic("what-it-is", 1)
+    send(
+        kafka,
+        topic,
+        [
+            {"value": None, "key": b"\xff"},
+            {"value": b"", "key": None},
+            {"value": b"\xff", "key": b"", "headers": HEADERS, "timestamp": 5},
+        ],
+    )
+    rows = poll(mr.Kafka(kafka.servers, topic), topic)
+
+    assert [(row["value"], row["kafka_key"], row["kafka_id"]) for row in rows] == [
+        (None, b"\xff", None),
+        (b"", None, None),
+        (b"\xff", b"", b"\xff\x00"),
+    ]
+    assert [[tuple(pair.values()) for pair in row["kafka_headers"]] for row in rows] == [
+        [],
+        [],
+        HEADERS,
+    ]
+    assert rows[2]["kafka_timestamp"] == dt.datetime(1970, 1, 1, 0, 0, 0, 5000, dt.UTC)
+
+
+def test_a_tombstone_among_json_is_nulls(kafka: Any) -> None:
+    topic = kafka.topic("tombstones", 1)
+    send(kafka, topic, [{"value": b'{"n": 1}', "key": b"a"}, {"value": None, "key": b"a"}])
+    schema = "n long, kafka_key string, kafka_tombstone boolean"
+
+    assert poll(mr.Kafka(kafka.servers, topic, schema=schema), topic) == [
+        {"n": 1, "kafka_key": "a", "kafka_tombstone": False},
+        {"n": None, "kafka_key": "a", "kafka_tombstone": True},
+    ]
+
+
+def test_a_tombstone_is_a_dead_letter_where_its_format_has_no_null(kafka: Any) -> None:
+    topic = kafka.topic("letters", 1)
+    send(kafka, topic, [{"value": b'{"n": 1}'}, {"value": None}, {"value": b'{"n": 3}'}])
+    p = mr.Pipeline("letters")
+    source = mr.Kafka(kafka.servers, topic, schema="n long, kafka_timestamp timestamp")
+    p.inject("numbers", source, timestamp="kafka_timestamp", format=int)
+    p.dead_letter("letters")
+    p.sink("numbers", mr.Memory())
+    with mr.testing.Harness(p) as h:
+        h.poll("numbers")
+        h.poll("numbers")
+
+        assert [out.value for out in h.outputs("numbers")] == [1, 3]
+        assert ["null" in out.value.reason for out in h.outputs("letters")] == [True]
+
+
+@pytest.mark.parametrize(
+    ("format", "values", "keys"),
+    [
+        (Line, LINES, [b"\xff\x00", "né🦀"]),
+        (bytes | None, [b"\xff", None, b""], [b"", 7, ("a", 1)]),
+    ],
+    ids=["JSON", "bytes"],
+)
+def test_what_the_sink_sends_is_read_back(
+    kafka: Any, format: Any, values: list[Any], keys: list[Any]
+) -> None:
+    name = "back-json" if format is Line else "back-bytes"
+    topic = kafka.topic(name, 1)
+    p = mr.Pipeline("sends")
+    p.inject("lines", format=format)
+
+    class Sends(mr.Computation):
+        inputs = {"lines": mr.by(lambda value: keys[values.index(value)])}
+        outputs = {"sent": format}
+
+        def process_record(self, record: mr.Record) -> None:
+            self.produce("sent", record.value)
+
+    p.add(Sends)
+    p.sink("sent", mr.KafkaSink(kafka.servers, topic))
+    with mr.testing.Harness(p) as h:
+        h.inject("lines", [(value, 1_234_567 * n) for n, value in enumerate(values)])
+    if format is Line:
+        schema = (
+            "number long, mean double, data binary, at timestamp, maybe double, "
+            "means array<double>, kafka_key binary"
+        )
+        rows = poll(mr.Kafka(kafka.servers, topic, schema=schema), topic)
+        got = {row.pop("kafka_key"): repr(msgspec.convert(row, Line)) for row in rows}
+        assert got == {b"\xff\x00": repr(LINES[0]), "né🦀".encode(): repr(LINES[1])}
+        return
+    rows = poll(mr.Kafka(kafka.servers, topic), topic)
+    assert {row["kafka_key"]: row["value"] for row in rows} == {
+        b"": b"\xff",
+        b"7": None,
+        b'["a",1]': b"",
+    }
+    assert all(len(bytes.fromhex(row["kafka_id"].decode())) == 16 for row in rows)
+
+
+def test_log_append_time_and_the_gaps_of_transactions(kafka: Any) -> None:
+    topic = "appended"
+    new = confluent_kafka.admin.NewTopic(
+        topic, 1, 1, config={"message.timestamp.type": "LogAppendTime"}
+    )
+    for made in kafka.admin.create_topics([new]).values():
+        made.result(30)
+    kafka.transact(topic, 0, b"a", b"b", commit=True)
+    kafka.transact(topic, 0, b"gone", commit=False)
+    kafka.transact(topic, 0, b"c", commit=True)
+    rows = poll(mr.Kafka(kafka.servers, topic), topic)
+
+    assert [(row["value"], row["kafka_offset"]) for row in rows] == [
+        (b"a", 0),
+        (b"b", 1),
+        (b"c", 5),
+    ]
+    assert all(row["kafka_timestamp"].year > 2020 for row in rows)
