@@ -159,16 +159,25 @@ class Runtime:
     @cached_property
     def sink_columns(self) -> Mapping[int, SinkColumns]:
         """Edge to a sink -> the columns of its rows."""
-        return columns_of_sinks(self.topology)
+        by_tasks = {**self.writers, **self.live_writers}
+        key_types = {edge: getattr(writer, "key_type", str) for edge, writer in by_tasks.items()}
+        return columns_of_sinks(self.topology, key_types)
 
 
-def columns_of_sinks(topology: Topology) -> dict[int, SinkColumns]:
-    """Return edge to a sink -> the columns of its rows."""
+def columns_of_sinks(
+    topology: Topology, key_types: Mapping[int, type] = MappingProxyType({})
+) -> dict[int, SinkColumns]:
+    """Return edge to a sink -> the columns of its rows.
+
+    Args:
+        topology: The pipeline.
+        key_types: Edge -> what the column of keys is, where it is not text.
+    """
     return {
         edge.number: SinkColumns(
             topology.streams[edge.stream].format,
             topology.streams[edge.stream].coder,
-            getattr(topology.sinks[edge.sink], "key_type", str),
+            key_types.get(edge.number, str),
         )
         for edge in topology.edges
         if edge.sink is not None

@@ -49,9 +49,6 @@ class KafkaSink:
         PipelineError: ``confluent-kafka`` is not installed.
     """
 
-    #: What keys are in the column ``_key``.
-    key_type = bytes
-
     def __init__(
         self,
         servers: str,
@@ -77,14 +74,14 @@ class KafkaSink:
 
     def for_tasks(self) -> ByEpoch:
         """Return what the tasks of an epoch send with."""
-        return ByEpoch(self._open.lingering(5))
+        return ByEpoch(self._open.lingering(5), key_type=bytes)
 
     def publish(self, epoch: int, receipts: list[bytes]) -> None:
         """Do nothing: what was sent is seen."""
 
     def live(self) -> ByTurn:
         """Return what tasks send with in every turn."""
-        return ByTurn(self._open.lingering(0))
+        return ByTurn(self._open.lingering(0), key_type=bytes)
 
     def __repr__(self) -> str:
         return f"KafkaSink({self._open.config['bootstrap.servers']!r}, {self.topic!r})"

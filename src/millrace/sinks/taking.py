@@ -38,12 +38,14 @@ class ByEpoch:
 
     Attributes:
         open: Returns what takes a task's rows; picklable.
+        key_type: What it takes in the column ``_key``: text, or bytes.
     """
 
     open: Callable[[], Taking]
+    key_type: type = str
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, (ByEpoch, pickle_by_value(self.open))
+        return _arrived, (ByEpoch, pickle_by_value(self.open), self.key_type)
 
     def begin(self, epoch: int, task: int) -> _EpochOfTaking:
         """Return what an attempt at a task writes to."""
@@ -56,21 +58,23 @@ class ByTurn:
 
     Attributes:
         open: Returns what takes a task's rows; picklable.
+        key_type: What it takes in the column ``_key``: text, or bytes.
     """
 
     open: Callable[[], Taking]
+    key_type: type = str
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, (ByTurn, pickle_by_value(self.open))
+        return _arrived, (ByTurn, pickle_by_value(self.open), self.key_type)
 
     def begin(self, session: int, generation: int, task: int) -> _TurnsOfTaking:
         """Return what a task writes with in a session."""
         return _TurnsOfTaking(self.open())
 
 
-def _arrived(kind: Callable[[Callable[[], Taking]], Any], open: bytes) -> Any:
+def _arrived(kind: Callable[[Callable[[], Taking], type], Any], open: bytes, key: type) -> Any:
     # Written by the driver of this very run, never read from a checkpoint or a stream.
-    return kind(pickle.loads(open))
+    return kind(pickle.loads(open), key)
 
 
 class _EpochOfTaking:
