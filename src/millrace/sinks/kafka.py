@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from millrace.injectors.kafka_messages import ID_HEADER, require_client
@@ -18,6 +19,8 @@ from millrace.sinks.taking import ByEpoch, ByTurn
 
 #: How long the brokers may take for what is on its way when an epoch or a mark ends.
 _PATIENCE_S = 60.0
+#: The earliest time that a message can have: librdkafka takes 0 for "now".
+_FIRST_MS = 1
 
 
 #: Takes a record's columns by name; returns a message's value, or None.
@@ -27,7 +30,8 @@ Encode = Callable[[dict[str, Any]], bytes | None]
 class KafkaSink:
     """Sends each record to a topic of Kafka, once at the least, always with the same id.
 
-    A message has the record's timestamp in milliseconds, rounded down, and its id in the header
+    A message has the record's timestamp in milliseconds, rounded down (1 ms after the beginning of
+    1970 at the earliest, as librdkafka takes 0 for the time of sending), and its id in the header
     ``millrace-id``. Its key is the record's: bytes as they are, text as UTF-8, and JSON of anything
     else. The tasks send them: in their epoch, or, on the real-time plane, in every turn.
     What was sent since the last epoch or mark that completed is sent again after a failure, with
@@ -151,7 +155,7 @@ class _Messages:
         for key, value, at_ms, record in zip(
             rows.column("_key").to_pylist(),
             values,
-            (at_us // MILLISECOND).tolist(),
+            np.maximum(at_us // MILLISECOND, _FIRST_MS).tolist(),
             rows.column("_id").to_pylist(),
             strict=True,
         ):

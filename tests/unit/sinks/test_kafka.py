@@ -97,6 +97,28 @@ def test_messages_and_their_ids(producers: list[Producer]) -> None:
     assert producer.config["linger.ms"] == 5
 
 
+@pytest.mark.parametrize(
+    ("at_us", "at_ms"), [(0, 1), (999, 1), (2_999, 2), (2**53 + 999, 2**53 // 1000 + 1)]
+)
+def test_timestamps_are_rounded_down_and_never_0(
+    producers: list[Producer], at_us: int, at_ms: int
+) -> None:
+    """To librdkafka 0 is no time but the wish for the time of sending."""
+    at = pa.array([at_us], pa.timestamp("us", "UTC"))
+    writing = mr.KafkaSink("host:1", "t").for_tasks().begin(7, 0)
+    writing.write(rows("a").set_column(2, "_timestamp", at))
+    assert [message["timestamp"] for message in producers[0].sent] == [at_ms]
+
+
+def test_a_function_may_send_a_tombstone(producers: list[Producer]) -> None:
+    encode = {"a": None, "b": b"", "c": b"\xff"}.get
+    writing = (
+        mr.KafkaSink("host:1", "t", encode=lambda row: encode(row["value"])).live().begin(1, 1, 0)
+    )
+    writing.write(rows("a", "b", "c"), *HALVES)
+    assert [message["value"] for message in producers[0].sent] == [None, b"", b"\xff"]
+
+
 def test_turns_do_not_linger_unless_told_to(producers: list[Producer]) -> None:
     for config in (None, {"linger.ms": 20}):
         writing = mr.KafkaSink("host:1", "t", config=config).live().begin(1, 1, 0)

@@ -121,7 +121,7 @@ def test_what_the_sink_sends_is_read_back(kafka: Any) -> None:
     records = SinkColumns(Line, coder, bytes).array(
         [coder.encode(line) for line in LINES],
         key_bytes([encode_key(key) for key in keys]),
-        pa.array([0, 1_999], pa.int64()),
+        pa.array([0, 2_999], pa.int64()),
         pa.array([bytes(16), bytes(range(16))]),
     )
     writing = mr.KafkaSink(kafka.servers, topic).for_tasks().begin(1, 0)
@@ -137,7 +137,7 @@ def test_what_the_sink_sends_is_read_back(kafka: Any) -> None:
     assert repr(msgspec.to_builtins(got)) == repr(msgspec.to_builtins(LINES))
     assert [row["kafka_key"] for row in rows] == [b"\xff\x00", "né🦀".encode()]
     assert [row["kafka_id"] for row in rows] == [bytes(16).hex(), bytes(range(16)).hex()]
-    assert [row["kafka_timestamp"].microsecond for row in rows] == [0, 1_000]
+    assert [row["kafka_timestamp"].microsecond for row in rows] == [1_000, 2_000]
 
 
 class Forwards(mr.Computation):
