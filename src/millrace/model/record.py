@@ -141,8 +141,9 @@ class DeadLetter(msgspec.Struct, frozen=True):
             an injected stream, and the place in it; or the computation that produced it.
         raw: The record itself, to be sent again: the message as it came where the value has it
             (Kafka without a schema), else the value as its stream's format encodes it, else its
-            JSON. Empty for a timer, and where nothing can encode it.
-        raw_key: The message's key as it came; empty where there is none.
+            JSON. None for a message whose value is null. Empty for a timer, and where nothing can
+            encode it.
+        raw_key: The message's key as it came; None where there is none.
     """
 
     stream: str
@@ -154,8 +155,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
     timestamp: int | None
     epoch: int
     place: str = ""
-    raw: bytes = b""
-    raw_key: bytes = b""
+    raw: bytes | None = b""
+    raw_key: bytes | None = None
 
 
 class DeadLetterLimit(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -227,12 +228,17 @@ class Provenance:
             return ""
         return place_in_words(*ids, self._computations, self._streams)
 
-    def raw(self, stream: str, value: Any) -> tuple[bytes, bytes]:
-        """Return the bytes of a value, to be sent again, and of its message's key."""
+    def raw(self, stream: str, value: Any) -> tuple[bytes | None, bytes | None]:
+        """Return the bytes of a value, to be sent again, and of its message's key.
+
+        Both may be null: a message without a value is a tombstone, and not an empty one.
+        """
         key, message = _part(value, "kafka_key"), _part(value, "value")
-        known = key if isinstance(key, bytes) else b""
+        known = key if isinstance(key, bytes) else None
         if isinstance(message, bytes) and _part(value, "kafka_offset") is not None:
             return message, known
+        if _part(value, "value", b"") is None and _part(value, "kafka_headers") is not None:
+            return None, known
         if isinstance(value, bytes):
             return value, known
         for encode in (getattr(self._coders.get(stream), "encode", None), msgspec.json.encode):
@@ -244,6 +250,7 @@ class Provenance:
         return b"", known
 
 
-def _part(value: Any, name: str) -> Any:
-    """Return a field of a record, whatever it is; None if it has none."""
-    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+def _part(value: Any, name: str, default: Any = None) -> Any:
+    """Return a field of a record, whatever it is; the default if it has none."""
+    get = value.get if isinstance(value, dict) else partial(getattr, value)
+    return get(name, default)

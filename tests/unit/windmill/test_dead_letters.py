@@ -197,6 +197,15 @@ def test_a_letter_of_a_message_has_its_offset_and_its_bytes_as_they_came(h):
     assert (letter.raw, letter.raw_key) == (b"\xff", b"k1")
 
 
+@pytest.mark.parametrize("key", [None, b"", b"\xff"])
+def test_a_letter_of_a_tombstone_has_no_bytes_and_the_key_as_it_came(h, key):
+    message = {"key": "k", "n": -2, "value": None, "kafka_key": key, "kafka_headers": []}
+    h.inject("events", [(message, 5)])
+
+    letter = h.outputs("dead")[0].value
+    assert (letter.raw, letter.raw_key) == (None, key)
+
+
 def test_a_letter_of_a_production_names_the_computation_that_made_it():
     class Source(mr.Computation):
         inputs = {"events": mr.by("key")}
