@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from millrace.injectors.lines import Parse, RowMaker, as_it_is, json_object
-from millrace.injectors.schema import column_names
+from millrace.injectors.schema import arrow_schema
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import MILLISECOND, TimeUnit
 
@@ -24,6 +27,8 @@ KAFKA_COLUMNS: Final = (
     "kafka_timestamp timestamp, kafka_id binary, "
     "kafka_headers array<struct<key: string, value: binary>>"
 )
+
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 #: The timestamp of a message whose producer gave none (Kafka's ``NO_TIMESTAMP``).
 _NO_TIMESTAMP: Final = -1
@@ -41,16 +46,24 @@ def _timestamp(message: Any) -> int | None:
     return at_ms * MILLISECOND if kind and at_ms != _NO_TIMESTAMP else None
 
 
-def _headers(message: Any) -> list[tuple[str, bytes | None]]:
-    return message.headers() or []
-
-
 def _id(message: Any) -> bytes | None:
-    # The last one counts, as in Kafka's Headers.lastHeader: who forwards a message appends.
-    for name, value in reversed(_headers(message)):
-        if name == ID_HEADER:
-            return value
+    headers: list[tuple[str, bytes | None]] | None = message.headers()
+    if headers:
+        # The last one counts, as in Kafka's Headers.lastHeader: who forwards a message appends.
+        for name, value in reversed(headers):
+            if name == ID_HEADER:
+                return value
     return None
+
+
+def _headers(messages: Sequence[Any]) -> pa.Array:
+    each = [message.headers() or () for message in messages]
+    ends = np.cumsum([0, *map(len, each)], dtype=np.int32)
+    pairs = list(itertools.chain.from_iterable(each))
+    names = pa.array([name for name, _ in pairs], pa.string())
+    values = pa.array([value for _, value in pairs], pa.binary())
+    pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADERS.value_type))
+    return pa.ListArray.from_arrays(pa.array(ends), pairs, type=_HEADERS)
 
 
 def _is_tombstone(message: Any) -> bool:
@@ -65,7 +78,6 @@ _BESIDE: Final[dict[str, Callable[[Any], Any]]] = {
     "kafka_offset": operator.methodcaller("offset"),
     "kafka_timestamp": _timestamp,
     "kafka_id": _id,
-    "kafka_headers": _headers,
     "kafka_tombstone": _is_tombstone,
 }
 
@@ -87,18 +99,31 @@ class MessageRows:
             parse = as_it_is if schema is None else json_object
         self.schema = f"value binary, {KAFKA_COLUMNS}" if schema is None else schema
         self._make = RowMaker(self.schema, parse, unit, "Kafka")
-        self._beside = [name for name in column_names(self.schema) if name in _BESIDE]
+        columns = arrow_schema(self.schema)
+        self._beside = [name for name in columns.names if name in _BESIDE]
+        self._texts = [name for name in self._beside if columns.field(name).type == pa.string()]
+        self._headers = "kafka_headers" in columns.names
+        if self._headers and columns.field("kafka_headers").type != _HEADERS:
+            raise PipelineError(
+                f"Kafka(schema={self.schema!r}): kafka_headers is "
+                f"{columns.field('kafka_headers').type}. Expected array<struct<key: string, "
+                "value: binary>>: a name may come more than once, and a value may be null."
+            )
 
     def batch(self, process: str, messages: Sequence[Any]) -> pa.RecordBatch:
         """Return a row for each message of a partition, whose process is named for errors.
 
         A tombstone (a message whose value is null) has null in every column of the value.
         """
-        return self._make.batch(
-            [message.value() for message in messages],
-            partial(_place, process, messages),
-            {name: list(map(_BESIDE[name], messages)) for name in self._beside},
-        )
+        beside: dict[str, Any] = {name: list(map(_BESIDE[name], messages)) for name in self._beside}
+        for name in self._texts:
+            # Bytes that are not UTF-8 stay what they are, and are refused where they are met.
+            with suppress(pa.ArrowInvalid):
+                beside[name] = pa.array(beside[name], pa.string())
+        if self._headers:
+            beside["kafka_headers"] = _headers(messages)
+        values = [message.value() for message in messages]
+        return self._make.batch(values, partial(_place, process, messages), beside)
 
 
 def _place(process: str, messages: Sequence[Any], n: int) -> str:

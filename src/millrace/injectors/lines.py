@@ -171,6 +171,8 @@ class RowMaker:
 
     def _beside(self, name: str, value: Any) -> Any:
         """Return a value that stands beside a line; a time is not counted in the line's unit."""
+        if isinstance(value, pa.Scalar):
+            return value.as_py()
         if name in self._times and value is not None:
             return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=value)
         return value

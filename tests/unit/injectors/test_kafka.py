@@ -210,6 +210,20 @@ def test_an_empty_message_is_no_json():
         _row(_message(b""), "n long")
 
 
+def test_headers_have_one_type():
+    with pytest.raises(PipelineError, match=r"Expected array<struct<key: string, value: binary>>"):
+        MessageRows("kafka_headers map<string, binary>", None, None)
+
+
+def test_headers_of_several_messages_stay_apart_also_beside_a_message_that_is_read_alone():
+    messages = [_message(b"{}", headers=[("a", b"1")]), _message(b'{"n": 2.0}'), _message(None)]
+    schema = "n long, kafka_headers array<struct<key: string, value: binary>>"
+    rows = MessageRows(schema, None, None).batch("t-0", messages).to_pylist()
+
+    assert [row["kafka_headers"] for row in rows] == [[{"key": "a", "value": b"1"}], [], []]
+    assert [row["n"] for row in rows] == [None, 2, None]
+
+
 def test_headers_are_what_they_are():
     headers = [("a", b"1"), ("a", b"\xff"), ("", b""), ("b", None)]
 
