@@ -79,6 +79,8 @@ class Status:
         steps: Step that a record takes in real time -> how long it took in the last half minute, by
             level: ``injectors, turn``, ``level 1, on the way``, ``level 1, before its turn``,
             ``level 1, turn``; empty on the epoch plane.
+        strangers: Connections to the driver of the real-time plane that did not prove the key of
+            this process's tasks, and were closed; see the log.
     """
 
     pipeline: str
@@ -119,6 +121,7 @@ class Status:
     pending_timers: dict[str, int] = field(default_factory=dict)
     pending_wall_timers: dict[str, int] = field(default_factory=dict)
     steps: dict[str, StepTimes] = field(default_factory=dict)
+    strangers: int = 0
 
     @property
     def low_watermark(self) -> int:

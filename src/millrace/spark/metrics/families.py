@@ -162,6 +162,8 @@ def families(status: Status) -> list[Family]:
              counter=True),
         _one("housekeeping_failures", "Snapshots and collections that failed",
              status.housekeeping_failures, counter=True),
+        _one("strange_connections", "Connections to the driver that did not prove the key of its "
+             "tasks", status.strangers, counter=True),
     ]  # fmt: skip
 
 

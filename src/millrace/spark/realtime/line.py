@@ -8,15 +8,23 @@ breaks, on either side, the session is over.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import socket
 import threading
+import time
 import traceback
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener, wait
-from typing import Any
+from multiprocessing.connection import (
+    Client,
+    Connection,
+    answer_challenge,
+    deliver_challenge,
+    wait,
+)
+from typing import Any, Final
 
 from millrace.model.errors import MillraceError
 from millrace.plane.realtime.messages import (
@@ -36,6 +44,16 @@ _KEY_BYTES = 32
 _BACKLOG = 1024
 #: After how long of silence the kernel asks whether the other side is there, and how often.
 _SILENCE_S, _ASKED_S, _ASKED = 10, 5, 3
+#: A caller has so long to prove that it knows the key. A task needs milliseconds.
+_PROOF_S: Final = 5.0
+#: So many prove it at once; the rest wait in the kernel's backlog.
+_AT_ONCE: Final = 64
+#: How often the log says that strangers call.
+_LOGGED_S: Final = 60.0
+#: How often the listener looks at the clock.
+_LOOK_S: Final = 0.2
+
+_log = logging.getLogger("millrace")
 
 
 class LineBroken(MillraceError):
@@ -123,13 +141,18 @@ class Switchboard:
     Args:
         host: Of the driver, as the workers know it.
         bound: What to listen on; by default the host itself.
+        proof_s: How long a caller has to prove that it knows the key.
 
     Attributes:
         stale: Whether what :meth:`listen` returned last was said before the last
             :meth:`hang_up`, by tasks of a query that is over.
+        strangers: How many connections were closed because they did not prove the key in time.
     """
 
-    def __init__(self, host: str, bound: str | None = None) -> None:
+    def __init__(self, host: str, bound: str | None = None, *, proof_s: float = _PROOF_S) -> None:
+        self.strangers = 0
+        self._proof_s = proof_s
+        self._logged_s: float | None = None
         self._host = host
         self._bound = bound if bound is not None else host
         self._lock = threading.Lock()
@@ -139,19 +162,19 @@ class Switchboard:
         self._over: set[Connection[Any, Any]] = set()
         self._query = self._heard_in = 0
         self._bell, self._rung = socket.socketpair()
-        self._listener: Listener | None = None
+        self._listener: socket.socket | None = None
 
     def open(self) -> Address:
         """Let the tasks of a query in, and no others any more; return where they are to call."""
         self.hang_up()
         key = os.urandom(_KEY_BYTES)
-        listener = Listener((self._bound, 0), backlog=_BACKLOG, authkey=key)
+        listener = socket.create_server((self._bound, 0), backlog=_BACKLOG)
+        port: int = listener.getsockname()[1]
+        listener.settimeout(_LOOK_S)
         self._listener = listener
         threading.Thread(
-            target=self._let_in, args=(listener,), name="millrace-lines", daemon=True
+            target=self._accept, args=(listener, key), name="millrace-lines", daemon=True
         ).start()
-        port = listener.address[1]
-        assert isinstance(port, int), "of a TCP address"
         return Address(self._host, port, key)
 
     def listen(self, timeout_s: float) -> list[tuple[Where, Said | None]]:
@@ -192,18 +215,15 @@ class Switchboard:
         """End all lines, and let nobody in any more; who listens goes on listening."""
         listener, self._listener = self._listener, None
         if listener is not None:
-            address = listener.address
-            listener.close()
-            # A thread in accept() stays there when the socket is closed.
+            # Its thread closes it: a descriptor that is closed here could be another's by then.
             with contextlib.suppress(OSError):
-                socket.create_connection((str(address[0]), int(address[1])), 0.1).close()
+                listener.shutdown(socket.SHUT_RDWR)
         with self._lock:
             self._at.clear()
             self._over.update(self._lines)
             self._query += 1
             for line in self._lines:
-                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as s:
-                    s.shutdown(socket.SHUT_RDWR)
+                _shut(line)
 
     def close(self) -> None:
         """Hang up for good; nobody listens any more."""
@@ -215,21 +235,76 @@ class Switchboard:
         self._bell.close()
         self._rung.close()
 
-    def _let_in(self, listener: Listener) -> None:
-        while self._listener is listener:
-            try:
-                line = listener.accept()
-            except (AuthenticationError, EOFError, ConnectionError):
-                continue  # who does not know the key, or hangs up
-            except OSError:
-                return
+    def _accept(self, listener: socket.socket, key: bytes) -> None:
+        """Accept connections until this listener is given up; each proves the key in a thread.
+
+        Nothing that a caller sends, or does not send, is waited for here.
+        """
+        callers: dict[threading.Thread, tuple[Connection[Any, Any], float]] = {}
+        with listener:
+            while self._listener is listener:
+                now_s = time.monotonic()
+                callers = {one: of for one, of in callers.items() if one.is_alive()}
+                for line, until_s in callers.values():
+                    if now_s >= until_s:
+                        _shut(line)
+                if len(callers) >= _AT_ONCE:
+                    next(iter(callers)).join(_LOOK_S)
+                    continue
+                try:
+                    accepted, _ = listener.accept()
+                    accepted.setblocking(True)
+                    line = Connection(accepted.detach())
+                    caller = threading.Thread(
+                        target=self._let_in,
+                        args=(listener, line, key),
+                        name="millrace-line-proof",
+                        daemon=True,
+                    )
+                    caller.start()
+                except TimeoutError:
+                    continue
+                except (OSError, RuntimeError):
+                    # The caller has gone, or this process has no descriptor or thread to spare.
+                    time.sleep(_LOOK_S)
+                    continue
+                callers[caller] = line, now_s + self._proof_s
+            for line, _ in callers.values():
+                _shut(line)
+
+    def _let_in(self, listener: socket.socket, line: Connection[Any, Any], key: bytes) -> None:
+        """Let a caller in if it proves the key: bytes are compared, and nothing is unpickled."""
+        try:
             _tune(line)
-            with self._lock:
-                if self._listener is not listener:
-                    line.close()
-                    return
-                self._lines[line] = None
-            self.wake()
+            deliver_challenge(line, key)
+            answer_challenge(line, key)
+        except Exception as error:  # noqa: BLE001  strangers send anything
+            line.close()
+            if self._listener is listener:
+                self._count_stranger(error)
+            return
+        with self._lock:
+            if self._listener is not listener:
+                line.close()
+                return
+            self._lines[line] = None
+        self.wake()
+
+    def _count_stranger(self, error: Exception) -> None:
+        now_s = time.monotonic()
+        with self._lock:
+            self.strangers += 1
+            if self._logged_s is not None and now_s < self._logged_s + _LOGGED_S:
+                return
+            self._logged_s = now_s
+        _log.warning(
+            "a connection to the driver at %s did not prove the key of the run's tasks (%s), and "
+            "was closed; %d so far. The run goes on. Does a scanner, or a task of an earlier "
+            "attempt, call this port?",
+            self._host,
+            type(error).__name__,
+            self.strangers,
+        )
 
     def _hear(self, line: Connection[Any, Any]) -> list[tuple[Where, Said | None]]:
         try:
@@ -296,6 +371,12 @@ class _Raised:
 def _with_cause(error: BaseException, text: str) -> BaseException:
     error.__cause__ = InTask(text)
     return error
+
+
+def _shut(line: Connection[Any, Any]) -> None:
+    """End a connection that another thread may read or write; that thread closes it."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as ended:
+        ended.shutdown(socket.SHUT_RDWR)
 
 
 def _tune(line: Connection[Any, Any]) -> None:

@@ -385,6 +385,7 @@ class LiveRun(Handle):
             status,
             low_watermarks=live_low_watermarks(status, self._told(), self._parts.tasks),
             steps=self._conductor.steps.times() if active else {},
+            strangers=self._parts.board.strangers,
         )
 
     def _told(self) -> list[Told]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 
@@ -11,7 +13,14 @@ import pytest
 
 from millrace.model.errors import UserCodeError
 from millrace.plane.realtime.messages import Halt, Hello, Mark, Over, Said
-from millrace.spark.realtime.line import InTask, Line, LineBroken, Switchboard, packed_error
+from millrace.spark.realtime.line import (
+    Address,
+    InTask,
+    Line,
+    LineBroken,
+    Switchboard,
+    packed_error,
+)
 
 
 @pytest.fixture
@@ -122,6 +131,89 @@ def test_listening_can_be_ended_from_outside(board: Switchboard) -> None:
     board.wake()
     listening.join(10)
     assert not listening.is_alive()
+
+
+#: What strangers send: nothing, another protocol, lengths that are none.
+SENT = {
+    "nothing": b"",
+    "http": b"GET / HTTP/1.1\r\nHost: driver\r\n\r\n",
+    "tls": bytes.fromhex("1603010200010001fc0303") + bytes(64),
+    "random": bytes(range(256)),
+    "huge": struct.pack("!iQ", -1, 1 << 62),
+    "negative": struct.pack("!i", -7),
+    "half": struct.pack("!i", 16) + b"12345",
+    "wrong": struct.pack("!i", 16) + bytes(16),
+    "pickle": struct.pack("!i", 8) + pickle.dumps(1)[:8],
+}
+
+
+def call(address: Address, sent: bytes = b"") -> socket.socket:
+    called = socket.create_connection((address.host, address.port), 10)
+    called.sendall(sent)
+    return called
+
+
+def is_hung_up_on(called: socket.socket) -> bool:
+    """Whether the other side ends a connection; what it sends before does not count."""
+    try:
+        while called.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("sent", SENT.values(), ids=SENT.keys())
+@pytest.mark.parametrize("closes", [False, True], ids=["stays", "closes"])
+def test_a_stranger_is_hung_up_on_and_holds_up_no_task(sent: bytes, closes: bool) -> None:
+    board = Switchboard("127.0.0.1", proof_s=0.3)
+    address = board.open()
+    strangers = [call(address, sent) for _ in range(3)]
+    if closes:
+        for stranger in strangers:
+            stranger.close()
+    line = Line(address)  # though they came before
+    line.say(Hello(0, 1))
+    assert heard(board, 1) == [((0, 1), Hello(0, 1))]
+    assert closes or all(map(is_hung_up_on, strangers))
+    for stranger in strangers:
+        stranger.close()
+    late = Line(address)
+    late.say(Hello(1, 0))
+    assert heard(board, 1) == [((1, 0), Hello(1, 0))]
+    line.close(), late.close(), board.close()
+
+
+def test_strangers_are_counted_and_logged_once_in_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    board = Switchboard("127.0.0.1", proof_s=0.3)
+    address = board.open()
+    strangers = [call(address, SENT["http"]) for _ in range(5)]
+    assert all(map(is_hung_up_on, strangers))
+    for stranger in strangers:
+        stranger.close()
+    for thread in threading.enumerate():
+        if thread.name == "millrace-line-proof":
+            thread.join(10)
+    assert board.strangers == 5
+    board.close()
+    assert len(caplog.records) == 1
+    assert "did not prove the key" in caplog.text
+
+
+def test_more_strangers_than_may_prove_themselves_at_once_only_delay_a_task() -> None:
+    board = Switchboard("127.0.0.1", proof_s=0.3)
+    address = board.open()
+    strangers = [call(address) for _ in range(100)]
+    line = Line(address)
+    line.say(Hello(0, 0))
+    assert heard(board, 1) == [((0, 0), Hello(0, 0))]
+    for stranger in strangers:
+        stranger.close()
+    line.close(), board.close()
 
 
 class Odd(Exception):
