@@ -5,16 +5,19 @@ from __future__ import annotations
 import msgspec
 
 from millrace.inspect import Checkpoint, state_at
+from millrace.inspect.ended import Ended, ended
 from millrace.model.errors import StoreError
+from millrace.plane.realtime.resuming import check_consumed
 from millrace.store import (
     Finding,
     HardState,
+    Journals,
     Verified,
     verify_epochs,
     verify_interval,
     verify_journals,
 )
-from millrace.windmill.manifest import decode_entry
+from millrace.windmill.manifest import decode_entry, interval_map
 
 
 def verify(location: str) -> Verified:
@@ -30,6 +33,8 @@ def verify(location: str) -> Verified:
     verified = Verified()
     verify_epochs(state.epochs, _check_entry, verified)
     verify_journals(state.journals, verified)
+    if not any(finding.lost for finding in verified.findings):
+        _verify_consumed(state, verified)
     try:
         _verify_intervals(state, verified)
     except (StoreError, msgspec.MsgspecError) as error:
@@ -40,6 +45,32 @@ def verify(location: str) -> Verified:
 
 def _check_entry(data: bytes) -> None:
     decode_entry(data)
+
+
+def _verify_consumed(state: HardState, verified: Verified) -> None:
+    """Check that journals have what deeper levels have consumed, as the next session would."""
+    found = ended(state.epochs)
+    while True:
+        try:
+            _check_consumed(found, state.journals)
+        except StoreError as error:
+            before, found = found, ended(state.epochs)
+            if found.completion != before.completion:
+                continue  # a run has completed a mark, and collected what was before it
+            verified.findings.append(Finding("the journals", str(error), lost=True))
+        return
+
+
+def _check_consumed(found: Ended, journals: Journals) -> None:
+    claim, completion, unfinished = found
+    if claim is None or claim.registry is None:
+        return
+    names = {number: name for name, number in claim.registry.checked().computations.items()}
+    numbers = {} if completion is None else completion.numbers
+    entries = [entry for entry in (completion, unfinished) if entry is not None]
+    maps = {name: interval_map(of) for entry in entries for name, of in entry.intervals.items()}
+    there = {name: numbers.get(name, {}) for name in names.values()}
+    check_consumed([journals, journals.under_way()], there, maps, names)
 
 
 def _verify_intervals(state: HardState, verified: Verified) -> None:

@@ -35,7 +35,8 @@ _HIGH_BITS: Final = 63 - ROW_BITS
 #: So many records are looked at at once: what that needs stays near the processor.
 _AT_ONCE: Final = 8_192
 _PART_BITS: Final = 31
-_WEAK_PART: Final = 1 << 30
+#: In the lower part of a sender of weak productions, whose numbers are not of commits.
+WEAK_PART: Final = 1 << 30
 _PART_MASK: Final = (1 << _PART_BITS) - 1
 _NONE: Final[Number] = (-1, -1)
 
@@ -52,7 +53,7 @@ def sender_of(origin: int, sequence: int) -> Sender:
     ((3, 7), (12, 5))
     """
     part = sequence >> ROW_BITS
-    return origin >> _ORIGIN_BITS, part | _WEAK_PART if is_weak(origin) else part
+    return origin >> _ORIGIN_BITS, part | WEAK_PART if is_weak(origin) else part
 
 
 def number_of(origin: int, sequence: int) -> Number:
@@ -113,7 +114,7 @@ class Channels:
             return self._fresh_but(~weak, intervals, origins, sequences, seen)
         parts = (origins >> _ORIGIN_BITS << _PART_BITS) | (sequences >> ROW_BITS)
         if weak.any():
-            parts |= np.where(weak, _WEAK_PART, 0)
+            parts |= np.where(weak, WEAK_PART, 0)
         owners, owner_of = coded(intervals)
         senders, sender_of_each = coded(parts)
         count = len(owners) * len(senders)

@@ -51,6 +51,7 @@ from millrace.plane.realtime.messages import (
 )
 from millrace.plane.realtime.pacing import Pace
 from millrace.plane.realtime.passed import as_passed, places, receipts
+from millrace.plane.realtime.resuming import check_consumed
 from millrace.plane.realtime.session import Finishing, Session, sealed_by_another
 from millrace.plane.realtime.session import Marked as Marked
 from millrace.store import Collectable, HardState
@@ -278,6 +279,9 @@ class Coordinator:
         # notices at its next mark; and what this one knows is old.
         self._refuse_superseded()
         refuse_other_tasks(epochs.open, self._tasks)
+        positions = epochs.positions
+        names = {spec.number: spec.name for spec in self._topology.computations}
+        check_consumed([journals], positions.numbers, positions.maps, names)
         # Its driver has perhaps not come to it.
         publish_again(epochs, self._sinks)
         if epochs.open is None:
