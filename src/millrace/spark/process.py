@@ -36,6 +36,7 @@ from millrace.store import (
     cache_directories,
     mailbox_of,
 )
+from millrace.store.names import file_name
 from millrace.windmill.execution import Running
 from millrace.windmill.worker import Worker
 
@@ -113,6 +114,7 @@ class Blueprint:
     def _caches(self, state: HardState) -> LmdbCaches:
         """Return the caches of this host; those of checkpoints that are gone are removed."""
         directory = cache_directory(self.cache)
+        cache_directories.own(Path(directory) / file_name(state.uuid))
         if isinstance(state, LocalHardState):
             cache_directories.enter(directory, state.uuid, state.path)
             cache_directories.remove_dead(directory)
@@ -124,13 +126,14 @@ def cache_directory(wanted: str) -> str:
 
     Args:
         wanted: A path, in which ``$NAME`` stands for this process's environment variable; or ""
-            for ``millrace`` in this process's temporary directory.
+            for ``millrace-UID`` in this process's temporary directory, of this user alone.
 
     Raises:
-        PipelineError: A variable is not set here.
+        PipelineError: A variable is not set here, or another user has that directory.
     """
     if not wanted:
-        return str(Path(tempfile.gettempdir()) / "millrace")
+        home = Path(tempfile.gettempdir()) / f"millrace-{os.geteuid()}"
+        return str(cache_directories.own(home))
     path = os.path.expandvars(wanted)
     if _VARIABLE.search(path):
         raise PipelineError(

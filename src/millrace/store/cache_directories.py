@@ -1,6 +1,8 @@
 """Caches of checkpoints that are no more: found by what they say of themselves, and removed.
 
-A directory for caches has one directory for each checkpoint, named by its uuid. In it are
+A directory for caches has one directory for each checkpoint, named by its uuid. It belongs to the
+user of the process and to nobody else (mode 0700): caches are state, and whoever can write them, or
+leads them elsewhere by a symbolic link, has the process write what it may. In it are
 
 .. code-block:: text
 
@@ -19,9 +21,11 @@ import fcntl
 import logging
 import os
 import shutil
+import socket
+import stat
 from pathlib import Path
 
-from millrace.model.errors import StoreError
+from millrace.model.errors import PipelineError, StoreError
 from millrace.store.form import decode_form
 from millrace.store.names import file_name
 
@@ -33,6 +37,32 @@ _CHECKPOINT, _IN_USE = "CHECKPOINT", "IN-USE"
 _held: dict[Path, int] = {}
 
 
+def own(path: Path) -> Path:
+    """Make a directory that is this user's alone, unless it is there; return it.
+
+    Raises:
+        PipelineError: Another user owns it, or it is a symbolic link or no directory.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "no directory"
+        problem = f"it is {kind}"
+    elif found.st_uid != os.geteuid():
+        problem = f"user {found.st_uid} owns it, and this process runs as user {os.geteuid()}"
+    else:
+        if stat.S_IMODE(found.st_mode) != 0o700:
+            path.chmod(0o700)
+        return path
+    raise PipelineError(
+        f"caches cannot be in {path} on host {socket.gethostname()}: {problem}. Whoever owns it "
+        "could read and alter state. Remove it, or name a directory of your own with "
+        "start(cache=...); no state is lost, as caches are built again from the checkpoint."
+    )
+
+
 def enter(directory: str | os.PathLike[str], uuid: str, checkpoint: Path) -> None:
     """Say that this process uses the caches of a checkpoint, until it ends.
 
@@ -40,6 +70,9 @@ def enter(directory: str | os.PathLike[str], uuid: str, checkpoint: Path) -> Non
         directory: For caches.
         uuid: Of the checkpoint.
         checkpoint: Its path.
+
+    Raises:
+        PipelineError: See :func:`own`.
     """
     home = Path(directory) / file_name(uuid)
     if home in _held:
@@ -47,9 +80,11 @@ def enter(directory: str | os.PathLike[str], uuid: str, checkpoint: Path) -> Non
             return
         # Somebody has removed the caches since, which anybody may. The lock went with them.
         os.close(_held.pop(home))
-    os.makedirs(home, exist_ok=True)
-    (home / _CHECKPOINT).write_text(f"{checkpoint}\n")
-    fd = os.open(home / _IN_USE, os.O_RDWR | os.O_CREAT, 0o666)
+    own(home)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with os.fdopen(os.open(home / _CHECKPOINT, flags, 0o600), "w") as file:
+        file.write(f"{checkpoint}\n")
+    fd = os.open(home / _IN_USE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     fcntl.flock(fd, fcntl.LOCK_SH)
     _held[home] = fd
 
@@ -62,7 +97,7 @@ def remove_dead(directory: str | os.PathLike[str]) -> list[str]:
     removed = []
     for home in sorted(Path(directory).glob("*")):
         with contextlib.suppress(OSError):
-            fd = os.open(home / _IN_USE, os.O_RDWR)
+            fd = os.open(home / _IN_USE, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _is_dead(home):

@@ -1,6 +1,8 @@
 """Where a worker keeps its caches, and how many."""
 
+import os
 import pickle
+import stat
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +13,79 @@ import millrace as mr
 from millrace.model.errors import PipelineError
 from millrace.spark.opening import check_cache_limit
 from millrace.spark.process import Blueprint, cache_directory
-from millrace.store import Commit, LmdbCaches, LocalHardState, SnapshotWriter, lmdb_environments
+from millrace.store import (
+    Commit,
+    LmdbCaches,
+    LocalHardState,
+    SnapshotWriter,
+    cache_directories,
+    lmdb_environments,
+)
 
 
 def test_by_default_it_is_in_the_workers_own_temporary_directory(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert cache_directory("") == f"{tmp_path}/millrace"
+    found = Path(cache_directory(""))
+    assert found == tmp_path / f"millrace-{os.geteuid()}"
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+    found.chmod(0o777)
+    assert cache_directory("") == str(found)
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("stands", ["file", "link"])
+def test_what_stands_in_its_place_is_refused(monkeypatch, tmp_path, stands):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    place, target = tmp_path / f"millrace-{os.geteuid()}", tmp_path / "target"
+    target.mkdir()
+    place.symlink_to(target) if stands == "link" else place.write_text("mine")
+    with pytest.raises(PipelineError, match=r"caches cannot be in .*start\(cache="):
+        cache_directory("")
+    assert list(target.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+def test_a_directory_of_another_user_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    place = tmp_path / f"millrace-{os.geteuid()}"
+    place.mkdir()
+    os.chown(place, 12345, 12345)
+    with pytest.raises(PipelineError, match="user 12345 owns it, and this process runs as user 0"):
+        cache_directory("")
+
+
+@pytest.mark.parametrize("name", ["CHECKPOINT", "IN-USE"])
+def test_no_file_of_a_cache_is_written_through_a_link(tmp_path, name):
+    checkpoint, caches, target = tmp_path / "ckpt", tmp_path / "caches", tmp_path / "target"
+    state = LocalHardState.create_or_open(checkpoint, pipeline="p")
+    target.write_text("mine")
+    home = caches / state.uuid
+    home.mkdir(parents=True)
+    (home / name).symlink_to(target)
+    with pytest.raises(OSError, match="symbolic links"):
+        cache_directories.enter(caches, state.uuid, checkpoint)
+    assert target.read_text() == "mine"
+
+
+@pytest.mark.parametrize("stranger", ["owner", "link"])
+def test_caches_of_a_checkpoint_are_not_put_where_a_stranger_wants_them(tmp_path, stranger):
+    state = LocalHardState.create_or_open(tmp_path / "ckpt", pipeline="p")
+    home, target = tmp_path / "caches" / state.uuid, tmp_path / "target"
+    home.parent.mkdir(), target.mkdir()
+    if stranger == "link":
+        home.symlink_to(target)
+    elif os.geteuid():
+        pytest.skip("only root can be two users")
+    else:
+        home.mkdir()
+        os.chown(home, 12345, 12345)
+    p = mr.Pipeline("p")
+    p.inject("in", format=str)
+    p.add(Kept)
+    made = Blueprint("", pickle.dumps(p.build()), state, str(home.parent), 1, (), {})
+    with pytest.raises(PipelineError, match="caches cannot be in"):
+        made.built()
+    assert list(target.iterdir()) == []
 
 
 def test_variables_are_the_workers(monkeypatch):
