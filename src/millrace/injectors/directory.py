@@ -1,18 +1,26 @@
 """A directory of files that are read once: which there are, and what was read of each.
 
+Where files are rotated, a file is what it is and not what it is called: it is known again by its
+inode, and by the last kilobyte before the place where reading stopped. So one that was renamed is
+read on under its new name, one that was copied before it was truncated in the copy, and what stands
+under its old name is another file. An inode alone proves nothing, as it is given again; nor does
+content alone while the file of which it was read is still there.
+
 Source: MillWheel, figure 10: the creation time of the files that are not finished.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import fnmatch
+import itertools
 import logging
 import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from millrace.injectors.backlog import Backlog
 from millrace.model.errors import InputLost, PipelineError
@@ -25,9 +33,21 @@ log = logging.getLogger("millrace.injectors")
 _TAIL: Final = 1024
 
 #: What is remembered of a file, as JSON has it: bytes read, checksum of the last of them, creation
-#: time, modification time (ns) when it was last looked at, whether it is finished, and how many
-#: other files had its name before.
-READ, SUM, CREATED, MODIFIED, FINISHED, EARLIER = range(6)
+#: time, modification time (ns) when it was last looked at, whether it is finished, its name, and
+#: its inode where files are rotated.
+READ, SUM, CREATED, MODIFIED, FINISHED, NAME, INODE = range(7)
+
+#: How rotated files end that are not lines any more; what is in them was read before.
+_COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
+
+
+class _Found(NamedTuple):
+    """A file that is there: its name in the directory, its path, and whether the name counts."""
+
+    name: str
+    path: Path
+    stat: os.stat_result
+    counts: bool
 
 
 class Directory:
@@ -38,7 +58,7 @@ class Directory:
         pattern: Which names count.
         recursive: Whether the files of its folders count; a name is a path in the directory then.
         created: As ``mr.Files`` takes it.
-        rotated: Whether another file may stand under the name of one that was read.
+        rotated: Whether files are renamed, copied and truncated, and their names given to others.
     """
 
     def __init__(
@@ -83,38 +103,40 @@ class Directory:
         Raises:
             InputLost: The directory cannot be read, or a file is not as it was left.
         """
-        files = {}
         try:
-            entries = sorted(self._entries(str(self.path), ""))
+            there = sorted(self._entries(str(self.path), ""), key=lambda one: one.name)
         except OSError as error:
             raise InputLost(
                 f"Files({str(self.path)!r}): {error.strerror}. Expected a directory that the "
                 "driver can read."
             ) from error
-        for name, path, found in entries:
-            state = known.get(name)
-            if state is None:
-                created_us = self._created_us(Path(path), name, found.st_mtime_ns // 1000)
+        there, recognized = self._recognized(known, there)
+        files: dict[str, list[Any]] = {}
+        for one in there:
+            key = recognized.get(one.name)
+            if key is not None:
+                files[key] = self._looked(one, known[key])
+            elif one.counts:
+                created_us = self._first_seen_us(one, known)
                 if created_us < horizon_us:
-                    self._say_forgotten(path, created_us, horizon_us)
+                    self._say_forgotten(str(one.path), created_us, horizon_us)
                     continue
                 if created_us < promised_us:
                     log.warning(
                         "%s appeared late: it was created at %s, and the low watermark is at %s. "
                         "Its records may be late.",
-                        path,
+                        one.path,
                         format_timestamp(created_us),
                         format_timestamp(promised_us),
                     )
-                state = [0, 0, created_us, 0, False, 0]
-            elif found.st_mtime_ns != state[MODIFIED]:
-                state = self._changed(Path(path), state, found.st_size)
-            files[name] = [*state[:MODIFIED], found.st_mtime_ns, *state[FINISHED:]]
+                new = [0, 0, created_us, one.stat.st_mtime_ns, False, one.name, self._inode(one)]
+                files[_key(one.name, known)] = new
         for name, state in known.items():
             if name not in files and not state[FINISHED]:
                 log.warning(
-                    "%s was removed after %d bytes of it were read; if there was more, it is lost.",
-                    self.path / name,
+                    "%s was removed, truncated or compressed after %d bytes of it were read; if "
+                    "there was more, it is lost.",
+                    self.path / state[NAME],
                     state[READ],
                 )
             if name not in files and state[FINISHED]:
@@ -128,35 +150,140 @@ class Directory:
             known: The states of files as they were left.
             horizon_us: Files that were created before it are not read.
         """
+        column = INODE if self._rotated else NAME
+        read = {state[column]: state[READ] for state in known.values()}
         left = []
-        for name, path, found in self._entries(str(self.path), ""):
-            if name in known:
-                left.append(found.st_size - known[name][READ])
-            elif self._created_us(Path(path), name, found.st_mtime_ns // 1000) >= horizon_us:
-                left.append(found.st_size)
+        for one in self._entries(str(self.path), ""):
+            name = self._inode(one) if self._rotated else one.name
+            if name in read:
+                left.append(one.stat.st_size - read[name])
+            elif one.counts and self._first_seen_us(one, known) >= horizon_us:
+                left.append(one.stat.st_size)
         left = [size for size in left if size > 0]
         return Backlog(files=len(left), size=sum(left))
 
-    def _changed(self, path: Path, state: list[Any], size: int) -> list[Any]:
-        """Return the state of a file that is not as it was left."""
-        read = state[READ]
+    def find(self, name: str, end: int, expected: int) -> Path | None:
+        """Return where the file is of which ``end`` bytes are known; None if it is nowhere.
+
+        Args:
+            name: That it had.
+            end: The bytes.
+            expected: Their :func:`checksum`.
+        """
+        path = self.path / name
+        if not self._rotated or _is(path, end, expected):
+            return path
+        paths = (one.path for one in self._entries(str(self.path), ""))
+        return next((path for path in paths if _is(path, end, expected)), None)
+
+    def opened(self, state: list[Any]) -> BinaryIO | None:
+        """Open a file that was looked at; return None if it was rotated since: look again."""
+        try:
+            path: Path = self.path / state[NAME]
+            file = path.open("rb")
+        except FileNotFoundError:
+            if self._rotated:
+                return None
+            raise
+        if self._rotated and os.fstat(file.fileno()).st_ino != state[INODE]:
+            file.close()
+            return None
+        return file
+
+    def _recognized(
+        self, known: dict[str, list[Any]], there: list[_Found]
+    ) -> tuple[list[_Found], dict[str, str]]:
+        """Return the files that are there, each once, and name -> key of those that are known."""
+        if not self._rotated:
+            return there, {one.name: one.name for one in there if one.name in known}
+        # Of several links to one file that counts which has the known name, or the first.
+        names = {state[NAME] for state in known.values()}
+        links: dict[int, _Found] = {}
+        for one in sorted(there, key=lambda one: (one.name not in names, not one.counts)):
+            links.setdefault(one.stat.st_ino, one)
+        recognized: dict[str, str] = {}
+        for key, state in known.items():
+            same = links.get(state[INODE])
+            if same is not None and self._is_known(same, state):
+                recognized.setdefault(same.name, key)
+        lost = known.keys() - recognized.values()
+        for key, state in known.items():
+            if key not in lost:
+                continue
+            for one in sorted(links.values(), key=lambda one: one.name != state[NAME]):
+                # By its content: a copy. Nothing was read of a file without any.
+                if one.name not in recognized and state[READ] and self._is_known(one, state):
+                    recognized[one.name] = key
+                    break
+        for state in known.values():
+            at = state[NAME]
+            if at in {one.name for one in links.values()} and at not in recognized and state[READ]:
+                log.warning(
+                    "%s was truncated or replaced: what is there now is another file than that of "
+                    "which %d bytes were read. It is read from its beginning.",
+                    self.path / at,
+                    state[READ],
+                )
+        read = {name for name, key in recognized.items() if known[key][READ]}
+        originals = [
+            one
+            for one in links.values()
+            if one.name in read and not known[recognized[one.name]][FINISHED]
+        ]
+        left = [
+            one
+            for one in links.values()
+            if one.name in read or not any(_is_copy(one, original) for original in originals)
+        ]
+        return sorted(left, key=lambda one: one.name), recognized
+
+    def _is_known(self, one: _Found, state: list[Any]) -> bool:
+        # One that was quiet for so long that it is finished would have another time if it changed.
+        quiet = state[FINISHED] and one.stat.st_mtime_ns == state[MODIFIED]
+        same = quiet and one.stat.st_ino == state[INODE]
+        size = one.stat.st_size
+        return size >= state[READ] and (same or _is(one.path, state[READ], state[SUM]))
+
+    def _looked(self, one: _Found, state: list[Any]) -> list[Any]:
+        """Return the state of a file that was known, as it is now."""
+        finished = state[FINISHED]
+        if one.stat.st_mtime_ns != state[MODIFIED]:
+            if not self._rotated:
+                self._check_unchanged(one, state)
+            finished = finished and one.stat.st_size == state[READ]
+        return [
+            *state[:MODIFIED], one.stat.st_mtime_ns, finished, one.name, self._inode(one)
+        ]  # fmt: skip
+
+    def _check_unchanged(self, one: _Found, state: list[Any]) -> None:
+        read, size = state[READ], one.stat.st_size
         if size < read:
             what = f"was truncated: {read} bytes of it were read, and it has {size}"
+        elif _is(one.path, read, state[SUM]):
+            return
         else:
-            with path.open("rb") as file:
-                if checksum(file, read) == state[SUM]:
-                    return state if size == read else [*state[:FINISHED], False, state[EARLIER]]
             what = f"was replaced: the {read} bytes of it that were read have changed"
-        if not self._rotated:
-            raise InputLost(
-                f"{path} {what}. Put it back as it was, or write new data into new files; where "
-                "files are rotated under their names, say Files(rotated=True)."
-            )
-        log.warning("%s %s. It is read from its beginning.", path, what)
-        return [0, 0, state[CREATED], 0, False, state[EARLIER] + 1]
+        raise InputLost(
+            f"{one.path} {what}. Put it back as it was, or write new data into new files; where "
+            "files are rotated under their names, say Files(rotated=True)."
+        )
 
-    def _entries(self, folder: str, prefix: str) -> Iterator[tuple[str, str, os.stat_result]]:
-        """Yield name, path and stat of each file that counts, in no order."""
+    def _inode(self, one: _Found) -> int:
+        return one.stat.st_ino if self._rotated else 0
+
+    def _first_seen_us(self, one: _Found, known: dict[str, list[Any]]) -> int:
+        """Return when a file was created that was not known.
+
+        One that has the name of another, which was rotated, was begun when that had ended.
+        """
+        modified_us = one.stat.st_mtime_ns // 1000
+        if self._created is None:
+            ended = [s[MODIFIED] // 1000 for s in known.values() if s[NAME] == one.name]
+            return min(modified_us, max(ended, default=modified_us))
+        return self._created_us(one.path, one.name, modified_us)
+
+    def _entries(self, folder: str, prefix: str) -> Iterator[_Found]:
+        """Yield the files that count, in no order; where files are rotated, the others too."""
         with os.scandir(folder) as entries:
             for entry in entries:
                 name = prefix + entry.name
@@ -164,8 +291,13 @@ class Directory:
                     continue
                 if self._recursive and entry.is_dir():
                     yield from self._entries(entry.path, name + "/")
-                elif fnmatch.fnmatch(name, self._pattern) and entry.is_file():
-                    yield name, entry.path, entry.stat()
+                    continue
+                counts = fnmatch.fnmatch(name, self._pattern)
+                if self._rotated and name.endswith(_COMPRESSED):
+                    continue
+                if (counts or self._rotated) and entry.is_file():
+                    with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
+                        yield _Found(name, Path(entry.path), entry.stat(), counts)
 
     def _created_us(self, path: Path, name: str, modified_us: int) -> int:
         if self._created is None:
@@ -181,6 +313,40 @@ class Directory:
                 "over it with pattern=."
             ) from error
         return instant_us(named if named.tzinfo is not None else named.replace(tzinfo=dt.UTC))
+
+
+def _key(name: str, known: dict[str, list[Any]]) -> str:
+    """Return by what a new file is remembered: its name, and a number if another had the name.
+
+    >>> _key("a.log", {}), _key("a.log", {"a.log": [], "a.log#1": []})
+    ('a.log', 'a.log#2')
+    """
+    keys = itertools.chain([name], (f"{name}#{n}" for n in itertools.count(1)))
+    return next(key for key in keys if key not in known)
+
+
+def _is_copy(one: _Found, original: _Found) -> bool:
+    """Return whether a file is as much of another as it has: one that is copied to be truncated.
+
+    It is no file of its own as long as the other is there.
+    """
+    size = one.stat.st_size
+    if not 0 < size <= original.stat.st_size:
+        return False
+    try:
+        with one.path.open("rb") as file:
+            return _is(original.path, size, checksum(file, size))
+    except FileNotFoundError:
+        return False
+
+
+def _is(path: Path, end: int, expected: int) -> bool:
+    """Return whether a file begins with so many bytes that are known."""
+    try:
+        with path.open("rb") as file:
+            return os.fstat(file.fileno()).st_size >= end and checksum(file, end) == expected
+    except FileNotFoundError:
+        return False
 
 
 def checksum(file: BinaryIO, end: int) -> int:

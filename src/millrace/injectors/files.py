@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from millrace.injectors.advance import Advance
 from millrace.injectors.backlog import Backlog
-from millrace.injectors.directory import CREATED, EARLIER, FINISHED, READ, SUM, Directory, checksum
+from millrace.injectors.directory import CREATED, FINISHED, NAME, READ, SUM, Directory, checksum
 from millrace.injectors.file_formats import Format, Lines, Parquet
 from millrace.injectors.injector import Injector
 from millrace.injectors.lines import Parse, RowMaker, json_object
@@ -66,8 +66,11 @@ class Files(Injector):
         grows: How long after its last change more may be added to a file: until then it is not
             finished, and its last line waits for its end; a Parquet file is not read before. By
             default a file is complete when it appears.
-        rotated: Whether a file that was truncated, or replaced by another under its name, is read
-            from its beginning. By default that is an error.
+        rotated: Whether files are rotated, as logs are: renamed, or copied and truncated, while
+            others take their names. A file is known by its inode and its content then, and read
+            once, to its end, under whatever name it has in the directory, also one that the pattern
+            leaves out. Compressed files are passed over. By default a file that is not what it was
+            is an error.
         bytes_per_epoch: The most that one epoch reads, in bytes.
         forget: How long after the low watermark has passed a file's creation time to forget that it
             was read. Files that appear so late are not read, and logged.
@@ -155,7 +158,7 @@ class Files(Injector):
         for name in sorted(files, key=lambda name: (files[name][CREATED], name)):
             if room <= 0 or files[name][CREATED] >= before_us:
                 break
-            state = self._advance_file(name, files[name], room)
+            state = self._advance_file(files[name], room)
             room -= state[READ] - files[name][READ]
             files[name] = state
         open_us = [state[CREATED] for state in files.values() if not state[FINISHED]]
@@ -177,14 +180,13 @@ class Files(Injector):
     def split(self, process: str, start: Any, end: Any) -> Iterable[tuple[Any, Any]]:
         """Return pieces of the files of which something is read: large ones are read by several."""
         known = start["files"] if start else {}
-        for name, state in end["files"].items():
-            before, begun, until = known.get(name), 0, state[READ]
-            if before is not None and before[EARLIER] == state[EARLIER]:
-                begun = before[READ]
+        for key, state in end["files"].items():
+            name, begun, until = state[NAME], known[key][READ] if key in known else 0, state[READ]
             if begun == until:
                 continue
+            path = self._find(name, begun, until, state[SUM])
             try:
-                for first, last in self._format_of(name).pieces(self.path / name, begun, until):
+                for first, last in self._format_of(name).pieces(path, begun, until):
                     yield [name, first], [name, last, until, state[SUM]]
             except FileNotFoundError as gone:
                 raise self._removed(name, begun, until) from gone
@@ -193,7 +195,7 @@ class Files(Injector):
         """Yield the rows of a piece of a file."""
         name, at = start
         _, stop, until, expected = end
-        path = self.path / name
+        path = self._find(name, at, until, expected)
         try:
             with path.open("rb") as file:
                 # What is not the file that was planned must not be delivered.
@@ -207,6 +209,12 @@ class Files(Injector):
         except FileNotFoundError as gone:
             raise self._removed(name, at, stop) from gone
 
+    def _find(self, name: str, start: int, end: int, expected: int) -> Path:
+        path = self._directory.find(name, end, expected)
+        if path is None:
+            raise self._removed(name, start, end)
+        return path
+
     def _removed(self, name: str, start: int, end: int) -> InputLost:
         return InputLost(
             f"{self.path / name}: it was removed before bytes {start} to {end} of it were read. "
@@ -218,17 +226,20 @@ class Files(Injector):
         parquet = name.endswith(".parquet") if self._format is None else self._format == "parquet"
         return Parquet(self.schema) if parquet else self._lines
 
-    def _advance_file(self, name: str, state: list[Any], room: int) -> list[Any]:
+    def _advance_file(self, state: list[Any], room: int) -> list[Any]:
         """Return a file's state when another ``room`` bytes of it have been read, about."""
-        read, _, created_us, modified_ns, finished, earlier = state
+        read, _, created_us, modified_ns, finished, name, inode = state
         if finished:
             return state
-        with (self.path / name).open("rb") as file:
+        opened = self._directory.opened(state)
+        if opened is None:
+            return state
+        with opened as file:
             size = os.fstat(file.fileno()).st_size
             settled = self._now_us() - modified_ns // 1000 >= self._grows_us
             end = self._format_of(name).end(file, read, room, size, settled=settled)
             seen = checksum(file, end)
-            return [end, seen, created_us, modified_ns, settled and end == size, earlier]
+            return [end, seen, created_us, modified_ns, settled and end == size, name, inode]
 
     def _now_us(self) -> int:
         return time.time_ns() // 1000 if self._clock is None else self._clock()

@@ -415,3 +415,97 @@ def test_a_value_of_another_type_names_its_line(directory):
     directory.write("1", lines(1) + '{"n": "x", "at": 1}\n')
     with pytest.raises(RecordRejected, match=r"1, byte 18: .* column 'n' has values that are not"):
         directory.read()
+
+
+@pytest.fixture
+def logs(tmp_path):
+    """Logs that are rotated, with a pattern that their old names do not match."""
+    return Directory(tmp_path, created=None, grows="1 min", rotated=True, pattern="*.log")
+
+
+@pytest.fixture
+def all_logs(tmp_path):
+    return Directory(tmp_path, created=None, grows="1 min", rotated=True)
+
+
+@pytest.mark.parametrize("which", ["logs", "all_logs"])
+def test_a_renamed_file_is_read_on_and_not_again(which, request):
+    logs = request.getfixturevalue(which)
+    logs.write("app.log", lines(1, 2))
+    assert logs.read() == [1, 2]
+    logs.write("app.log", lines(3), mode="a")  # the tail, before the rename
+    (logs.path / "app.log").rename(logs.path / "app.log.1")
+    logs.now += 1
+    logs.write("app.log", lines(4))
+    assert sorted(logs.read()) == [3, 4]
+    logs.write("app.log.1", lines(5), mode="a")  # the logger had it open
+    (logs.path / "app.log.1").rename(logs.path / "app.log.2")
+    (logs.path / "app.log").rename(logs.path / "app.log.1")
+    logs.write("app.log", lines(6))
+    assert sorted(logs.read()) == [5, 6]
+    logs.now += 100
+    assert logs.read() == []
+
+
+@pytest.mark.parametrize("which", ["logs", "all_logs"])
+def test_a_file_that_is_copied_and_truncated_is_read_on_in_the_copy(which, request):
+    logs = request.getfixturevalue(which)
+    logs.write("app.log", lines(1, 2))
+    assert logs.read() == [1, 2]
+    logs.write("app.log", lines(3), mode="a")
+    copy = (logs.path / "app.log").read_text()
+    logs.write("app.log.1", copy[:20])  # a look while it is copied
+    assert logs.read() == [3]
+    logs.write("app.log", lines(4), mode="a")
+    logs.write("app.log.1", (logs.path / "app.log").read_text())
+    logs.now += 1
+    logs.write("app.log", lines(5))
+    assert sorted(logs.read()) == [4, 5]
+    logs.now += 100
+    assert logs.read() == []
+
+
+def test_a_file_that_gets_the_inode_of_one_that_was_deleted_is_another(all_logs):
+    all_logs.write("app.log", lines(1, 2))
+    assert all_logs.read() == [1, 2]
+    state = all_logs.offsets[str(all_logs.path)][0]["files"]["app.log"]
+    (all_logs.path / "app.log").unlink()
+    all_logs.now += 1
+    all_logs.write("app.log", lines(7, 8, 9))
+    state[-1] = (all_logs.path / "app.log").stat().st_ino
+    assert all_logs.read() == [7, 8, 9]
+
+
+def test_hard_links_are_one_file_and_compressed_ones_are_passed_over(all_logs):
+    all_logs.write("app.log", lines(1, 2))
+    os.link(all_logs.path / "app.log", all_logs.path / "link.log")
+    assert all_logs.read() == [1, 2]
+    all_logs.write("app.log.2.gz", "not lines")
+    (all_logs.path / "app.log").unlink()
+    all_logs.write("link.log", lines(3), mode="a")
+    assert all_logs.read() == [3]
+
+
+def test_a_file_that_is_moved_to_another_folder_is_not_read_again(tmp_path):
+    logs = Directory(tmp_path, created=None, grows="1 min", rotated=True, recursive=True)
+    logs.write("app.log", lines(1))
+    assert logs.read() == [1]
+    (tmp_path / "old").mkdir()
+    logs.write("app.log", lines(2), mode="a")
+    (tmp_path / "app.log").rename(tmp_path / "old" / "app.log")
+    assert logs.read() == [2]
+
+
+@pytest.mark.parametrize("way", ["renamed", "copied"])
+def test_a_file_that_is_rotated_between_planning_and_reading_is_read(logs, way):
+    logs.write("app.log", lines(1, 2))
+    planned = logs.plan()
+    if way == "renamed":
+        (logs.path / "app.log").rename(logs.path / "app.log.1")
+    else:
+        logs.write("app.log.1", (logs.path / "app.log").read_text())
+    logs.now += 1
+    logs.write("app.log", lines(3))
+    assert logs.read(planned) == [1, 2]
+    assert logs.read() == [3]
+    assert logs.read(planned) == [1, 2]  # again, as after a failure
