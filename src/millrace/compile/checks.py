@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from millrace.compile.callables import callable_problems, method_problems
 from millrace.compile.hooks import hook_problems
 from millrace.compile.publishers import letters_on
 from millrace.model.computation import Computation, state_cells
@@ -81,6 +82,7 @@ def check_subscriptions(
                 "themselves and set timers: p.add(..., keys=[...])."
             )
         problems += hook_problems(name, computation, keys=name in pipeline.starts)
+        problems += method_problems(name, computation)
         for stream, extractor in inputs[name].items():
             known(stream, f"computation {name!r}")
             if not isinstance(extractor, KeyExtractor):
@@ -101,6 +103,7 @@ def check_subscriptions(
                     f"Only stateless steps and sinks can: a computation's own {letters} would "
                     "come back to it."
                 )
+    problems += callable_problems(pipeline)
     for declaration in pipeline.sinks:
         known(declaration.stream, "a sink")
     for step in pipeline.steps:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any, Final
 
 from millrace.model.element import KEY, OF_A_PANE, Element, OfRecord, field_of
 from millrace.model.errors import PipelineError
 from millrace.model.keys import hash_key
+from millrace.model.unrun import unrun
 from millrace.model.time import (
     DAY,
     EARLIEST_RECORD,
@@ -265,8 +267,23 @@ class Step:
         if self.kind == "map":
             return ((self.function(seen), key),)
         if self.kind == "filter":
-            return ((value, key),) if self.function(seen) else ()
+            kept = self.function(seen)
+            if kept is not True and kept is not False:
+                self._refuse_unasked(kept)
+            return ((value, key),) if kept else ()
         return ((made, key) for made in self.function(seen))
+
+    def _refuse_unasked(self, kept: Any) -> None:
+        """Refuse what is true whatever it would say, for nobody has asked it."""
+        reason = unrun(kept)
+        if reason is None and isinstance(kept, FunctionType | MethodType | BuiltinMethodType):
+            reason = f"{kept.__qualname__}, a function that was not called"
+        if reason is not None:
+            raise PipelineError(
+                f"filter on stream {self.source!r}: its function returned {reason}. That counts as "
+                "true for every value. Expected True or False: call it, or run it to its end, in "
+                "the function."
+            )
 
     def _chosen(self, value: Any, key: Any, at_us: int, pane: Any) -> Any:
         """Return the key or the time that a step gives a record."""

@@ -75,8 +75,8 @@ class Probe:
         """Whether it has looked for long enough."""
         return self._clock() >= self._until
 
-    def call(self, hook: Callable[[Any], None], key: Any, given: Record | Timer) -> None:
-        """Call a hook with what it is given, and note it for as long as it runs.
+    def call(self, hook: Callable[[Any], Any], key: Any, given: Record | Timer) -> Any:
+        """Return what a hook returns of what it is given; note the call for as long as it runs.
 
         Raises:
             ProcessKilled: It would end the process.
@@ -87,11 +87,10 @@ class Probe:
             killed.add_note(why[1])
             raise killed
         if (note := self._note) is None:
-            hook(given)
-            return
+            return hook(given)
         note[:_DIGEST] = name
         try:
-            hook(given)
+            return hook(given)
         finally:
             # What Millrace does between calls is not laid to the one before.
             note[:_DIGEST] = _NOTHING

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import accumulate
 from math import frexp
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -88,7 +88,7 @@ class HookTimer:
     """
 
     def __init__(
-        self, process_record: Callable[[Record], None], process_timer: Callable[[Timer], None]
+        self, process_record: Callable[[Record], Any], process_timer: Callable[[Timer], Any]
     ) -> None:
         self._plain = process_record, process_timer
         self.process_record, self.process_timer = self._plain
@@ -141,16 +141,17 @@ class HookTimer:
 
 
 def _timed(
-    hook: Callable[[Given], None], clock: Callable[[], float], took: Callable[[float], None]
-) -> Callable[[Given], None]:
-    def call(given: Given) -> None:
+    hook: Callable[[Given], Any], clock: Callable[[], float], took: Callable[[float], None]
+) -> Callable[[Given], Any]:
+    def call(given: Given) -> Any:
         began = clock()
-        hook(given)
+        returned = hook(given)
         took(clock() - began)
+        return returned
 
     return call
 
 
-_NO_HOOK: Callable[[Record], None] = print
+_NO_HOOK: Callable[[Record], Any] = print
 #: The code of what stands between the machine and a hook that is timed.
 TIMED: Final = _timed(_NO_HOOK, float, print).__code__

@@ -9,16 +9,19 @@ from typing import Any, TypeVar
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.sides import WAITING
 from millrace.model.computation import Computation
+from millrace.model.errors import PipelineError
 from millrace.model.pane import Paned
 from millrace.model.record import Record, Timer
+from millrace.model.unrun import unrun
 from millrace.windmill.calls import Calls
 from millrace.windmill.timers import KeyTimers
 from millrace.windmill.waiting import Waiting
 
-Hook = Callable[[Record], None]
+#: A hook returns nothing; what a user's returns all the same, as a coroutine, is refused.
+Hook = Callable[[Record], Any]
 Given = TypeVar("Given", Record, Timer)
 #: What calls a hook in its place, with the key at hand and what the hook is given.
-Around = Callable[[Callable[[Any], None], Any, Any], None]
+Around = Callable[[Callable[[Any], Any], Any, Any], Any]
 
 
 def hooked(
@@ -57,8 +60,8 @@ def hooked(
 
 
 def within(
-    around: Around | None, user: Computation, hook: Callable[[Given], None]
-) -> Callable[[Given], None]:
+    around: Around | None, user: Computation, hook: Callable[[Given], Any]
+) -> Callable[[Given], Any]:
     """Return a hook that something else calls, if something is to."""
     if around is None:
         return hook
@@ -68,11 +71,11 @@ def within(
 def taking_panes(calls: Calls, process_record: Hook) -> Hook:
     """Return the hook of a computation some of whose input carries panes beside its values."""
 
-    def process_plain(record: Record) -> None:
+    def process_plain(record: Record) -> Any:
         if type(record.value) is Paned:
             record.pane, record.value = record.value.pane, record.value.value
         calls.pane_at_hand = record.pane
-        process_record(record)
+        return process_record(record)
 
     return process_plain
 
@@ -80,12 +83,11 @@ def taking_panes(calls: Calls, process_record: Hook) -> Hook:
 def starting(calls: Calls, user: Computation, stream: str, process_record: Hook) -> Hook:
     """Return the hook of a computation that was given keys: a record of theirs begins one."""
 
-    def process_or_start(record: Record) -> None:
+    def process_or_start(record: Record) -> Any:
         if record.stream != stream:
-            process_record(record)
-            return
+            return process_record(record)
         calls.at_hand_us = user.wall_time
-        user.process_start()
+        return user.process_start()
 
     return process_or_start
 
@@ -93,11 +95,25 @@ def starting(calls: Calls, user: Computation, stream: str, process_record: Hook)
 def saying_causes(calls: Calls, process_record: Hook) -> Hook:
     """Return a hook that says of its productions which record they were made of."""
 
-    def process_and_say(record: Record) -> None:
-        process_record(record)
+    def process_and_say(record: Record) -> Any:
+        returned = process_record(record)
         calls.productions.caused_by(record.origin, record.sequence)
+        return returned
 
     return process_and_say
+
+
+def refuse_unrun(returned: Any, hook: str) -> None:
+    """Refuse what a hook returned if that is code which has not run.
+
+    Raises:
+        PipelineError: It is a coroutine or a generator.
+    """
+    if returned is not None and (kind := unrun(returned)) is not None:
+        raise PipelineError(
+            f"{hook} returned {kind}, of which no code has run. Expected None: run it to its end "
+            "in the hook, and call self.produce(stream, value) for each value."
+        )
 
 
 def codes_of(*hooks: Callable[..., None]) -> frozenset[CodeType]:

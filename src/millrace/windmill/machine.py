@@ -37,7 +37,7 @@ from millrace.windmill.effects import Effects
 from millrace.windmill.failure import Failures, timer_loop
 from millrace.windmill.holds import KeyHold
 from millrace.windmill.hook_times import HookTimer
-from millrace.windmill.hooks import Around, codes_of, hooked, within
+from millrace.windmill.hooks import Around, codes_of, hooked, refuse_unrun, within
 from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.lateness import first_late, late_record
 from millrace.windmill.parts import Part, parts_of
@@ -205,7 +205,7 @@ class Machine:
                     calls.at_hand_us = timestamp_us = timestamps[n]
                     if is_late := timestamp_us < before_us:
                         self._note_late(work, n)
-                    process_record(
+                    returned = process_record(
                         Record(
                             key,
                             values[n],
@@ -216,6 +216,8 @@ class Machine:
                             sequences[n],
                         )
                     )
+                    if returned is not None:
+                        refuse_unrun(returned, "process_record")
             except (Exception, TimeLimitExceeded) as error:
                 self._failed(n, self._failures.of_record(work, key, error, n), error)
                 failed = True
@@ -279,7 +281,9 @@ class Machine:
             if n in poisoned:
                 continue
             try:
-                self._process_record(records.record(n, key, late=is_late))
+                refuse_unrun(
+                    self._process_record(records.record(n, key, late=is_late)), "process_record"
+                )
                 self._cells.verify()
             except (Exception, TimeLimitExceeded) as error:
                 return n, self._failures.of_record(work, key, error, n)
@@ -325,7 +329,7 @@ class Machine:
                 record = self._waiting.taken(entry)
                 try:
                     if due not in poisoned:
-                        self._waiting.process(record)
+                        refuse_unrun(self._waiting.process(record), "process_record")
                     if self._careful:
                         self._cells.verify()
                 except (Exception, TimeLimitExceeded) as error:
@@ -342,7 +346,7 @@ class Machine:
             try:
                 if timers.rearmed > _REARMED_MAX:
                     raise TimerLoop(timer_loop(work, timer, _REARMED_MAX))
-                self.timer.process_timer(timer)
+                refuse_unrun(self.timer.process_timer(timer), "process_timer")
                 if self._careful:
                     self._cells.verify()
             except (Exception, TimeLimitExceeded) as error:

@@ -47,7 +47,7 @@ class Waiting:
         cell: Any,
         timers: KeyTimers,
         calls: Calls,
-        process_record: Callable[[Record], None],
+        process_record: Callable[[Record], Any],
     ) -> None:
         self._streams = streams
         self._user = user
@@ -56,16 +56,16 @@ class Waiting:
         self._calls = calls
         self._process_record = process_record
 
-    def process_or_keep(self, record: Record) -> None:
+    def process_or_keep(self, record: Record) -> Any:
         """Keep a record, unless it is late: then nothing that it could wait for will come."""
         if record.late:
-            self._process_record(record)
-            return
+            return self._process_record(record)
         name = (record.timestamp, record.origin, record.sequence)
         coder = self._streams[record.stream].coder
         self._cell[name] = (record.stream, coder.encode(record.value))
         tag = rows.waiting_tag(encode_key(name))
         self._timers.set(tag, 0, (record.timestamp + 1, record.timestamp, 100))
+        return None
 
     def taken(self, entry: bytes) -> Waited:
         """Return a record of the key at hand, which does not wait any more."""
@@ -73,9 +73,9 @@ class Waiting:
         stream, data = self._cell.pop(name)
         return Waited(stream, self._streams[stream].coder.decode(data), *name)
 
-    def process(self, waited: Waited) -> None:
+    def process(self, waited: Waited) -> Any:
         """Have user code process a record that has waited."""
         stream, value, at_us, origin, sequence = waited
         self._calls.at_hand_us = at_us
         record = Record(self._user.key, value, at_us, stream, False, origin, sequence)
-        self._process_record(record)
+        return self._process_record(record)
