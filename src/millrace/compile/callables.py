@@ -110,15 +110,12 @@ def callable_problems(pipeline: Declarations) -> Iterator[str]:
 
 def _held(owner: str, value: Any, depth: int) -> Iterator[str]:
     """Yield what is wrong with a function, or with those that an object of ours holds."""
-    if isinstance(value, FunctionType | MethodType | functools.partial) or (
-        callable(value) and not isinstance(value, type) and not _ours(type(value))
-    ):
-        if (reason := never_runs(value)) is not None:
-            yield (
-                f"{owner} was given {_name(value)}, which is {reason}: calling it would run none "
-                f"of its code. Write a plain function, def {_name(value, short=True)}(...)."
-            )
-            return
+    if _users(value) and (reason := never_runs(value)) is not None:
+        yield (
+            f"{owner} was given {_name(value)}, which is {reason}: calling it would run none "
+            f"of its code. Write a plain function, def {_name(value, short=True)}(...)."
+        )
+        return
     if depth == _DEEPEST:
         return
     for where, reason, method in _methods(value):
@@ -136,9 +133,7 @@ def _held(owner: str, value: Any, depth: int) -> Iterator[str]:
 
 def _functions(value: Any, depth: int) -> Iterator[Callable[..., Any]]:
     """Yield the functions in a step's function, which may be an extractor or the like of ours."""
-    if isinstance(value, FunctionType | MethodType | functools.partial) or (
-        callable(value) and not _ours(type(value)) and not isinstance(value, type)
-    ):
+    if _users(value):
         yield value
     elif _ours(type(value)) and depth < _DEEPEST:
         for one in getattr(value, "__dict__", {}).values():
@@ -167,6 +162,13 @@ def _methods(value: Any) -> Iterator[tuple[str, str, str]]:
             yield _name(method), reason, name
 
 
+def _users(value: Any) -> bool:
+    """Return whether something is called that is not an object of Millrace's own."""
+    if isinstance(value, FunctionType | MethodType | functools.partial):
+        return True
+    return callable(value) and not isinstance(value, type) and not _ours(type(value))
+
+
 def _plain_method(value: Any) -> bool:
     return isinstance(value, FunctionType)
 
@@ -183,7 +185,7 @@ def _plain(function: Any) -> Any:
         elif isinstance(function, FunctionType | type) or not callable(function):
             break
         else:
-            call = getattr(type(function), "__call__", None)
+            call = getattr(type(function), "__call__", None)  # noqa: B004  it is looked at, not for
             if not isinstance(call, FunctionType | MethodType | staticmethod):
                 break
             function = call

@@ -21,6 +21,6 @@ def named(window: Window) -> str:
     return f"window [{format_timestamp(window.start)}, {format_timestamp(end_us(window))})"
 
 
-def blame(error: Exception, window: Window) -> None:
+def blame(error: BaseException, window: Window) -> None:
     """Note in which window an error was raised: it stays the user's own, and its traceback too."""
     error.add_note(f"in {named(window)}")

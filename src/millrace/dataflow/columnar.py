@@ -103,7 +103,7 @@ class Done:
     emitted: list[Emitted] = field(default_factory=list)
     removed: list[bytes] = field(default_factory=list)
     added: dict[int, list[bytes]] = field(default_factory=dict)
-    refused: dict[int, Exception] = field(default_factory=dict)
+    refused: dict[int, BaseException] = field(default_factory=dict)
     failed: list[tuple[bytes, int, Exception]] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)
 

@@ -24,6 +24,7 @@ from millrace.dataflow.triggers import AfterBytes, AfterCount
 from millrace.dataflow.triggers.trigger import Trigger
 from millrace.dataflow.values import text
 from millrace.dataflow.windows.window_fn import assignment
+from millrace.model.brief import RAISED
 from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation
 from millrace.model.derived import DerivedFormat
@@ -106,7 +107,7 @@ class CombineByPart(Computation):
                 else:
                     empty = Partial(window, self.combine.create(), 0, 0, at_us, at_us)
                     partials.append((at_us, self._more(empty, value, at_us, size, retraction)))
-            except Exception as error:
+            except RAISED as error:
                 blame(error, window)
                 raise
         self.partials.set(partials)

@@ -15,7 +15,6 @@ from typing import Any, Final
 from millrace.model.element import KEY, OF_A_PANE, Element, OfRecord, field_of
 from millrace.model.errors import PipelineError
 from millrace.model.keys import hash_key
-from millrace.model.unrun import unrun
 from millrace.model.time import (
     DAY,
     EARLIEST_RECORD,
@@ -25,6 +24,7 @@ from millrace.model.time import (
     likelier_unit,
     timestamp_us,
 )
+from millrace.model.unrun import unrun
 
 
 class KeyExtractor:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.model.brief import RAISED, brief_error
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
 from millrace.plane.outbox import Outbox
@@ -154,7 +155,7 @@ class Injection:
             before, at_us = len(productions), timestamps[n]
             fingerprint = None if fingerprints is None else fingerprints[n]
             reason = refused.get(n) or self._times.refusal(at_us)
-            cause: Exception | None = None
+            cause: BaseException | None = None
             if reason is None and fingerprints is not None and fingerprint is None:
                 reason = null_id(str(self._id))
             if reason is None:
@@ -162,8 +163,8 @@ class Injection:
                 try:
                     send(productions, stream, value, at_us, fingerprint)
                     accepted.append(n)
-                except Exception as error:
-                    reason, cause = f"{type(error).__name__}: {error}", error
+                except RAISED as error:
+                    reason, cause = brief_error(error), error
             if reason is not None:
                 epoch = self._task.manifest.epoch
                 if ids is None:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from millrace.compile.topology import Edge
 from millrace.dataflow.lifting import Lift, Lifted
+from millrace.model.brief import RAISED
 from millrace.plane import wire
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.seen import Seen
@@ -223,7 +224,7 @@ def _picked(
     values = reader.read(struct).values
     try:
         return lift.picked([values[n] for n in np.flatnonzero(accepted).tolist()])
-    except Exception:  # noqa: BLE001  the grouping meets it too, and can say at which record
+    except RAISED:  # the grouping meets it too, and can say at which record
         return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.compile.topology import Topology
+from millrace.model.brief import LETTER_MOST, brief, brief_trace, cut, encodable
 from millrace.model.errors import RecordRejected
 from millrace.model.record import DeadLetter
 from millrace.model.time import (
     EARLIEST_RECORD,
     LATEST_RECORD,
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
     format_timestamp,
     in_microseconds,
     likelier_ranges,
@@ -43,11 +45,11 @@ class EventTimes:
             where = "" if self.column is None else f" (column {self.column!r})"
             return f"the timestamp is null, or could not be parsed{where}"
         if at_us < EARLIEST_RECORD:
-            return f"the timestamp {at_us} us is before 1970"
+            return f"the timestamp {brief(at_us, 60)} us is before 1970"
         if at_us > LATEST_RECORD:
             return (
-                f"the timestamp {at_us} us is after 2262; is it in nanoseconds? Then say "
-                'inject(..., unit="ns")'
+                f"the timestamp {brief(at_us, 60)} us is after 2262; is it in nanoseconds? Then "
+                'say inject(..., unit="ns")'
             )
         if at_us > self.latest_us:
             return (
@@ -88,7 +90,7 @@ def refuse(
     epoch: int,
     *,
     ids: tuple[int, int] | None = None,
-    cause: Exception | None = None,
+    cause: BaseException | None = None,
 ) -> DeadLetter:
     """Return the dead letter of a refused record.
 
@@ -110,21 +112,21 @@ def refuse(
         consumer = f" for computation {computation!r}" if computation else ""
         raise RecordRejected(
             f"epoch {epoch}: a record of stream {stream!r} was refused{consumer}: {reason}\n"
-            f"  value {value!r}, timestamp {at_us}\n"
+            f"  value {brief(value)}, timestamp {brief(at_us, 60)}\n"
             "Nothing of this epoch was applied. Filter such records out of the source, or declare "
             'a dead-letter stream, p.dead_letter("rejects"), to set them aside and go on.'
         ) from cause
-    trace = "".join(traceback.format_exception(cause)) if cause is not None else ""
     provenance = Provenance(topology)
     raw, raw_key = provenance.raw(stream, value)
     return DeadLetter(
         stream=stream,
         computation=computation,
-        reason=reason,
-        error=trace,
+        reason=cut(encodable(reason), LETTER_MOST),
+        error="" if cause is None else brief_trace(cause),
         key="",
-        value=repr(value),
-        timestamp=at_us,
+        value=brief(value, LETTER_MOST),
+        # Of one that no letter can hold, the reason tells.
+        timestamp=at_us if at_us is None or MIN_TIMESTAMP <= at_us <= MAX_TIMESTAMP else None,
         epoch=epoch,
         place=provenance.place(value, ids),
         raw=raw,

@@ -15,6 +15,7 @@ import numpy as np
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.columnar import ColumnarBundle, Emitted, Keyed, Stored
+from millrace.model.brief import RAISED
 from millrace.model.errors import InvariantViolation
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.record import Timer
@@ -126,13 +127,13 @@ class ColumnarMachine(Machine):
         try:
             self._router.send_panes(self._calls.productions, emitted)
             return
-        except Exception:  # noqa: BLE001  found again below, at its key
+        except RAISED:  # found again below, at its key
             self._calls.productions.truncate(length)
         for encoded, paned, at_us in panes_of(emitted):
             key = decode_key(encoded)
             try:
                 self._router.send(self._calls.productions, emitted.stream, paned, at_us, key)
-            except Exception as error:  # noqa: BLE001  steps are the user's
+            except RAISED as error:  # steps are the user's
                 timer = Timer(at_us + 1, at_us + 1)
                 self._set_aside(self._failures.of_timer(work, key, error, timer), key)
 

@@ -12,7 +12,15 @@ from typing import Any
 
 import msgspec
 
-from millrace.model.brief import brief
+from millrace.model.brief import (
+    LETTER_MOST,
+    TRACE_MOST,
+    brief,
+    brief_error,
+    brief_trace,
+    cut,
+    encodable,
+)
 from millrace.model.errors import InvariantViolation, StoreError, TimerLoop, UserCodeError
 from millrace.model.pane import Paned, plain
 from millrace.model.record import DeadLetter, Timer
@@ -97,7 +105,9 @@ class Failures:
             UserCodeError: No stream takes dead letters.
             TimerLoop: It is about timers that set themselves without end.
         """
-        where = f"key {brief(key)}, {timer!r} ({format_timestamp(timer.at)}), epoch {work.epoch}"
+        where = (
+            f"key {brief(key)}, {brief(timer)} ({format_timestamp(timer.at)}), epoch {work.epoch}"
+        )
         letter = self._letter(error, "", key, timer.tag, timer.at, work)
         return self._letter_or_raise("process_timer", where, letter, error)
 
@@ -122,10 +132,10 @@ class Failures:
         return DeadLetter(
             stream=stream,
             computation=self._computation,
-            reason=f"{type(error).__name__}: {error}",
-            error="".join(traceback.format_exception(error)),
-            key=repr(key),
-            value=repr(value),
+            reason=brief_error(error),
+            error=brief_trace(error),
+            key=brief(key, LETTER_MOST),
+            value=brief(value, LETTER_MOST),
             timestamp=timestamp_us,
             epoch=work.epoch,
         )
@@ -165,7 +175,7 @@ def timer_loop(work: Work, timer: Timer, rearmed: int) -> str:
     ended = work.low_watermark_us >= MAX_TIMESTAMP
     return (
         f"{rearmed:,} timers that were already due were set in one bundle, the last being "
-        f"{timer!r}. "
+        f"{brief(timer)}. "
         + (
             "The input has ended: process_timer must not set the next timer of a chain when "
             "self.low_watermark == mr.MAX_TIMESTAMP."
@@ -180,7 +190,8 @@ def _place(error: BaseException) -> str:
     told = traceback.TracebackException.from_exception(error)
     _leave_ours_out(told)
     if told.stack:
-        return textwrap.indent("".join(told.format()).rstrip(), "  ")
+        text = cut(encodable("".join(told.format()).rstrip()), TRACE_MOST)
+        return textwrap.indent(text, "  ")
     frames = traceback.extract_tb(error.__traceback__)
     if any(frame.filename == sides.__file__ for frame in frames):
         return "  in the side input, which is Millrace's own, because of what it was given"

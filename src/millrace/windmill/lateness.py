@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.model.brief import brief
+from millrace.model.brief import LETTER_MOST, brief
 from millrace.model.pane import plain
 from millrace.model.record import LateRecord
 from millrace.windmill.counters import FirstLate
@@ -32,8 +32,8 @@ def late_record(computation: str, work: Work, key: Any, n: int) -> LateRecord:
     return LateRecord(
         computation=computation,
         stream=records.stream_of(n),
-        key=repr(key),
-        value=repr(plain(records.values[n])),
+        key=brief(key, LETTER_MOST),
+        value=brief(plain(records.values[n]), LETTER_MOST),
         timestamp=records.timestamps[n],
         low_watermark=work.low_watermark_before_us,
         wall_time=work.wall_time_us,

@@ -21,7 +21,7 @@ import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.operators import operator_of
-from millrace.model.brief import brief
+from millrace.model.brief import RAISED, brief
 from millrace.model.errors import CoderError, InvariantViolation, TimeLimitExceeded, TimerLoop
 from millrace.model.keys import decode_key
 from millrace.model.record import DeadLetter, Record, TimeDomain, Timer
@@ -53,6 +53,8 @@ from millrace.windmill.work import Work
 #: loop. An hourly chain over a century has 876,600.
 _REARMED_MAX = 1_000_000
 
+#: What user code may raise and is a failure of its own. A KeyboardInterrupt is the user's wish.
+_CAUGHT = (*RAISED, TimeLimitExceeded)
 _DOMAINS = tuple(TimeDomain)
 _NONE_POISONED: dict[Any, DeadLetter] = {}
 
@@ -218,7 +220,7 @@ class Machine:
                     )
                     if returned is not None:
                         refuse_unrun(returned, "process_record")
-            except (Exception, TimeLimitExceeded) as error:
+            except _CAUGHT as error:
                 self._failed(n, self._failures.of_record(work, key, error, n), error)
                 failed = True
             else:
@@ -285,7 +287,7 @@ class Machine:
                     self._process_record(records.record(n, key, late=is_late)), "process_record"
                 )
                 self._cells.verify()
-            except (Exception, TimeLimitExceeded) as error:
+            except _CAUGHT as error:
                 return n, self._failures.of_record(work, key, error, n)
         return self._fire(work, poisoned) if self._timers.heap else None
 
@@ -332,7 +334,7 @@ class Machine:
                         refuse_unrun(self._waiting.process(record), "process_record")
                     if self._careful:
                         self._cells.verify()
-                except (Exception, TimeLimitExceeded) as error:
+                except _CAUGHT as error:
                     letter = self._failures.of_waiting(work, self._user.key, error, *record)
                     return self._failed(due, letter, error)
                 continue
@@ -349,7 +351,7 @@ class Machine:
                 refuse_unrun(self.timer.process_timer(timer), "process_timer")
                 if self._careful:
                     self._cells.verify()
-            except (Exception, TimeLimitExceeded) as error:
+            except _CAUGHT as error:
                 shown = msgspec.structs.replace(
                     timer, tag=operator_of(self._user).shown_tag(timer.tag)
                 )

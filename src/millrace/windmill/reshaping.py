@@ -19,6 +19,7 @@ from millrace.compile.schemas import schema_of
 from millrace.compile.shapes import Reshape
 from millrace.compile.topology import ComputationSpec
 from millrace.compile.values import reader
+from millrace.model.brief import RAISED
 from millrace.model.keys import decode_key
 from millrace.model.record import DeadLetter
 from millrace.store import OverView, View
@@ -28,7 +29,7 @@ from millrace.windmill.failure import Failures
 from millrace.windmill.work import Work
 
 #: Told of a value that cannot be migrated: the key's part of a row, the cell, the value, the error.
-Refused = Callable[[bytes, str, Any, Exception], None]
+Refused = Callable[[bytes, str, Any, BaseException], None]
 
 _NOTHING: Final = Reshape(0, (), (), frozenset(), {})
 _NO_ROWS: Final[dict[bytes, bytes | None]] = {}
@@ -67,7 +68,7 @@ class Reshaping:
         if work.report.version >= self._reshape.version:
             return _NO_ROWS, view
 
-        def refused(key_row: bytes, cell: str, value: Any, error: Exception) -> None:
+        def refused(key_row: bytes, cell: str, value: Any, error: BaseException) -> None:
             encoded = rows.key_in(key_row)
             key = None if encoded is None else decode_key(encoded)
             self._set_aside(self._failures.of_migration(work, key, error, cell, value), key)
@@ -138,6 +139,6 @@ class _Maker:
         try:
             made = self._function(value)
             return None if made is None else self._encode(made)
-        except Exception as error:  # noqa: BLE001  the user's
+        except RAISED as error:  # the user's
             refused(key_row, self._cell, value, error)
             return None

@@ -18,6 +18,7 @@ import msgspec
 from millrace.compile.sink_limits import limited
 from millrace.compile.topology import Topology
 from millrace.dataflow.columnar import Emitted
+from millrace.model.brief import RAISED
 from millrace.model.coder import Coder
 from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, encode_key, hash_key
@@ -153,7 +154,7 @@ class Router:
         length = len(productions.edges)
         try:
             self._send(productions, stream, value, timestamp_us, key)
-        except Exception:
+        except BaseException:
             productions.truncate(length)
             raise
 
@@ -245,7 +246,7 @@ class Router:
             else:
                 keys = [encode_key(extractor(value, None)) for value in values]
                 hashes = [hash_key(key) for key in keys]
-        except Exception:  # noqa: BLE001
+        except RAISED:
             return False
         if fingerprints is not None and number in self._identified:
             data = [(found or b"") + one for found, one in zip(fingerprints, data, strict=True)]

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from millrace.model.brief import RAISED
 from millrace.model.computation import Computation
 from millrace.model.pane import Paned
 from millrace.model.record import DeadLetter
@@ -144,7 +145,7 @@ class SideTables:
                 try:
                     side = self._by_stream[stream_of(n)]
                     side.take(encoded, row, timestamps[n], back=back)
-                except Exception as error:  # noqa: BLE001  it says which row it is
+                except RAISED as error:  # it says which row it is
                     refused = True
                     self._set_aside(self._failures.of_record(work, key, error, n), key)
         changes = [side.flush() for side in self._by_stream.values()]

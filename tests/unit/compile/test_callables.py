@@ -1,4 +1,4 @@
-"""Code that would never run is refused by name: when the pipeline is built, or when it is called."""
+"""Code that would never run is refused by name: when the pipeline is built, or at the record."""
 
 import asyncio
 import functools
@@ -80,7 +80,7 @@ STEPS = {
     "with_timestamps of a unit": lambda s, function: s.with_timestamps(function, unit="s"),
     "map of a record": lambda stream, function: stream.map(mr.of_record(function)),
     "flat_map": lambda stream, function: stream.flat_map(function),
-    "sink": lambda stream, function: stream,
+    "sink": lambda stream, _: stream,
 }
 
 
@@ -199,7 +199,7 @@ class AsyncSum(mr.CombineFn):
 
 
 @pytest.mark.parametrize(
-    "window, trigger, combine, said",
+    ("window", "trigger", "combine", "said"),
     [
         (AsyncWindows(), None, sum, "AsyncWindows.assign is an async function"),
         (mr.FixedWindows(10), AsyncTrigger(), sum, "AsyncTrigger.should_fire is an async function"),
@@ -237,8 +237,8 @@ def test_windows_may_be_yielded():
 
 
 @pytest.mark.parametrize(
-    "function, said",
-    [(lambda self, r: ask(1), "a coroutine"), (lambda self, r: spread(1), "a generator")],
+    ("function", "said"),
+    [(lambda _self, _r: ask(1), "a coroutine"), (lambda _self, _r: spread(1), "a generator")],
 )
 def test_what_a_hook_returns_that_has_not_run_is_refused_at_the_record(function, said):
     p = mr.Pipeline("p")
@@ -261,12 +261,12 @@ class Item:
 
 
 @pytest.mark.parametrize(
-    "kept, said",
+    ("kept", "said"),
     [
         (lambda value: ask(value), "a coroutine"),
         (lambda value: spread(value), "a generator"),
         (lambda value: ask_all(value), "an async generator"),
-        (lambda value: Item().is_big, "Item.is_big, a function that was not called"),
+        (lambda _: Item().is_big, "Item.is_big, a function that was not called"),
         (lambda value: str(value).isdigit, "str.isdigit, a function that was not called"),
     ],
 )
@@ -295,6 +295,6 @@ def test_filter_goes_by_truth_as_python_does():
 def test_hook_without_letters_names_itself():
     p = mr.Pipeline("p")
     p.inject("in", format=dict)
-    p.add(type("Lambda", (Plain,), {"process_record": lambda self, r: spread(1)}))
+    p.add(type("Lambda", (Plain,), {"process_record": lambda _self, _r: spread(1)}))
     with mr.testing.Harness(p) as h, pytest.raises(UserCodeError, match="returned a generator"):
         h.inject("in", [({"k": "a"}, 1)])

@@ -14,6 +14,7 @@ from millrace.dataflow.aggregations.vector import Mask, Positions, fits
 from millrace.dataflow.columns.accumulators import Accumulators, exact, too_large
 from millrace.dataflow.formats import Picks, SideBySide, itself
 from millrace.dataflow.partial import Partial
+from millrace.model.brief import RAISED
 
 
 class Brought(NamedTuple):
@@ -41,7 +42,7 @@ def weights(values: Sequence[Any]) -> tuple[npt.NDArray[np.int64], list[int]]:
 
 def brought(
     fold: VectorFold, pick: Callable[[Any], Any], values: Sequence[Any], judged: Mask
-) -> tuple[list[Brought], dict[int, Exception]]:
+) -> tuple[list[Brought], dict[int, BaseException]]:
     """Return what elements bring, by kinds, and why some bring nothing.
 
     Args:
@@ -71,20 +72,20 @@ def brought(
 
 def _picked(
     pick: Callable[[Any], Any], values: Sequence[Any]
-) -> tuple[Sequence[Any], dict[int, Exception]]:
-    refused: dict[int, Exception] = {}
+) -> tuple[Sequence[Any], dict[int, BaseException]]:
+    refused: dict[int, BaseException] = {}
     if pick is itself:
         return values, refused
     try:
         if isinstance(pick, Picks) and Partial not in set(map(type, values)):
             return pick.of_all(values), refused
         return [v if type(v) is Partial else pick(v) for v in values], refused
-    except Exception:  # noqa: BLE001  found again below, at its record
+    except RAISED:  # found again below, at its record
         picked = list(values)
     for n, value in enumerate(values):
         try:
             picked[n] = value if type(value) is Partial else pick(value)
-        except Exception as error:  # noqa: BLE001  a user's function may raise anything
+        except RAISED as error:  # a user's function may raise anything
             picked[n], refused[n] = None, error
     return picked, refused
 
@@ -102,7 +103,7 @@ def _one_by_one(
     picked: Sequence[Any],
     positions: list[int],
     parts: dict[str, list[Brought]],
-    refused: dict[int, Exception],
+    refused: dict[int, BaseException],
 ) -> None:
     """Add what partials bring, and values that the scalar form has to judge."""
     several: list[int] = []
@@ -118,7 +119,7 @@ def _one_by_one(
             row = fold.split(accumulator)
             if not all(map(fits, row)):
                 raise exact() if any(type(part) is Decimal for part in row) else too_large()
-        except Exception as error:  # noqa: BLE001  whatever the value is
+        except RAISED as error:  # whatever the value is
             refused[n] = error
             continue
         several.append(n)

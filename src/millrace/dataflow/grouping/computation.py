@@ -29,6 +29,7 @@ from millrace.dataflow.triggers.context import FireMode
 from millrace.dataflow.triggers.tree import Fire
 from millrace.dataflow.window_row import WindowRow
 from millrace.dataflow.windows.window_fn import end_us
+from millrace.model.brief import RAISED
 from millrace.model.pane import Window
 from millrace.model.record import Record, Timer
 
@@ -82,7 +83,7 @@ class GroupByKeyAndWindow(WindowTimers):
                 size = len(_encode(value)) if self._tree.needs_bytes else 0
                 at_us = record.timestamp
                 self._added(address, row, merged, value, 1, size, at_us, at_us, at_us)
-            except Exception as error:
+            except RAISED as error:
                 blame(error, self._whole(window))
                 raise
 
@@ -101,7 +102,7 @@ class GroupByKeyAndWindow(WindowTimers):
                     address, row, merged, None, partial.elements, partial.bytes, record.timestamp,
                     partial.earliest, partial.latest,
                 )  # fmt: skip
-            except Exception as error:
+            except RAISED as error:
                 blame(error, self._whole(window))
                 raise
 
@@ -237,7 +238,7 @@ class GroupByKeyAndWindow(WindowTimers):
                 for fire in self._tree.on_signal(self, row, stream):
                     self._fire(row, fire)
                 self._arm(address, row)
-            except Exception as error:
+            except RAISED as error:
                 blame(error, row.window)
                 raise
 
@@ -259,7 +260,7 @@ class GroupByKeyAndWindow(WindowTimers):
                 self._collect(address, row)
             else:
                 self._arm(address, row)
-        except Exception as error:
+        except RAISED as error:
             blame(error, row.window)
             raise
 

@@ -17,6 +17,7 @@ from millrace.dataflow.lifting.picked import by_type, fields_of, fields_read
 from millrace.dataflow.lifting.segments import Segments, segments
 from millrace.dataflow.partial import Partial, PartialCoder
 from millrace.dataflow.windows.window_fn import WindowFn
+from millrace.model.brief import RAISED
 from millrace.model.coder import Coder
 from millrace.model.pane import Window
 
@@ -200,7 +201,7 @@ class Lift:
             return self.apply(keys, hashes, timestamps, None, by_time=by_time)
         try:
             picked = self.picked([coder.decode(value) for value in encoded.to_pylist()])
-        except Exception:  # noqa: BLE001  the grouping meets it too, and can say at which record
+        except RAISED:  # the grouping meets it too, and can say at which record
             return None
         return self.apply_picked(keys, hashes, timestamps, picked, by_time=by_time)
 
