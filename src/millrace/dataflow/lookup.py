@@ -13,6 +13,7 @@ from typing import Any, Final
 from millrace.dataflow.enrich import HOW
 from millrace.dataflow.formats import plain_format
 from millrace.model.errors import PipelineError
+from millrace.model.own import own
 from millrace.model.stream import ByKey, KeyExtractor
 
 #: The most rows of a table that goes with a pipeline to every worker.
@@ -59,7 +60,7 @@ class Lookup:
                 )
             if not self._left:
                 return []
-        return [(value, row)]
+        return [(value, own(row))]
 
     def __repr__(self) -> str:
         return f"Lookup({len(self._rows)} rows, {self._extractor!r})"

@@ -251,6 +251,11 @@ class Step:
         """Whether what comes out is of the format of what goes in."""
         return self.kind in ("filter", *KEYS, "to", "with_timestamps")
 
+    @property
+    def may_change(self) -> bool:
+        """Whether its function is the user's and is handed the value, which it may change."""
+        return self.kind in ("map", "flat_map", "filter")
+
     def apply(
         self, value: Any, key: Any, at_us: int, pane: Any = None
     ) -> Iterable[tuple[Any, Any]]:

@@ -6,7 +6,7 @@ aside here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec, Edge
+from millrace.model.coder import is_immutable
 from millrace.model.time import EARLIEST_RECORD
 from millrace.plane import processes, wire
 from millrace.plane.arrow_keys import keys_in
@@ -23,7 +24,7 @@ from millrace.plane.seen import Seen
 from millrace.plane.task import Task
 from millrace.plane.values import shown
 from millrace.windmill.arrival_order import arrival_order
-from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.arrivals import Again, Arrivals
 from millrace.windmill.dead_letters import note
 from millrace.windmill.record_ids import ROW_BITS, injected_origin
 from millrace.windmill.routing import Productions
@@ -90,9 +91,10 @@ class Inbox:
         stream = self._topology.streams[edge.stream]
         ids: SourceIds | None = None
         self._receive(edge, rows.column("value" if native is None else native))
-        copies = 1
+        copies, again = 1, None
         if native is not None:
             rows, values = self._read_native(rows, edge, native)
+            again = self._reading_again(rows, edge, native)
             timestamps = rows.column("ts").to_numpy()
             self._seen.note(edge, rows, timestamps)
             origins = self._origins(rows, edge.stream)
@@ -106,8 +108,10 @@ class Inbox:
             origins = rows.column("origin").to_numpy()
             if edge.identified:
                 encoded, ids = unseal(edge.stream, encoded, origins, stream.slacks)
-            decode = stream.coder.decode
-            values = [decode(value) for value in encoded[: len(encoded) // copies]] * copies
+            decode, each = stream.coder.decode, len(encoded) // copies
+            values = [decode(value) for value in encoded[:each]] * copies
+            if not is_immutable(stream.coder):
+                again = _decoding_again(encoded, decode)
         return Arrivals(
             rows.column("hash").to_numpy().view(np.uint64),
             keys_in(rows.column("key")) if copies == 1 else _repeated(rows.column("key"), copies),
@@ -117,6 +121,7 @@ class Inbox:
             origins,
             rows.column("sequence").to_numpy(),
             ids,
+            again=again,
         )
 
     def _receive(self, edge: Edge, values: pa.ChunkedArray) -> None:
@@ -138,6 +143,11 @@ class Inbox:
         kept = [n for n in range(len(read.values)) if n not in refused]
         accepted = rows.take(pa.array(kept, pa.int64())).combine_chunks()
         return accepted, [read.values[n] for n in kept]
+
+    def _reading_again(self, rows: pa.Table, edge: Edge, column: str) -> Again:
+        """Return what reads one of the accepted rows of a native source once more."""
+        struct, read = rows.column(column), self._runtime.readers[edge.stream].read
+        return lambda n: read(struct.slice(n, 1).chunk(0)).values[0]
 
     def _origins(self, rows: pa.Table, stream: str) -> npt.NDArray[np.int64]:
         """Return the first halves of the ids of a native source's rows."""
@@ -228,6 +238,10 @@ class Inbox:
         origin, sequence = self._letter_id(rows, n, edge.stream)
         alike = (np.full(len(made), half, dtype=np.int64) for half in (origin, sequence))
         self._outbox.add_all(made, *alike)
+
+
+def _decoding_again(encoded: list[bytes], decode: Callable[[bytes], Any]) -> Again:
+    return lambda n: decode(encoded[n])
 
 
 def _on(number: int, table: pa.Table, edges: npt.NDArray[np.int32]) -> pa.Table | None:

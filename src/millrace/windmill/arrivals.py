@@ -8,6 +8,7 @@ Source: Streaming Engine, GetWork; MillWheel, "Keys" (4.2): processing is serial
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -32,6 +33,10 @@ from millrace.windmill.source_ids import SourceIds
 
 Column = npt.NDArray[Any]
 
+#: Returns the n-th value of some records, decoded again: a record that is processed a second time
+#: must not be what user code has made of it the first time.
+Again = Callable[[int], Any]
+
 #: Up to so many records Python sorts and cuts in less time than NumPy's calls cost, however short
 #: the columns: measured at 1, 10, 50 and 100 records.
 _FEW = 50
@@ -52,10 +57,11 @@ class Arrivals:
         sequences: int64, second half.
         ids: Source ids; None where nobody filters duplicates by them.
         weights: How many records each stands for; None if for itself only.
+        again: Decodes the n-th value again; None where values cannot change.
     """
 
     __slots__ = (
-        "hashes", "ids", "keys", "origins", "sequences", "streams", "timestamps", "values",
+        "again", "hashes", "ids", "keys", "origins", "sequences", "streams", "timestamps", "values",
         "weights",
     )  # fmt: skip
 
@@ -70,7 +76,9 @@ class Arrivals:
         sequences: Column,
         ids: SourceIds | None = None,
         weights: Column | None = None,
+        again: Again | None = None,
     ) -> None:
+        self.again = again
         self.hashes = hashes
         self.ids = ids
         self.weights = weights
@@ -106,6 +114,7 @@ class Arrivals:
             )
             if any(part.weights is not None for part in parts)
             else None,
+            _again_in(parts),
         )
 
     def stream_names(self) -> Sequence[str]:
@@ -125,6 +134,7 @@ class Arrivals:
             self.sequences[order],
             None if self.ids is None else self.ids.take(order),
             None if self.weights is None else self.weights[order],
+            _again_at(self.again, order),
         )
 
     def by_interval(
@@ -164,6 +174,7 @@ class Arrivals:
             cuts,
             ids,
             arrived.weights,
+            arrived.again,
         )
         if len(intervals) == 1:
             yield intervals.intervals[0], records
@@ -220,10 +231,11 @@ class KeyedRecords:
         cuts: Where keys begin; one more than there are keys.
         ids: Source ids; None where nobody filters duplicates by them.
         weights: How many records each stands for; None if for itself only.
+        again: Decodes the n-th value again; None where values cannot change.
     """
 
     __slots__ = (
-        "cuts", "encoded", "ids", "key_rows", "keys", "origins", "sequences", "streams",
+        "again", "cuts", "encoded", "ids", "key_rows", "keys", "origins", "sequences", "streams",
         "timestamps", "values", "weights",
     )  # fmt: skip
 
@@ -240,7 +252,9 @@ class KeyedRecords:
         cuts: list[int],
         ids: SourceIds | None = None,
         weights: Column | None = None,
+        again: Again | None = None,
     ) -> None:
+        self.again = again
         self.ids = ids
         self.weights = weights
         self.key_rows = key_rows
@@ -267,6 +281,7 @@ class KeyedRecords:
             self.cuts[first : last + 1],
             self.ids,
             self.weights,
+            self.again,
         )
 
     def count(self) -> int:
@@ -299,16 +314,21 @@ class KeyedRecords:
             np.unique(before).tolist(),
             None if self.ids is None else self.ids.take(np.flatnonzero(kept) + first),
             None if self.weights is None else self.weights[first:last][kept],
+            None if self.again is None else _again_at(self.again, np.flatnonzero(kept) + first),
         )
 
     def stream_of(self, n: int) -> str:
         """Return the stream of the n-th record."""
         return self.streams if isinstance(self.streams, str) else self.streams[n]
 
+    def original(self, n: int) -> Any:
+        """Return the n-th value as it arrived, whatever user code has done to it since."""
+        return self.values[n] if self.again is None else self.again(n)
+
     def record(self, n: int, key: Any, *, late: bool) -> Record:
-        """Return the n-th record, of a key."""
+        """Return the n-th record, of a key, as it arrived."""
         return Record(
-            key, self.values[n], self.timestamps[n], self.stream_of(n), late, self.origins[n],
+            key, self.original(n), self.timestamps[n], self.stream_of(n), late, self.origins[n],
             self.sequences[n],
         )  # fmt: skip
 
@@ -321,6 +341,25 @@ def _listed(origins: Column) -> list[int]:
 
 
 NO_RECORDS = KeyedRecords([], [], [], [], [], "", [], [], [0])
+
+
+def _again_at(again: Again | None, order: npt.NDArray[np.intp]) -> Again | None:
+    """Return what decodes values again that are in another order now."""
+    return None if again is None else lambda n: again(int(order[n]))
+
+
+def _again_in(parts: Sequence[Arrivals]) -> Again | None:
+    """Return what decodes values of several lots again, which are one now."""
+    if all(part.again is None for part in parts):
+        return None
+    starts = [0, *itertools.accumulate(map(len, parts))]
+
+    def again(n: int) -> Any:
+        part = bisect.bisect_right(starts, n) - 1
+        of, within = parts[part], n - starts[part]
+        return of.values[within] if of.again is None else of.again(within)
+
+    return again
 
 
 def _picking(order: npt.NDArray[np.intp]) -> Callable[[Sequence[Any]], list[Any]]:

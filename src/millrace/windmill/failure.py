@@ -63,7 +63,7 @@ class Failures:
         """
         records = work.records
         letter = self.of_waiting(
-            work, key, error, records.stream_of(n), records.values[n], records.timestamps[n]
+            work, key, error, records.stream_of(n), records.original(n), records.timestamps[n]
         )
         if letter.place or self._provenance is None:
             return letter

@@ -33,7 +33,7 @@ def late_record(computation: str, work: Work, key: Any, n: int) -> LateRecord:
         computation=computation,
         stream=records.stream_of(n),
         key=brief(key, LETTER_MOST),
-        value=brief(plain(records.values[n]), LETTER_MOST),
+        value=brief(plain(records.original(n)), LETTER_MOST),
         timestamp=records.timestamps[n],
         low_watermark=work.low_watermark_before_us,
         wall_time=work.wall_time_us,

@@ -22,6 +22,7 @@ from millrace.model.brief import RAISED
 from millrace.model.coder import Coder
 from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, encode_key, hash_key
+from millrace.model.own import own
 from millrace.model.pane import Paned, PanedCoder, PanedExtractor, Window
 from millrace.model.stream import ByKey, KeyExtractor, Spread, Step
 from millrace.windmill.source_ids import nth
@@ -115,7 +116,8 @@ class _Route:
         self.name = name
         self.coder = coder
         self.edges = edges
-        self.steps = steps
+        #: With whether its function may change a value, and whether other steps come after it.
+        self.steps = [(step, step.may_change, step is not steps[-1]) for step in steps]
 
 
 class Router:
@@ -137,7 +139,14 @@ class Router:
         self._kept: tuple[Any, bytes, int] = (self, b"", 0)
 
     def send(
-        self, productions: Productions, stream: str, value: Any, timestamp_us: int, key: Any
+        self,
+        productions: Productions,
+        stream: str,
+        value: Any,
+        timestamp_us: int,
+        key: Any,
+        *,
+        shared: bool = True,
     ) -> None:
         """Append the rows that a value on a stream becomes.
 
@@ -147,13 +156,14 @@ class Router:
             value: Of the stream's format.
             timestamp_us: Event time.
             key: The producer's key; None at an injector.
+            shared: Whether others have the value, so that no step may change it.
 
         Raises:
             CoderError: The value is not of the stream's format, or an extracted key cannot be one.
         """
         length = len(productions.edges)
         try:
-            self._send(productions, stream, value, timestamp_us, key)
+            self._send(productions, stream, value, timestamp_us, key, shared=shared)
         except BaseException:
             productions.truncate(length)
             raise
@@ -202,7 +212,7 @@ class Router:
                 has no ids.
         """
         length = len(productions.edges)
-        self.send(productions, stream, value, timestamp_us, None)
+        self.send(productions, stream, value, timestamp_us, None, shared=False)
         if fingerprint is None:
             return
         sent: dict[int, int] = {}
@@ -258,8 +268,16 @@ class Router:
         return True
 
     def _send(
-        self, productions: Productions, stream: str, value: Any, timestamp_us: int, key: Any
+        self,
+        productions: Productions,
+        stream: str,
+        value: Any,
+        timestamp_us: int,
+        key: Any,
+        *,
+        shared: bool = True,
     ) -> None:
+        """Append the rows of a value; if it is shared, no step may change it, else the last may."""
         route = self._routes[stream]
         try:
             data = route.coder.encode(value)
@@ -283,12 +301,14 @@ class Router:
             productions.keys.append(encoded)
             productions.values.append(data)
             productions.timestamps.append(timestamp_us)
-        for step in route.steps:
-            at_us = timestamp_us
+        for step, may_change, more in route.steps:
+            at_us, given, theirs = timestamp_us, value, shared or more
+            if theirs and may_change:
+                given, theirs = _own(value), False
             if step.backwards_us is not None:
-                at_us = step.moved(value, key, timestamp_us)
-            for made, made_key in step.apply(value, key, at_us):
-                self._send(productions, step.target, made, at_us, made_key)
+                at_us = step.moved(given, key, timestamp_us)
+            for made, made_key in step.apply(given, key, at_us):
+                self._send(productions, step.target, made, at_us, made_key, shared=theirs)
 
     @staticmethod
     def _extract(
@@ -301,6 +321,10 @@ class Router:
             return encode_key(extracted)
         except CoderError as refused:
             raise CoderError(f"{extractor!r} on stream {stream!r}: {refused}") from None
+
+
+def _own(value: Any) -> Any:
+    return Paned(own(value.value), value.pane) if type(value) is Paned else own(value)
 
 
 def panes_of(emitted: Emitted) -> Iterator[tuple[bytes, Paned, int]]:

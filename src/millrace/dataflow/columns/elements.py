@@ -79,14 +79,18 @@ def _picked(
     try:
         if isinstance(pick, Picks) and Partial not in set(map(type, values)):
             return pick.of_all(values), refused
-        return [v if type(v) is Partial else pick(v) for v in values], refused
     except RAISED:  # found again below, at its record
-        picked = list(values)
-    for n, value in enumerate(values):
+        pass
+    picked = list[Any]()
+    add, left = picked.append, iter(values)
+    # What is picked is not picked again: a function may have changed the value.
+    while len(picked) < len(values):
         try:
-            picked[n] = value if type(value) is Partial else pick(value)
+            for value in left:
+                add(value if type(value) is Partial else pick(value))
         except RAISED as error:  # a user's function may raise anything
-            picked[n], refused[n] = None, error
+            refused[len(picked)] = error
+            add(None)
     return picked, refused
 
 

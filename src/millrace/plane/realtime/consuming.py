@@ -149,6 +149,7 @@ class Consumption:
             list(origins),
             list(sequences),
             [*starts, len(arrived)],
+            again=lambda n: decode[ways[n]](handful.values[places[n]]),
         )
 
     def table(self, table: pa.Table, through: Through, inbox: Inbox) -> dict[int, KeyedRecords]:

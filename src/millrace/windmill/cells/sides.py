@@ -16,6 +16,7 @@ import msgspec
 
 from millrace.model.errors import PipelineError
 from millrace.model.keys import decode_key, encode_key
+from millrace.model.own import own
 from millrace.model.side_input import SideInput
 from millrace.windmill import rows
 from millrace.windmill.all_keys import ALL_KEYS_ROW
@@ -122,13 +123,13 @@ class BoundSide(Bound, SideInput[Any]):
         return self._seen(history)
 
     def _seen(self, history: _History) -> Any:
-        """Return which of a key's rows is seen now; None if none is."""
+        """Return which of a key's rows is seen now, a copy of it; None if none is."""
         if not history:
             return None
         if not self.waits:
-            return self.forms[1](history[-1][0])
+            return own(self.forms[1](history[-1][0]))
         n = bisect.bisect_right(history, self.as_of(), key=_time)
-        return self.forms[1](history[n - 1][0]) if n else None
+        return own(self.forms[1](history[n - 1][0])) if n else None
 
     # -- rows of the stream ------------------------------------------------------------------------
 
