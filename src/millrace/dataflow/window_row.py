@@ -13,10 +13,14 @@ from typing import Any
 import msgspec
 
 from millrace.dataflow.blame import named
+from millrace.model.brief import brief
 from millrace.model.coder import Coder, type_name
 from millrace.model.errors import AccumulatorRefused
 from millrace.model.pane import Pane, Window
 from millrace.model.time import MAX_TIMESTAMP
+
+#: What is raised of a row that cannot be encoded.
+_REFUSED = (msgspec.ValidationError, TypeError, OverflowError, UnicodeError, RecursionError)
 
 
 class RowTimer(msgspec.Struct, array_like=True):
@@ -147,16 +151,14 @@ class RowCoder:
             data = self._encode(value)
             value.accumulator = accumulator
             return data
-        except (msgspec.ValidationError, TypeError, OverflowError, UnicodeError) as refused:
+        except _REFUSED as refused:
             raise AccumulatorRefused(self._refusal(value, str(refused))) from None
 
     def _refusal(self, row: WindowRow, refused: str) -> str:
         """Return what to say of a row that cannot be stored, for which it has one reason only."""
         why, _, _ = refused.partition(" - at `$")  # where in the row is nobody's affair
-        given = repr(row.accumulator)
-        given = given if len(given) <= 120 else given[:117] + "..."
         return (
-            f"the accumulator of {named(row.window)} is {given} "
+            f"the accumulator of {named(row.window)} is {brief(row.accumulator, 120)} "
             f"({type(row.accumulator).__name__}), which cannot be stored: {why}. What create, add, "
             "merge and uncombine return must be of the type that the class says: accumulator = "
             f"{type_name(self.accumulator)}."

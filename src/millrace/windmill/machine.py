@@ -22,7 +22,7 @@ import msgspec
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.operators import operator_of
 from millrace.model.brief import RAISED, brief
-from millrace.model.errors import CoderError, InvariantViolation, TimeLimitExceeded, TimerLoop
+from millrace.model.errors import InvariantViolation, StoreError, TimeLimitExceeded, TimerLoop
 from millrace.model.keys import decode_key
 from millrace.model.record import DeadLetter, Record, TimeDomain, Timer
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP
@@ -380,7 +380,11 @@ class Machine:
         self._calls.counts = {}
 
     def _flush(self, key: bytes) -> bool:
-        """Write what the key's part changed; False, and nothing, if a cell refuses its value."""
+        """Write what the key's part changed; False, and nothing, if a cell refuses its value.
+
+        A user's coder, or a value within another, may raise anything. Which record did it is found
+        when the part runs again.
+        """
         mutations, cells = self._rows.mutations, self._cells
         length = len(mutations)
         try:
@@ -388,7 +392,9 @@ class Machine:
                 cells.scalars.flush(self._rows)
             for collection in cells.collections:
                 collection.flush()
-        except CoderError:
+        except RAISED as error:
+            if isinstance(error, StoreError | InvariantViolation):
+                raise
             # A key's rows are its own, so those written last are all of this attempt.
             while len(mutations) > length:
                 mutations.popitem()
