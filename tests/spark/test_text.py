@@ -79,9 +79,12 @@ def test_text_that_is_no_utf8_is_a_letter_and_the_rest_goes_on(
     ]  # fmt: skip
     assert all("is not UTF-8" in one["reason"] for one in letters)
     assert all("b'\\xffA'" in one["value"] for one in letters)
-    good = {"grouping": [1, 1]}.get(kind, [1, 4])
-    found = sorted(sinks["out"].values)
-    assert [value for value in found if value != 9] == good
+    if kind == "grouping":
+        rows = sinks["out"].rows
+        found = sorted((key, value["value"]) for key, value, at_us in rows if at_us < 4_000_000_000)
+        assert found == [("a", 1), ("b", 1)]
+    else:
+        assert sorted(set(sinks["out"].values) - {9}) == [1, 4]
 
 
 def test_text_that_is_no_utf8_is_refused_by_name_without_letters(
@@ -90,5 +93,7 @@ def test_text_that_is_no_utf8_is_refused_by_name_without_letters(
     feed = tools.feed(DDL)
     feed.add(*ROWS)
     p = pipeline(spoiled(feed.bounded), {"out": tools.Kept()}, "computation")
-    with pytest.raises((RecordRejected, RunFailed), match="the text in column 'n.*is not UTF-8"):
+    with pytest.raises(
+        (RecordRejected, RunFailed), match="the text in column 'n[a-z]+' is not UTF-8"
+    ):
         p.run_batch(spark)
