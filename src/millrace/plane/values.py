@@ -85,25 +85,7 @@ class ValueReader:
     def read(self, struct: pa.StructArray) -> Values:
         """Return the values of a struct column, one a row."""
         arrays = dict(zip(struct.type.names, struct.flatten(), strict=True))
-        try:
-            return self.read_columns(arrays, len(struct))
-        except UnicodeDecodeError:
-            return self._one_by_one(struct)
-
-    def _one_by_one(self, struct: pa.StructArray) -> Values:
-        """Return the same row by row: Spark and Arrow let text through that is not UTF-8."""
-        values, refused = list[Any](), dict[int, str]()
-        for n in range(len(struct)):
-            one = struct.slice(n, 1)
-            columns = dict(zip(one.type.names, one.flatten(), strict=True))
-            try:
-                read = self.read_columns(columns, 1)
-            except UnicodeDecodeError:
-                read = Values([None], {0: f"stream {self._stream!r}: {_undecodable(columns)}"})
-            values += read.values
-            if read.refused:
-                refused[n] = read.refused[0]
-        return Values(values, refused)
+        return self.read_columns(arrays, len(struct))
 
     def read_columns(self, arrays: dict[str, pa.Array], count: int) -> Values:
         """Return the values that columns of such a length make, one a row."""
@@ -221,39 +203,8 @@ class ValueReader:
         return Values(values, refused)
 
 
-def shown(struct: pa.StructArray, n: int) -> Any:
-    """Return what a dead letter shows of a row: text that is not UTF-8 as bytes."""
-    return {
-        name: _shown(array)
-        for name, array in zip(struct.type.names, struct.slice(n, 1).flatten(), strict=True)
-    }
-
-
-def _shown(array: pa.Array) -> Any:
-    try:
-        return array[0].as_py()
-    except UnicodeDecodeError:
-        kind = array.type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            return array.cast(pa.binary())[0].as_py()
-        return f"<a {kind} with text that is not UTF-8>"
-
-
-def _undecodable(columns: dict[str, pa.Array]) -> str:
-    """Return which of a row's columns cannot be decoded, and why."""
-    for name, array in columns.items():
-        try:
-            array.to_pylist()
-        except UnicodeDecodeError as error:
-            return (
-                f"the text in column {name!r} is not UTF-8: {error}. Expected UTF-8; a column of "
-                "bytes may hold anything"
-            )
-    return "a text in it is not UTF-8"
-
-
 def _is_text(array: pa.Array) -> bool:
-    """Return whether a column, if it is of text, is UTF-8 throughout."""
+    """Return whether a column, if it is of text, is UTF-8 throughout: Spark does not see to it."""
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         return True
     try:
