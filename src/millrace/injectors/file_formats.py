@@ -26,6 +26,8 @@ _BLOCK: Final = 1 << 16
 _PIECE: Final = 8 << 20
 #: Bytes of row groups that one task reads at the least: they are many records, packed.
 _ROW_GROUPS: Final = 1 << 20
+#: Up to so far into a file a refused line is named by its number as well: to count takes a moment.
+_COUNTED: Final = 64 << 20
 #: Lines that are decoded at once.
 _LINES: Final = 20_000
 
@@ -91,9 +93,10 @@ class Lines:
         places = itertools.accumulate(map(len, lines), initial=start)
         full = [(line.rstrip(b"\r\n"), at) for line, at in zip(lines, places, strict=False)]
         full = [(line, at) for line, at in full if line]
+        place = _Places(path, file, start, lines)
         for first in range(0, len(full), _LINES):
             some = full[first : first + _LINES]
-            yield self._make.batch([line for line, _ in some], partial(_place, path, some))
+            yield self._make.batch([line for line, _ in some], partial(place.of, some))
 
 
 class Parquet:
@@ -133,8 +136,27 @@ class Parquet:
             yield conformed(batch, self._schema, str(path))
 
 
-def _place(path: Path, lines: Sequence[tuple[bytes, int]], n: int) -> str:
-    return f"{path}, byte {lines[n][1]}"
+class _Places:
+    """Says where a line stands. Lines are counted only when a first one is asked for."""
+
+    def __init__(self, path: Path, file: BinaryIO, start: int, lines: Sequence[bytes]) -> None:
+        self._path = path
+        self._file = file
+        self._start = start
+        self._lines = lines
+        self._numbers: dict[int, int] | None = None
+
+    def of(self, some: Sequence[tuple[bytes, int]], n: int) -> str:
+        """Return the place of the n-th of some lines, each with its first byte."""
+        at = some[n][1]
+        if self._start > _COUNTED:
+            return f"{self._path}, byte {at}"
+        if self._numbers is None:
+            self._file.seek(0)
+            before = len(self._file.read(self._start).splitlines())
+            places = itertools.accumulate(map(len, self._lines), initial=self._start)
+            self._numbers = {at: n for n, at in enumerate(places, before + 1)}
+        return f"{self._path}, line {self._numbers[at]}, byte {at}"
 
 
 def _open(file: BinaryIO, path: Any) -> Any:

@@ -15,6 +15,7 @@ from millrace.injectors.advance import Advance
 from millrace.injectors.backlog import Backlog
 from millrace.injectors.follower import Follower
 from millrace.injectors.polling import Polling
+from millrace.injectors.refusals import without_refusals
 from millrace.injectors.schema import batches_of
 from millrace.model.errors import PipelineError
 from millrace.model.time import Instant
@@ -121,7 +122,8 @@ class Injector(ABC):
             InputLost: Some of it is gone.
         """
         for batch in self.read_arrow(process, start, end):
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            columns = without_refusals(batch).columns
+            yield from zip(*(column.to_pylist() for column in columns), strict=True)
 
     def read_arrow(self, process: str, start: Any, end: Any) -> Iterable[pa.RecordBatch]:
         """Yield the same rows as batches of columns; by default made of what :meth:`read` yields.

@@ -111,7 +111,7 @@ class MessageRows:
             )
 
     def batch(self, process: str, messages: Sequence[Any]) -> pa.RecordBatch:
-        """Return a row for each message of a partition, whose process is named for errors.
+        """Return a row for each message of a partition, whose process is named for refusals.
 
         A tombstone (a message whose value is null) has null in every column of the value.
         """
@@ -123,11 +123,13 @@ class MessageRows:
         if self._headers:
             beside["kafka_headers"] = _headers(messages)
         values = [message.value() for message in messages]
-        return self._make.batch(values, partial(_place, process, messages), beside)
+        place = partial(_place, process, messages)
+        return self._make.batch(values, place, beside, lambda n: messages[n].key())
 
 
 def _place(process: str, messages: Sequence[Any], n: int) -> str:
-    return f"Kafka {process}, offset {messages[n].offset()}"
+    topic, _, partition = process.rpartition("-")
+    return f"topic {topic!r}, partition {partition}, offset {messages[n].offset()}"
 
 
 def require_client() -> None:

@@ -17,9 +17,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from millrace.injectors.schema import arrow_schema, batch_of
+from millrace.injectors.refusals import Refusal, with_refusals
+from millrace.injectors.schema import arrow_schema, batch_of, rows_batch
 from millrace.injectors.typed_values import microsecond_instant, whole
-from millrace.model.errors import PipelineError, RecordRejected
+from millrace.model.errors import PipelineError
 from millrace.model.time import (
     DAY,
     TimeUnit,
@@ -68,6 +69,10 @@ def as_it_is(data: bytes) -> Mapping[str, Any]:
     return {"value": data}
 
 
+def _no_key(_: int) -> None:
+    return None
+
+
 class RowMaker:
     """Makes rows of a schema from bytes, many at once.
 
@@ -111,17 +116,18 @@ class RowMaker:
         lines: Sequence[bytes | None],
         where: Callable[[int], str],
         beside: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+        key: Callable[[int], bytes | None] = _no_key,
     ) -> pa.RecordBatch:
         """Return the rows of many lines or messages.
 
+        One that cannot be read is refused; see :mod:`millrace.injectors.refusals`.
+
         Args:
             lines: The lines or messages; None, a null message of Kafka, has null in every column.
-            where: Returns where the n-th of them came from, for messages.
+            where: Returns where the n-th of them came from, if it is refused.
             beside: Columns that stand where a line has nothing for them, a value a line, as Arrow
                 takes it: a timestamp in microseconds.
-
-        Raises:
-            RecordRejected: One of them cannot be read.
+            key: Returns the key of the n-th message as it came, if it is refused.
         """
         schema = arrow_schema(self._schema)
         columns = self._at_once(lines, beside)
@@ -130,22 +136,19 @@ class RowMaker:
                 return batch_of(columns, schema, "", self._instant)
             except PipelineError:
                 pass  # one by one it is found which it is
-        rows = list[tuple[Any, ...]]()
+        rows, reasons = list[tuple[Any, ...] | None](), dict[int, str]()
         for n, line in enumerate(lines):
             try:
                 rows.append(self._row(line, {name: each[n] for name, each in beside.items()}))
-            except Exception as error:
-                raise _rejected(where(n), error, line) from error
-        try:
-            columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-            return batch_of(columns, schema, "", self._instant)
-        except PipelineError:
-            for n, row in enumerate(rows):
-                try:
-                    batch_of([[value] for value in row], schema, where(n), self._instant)
-                except PipelineError as refused:
-                    raise _rejected(where(n), refused, lines[n]) from refused
-            raise
+            except Exception as error:  # noqa: BLE001  parse= may raise anything
+                rows.append(None)
+                reasons[n] = f"{type(error).__name__}: {error}"
+        batch, misfits = rows_batch(rows, schema, self._instant)
+        refusals = {
+            n: Refusal.of_bytes(reason, where(n), lines[n], key(n))
+            for n, reason in (reasons | misfits).items()
+        }
+        return with_refusals(batch, refusals)
 
     def _row(self, data: bytes | None, beside: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the values of a line, as they are before they are of their types."""
@@ -329,12 +332,3 @@ def _decoder(
 
 def _exactly(raw: msgspec.Raw | None) -> Any:
     return None if raw is None else _decode_exactly(raw)
-
-
-def _rejected(where: str, error: Exception, data: bytes | None) -> RecordRejected:
-    shown = data if data is None or len(data) <= 200 else data[:200] + b"..."
-    return RecordRejected(
-        f"{where}: {type(error).__name__}: {error}\n  {shown!r}\nMend the input, or give a "
-        "parse= that returns a row without a time for such data: that is a dead letter "
-        "where the pipeline declares a stream for them."
-    )

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millrace.injectors.column_casts import cast
+from millrace.injectors.refusals import COLUMN, Refusal, column_of, with_refusals
 from millrace.injectors.typed_values import ToInstant, array_of, microsecond_instant
 from millrace.model.errors import PipelineError
 
@@ -80,19 +81,74 @@ def batches_of(rows: Iterable[Sequence[Any]], ddl: str, where: str) -> Iterator[
         ddl: The schema.
         where: They came from, for messages.
 
-    Raises:
-        PipelineError: A row has not as many values as the schema has columns, or a value is not of
-            its column's type.
+    A row is refused that has not as many values as the schema has columns, or a value that is not
+    of its column's type; see :mod:`millrace.injectors.refusals`.
     """
-    schema, each = arrow_schema(ddl), iter(rows)
+    schema, each, first = arrow_schema(ddl), iter(rows), 0
     while chunk := list(islice(each, _CHUNK)):
-        for row in chunk:
-            if len(row) != len(schema):
-                raise PipelineError(
-                    f"{where} gave a row of {len(row)} values, {row!r}. Its schema, {ddl!r}, has "
-                    f"{len(schema)} columns."
-                )
-        yield batch_of(list(zip(*chunk, strict=True)), schema, where)
+        reasons, fitting = dict[int, str](), list[Sequence[Any] | None]()
+        for n, row in enumerate(chunk):
+            reason = _misshapen(row, schema)
+            if reason is not None:
+                reasons[n] = reason
+            fitting.append(row if reason is None else None)
+        batch, misfits = rows_batch(fitting, schema)
+        refusals = {
+            n: Refusal.of_row(reason, f"{where}, row {first + n}", chunk[n])
+            for n, reason in (reasons | misfits).items()
+        }
+        yield with_refusals(batch, refusals)
+        first += len(chunk)
+
+
+def rows_batch(
+    rows: Sequence[Sequence[Any] | None],
+    schema: pa.Schema,
+    instant: ToInstant = microsecond_instant,
+) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """Return rows as a batch, and by position why a row is refused, which has null everywhere.
+
+    Args:
+        rows: In order of the columns; None: null everywhere.
+        schema: Their types.
+        instant: Reads what stands for an instant.
+
+    >>> batch, refused = rows_batch([(1,), (2.5,)], pa.schema([("n", pa.int64())]))
+    >>> batch.column("n").to_pylist(), list(refused)
+    ([1, None], [1])
+    """
+    found, refused, nothing = list[pa.RecordBatch](), dict[int, str](), (None,) * len(schema)
+
+    def add(first: int, some: Sequence[Sequence[Any]]) -> None:
+        columns = list(zip(*some, strict=True)) or [()] * len(schema)
+        try:
+            found.append(batch_of(columns, schema, "", instant))
+        except PipelineError as misfit:
+            if len(some) == 1:
+                refused[first] = str(misfit)
+                add(first, [nothing])
+                return
+            half = len(some) // 2
+            add(first, some[:half])
+            add(first + half, some[half:])
+
+    add(0, [nothing if row is None else row for row in rows])
+    if len(found) == 1:
+        return found[0], refused
+    (batch,) = pa.Table.from_batches(found).combine_chunks().to_batches()
+    return batch, refused
+
+
+def _misshapen(row: Any, schema: pa.Schema) -> str | None:
+    """Return why a row has not the schema's columns; None if it has."""
+    if not isinstance(row, Sequence) or isinstance(row, str | bytes):
+        return f"it gave a {type(row).__name__}, and a row is a tuple of {schema.names}"
+    if len(row) == len(schema):
+        return None
+    return (
+        f"it gave a row of {len(row)} values, and its schema has the {len(schema)} columns "
+        f"{schema.names}"
+    )
 
 
 def batch_of(
@@ -118,9 +174,9 @@ def batch_of(
             arrays.append(array_of(column, field.type, instant))
         except (ValueError, TypeError, ArithmeticError, RecursionError) as refused:
             raise PipelineError(
-                f"{where}: column {field.name!r} has values that are not {field.type}: {refused}. "
-                "Expected values that the type which its schema declares holds without loss, or "
-                "None."
+                f"{where and f'{where}: '}column {field.name!r} has values that are not "
+                f"{field.type}: {refused}. Expected values that the type which its schema "
+                "declares holds without loss, or None."
             ) from refused
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -129,7 +185,7 @@ def conformed(batch: pa.RecordBatch, ddl: str, where: str) -> pa.RecordBatch:
     """Return a batch with the columns of a schema, in their order, and no others.
 
     Types of one family are converted: integers of other widths, text with a dictionary, times in
-    other units. What is finer than a microsecond is cut off.
+    other units. What is finer than a microsecond is cut off. Refusals stay beside them.
 
     Raises:
         PipelineError: A column is missing, or its values are not of the declared type.
@@ -149,7 +205,9 @@ def conformed(batch: pa.RecordBatch, ddl: str, where: str) -> pa.RecordBatch:
         if column.type != field.type:
             column = _cast(column, field, where)
         arrays.append(column)
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    made = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    refusals = column_of(batch)
+    return made if refusals is None else made.append_column(COLUMN, refusals)
 
 
 def _cast(column: pa.Array, field: pa.Field, where: str) -> pa.Array:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.injectors.refusals import column_of
 from millrace.plane import processes, wire
 from millrace.plane.injection import Injection
 from millrace.plane.lifting import Lifter
@@ -88,6 +89,7 @@ class _Run:
             values,
             rows.column("ts").to_pylist(),
             None if source.id is None else rows.column(wire.FINGERPRINT).to_pylist(),
+            refusals=column_of(rows),
         )
         if accepted and source.names_processes:
             told = _told(rows.take(pa.array(accepted)))

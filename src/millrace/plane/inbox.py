@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec, Edge
+from millrace.injectors.refusals import Refusal
 from millrace.model.coder import is_immutable
 from millrace.model.time import EARLIEST_RECORD
 from millrace.plane import processes, wire
@@ -218,7 +219,7 @@ class Inbox:
             self._topology,
             edge.stream,
             str(edge.computation),
-            reason,
+            Refusal(reason),
             value,
             at_us,
             self._manifest.epoch,

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.compile.topology import StreamSpec
 from millrace.injectors.injector import Injector
+from millrace.injectors.refusals import column_of
 from millrace.injectors.schema import conformed
 from millrace.model.time import LATEST_RECORD, TimeUnit, in_microseconds
 from millrace.plane.keying import fingerprints
@@ -27,12 +29,33 @@ class Injected(NamedTuple):
         rows: With the columns of the injector's schema.
         names: Of the columns that make a value.
         fingerprints: Of the source's ids; None if it has none.
+        refusals: Why its injector refuses a row, null where it does not; None if it refuses none.
     """
 
     at_us: pa.Array
     rows: pa.RecordBatch
     names: Sequence[str]
     fingerprints: pa.Array | None
+    refusals: pa.StructArray | None = None
+
+    def where(self, flags: npt.NDArray[np.bool_]) -> Injected:
+        """Return the rows whose flags are true."""
+        mask = pa.array(flags)
+        return Injected(
+            self.at_us.filter(mask),
+            self.rows.filter(mask),
+            self.names,
+            None if self.fingerprints is None else self.fingerprints.filter(mask),
+            None if self.refusals is None else self.refusals.filter(mask),
+        )
+
+    @property
+    def refused(self) -> npt.NDArray[np.bool_]:
+        """Whether a row is refused, of each."""
+        if self.refusals is None:
+            return np.zeros(self.rows.num_rows, dtype=bool)
+        flags: npt.NDArray[np.bool_] = self.refusals.is_valid().to_numpy(zero_copy_only=False)
+        return flags
 
     @property
     def columns(self) -> dict[str, pa.Array]:
@@ -78,6 +101,7 @@ def injected(
         rows,
         source.columns,
         None if source.id is None else fingerprints(rows.column(source.id)),
+        column_of(rows),
     )
 
 

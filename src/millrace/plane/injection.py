@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.injectors.refusals import Refusal, refusals_of
 from millrace.model.brief import RAISED, brief_error
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
@@ -67,7 +68,7 @@ class Injection:
         values: Sequence[Any],
         timestamps: Sequence[int | None],
         fingerprints: Sequence[bytes | None] | None = None,
-        refused: Mapping[int, str] | None = None,
+        refused: Mapping[int, Refusal] | None = None,
         ids: RowIds | None = None,
     ) -> list[int]:
         """Send records in order; return the positions of those that were accepted.
@@ -77,7 +78,7 @@ class Injection:
             timestamps: Event times in microseconds; None where there is none.
             fingerprints: Of their source ids, None where one is missing; None if the stream has no
                 ids.
-            refused: Positions that were refused already, with the reason.
+            refused: Positions that were refused already, and why.
             ids: Gives the rows their ids, where the source numbers its records; by default they
                 are counted.
 
@@ -118,14 +119,22 @@ class Injection:
         timestamps: Sequence[int | None],
         fingerprints: Sequence[bytes | None] | None = None,
         ids: RowIds | None = None,
+        refusals: pa.StructArray | None = None,
     ) -> list[int]:
-        """Send records whose values are in columns; otherwise as :meth:`send`."""
-        read = self._task.runtime.readers[self._stream].read(values)
-        refused = {}
+        """Send records whose values are in columns; otherwise as :meth:`send`.
+
+        Args:
+            values: A struct of the columns.
+            timestamps: Event times in microseconds; None where there is none.
+            fingerprints: Of their source ids.
+            ids: Gives the rows their ids.
+            refusals: Why their injector refuses some of them.
+        """
+        read, refused = self._task.runtime.readers[self._stream].read(values), refusals_of(refusals)
         for n, reason in read.refused.items():
             read.values[n] = shown(values, n)  # what a dead letter or an error shows
             # Where the time is a field as well, its format could only say that this is null.
-            refused[n] = self._times.refusal(timestamps[n]) or reason
+            refused.setdefault(n, Refusal(self._times.refusal(timestamps[n]) or reason))
         return self.send(read.values, timestamps, fingerprints, refused, ids)
 
     def _sound(self, timestamps: Sequence[int | None]) -> bool:
@@ -144,7 +153,7 @@ class Injection:
         values: Sequence[Any],
         timestamps: Sequence[int | None],
         fingerprints: Sequence[bytes | None] | None,
-        refused: Mapping[int, str],
+        refused: Mapping[int, Refusal],
         ids: RowIds | None,
     ) -> tuple[list[int], list[int]]:
         """Append the rows of records; return those that were accepted, and each one's rows."""
@@ -154,7 +163,8 @@ class Injection:
         for n, value in enumerate(values):
             before, at_us = len(productions), timestamps[n]
             fingerprint = None if fingerprints is None else fingerprints[n]
-            reason = refused.get(n) or self._times.refusal(at_us)
+            known = refused.get(n)
+            reason = self._times.refusal(at_us) if known is None else known.reason
             cause: BaseException | None = None
             if reason is None and fingerprints is not None and fingerprint is None:
                 reason = null_id(str(self._id))
@@ -173,8 +183,9 @@ class Injection:
                     if places is None:
                         places = ids(np.ones(len(values), dtype=np.int64))
                     here = int(places[0][n]), int(places[1][n])
+                refusal = known or Refusal(reason)
                 letter = refuse(
-                    topology, stream, "", reason, value, at_us, epoch, ids=here, cause=cause
+                    topology, stream, "", refusal, value, at_us, epoch, ids=here, cause=cause
                 )
                 note(report.letters.setdefault(stream, {}), letter)
                 send(

@@ -16,17 +16,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Piece
+from millrace.injectors.refusals import COLUMN
 from millrace.plane import processes, wire
 from millrace.plane.injected import Injected, injected
+from millrace.plane.injection import Injection
 from millrace.plane.keying import Keying
+from millrace.plane.outbox import Outbox
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.stragglers import Enough
 from millrace.plane.task import Stage, Task
-from millrace.windmill.record_ids import place
+from millrace.windmill.record_ids import injected_origin, place
+
+Ints = npt.NDArray[np.int64]
 
 #: The column of a row that stands for a piece.
 DDL = "piece binary"
@@ -57,7 +63,10 @@ class ReadStage:
         started = time.perf_counter()
         reading = _Reading(task, self.enough, keyed=self.keyed)
         rows = reading.rows(batches)
-        yield from rows if self.then is None else self.then.run(task, rows)
+        for made in rows if self.then is None else self.then.run(task, rows):
+            yield made
+            yield from reading.letters()
+        yield from reading.letters()
         if not reading.pieces:
             return
         if self.then is None:
@@ -73,8 +82,13 @@ class _Reading:
         self._decisions = None if enough is None else enough.decisions()
         self._keying = Keying(task) if keyed else None
         self._sources = {source.stream: source for source in task.runtime.sources}
+        self._outbox = Outbox(task)
         self.report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
         self.pieces = 0
+
+    def letters(self) -> Iterator[pa.RecordBatch]:
+        """Yield the dead letters of what was refused since."""
+        yield from self._outbox.batches()
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all pieces; rows of other sources as they came."""
@@ -101,17 +115,41 @@ class _Reading:
             for batch in batches:
                 if not batch.num_rows:
                     continue
-                rows = _source_rows(source, injected(source, stream, batch, where), piece, first)
-                first += batch.num_rows
+                columns = injected(source, stream, batch, where)
+                rows = _source_rows(source, columns, piece, first)
                 if self._keying is not None:
+                    if columns.refusals is not None:
+                        self._refuse(source.stream, columns, piece, first)
+                        rows = rows.filter(pa.array(~columns.refused))
+                    first += batch.num_rows
                     yield from self._keying.on_edges(source, rows)
                 else:
+                    first += batch.num_rows
+                    if columns.refusals is not None:
+                        rows = rows.append_column(COLUMN, columns.refusals)
                     number = pa.array(np.full(rows.num_rows, source.number, dtype=np.int32))
                     yield rows.append_column("stream", number)
         if piece.last:
             self._promise(source.stream, piece)
             reached = self.report.reached.setdefault(source.stream, {})
             reached[piece.process] = piece.reached, piece.claim_us
+
+    def _refuse(self, stream: str, columns: Injected, piece: Piece, first: int) -> None:
+        """Make dead letters of the rows that the injector refuses, each with its row's number."""
+        task, refused = self._task, columns.refused
+        few = columns.where(refused)
+        places = place(piece.number, first + np.flatnonzero(refused))
+        origin = injected_origin(task.topology.streams[stream].number, task.manifest.epoch)
+
+        def ids(counts: Ints) -> tuple[Ints, Ints]:
+            rows = np.repeat(places, counts)
+            return np.full_like(rows, origin), rows
+
+        sending = Injection(
+            task, stream, piece.number, self._outbox, self.report, task.event_times(stream)
+        )
+        fingerprints = None if few.fingerprints is None else few.fingerprints.to_pylist()
+        sending.send_columns(few.values, few.at_us.to_pylist(), fingerprints, ids, few.refusals)
 
     def _promise(self, stream: str, piece: Piece) -> None:
         """Note what a process promises, or only that it is there, before it has a record."""

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.compile.topology import Topology
+from millrace.injectors.refusals import Refusal
 from millrace.model.brief import LETTER_MOST, brief, brief_trace, cut, encodable
 from millrace.model.errors import RecordRejected
 from millrace.model.record import DeadLetter
@@ -84,7 +85,7 @@ def refuse(
     topology: Topology,
     stream: str,
     computation: str,
-    reason: str,
+    refusal: Refusal,
     value: Any,
     at_us: int | None,
     epoch: int,
@@ -98,7 +99,7 @@ def refuse(
         topology: The pipeline.
         stream: It came by.
         computation: Whose key it has none for; empty if it is not about one.
-        reason: Why it is refused.
+        refusal: Why it is refused, and what is known of it if it has no value.
         value: Its value, as far as that could be read.
         at_us: Its event time, if it has one.
         epoch: Now.
@@ -108,27 +109,33 @@ def refuse(
     Raises:
         RecordRejected: The pipeline declares no dead-letter stream.
     """
+    said, provenance = refusal.value, Provenance(topology)
+    if said is None:
+        said = brief(value, LETTER_MOST)
+        raw, raw_key = provenance.raw(stream, value)
+    else:
+        raw, raw_key = refusal.raw, refusal.raw_key
+    place = refusal.place or provenance.place(value, ids)
     if topology.dead_letters is None:
         consumer = f" for computation {computation!r}" if computation else ""
         raise RecordRejected(
-            f"epoch {epoch}: a record of stream {stream!r} was refused{consumer}: {reason}\n"
-            f"  value {brief(value)}, timestamp {brief(at_us, 60)}\n"
+            f"epoch {epoch}: a record of stream {stream!r} was refused{consumer}: "
+            f"{refusal.reason}\n"
+            f"  value {cut(said, 400)}, timestamp {brief(at_us, 60)}{place and f', {place}'}\n"
             "Nothing of this epoch was applied. Filter such records out of the source, or declare "
             'a dead-letter stream, p.dead_letter("rejects"), to set them aside and go on.'
         ) from cause
-    provenance = Provenance(topology)
-    raw, raw_key = provenance.raw(stream, value)
     return DeadLetter(
         stream=stream,
         computation=computation,
-        reason=cut(encodable(reason), LETTER_MOST),
+        reason=cut(encodable(refusal.reason), LETTER_MOST),
         error="" if cause is None else brief_trace(cause),
         key="",
-        value=brief(value, LETTER_MOST),
+        value=cut(said, LETTER_MOST),
         # Of one that no letter can hold, the reason tells.
         timestamp=at_us if at_us is None or MIN_TIMESTAMP <= at_us <= MAX_TIMESTAMP else None,
         epoch=epoch,
-        place=provenance.place(value, ids),
+        place=place,
         raw=raw,
         raw_key=raw_key,
     )

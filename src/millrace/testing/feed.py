@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
+from millrace.injectors.refusals import Refusal
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Injection as Injecting
 from millrace.model.stream import by
@@ -39,7 +40,7 @@ class Read:
     instant: Any
     process: str
     id: Any = None
-    refused: str | None = None
+    refused: Refusal | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Feed:
         """Yield rows on edges and a report, as an encode stage does."""
         report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
         outbox = Outbox(task)
-        times, refused = list[int | None](), dict[int, str]()
+        times, refused = list[int | None](), dict[int, Refusal]()
         injection = task.topology.streams[self.stream].injection
         ingress = injection is not None and injection.ingress
         for n, record in enumerate(self.records):
@@ -76,7 +77,7 @@ class Feed:
                 times.append(timestamp_us(record.instant))
             except (PipelineError, TypeError, ValueError, OverflowError) as error:
                 times.append(None)
-                refused[n] = str(error)
+                refused[n] = Refusal(str(error))
         ids = None
         if injection is not None and injection.id is not None:
             ids = [None if one.id is None else fingerprint(one.id) for one in self.records]

@@ -10,6 +10,7 @@ import pyarrow as pa
 from millrace.compile.topology import StreamSpec
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Offsets, advanced, pieces
+from millrace.injectors.refusals import Refusal, column_of, refusals_of
 from millrace.injectors.schema import column_names, conformed
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Injection as Injecting
@@ -86,9 +87,11 @@ def _reads(
         at = rows.column(str(injection.timestamp))
         times = microseconds(at, injection.unit).to_pylist()
     ids = times if injection.id is None else rows.column(injection.id).to_pylist()
+    refused = refusals_of(column_of(rows))
+    for n, reason in found.refused.items():
+        refused.setdefault(n, Refusal(reason))
     for n, (value, at_us) in enumerate(zip(found.values, times, strict=True)):
-        reason = found.refused.get(n)
-        if reason is not None:
+        if n in refused:
             value = {name: shown(array, n) for name, array in arrays.items()}
         id = None if injection.id is None else ids[n]
-        yield Read(value, at_us, process, id, reason)
+        yield Read(value, at_us, process, id, refused.get(n))

@@ -277,7 +277,9 @@ def test_by_default_a_file_was_created_when_it_was_last_changed_before_it_was_se
 
 def test_a_line_that_cannot_be_read_is_named(directory):
     directory.write("100.log", lines(1) + "{oops\n")
-    with pytest.raises(RecordRejected, match=r"100\.log, byte 18: DecodeError: (.|\n)*oops"):
+    with pytest.raises(
+        RecordRejected, match=r"100\.log, line \d, byte 18: DecodeError: (.|\n)*oops"
+    ):
         directory.read()
 
 
@@ -413,7 +415,9 @@ def test_a_format_that_is_none_is_refused(tmp_path, options, words):
 
 def test_a_value_of_another_type_names_its_line(directory):
     directory.write("1", lines(1) + '{"n": "x", "at": 1}\n')
-    with pytest.raises(RecordRejected, match=r"1, byte 18: .* column 'n' has values that are not"):
+    with pytest.raises(
+        RecordRejected, match=r"1, line \d, byte 18: column 'n' has values that are not"
+    ):
         directory.read()
 
 

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 import millrace as mr
 from millrace.injectors.kafka_messages import ID_HEADER, MessageRows, between
 from millrace.injectors.lines import RowMaker, json_object
+from millrace.injectors.refusals import without_refusals
 from millrace.injectors.schema import column_names
 from millrace.model.errors import InputLost, PipelineError, RecordRejected
 
@@ -273,7 +274,7 @@ def test_a_parse_may_give_columns_in_order():
     (row,) = maker.batch([b"5"], str, {"kafka_offset": [9]}).to_pylist()
     assert row == {"n": 5, "kafka_offset": 9, "s": "s"}
     with pytest.raises(RecordRejected, match=r"here: ValueError: (.|\n)*b'six'"):
-        maker.batch([b"six"], lambda _: "here")
+        without_refusals(maker.batch([b"six"], lambda _: "here"))
 
 
 @pytest.mark.parametrize("text", [b'"2026-11-20T09:00:00Z"', b'"2026-11-20T10:00+01:00"', b"%d"])
@@ -291,7 +292,7 @@ def test_a_time_may_be_written_in_every_way(text):
 )
 def test_a_line_that_cannot_be_read_is_refused(line, words):
     with pytest.raises(RecordRejected, match=words):
-        RowMaker("at timestamp", json_object).batch([line], str)
+        without_refusals(RowMaker("at timestamp", json_object).batch([line], str))
 
 
 def test_messages_come_as_many_as_there_are_up_to_the_end():

@@ -12,6 +12,7 @@ import pytest
 
 import millrace as mr
 from millrace.injectors.lines import RowMaker, as_it_is, json_object
+from millrace.injectors.refusals import without_refusals
 from millrace.injectors.schema import column_names
 from millrace.model.errors import PipelineError, RecordRejected
 
@@ -20,7 +21,8 @@ EVENT = dt.datetime(2026, 11, 22, 6, 30, tzinfo=dt.UTC)
 
 def row(at, unit=None):
     maker = RowMaker("at timestamp", json_object, unit, "Files")
-    (found,) = maker.batch([json.dumps({"at": at}).encode()], str).column("at").to_pylist()
+    made = without_refusals(maker.batch([json.dumps({"at": at}).encode()], str))
+    (found,) = made.column("at").to_pylist()
     return (found,)
 
 
@@ -79,7 +81,7 @@ def test_what_a_function_gives_is_as_long_as_the_schema(found):
     maker = RowMaker("n int, at timestamp", lambda line: found if line == b"1" else (7, None))
 
     with pytest.raises(RecordRejected, match="line 1: "):
-        maker.batch([b"0", b"1"], lambda n: f"line {n}")
+        without_refusals(maker.batch([b"0", b"1"], lambda n: f"line {n}"))
 
 
 def test_what_stands_beside_is_not_counted_in_another_unit():
@@ -107,7 +109,7 @@ def test_what_stands_beside_is_not_counted_in_another_unit():
 def test_the_one_of_many_that_is_wrong_is_named(line, words):
     maker = RowMaker("n int, at timestamp", json_object)
     with pytest.raises(RecordRejected, match=f"(?s)line 1: .*{words}"):
-        maker.batch([b'{"n": 1, "at": 5}', line, b"{}"], lambda n: f"line {n}")
+        without_refusals(maker.batch([b'{"n": 1, "at": 5}', line, b"{}"], lambda n: f"line {n}"))
 
 
 def test_messages_may_stay_as_they_are():
@@ -221,7 +223,7 @@ def test_what_a_type_cannot_hold_is_refused_and_never_bent(kind, text):
     lines = [b"{}", b'{"v": %s}' % text.encode()]
     maker = RowMaker(f"v {kind}", json_object)
     with pytest.raises(RecordRejected, match="line 1: "):
-        maker.batch(lines, lambda n: f"line {n}")
+        without_refusals(maker.batch(lines, lambda n: f"line {n}"))
 
 
 @pytest.mark.parametrize(
@@ -276,7 +278,7 @@ def test_what_a_function_returns_is_held_by_the_same_rule(kind, value, held):
 def test_what_a_function_returns_is_refused_by_the_same_rule(kind, value):
     maker = RowMaker(f"v {kind}", lambda line: {"v": value if line else None})
     with pytest.raises(RecordRejected, match="line 1: "):
-        maker.batch([b"", b"1"], lambda n: f"line {n}")
+        without_refusals(maker.batch([b"", b"1"], lambda n: f"line {n}"))
 
 
 @pytest.mark.parametrize(

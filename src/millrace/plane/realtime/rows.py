@@ -95,6 +95,13 @@ class LiveRows:
             ids = row_ids(stream.number, process, numbers)
             yield from self._encoded(task, source.stream, columns, ids, observed)
             return
+        if columns.refusals is not None:
+            refused = columns.refused
+            ids = row_ids(stream.number, process, numbers[refused])
+            yield from self._encoded(task, source.stream, columns.where(refused), ids, observed)
+            columns, numbers = columns.where(~refused), numbers[~refused]
+            if not len(numbers):
+                return
         if len(numbers) <= FEW:
             few = self._few(task, stream, columns, process, numbers, observed)
             if few is not None:
@@ -177,6 +184,7 @@ class LiveRows:
             columns.at_us.to_pylist(),
             None if found is None else found.to_pylist(),
             ids,
+            columns.refusals,
         )
         self.newest_us = report.newest.get(stream, MIN_TIMESTAMP)
         observed.add(
