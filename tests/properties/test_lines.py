@@ -59,9 +59,14 @@ def test_a_line_means_the_same_whatever_stands_beside_it(lines, unit):
     for line in lines:
         alone = maker.batch([line], str)
         for slow in SLOW if unit else SLOW[::2]:
-            assert alone.equals(maker.batch([line, slow], str).slice(0, 1))
+            assert _said(maker.batch([line, slow], str).slice(0, 1)) == _said(alone)
         if column_of(alone) is None:
             good.append(line)
             rows.append(alone)
     for n, row in enumerate(rows):
-        assert maker.batch(good, str).slice(n, 1).equals(row)
+        assert _said(maker.batch(good, str).slice(n, 1)) == _said(row)
+
+
+def _said(rows):
+    """Return rows and refusals in words: NaN is no more than that."""
+    return str(rows.to_pylist())

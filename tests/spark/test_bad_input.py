@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -181,6 +182,32 @@ def test_a_failed_run_goes_on_when_the_code_is_mended(tools: Any) -> None:
     by_key = tools.by_key(sinks["out"].rows)
     assert all([int(v) for v, _ in by_key[f"k{m}"]] == [1, 2] for m in range(20))
     assert [int(value) for value, _ in by_key["x"]] == [500, 1003]
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
+def test_lines_that_are_refused_are_dead_letters_in_a_batch_and_by_epochs(
+    spark: SparkSession, tools: Any, tmp_path: Path, native: bool
+) -> None:
+    lines = [b'{"name": "a", "size": 1, "at": 5}', b'{"name": "a", "size": 1.5, "at": 6}', b"oops"]
+    (tmp_path / "1.log").write_bytes(b"\n".join([*lines, lines[0]]))
+    kept = [{name: tools.Kept() for name in ("out", "rejects")} for _ in range(2)]
+    batch, stream = (
+        _pipeline(mr.Files(tmp_path, schema=DDL), Work(native=native), sinks) for sinks in kept
+    )
+    batch.run_batch(spark)
+    run = tools.start(stream)
+    tools.step(run)
+
+    assert run.status().dead_letters == {"rows": 2}
+    assert run.status().injected == {"rows": 2}
+    for sinks in kept:
+        assert sorted(sinks["out"].values) == ["1", "2"]
+        bent, oops = sorted(sinks["rejects"].values, key=lambda letter: letter["place"])
+        assert "Decimal('1.5') is not a whole number" in bent["reason"]
+        assert oops["reason"].startswith("DecodeError: JSON is malformed")
+        assert [bytes(letter["raw"]) for letter in (bent, oops)] == lines[1:3]
+        assert bent["place"] == f"{tmp_path / '1.log'}, line 2, byte 34"
+        assert oops["place"] == f"{tmp_path / '1.log'}, line 3, byte 70"
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millrace.injectors.column_casts import cast
-from millrace.injectors.refusals import COLUMN, Refusal, column_of, with_refusals
+from millrace.injectors.refusals import Refusal, column_of, refusals_of, with_refusals
 from millrace.injectors.typed_values import ToInstant, array_of, microsecond_instant
 from millrace.model.errors import PipelineError
 
@@ -185,15 +186,16 @@ def conformed(batch: pa.RecordBatch, ddl: str, where: str) -> pa.RecordBatch:
     """Return a batch with the columns of a schema, in their order, and no others.
 
     Types of one family are converted: integers of other widths, text with a dictionary, times in
-    other units. What is finer than a microsecond is cut off. Refusals stay beside them.
+    other units. What is finer than a microsecond is cut off. A row with a value that its declared
+    type cannot hold is refused; refusals that there are stay.
 
     Raises:
-        PipelineError: A column is missing, or its values are not of the declared type.
+        PipelineError: A column is missing, or of another type than is declared.
     """
     schema = arrow_schema(ddl)
     if batch.schema.equals(schema):
         return batch
-    arrays = []
+    arrays, refusals = list[pa.Array](), dict[int, Refusal]()
     for field in schema:
         position = batch.schema.get_field_index(field.name)
         if position < 0:
@@ -203,11 +205,45 @@ def conformed(batch: pa.RecordBatch, ddl: str, where: str) -> pa.RecordBatch:
             )
         column = batch.column(position)
         if column.type != field.type:
-            column = _cast(column, field, where)
+            _cast(column.slice(0, 0), field, where)  # whether the type is one of its family
+            column, misfits = _fitting(column, field)
+            for n, reason in misfits.items():
+                row = batch.slice(n, 1)
+                refusals.setdefault(n, Refusal.of_row(reason, where, _plain_row(row)))
         arrays.append(column)
+    if refusals:
+        good = pa.array([n not in refusals for n in range(batch.num_rows)])
+        nothing = [pa.scalar(None, field.type) for field in schema]
+        arrays = [pc.if_else(good, *pair) for pair in zip(arrays, nothing, strict=True)]
     made = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    refusals = column_of(batch)
-    return made if refusals is None else made.append_column(COLUMN, refusals)
+    return with_refusals(made, refusals_of(column_of(batch)) | refusals)
+
+
+def _fitting(column: pa.Array, field: pa.Field) -> tuple[pa.Array, dict[int, str]]:
+    """Return a column as a field declares it, null where it cannot be, and why."""
+    found, refused = list[pa.Array](), dict[int, str]()
+
+    def add(first: int, some: pa.Array) -> None:
+        try:
+            found.append(_cast(some, field, ""))
+        except PipelineError as misfit:
+            if len(some) == 1:
+                refused[first] = str(misfit)
+                found.append(pa.nulls(1, field.type))
+                return
+            half = len(some) // 2
+            add(first, some.slice(0, half))
+            add(first + half, some.slice(half))
+
+    add(0, column)
+    return found[0] if len(found) == 1 else pa.concat_arrays(found), refused
+
+
+def _plain_row(row: pa.RecordBatch) -> Any:
+    try:
+        return row.to_pylist()[0]
+    except (ValueError, OverflowError):  # Python has no such text, or no such time
+        return str(row)
 
 
 def _cast(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
@@ -215,9 +251,9 @@ def _cast(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
         return cast(column, field.type)
     except pa.ArrowException as refused:
         raise PipelineError(
-            f"{where}: column {field.name!r} is {column.type}, and the schema declares "
-            f"{field.type}: {refused}. Declare the type that it has, or convert it where it is "
-            "written."
+            f"{where and f'{where}: '}column {field.name!r} is {column.type}, and the schema "
+            f"declares {field.type}: {refused}. Declare the type that it has, or convert it where "
+            "it is written."
         ) from refused
 
 

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.injectors.refusals import column_of, refusals_of, without_refusals
 from millrace.injectors.schema import arrow_schema, batches_of, column_names, conformed
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, RecordRejected
 
 
 def test_types_are_those_of_spark():
@@ -49,14 +50,19 @@ def test_rows_become_batches():
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ((1, 2), r"here gave a row of 2 values, \(1, 2\). Its schema, 'at timestamp', has 1 "),
-        (("x",), r"here: column 'at' has values that are not timestamp\[us, tz=UTC\]"),
+        ((1, 2), r"here, row 1: it gave a row of 2 values, and its schema has the 1 columns"),
+        (("x",), r"here, row 1: column 'at' has values that are not timestamp\[us, tz=UTC\]"),
+        ({"at": 5}, "here, row 1: it gave a dict, and a row is a tuple"),
+        (None, "here, row 1: it gave a NoneType"),
         ((dt.datetime(2026, 1, 1),), "without a time zone, so it names no instant"),
     ],
 )
-def test_a_row_that_is_not_of_the_schema_is_an_error(row, words):
-    with pytest.raises(PipelineError, match=words):
-        list(batches_of([row], "at timestamp", "here"))
+def test_a_row_that_is_not_of_the_schema_is_refused_beside_the_others(row, words):
+    (batch,) = batches_of([(5,), row, (7,)], "at timestamp", "here")
+    assert batch.column("at").cast("int64").to_pylist() == [5, None, 7]
+    assert list(refusals_of(column_of(batch))) == [1]
+    with pytest.raises(RecordRejected, match=words):
+        without_refusals(batch)
 
 
 def test_columns_are_taken_by_name_and_types_that_say_the_same_converted():
@@ -81,13 +87,26 @@ def test_columns_are_taken_by_name_and_types_that_say_the_same_converted():
     [
         ({"n": [1]}, r"here has no column 'at', which the schema .* declares. It has \['n'\]"),
         ({"n": ["x"], "at": [1]}, r"here: column 'n' is string, and the schema declares int32"),
-        ({"n": [1 << 40], "at": [1]}, r"column 'n' is int64, and .* int32: Integer value"),
         ({"n": [1], "at": pa.array([1], pa.timestamp("us"))}, "only one of the two has a time z"),
     ],
 )
 def test_columns_that_are_not_of_the_schema_are_an_error(given, words):
     with pytest.raises(PipelineError, match=words):
         conformed(pa.RecordBatch.from_pydict(given), "n int, at timestamp", "here")
+
+
+def test_a_value_that_a_declared_type_cannot_hold_is_refused_beside_the_others():
+    at = pa.array([1, 2, 3, 4], pa.timestamp("us", "UTC"))
+    given = pa.RecordBatch.from_pydict({"n": [1, 1 << 40, None, -(1 << 40)], "at": at})
+    made = conformed(given, "n int, at timestamp", "here")
+    assert made.column("n").to_pylist() == [1, None, None, None]
+    assert made.column("at").cast("int64").to_pylist() == [1, None, 3, None]
+    refused = refusals_of(column_of(made))
+    assert list(refused) == [1, 3]
+    assert refused[1].reason.startswith("column 'n' is int64, and the schema declares int32: Int")
+    assert refused[1].place == "here"
+    assert refused[1].raw.startswith(b'{"n":1099511627776,"at":"1970-01-01T00:00:00.000002')
+    assert conformed(made, "n int, at timestamp", "there").equals(made)
 
 
 def test_an_injector_reads_rows_or_columns():

@@ -101,6 +101,34 @@ def test_a_low_watermark_for_each_partition(kafka: Any, spark: Any, tools: Any) 
     assert [value for value in kept.values if "late" in value] == ["late 120"]
 
 
+def test_messages_that_are_refused_are_dead_letters_with_their_bytes(
+    kafka: Any, spark: SparkSession, tools: Any
+) -> None:
+    topic = kafka.topic("refused", 1)
+    bad = [b'{"n": 1.5, "at": 6}', b"\x80"]
+    kafka.send(topic, 0, b'{"n": 1, "at": 5}', *bad, b'{"n": 2, "at": 7}')
+
+    def pipeline(*sinks: Any) -> mr.Pipeline:
+        p = _pipeline(kafka, topic, sinks[0])
+        p.dead_letter("rejects")
+        p.sink("rejects", sinks[1])
+        return p
+
+    kept = [(tools.Kept(), tools.Kept()) for _ in range(2)]
+    pipeline(*kept[0]).run_batch(spark)
+    run = tools.start(pipeline(*kept[1]))
+    _until(tools, run, 2)
+    tools.finish(run)
+    for ends, rejects in kept:
+        assert sorted(ends.values) == ["5", "7"]
+        letters = sorted(rejects.values, key=lambda letter: letter["place"])
+        places = [f"topic {topic!r}, partition 0, offset {n}" for n in (1, 2)]
+        assert [letter["place"] for letter in letters] == places
+        assert [bytes(letter["raw"]) for letter in letters] == bad
+        assert "Decimal('1.5') is not a whole number" in letters[0]["reason"]
+        assert letters[1]["reason"].startswith("DecodeError")
+
+
 def test_sparks_connector_with_a_low_watermark_for_each_partition(
     kafka: Any, tools: Any, spark: SparkSession
 ) -> None:
