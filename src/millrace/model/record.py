@@ -138,7 +138,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
         timestamp: Event time in microseconds, or None if it had no usable one.
         epoch: The epoch in which it was refused.
         place: Where the record comes from, as far as that is known: topic, partition and offset;
-            an injected stream, and the place in it; or the computation that produced it.
+            a file, line and byte; an injected stream, and the place in it; or the computation that
+            produced it.
         raw: The record itself, to be sent again: the message as it came where the value has it
             (Kafka without a schema), else the value as its stream's format encodes it, else its
             JSON. None for a message whose value is null. Empty for a timer, and where nothing can
