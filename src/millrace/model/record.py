@@ -140,8 +140,9 @@ class DeadLetter(msgspec.Struct, frozen=True):
         place: Where the record comes from, as far as that is known: topic, partition and offset;
             a file, line and byte; an injected stream, and the place in it; or the computation that
             produced it.
-        raw: The record itself, to be sent again: the message as it came where the value has it
-            (Kafka without a schema), else the value as its stream's format encodes it, else its
+        raw: The record itself, to be sent again: the line or message as it came where its injector
+            refuses it; the message where the value has it
+            (Kafka without a schema); else the value as its stream's format encodes it, else its
             JSON. None for a message whose value is null. Empty for a timer, and where nothing can
             encode it.
         raw_key: The message's key as it came; None where there is none.
