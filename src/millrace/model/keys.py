@@ -49,6 +49,8 @@ _END: Final = b"\0"
 _ESCAPED: Final = b"\0\xff"
 _double = struct.Struct(">d")
 _bits = struct.Struct(">Q")
+#: A float from 0.0 on, of which the negative is given: it has the bits of the float, and the sign.
+_positive = struct.Struct(">BQBd")
 
 
 def encode_key(key: Any) -> bytes:
@@ -147,24 +149,33 @@ def _plain(key: Any) -> str | bytes | int | float:
 
 
 def _float(key: float) -> bytes:
-    (bits,) = _bits.unpack(_double.pack(key + 0.0))  # -0.0 + 0.0 is 0.0
-    if -_LARGE <= key < _LARGE:
-        turned = bits ^ _ALL_BITS if bits & _SIGN else bits | _SIGN
-        return b"i" + _bits.pack(floor(key) + _SIGN) + _FRACTION + _bits.pack(turned)
+    if 0.0 <= key < _LARGE:
+        return _positive.pack(0x69, floor(key) + _SIGN, 0xFF, -(key + 0.0))  # -0.0 + 0.0 is 0.0
+    (bits,) = _bits.unpack(_double.pack(key))
+    if -_LARGE <= key < 0.0:
+        return b"i" + _bits.pack(floor(key) + _SIGN) + _FRACTION + _bits.pack(bits ^ _ALL_BITS)
     if key != key:
         return b"j" + _bits.pack(_NAN_BITS | _SIGN)
     return b"j" + _bits.pack(bits | _SIGN) if key > 0 else b"h" + _bits.pack(bits ^ _ALL_BITS)
 
 
 def _float_at(data: bytes, start: int) -> float:
+    found: float
+    if data[start] & 0x80:
+        (found,) = _double.unpack_from(data, start)
+        return -found
     (turned,) = _bits.unpack_from(data, start)
-    bits = turned ^ _SIGN if turned & _SIGN else turned ^ _ALL_BITS
-    found: float = _double.unpack(_bits.pack(bits))[0]
+    (found,) = _double.unpack(_bits.pack(turned ^ _ALL_BITS))
     return found
 
 
 def _item(item: Any) -> bytes:
     """Return the bytes of an item of a tuple, which show where they end."""
+    kind = type(item)
+    if kind is int and -_SIGN <= item < _SIGN:
+        return b"i%b" % _bits.pack(item + _SIGN)
+    if kind is str and "\0" not in item:
+        return b"s%b\0" % _utf8(item)
     if item is None:
         return b"!"
     encoded = encode_key(item)
@@ -205,8 +216,22 @@ def _item_at(data: bytes, start: int) -> tuple[Any, int]:
 
 def _items(data: bytes, at: int) -> tuple[tuple[Any, ...], int]:
     """Return the items of a tuple from some place on, and where the last one ends."""
-    found = []
-    while at < len(data) and data[at]:
+    found: list[Any] = []
+    size = len(data)
+    while at < size and (tag := data[at]):
+        # Text without NUL and ints are read here: they are most of the items there are.
+        if tag == 0x73:
+            end = data.index(0, at) + 1
+            if end == size or data[end] != 0xFF:
+                found.append(str(data[at + 1 : end - 1], "utf-8"))
+                at = end
+                continue
+        elif tag == 0x69:
+            end = at + 9
+            if end >= size or data[end] != 0xFF:
+                found.append(_bits.unpack_from(data, at + 1)[0] - _SIGN)
+                at = end
+                continue
         item, at = _item_at(data, at)
         found.append(item)
     return tuple(found), at
