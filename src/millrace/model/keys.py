@@ -89,6 +89,8 @@ def decode_key(data: bytes) -> Any:
         return data[1:].decode()
     if tag == 0x69 and len(data) == 9:
         return int.from_bytes(data[1:], "big") - _SIGN
+    if tag == 0x69 and len(data) == 18 and data[9] == 0xFF:
+        return _float_at(data, 10)
     if tag == 0x62:
         return data[1:]
     try:

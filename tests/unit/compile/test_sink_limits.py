@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
+from millrace.compile import sink_limits
 from millrace.compile.column_types import DECIMAL_DIGITS, DECIMAL_SCALE
 from millrace.compile.sink_limits import SinkLimits, limited
+from millrace.dataflow.aggregations.fields import FieldsCoder, Results, record_of
 from millrace.model.coder import MsgpackCoder, PickleCoder
 from millrace.model.errors import CoderError
 from millrace.model.pane import PanedCoder
@@ -199,3 +201,49 @@ def test_without_dead_letters_the_error_names_stream_field_and_line() -> None:
         mr.testing.Harness(_pipeline(int, "doubled", letters=False)) as h,
     ):
         h.inject("orders", [(2**62, 0)])
+
+
+_LEAVES = st.one_of(
+    st.none(),
+    st.integers(-9, 9),
+    st.floats(),
+    st.sampled_from(["", "tea", "a\0"]),
+    st.sampled_from([dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)]),
+    st.sampled_from([Colour.RED, Decimal("19.99"), b"\0"]),
+)
+_VALUES = st.recursive(
+    _LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("a\0"), inner, max_size=3),
+)
+
+
+@given(_VALUES, st.booleans())
+def test_a_quick_look_accepts_nothing_that_a_thorough_one_refuses(value: Any, nul: bool) -> None:
+    if sink_limits._is_surely_json(value, not nul):
+        assert not sink_limits._not_json(value, SinkLimits(nul=nul))
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["a", "b\0"]), st.lists(st.floats() | st.sampled_from(["x", "\0"]))
+    ),
+    st.booleans(),
+)
+def test_bounds_accept_what_a_walk_accepts(value: Any, nul: bool) -> None:
+    limits = SinkLimits(nul=nul)
+    coder = limited(MsgpackCoder(dict[str, list[float | str]]), limits)
+    try:
+        coder.encode(value)
+        refused = ""
+    except CoderError as error:
+        refused = str(error)
+    assert bool(refused) == bool(sink_limits._not_json(value, limits))
+    assert refused.rstrip(".").endswith(sink_limits._not_json(value, limits))
+
+
+def test_results_in_columns_are_refused_as_values_are() -> None:
+    coder = limited(FieldsCoder((("n", int), ("mean", float | None))), SinkLimits())
+    good = Results(record_of(("n", "mean")), [[1, 2], [0.5, None]])
+    assert coder.encode_all(good) == [coder.encode(result) for result in good]  # type: ignore[attr-defined]
+    with pytest.raises(CoderError, match=r"9223372036854775808.*at `\$\.n`"):
+        coder.encode_all(Results(record_of(("n", "mean")), [[1, 2**63], [0.5, 1.5]]))  # type: ignore[attr-defined]
