@@ -112,7 +112,7 @@ class LateRecord(msgspec.Struct, frozen=True):
         timestamp: Event time in microseconds.
         low_watermark: Of the computation's input when it was delivered, in microseconds.
         wall_time: Clock of the epoch in which it was delivered, in microseconds.
-        epoch: That epoch.
+        delivered_in: That epoch.
     """
 
     computation: str
@@ -122,7 +122,7 @@ class LateRecord(msgspec.Struct, frozen=True):
     timestamp: int
     low_watermark: int
     wall_time: int
-    epoch: int
+    delivered_in: int
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -136,7 +136,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
         key: The key, as text.
         value: The value or timer tag, as text.
         timestamp: Event time in microseconds, or None if it had no usable one.
-        epoch: The epoch in which it was refused.
+        refused_in: The epoch in which it was refused.
         place: Where the record comes from, as far as that is known: topic, partition and offset;
             a file, line and byte; an injected stream, and the place in it; or the computation that
             produced it.
@@ -155,7 +155,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     key: str
     value: str
     timestamp: int | None
-    epoch: int
+    refused_in: int
     place: str = ""
     raw: bytes | None = b""
     raw_key: bytes | None = None

@@ -134,7 +134,7 @@ def refuse(
         value=cut(said, LETTER_MOST),
         # Of one that no letter can hold, the reason tells.
         timestamp=at_us if at_us is None or MIN_TIMESTAMP <= at_us <= MAX_TIMESTAMP else None,
-        epoch=epoch,
+        refused_in=epoch,
         place=place,
         raw=raw,
         raw_key=raw_key,

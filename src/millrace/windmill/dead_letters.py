@@ -95,7 +95,7 @@ def note(reasons: Reasons, letter: DeadLetter) -> None:
         letter.key[:_WORDS],
         letter.value[:_WORDS],
         letter.timestamp,
-        letter.epoch,
+        letter.refused_in,
         letter.place,
     )
     merge(reasons, {reason_of(letter): Counted(1, sample)})

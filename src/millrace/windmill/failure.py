@@ -137,7 +137,7 @@ class Failures:
             key=brief(key, LETTER_MOST),
             value=brief(value, LETTER_MOST),
             timestamp=timestamp_us,
-            epoch=work.epoch,
+            refused_in=work.epoch,
         )
 
     def _letter_or_raise(

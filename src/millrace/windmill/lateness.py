@@ -37,5 +37,5 @@ def late_record(computation: str, work: Work, key: Any, n: int) -> LateRecord:
         timestamp=records.timestamps[n],
         low_watermark=work.low_watermark_before_us,
         wall_time=work.wall_time_us,
-        epoch=work.epoch,
+        delivered_in=work.epoch,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -86,3 +87,19 @@ def test_a_field_that_a_pane_would_hide_is_refused() -> None:
 
 def test_the_names_of_a_pane_are_those_of_its_columns() -> None:
     assert list(OF_PANES) == [name for name, *_ in panes.COLUMNS]
+
+
+def test_streams_of_letters_go_to_any_sink(tmp_path: Path) -> None:
+    for sink in (
+        mr.Parquet(tmp_path),
+        mr.Delta(tmp_path),
+        mr.PostgreSQL("host=nowhere", "letters"),
+        mr.Memory(),
+    ):
+        p = mr.Pipeline("p")
+        p.inject("rows", format=int)
+        p.dead_letter("rejects")
+        p.late_records("late")
+        p.sink("rejects", sink)
+        p.sink("late", sink)
+        p.build()

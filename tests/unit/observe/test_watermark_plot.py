@@ -199,7 +199,7 @@ def test_the_command_draws_a_checkpoint(
     from millrace.cli.main import main
 
     late = [
-        {"computation": "Hold", "stream": "events", "key": "'k'", "value": "1", "epoch": 2}
+        {"computation": "Hold", "stream": "events", "key": "'k'", "value": "1", "delivered_in": 2}
         | {"timestamp": START, "low_watermark": START, "wall_time": START + mr.SECOND}
     ]
     pq.write_table(pa.Table.from_pylist(late), tmp_path / "late.parquet")

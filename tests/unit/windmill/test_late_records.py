@@ -96,7 +96,7 @@ def test_a_stream_of_late_records_is_told_what_was_late_for_whom():
             timestamp=60,
             low_watermark=100,
             wall_time=7,
-            epoch=2,
+            delivered_in=2,
         )
         assert [output.value for output in h.outputs("noted")] == [False, True]
 
