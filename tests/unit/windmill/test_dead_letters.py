@@ -61,7 +61,11 @@ def test_a_failing_record_becomes_a_letter_that_tells_everything(h):
     letter = output.value
     assert isinstance(letter, mr.DeadLetter)
     assert (letter.stream, letter.computation, letter.key) == ("events", "Touchy", "'k'")
-    assert (letter.reason, letter.timestamp, letter.refused_in) == ("ValueError: -5 is negative", 5, 1)
+    assert (letter.reason, letter.timestamp, letter.refused_in) == (
+        "ValueError: -5 is negative",
+        5,
+        1,
+    )
     assert "-5" in letter.value
     assert "in process_record" in letter.error
     assert (output.key, output.timestamp) == ("k", 5)
