@@ -1,4 +1,7 @@
-"""Dead letters that are read back from their sink, as docs/operating.md shows it."""
+"""Dead letters that are read back from their sink, as docs/operating.md shows it.
+
+In real time, and with crashes: tests/unit/test_letters_again.py.
+"""
 
 import re
 import time
@@ -42,9 +45,8 @@ def recipe() -> Any:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("realtime", [False, True], ids=["epochs", "real time"])
 def test_letters_are_sent_again_once_when_the_code_is_mended(
-    realtime: bool, recipe: Any, spark: Any, tools: Any, tmp_path: Path
+    recipe: Any, spark: Any, tools: Any, tmp_path: Path
 ) -> None:
     trips, again, rejects, totals = (tmp_path / n for n in ("trips", "again", "rejects", "totals"))
     for folder in (trips, again):
@@ -66,7 +68,7 @@ def test_letters_are_sent_again_once_when_the_code_is_mended(
         p.sink("rejects", mr.Parquet(rejects))
         if letters:
             recipe["read_again"](p, again)
-        return tools.start(p, clock=lambda: time.time_ns() // 1000, realtime=realtime)
+        return tools.start(p, clock=lambda: time.time_ns() // 1000)
 
     def process(run: Any) -> None:
         tools.step(run)

@@ -1,5 +1,6 @@
 """The recipe of docs/operating.md that sends dead letters again, without Spark."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from tests.live import Feeds, Kept, Live
 
 import millrace as mr
 
@@ -93,3 +95,52 @@ def test_what_was_sent_is_not_sent_again_and_the_rest_is(recipe: Any, tmp_path: 
         every = ds.field("stream") == "trips"
         assert send(letters, again, every) == 1  # that one was sent, and one has no time
         assert send(letters, again, every) == 0
+
+
+def test_in_real_time_a_letter_counts_once_through_crashes(recipe: Any, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    again.mkdir()
+    rejects, seen = Kept(), Kept()
+    feeds = Feeds(
+        "taxi string, fare double, at long",
+        {"p": [("T1", -1.0, mr.HOUR), ("T1", 2.0, mr.HOUR), ("T1", 3.0, mr.HOUR)]},
+    )
+
+    def pipeline(computation: type[mr.Computation], letters: Path | None) -> mr.Pipeline:
+        p = mr.Pipeline("taxis")
+        trip, policy = recipe["Trip"], mr.BoundedDelay(0)
+        p.inject("trips", feeds, timestamp="at", unit="us", low_watermark=policy, format=trip)
+        p.add(computation, name="Seen")
+        p.dead_letter("rejects")
+        p.sink("rejects", rejects)
+        p.sink("seen", seen)
+        if letters is not None:
+            recipe["read_again"](p, letters)
+        return p
+
+    live = Live(pipeline(Faulty, None))
+    live.boot()
+    live.feed(2)
+    live.plane.settle(live.clock_us)
+    live.plane.end(live.clock_us)
+    (letter,) = rejects.rows
+    file = tmp_path / "letters.parquet"
+    pq.write_table(pa.Table.from_pylist([letter]), file)
+    every = ds.field("stream") == "trips"
+    assert recipe["send_again"](ds.dataset(file, format="parquet"), again, every) == 1
+
+    live.pipeline = pipeline(Mended, again)
+    live.open()
+    live.boot()
+    live.plane.settle(live.clock_us)
+    for _ in range(2):  # before it is in a mark, and after it
+        live.plane.crash()
+        live.open()
+        live.boot()
+        live.plane.settle(live.clock_us)
+        live.plane.mark(live.clock_us)
+    live.feed(3)
+    live.finish()
+    assert live.coordinator.ended
+    assert len(rejects.rows) == 1
+    assert sorted(json.loads(row["value"])[0] for row in seen.rows) == [-1.0, 2.0, 3.0]
