@@ -9,11 +9,12 @@ Source: MillWheel, "Persistent State" (4.4): opaque bytes, and routines that the
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import pickle
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -77,10 +78,26 @@ class MsgpackCoder:
             if type(value) is not self.scalar:
                 self._check(data)
         except (msgspec.ValidationError, TypeError, OverflowError, UnicodeError) as refused:
+            place = "" if isinstance(refused, msgspec.ValidationError) else self._place(value)
             raise CoderError(
-                f"{_named(value)} is not of format {type_name(self.type)}: {refused}."
+                f"{_named(value)} is not of format {type_name(self.type)}: {refused}{place}."
             ) from None
         return data
+
+    def _place(self, value: Any) -> str:
+        """Return where in a value the part is that msgpack does not carry, as msgspec says it."""
+        path, part = "", value
+        while (found := next(filter(self._fails, _parts(part)), None)) is not None:
+            path += found[0]
+            part = found[1]
+        return f" - at `${path}`" if path else ""
+
+    def _fails(self, part: tuple[str, Any]) -> bool:
+        try:
+            self._encode(part[1])
+        except (TypeError, OverflowError, UnicodeError):
+            return True
+        return False
 
     def encode_all(self, values: Sequence[Any]) -> list[bytes]:
         """Return what :meth:`encode` returns for each of many values."""
@@ -270,6 +287,21 @@ def is_immutable(coder: Coder) -> bool:
 def type_name(type: Any) -> str:
     """Return a type as a person would write it."""
     return type.__qualname__ if inspect.isclass(type) else repr(type).replace("typing.", "")
+
+
+def _parts(value: Any) -> Iterable[tuple[str, Any]]:
+    """Return the parts of a value, and how msgspec writes where they are."""
+    if isinstance(value, msgspec.Struct):
+        return [(f".{name}", getattr(value, name)) for name in value.__struct_fields__]
+    if dataclasses.is_dataclass(value):
+        return [(f".{f.name}", getattr(value, f.name)) for f in dataclasses.fields(value)]
+    if isinstance(value, dict):
+        return [("[...]", part) for part in (*value.keys(), *value.values())]
+    if isinstance(value, list | tuple):
+        return [(f"[{n}]", part) for n, part in enumerate(value)]
+    if isinstance(value, set | frozenset):
+        return [("[...]", part) for part in value]
+    return []
 
 
 def _named(value: Any) -> str:

@@ -86,6 +86,19 @@ def test_an_int_that_msgpack_cannot_carry_is_refused():
         mr.MsgpackCoder(int).encode(2**70)
 
 
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"a": [1, 2**70]}, r"\$\[\.\.\.\]\[1\]"),
+        (("a", {"\ud800"}), r"\$\[1\]\[\.\.\.\]"),
+        (Count("\ud800", 1), r"\$\.\w+"),
+    ],
+)
+def test_a_part_that_msgpack_cannot_carry_is_named_by_its_place(value, place):
+    with pytest.raises(CoderError, match=f"is not of format.* - at `{place}`"):
+        mr.MsgpackCoder(type(value)).encode(value)
+
+
 def test_a_value_in_a_message_is_cut_short():
     with pytest.raises(CoderError) as refused:
         mr.MsgpackCoder(int).encode("x" * 10_000)
