@@ -20,6 +20,7 @@ from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
 from millrace.injectors.calls import Calls, streams_called
 from millrace.injectors.keys import Keys
+from millrace.injectors.schema import arrow_schema
 from millrace.inspect.location import plan_of
 from millrace.model.computation import Computation
 from millrace.model.errors import PipelineError
@@ -155,6 +156,12 @@ class Pipeline(Declarations):
                 f"inject({stream!r}, unit={unit!r}) has no column of which that is the unit. Name "
                 'it: timestamp="time".'
             )
+        schema = getattr(source, "schema", None)
+        if isinstance(schema, str):  # of an Injector
+            try:
+                arrow_schema(schema)
+            except PipelineError as refused:
+                raise PipelineError(f"inject({stream!r}): {refused}") from None
         expected = (expected,) if isinstance(expected, str) else tuple(expected)
         if expected and process is None and not hasattr(source, "processes"):
             raise PipelineError(

@@ -14,5 +14,5 @@ from field_types import KINDS
 @pytest.mark.parametrize("door", ["PostgreSQL, its table", "PostgreSQL, your table"])
 def test_doors_out(door: str, postgres: Any, tmp_path: Path) -> None:
     way = doors_out.postgres_doors(postgres)[door]
-    cells = {kind.name: doors_out.outcomes(way, kind, tmp_path) for kind in KINDS}
+    cells = doors_out.outcomes(way, KINDS, tmp_path)
     matrix_page.check("doors out", door, cells)

@@ -13,9 +13,10 @@ import datetime as dt
 import enum
 import json
 import math
+import re
 import tempfile
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from doors_in import row_of
 from field_types import EQUAL, Kind, Outcome, lettered, raised, refused, same
 
 import millrace as mr
@@ -39,68 +39,85 @@ POSTGRES_TYPES: dict[Any, str] = {
 }  # fmt: skip
 
 
+#: What a system has: the id of a row -> column -> value.
+Table = dict[str, dict[str, Any]]
+
+
 @dataclasses.dataclass(frozen=True)
 class Door:
     """A sink and what reads its system.
 
+    All kinds go out in one table with a column each, ``c0`` and so on, and a row for each value.
+
     Attributes:
-        sink: Returns the sink; given where it may write, and the kind.
-        read: Returns the values that the system has, by the same; None: what a function was given.
-        judge: Returns the outcome instead, by the same and the value.
+        sink: Returns the sink; given where it may write, and the kinds.
+        read: Returns what the system has, by the same; None: what a function was given.
+        judge: Returns the outcomes of a kind instead; given where, its number among the kinds, it.
     """
 
-    sink: Callable[[Path, Kind], Any]
-    read: Callable[[Path, Kind], list[Any]] | None
-    judge: Callable[[Path, Kind, Any], Outcome] | None = None
+    sink: Callable[[Path, Sequence[Kind]], Any]
+    read: Callable[[Path], Table] | None
+    judge: Callable[[Path, int, Kind], list[Outcome]] | None = None
 
 
-def parquet_values(folder: Path, kind: Kind) -> list[Any]:
+def by_id(rows: Iterable[dict[str, Any]]) -> Table:
+    return {row["id"]: row for row in rows}
+
+
+def parquet_rows(folder: Path) -> Table:
     files = sorted(folder.glob("out/epoch=*/*.parquet"))
-    return [v for file in files for v in pq.ParquetFile(file).read().column("x").to_pylist()]
+    return by_id(row for file in files for row in pq.ParquetFile(file).read().to_pylist())
 
 
-def delta_values(folder: Path, kind: Kind) -> list[Any]:
+def delta_rows(folder: Path) -> Table:
     import deltalake
 
     table = deltalake.DeltaTable(str(folder / "out"))
-    return pa.table(table.to_pyarrow_table()).column("x").to_pylist()
+    return by_id(pa.table(table.to_pyarrow_table()).to_pylist())
 
 
 def _catalog(folder: Path) -> dict[str, str]:
     return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
 
 
-def iceberg(folder: Path, kind: Kind) -> Any:
+def iceberg(folder: Path, kinds: Sequence[Kind]) -> Any:
     return mr.Iceberg("lake.out", folder / "out", catalog=_catalog(folder))
 
 
-def iceberg_values(folder: Path, kind: Kind) -> list[Any]:
+def iceberg_rows(folder: Path) -> Table:
     from pyiceberg.catalog import load_catalog
 
     table = load_catalog(**_catalog(folder)).load_table("lake.out")
-    return table.scan().to_arrow().column("x").to_pylist()
+    return by_id(table.scan().to_arrow().to_pylist())
 
 
 FILES: dict[str, Door] = {
-    "ArrowSink": Door(lambda folder, kind: None, None),
-    "Parquet": Door(lambda folder, kind: mr.Parquet(folder / "out"), parquet_values),
-    "Delta": Door(lambda folder, kind: mr.Delta(folder / "out"), delta_values),
-    "Iceberg": Door(iceberg, iceberg_values),
+    "ArrowSink": Door(lambda folder, kinds: None, None),
+    "Parquet": Door(lambda folder, kinds: mr.Parquet(folder / "out"), parquet_rows),
+    "Delta": Door(lambda folder, kinds: mr.Delta(folder / "out"), delta_rows),
+    "Iceberg": Door(iceberg, iceberg_rows),
 }
 
 
 def postgres_doors(server: Any) -> dict[str, Door]:
     """Return the sink of PostgreSQL with a table that it makes, and with one that is there."""
 
-    def own(folder: Path, kind: Kind) -> Any:
+    def own(folder: Path, kinds: Sequence[Kind]) -> Any:
         table = folder.name
-        server.query(f'CREATE TABLE "{table}" (x {column_of(kind)}, _key text)')
+        columns = "".join(f", c{k} {column_of(kind)}" for k, kind in enumerate(kinds))
+        server.query(f'CREATE TABLE "{table}" (id text{columns}, _key text)')
         return mr.PostgreSQL(server.conninfo, table)
 
-    def read(folder: Path, kind: Kind) -> list[Any]:
-        return [value for (value,) in server.query(f'SELECT x FROM "{folder.name}" ORDER BY _key')]
+    def read(folder: Path) -> Table:
+        names = server.query(
+            "SELECT column_name FROM information_schema.columns "
+            f"WHERE table_name = '{folder.name}' AND column_name ~ '^(id|c[0-9]+)$'"
+        )
+        columns = [name for (name,) in names]
+        rows = server.query(f'SELECT {", ".join(columns)} FROM "{folder.name}"')
+        return by_id(dict(zip(columns, row, strict=True)) for row in rows)
 
-    def made(folder: Path, kind: Kind) -> Any:
+    def made(folder: Path, kinds: Sequence[Kind]) -> Any:
         return mr.PostgreSQL(server.conninfo, folder.name)
 
     return {"PostgreSQL, its table": Door(made, read), "PostgreSQL, your table": Door(own, read)}
@@ -115,58 +132,113 @@ def column_of(kind: Kind) -> str:
     return POSTGRES_TYPES.get(kind.type, "jsonb")
 
 
-def outcomes(door: Door, kind: Kind, folder: Path) -> list[Outcome]:
-    """Return what becomes of each value of a kind that leaves by a door."""
-    made = []
-    for n in range(len(kind.values)):
+def outcomes(door: Door, kinds: Sequence[Kind], folder: Path) -> dict[str, list[Outcome]]:
+    """Return what becomes of each value of kinds that leave by a door: name of a kind -> outcomes.
+
+    All go together; those that are refused when the pipeline is built, are taken out. If the run
+    ends with an exception, each goes alone, which tells whose it is.
+    """
+    made: dict[str, list[Outcome]] = {}
+    left = list(kinds)
+    while left:
         # Its name is that of a table, too.
         apart = Path(tempfile.mkdtemp(prefix="t", dir=folder))
-        made.append(_outcome(door, kind, n, apart))
+        try:
+            p, batches, sink = _opened(door, left, apart)
+        except Exception as error:
+            named = [k for k in range(len(left)) if re.search(rf"\bc{k}\b", str(error))]
+            k = named[0] if len(named) == 1 else 0
+            if len(named) != 1 and len(left) > 1:
+                return made | _each_alone(door, left, folder)
+            made[left[k].name] = [refused(error, f"c{k}")] * len(left[k].values)
+            del left[k]
+            continue
+        try:
+            return made | _run(door, left, apart, p, batches, sink)
+        except Exception as error:
+            if len(left) > 1:
+                return made | _each_alone(door, left, folder)
+            return made | {left[0].name: [raised(error, "values")] * len(left[0].values)}
     return made
 
 
-def _outcome(door: Door, kind: Kind, n: int, folder: Path) -> Outcome:
-    value = kind.values[n]
+def _each_alone(door: Door, kinds: Sequence[Kind], folder: Path) -> dict[str, list[Outcome]]:
+    """Return the outcomes of kinds that do not go together: value by value."""
+    made: dict[str, list[Outcome]] = {}
+    for kind in kinds:
+        alone = [dataclasses.replace(kind, values=(value,)) for value in kind.values]
+        made[kind.name] = [outcomes(door, [one], folder)[kind.name][0] for one in alone]
+    return made
+
+
+def _opened(door: Door, kinds: Sequence[Kind], folder: Path) -> tuple[mr.Pipeline, list[Any], Any]:
+    """Return a pipeline, the batches that it writes, and the sink that they are for."""
     batches: list[pa.RecordBatch] = []
-    try:
-        sink = door.sink(folder, kind)
-        p = pipeline(kind, n)
-        p.sink("values", mr.ArrowSink(batches.append))
-        if sink is not None:
-            p.sink("values", sink)
-        bind_sinks(p.build(), "matrix")
-        harness = mr.testing.Harness(p, intervals=1)
-    except Exception as error:
-        return refused(error, "values", "'x'", "column x")
-    try:
-        with harness as h:
-            h.inject("numbers", [(0, 1)])
-            letters = [letter.value for letter in h.outputs("letters")]
-        if letters:
-            return lettered(letters[0].reason, "x", "values")
-        if sink is not None:
-            write(sink, batches)
-    except Exception as error:
-        return raised(error, "values")
-    if door.judge is not None:
-        return door.judge(folder, kind, value)
-    if sink is None or door.read is None:
-        found = [v for batch in batches for v in batch.column("x").to_pylist()]
-    else:
-        found = door.read(folder, kind)
-    return compared_with_system(value, found)
+    sink = door.sink(folder, kinds)
+    p = pipeline(kinds)
+    p.sink("values", mr.ArrowSink(batches.append))
+    if sink is not None:
+        p.sink("values", sink)
+    bind_sinks(p.build(), "matrix")
+    return p, batches, sink
 
 
-def pipeline(kind: Kind, n: int) -> mr.Pipeline:
-    """Return a pipeline that makes the n-th value of a kind, as the field ``x``."""
-    row = row_of(kind.type)
+def _run(
+    door: Door,
+    kinds: Sequence[Kind],
+    folder: Path,
+    p: mr.Pipeline,
+    batches: Sequence[pa.RecordBatch],
+    sink: Any,
+) -> dict[str, list[Outcome]]:
+    places = places_of(kinds)
+    with mr.testing.Harness(p, intervals=1) as h:
+        h.inject("numbers", [(n, n) for n in range(len(places))])
+        letters = {letter.value.value: letter.value.reason for letter in h.outputs("letters")}
+    if sink is not None:
+        write(sink, batches)
+    found: Table = {}
+    if sink is None:
+        found = by_id(row for batch in batches for row in batch.to_pylist())
+    elif door.read is not None:
+        found = door.read(folder)
+    made: dict[str, list[Outcome]] = {}
+    for k, kind in enumerate(kinds):
+        judged = [] if door.judge is None else door.judge(folder, k, kind)
+        outcomes = made[kind.name] = list[Outcome]()
+        for v, value in enumerate(kind.values):
+            letter, row = letters.get(str(places.index((k, v)))), found.get(f"{k} {v}")
+            if letter is not None:
+                outcomes.append(lettered(letter, f"c{k}"))
+            elif judged:
+                outcomes.append(judged[v])
+            else:
+                outcomes.append(compared_with_system(value, [] if row is None else [row[f"c{k}"]]))
+    return made
+
+
+def places_of(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
+    """Return the numbers of kinds, and of values in them."""
+    return [(k, v) for k, kind in enumerate(kinds) for v in range(len(kind.values))]
+
+
+def wide_row(kinds: Sequence[Kind]) -> Any:
+    """Return a record format with a field for each kind."""
+    fields = [(f"c{k}", kind.type | None, None) for k, kind in enumerate(kinds)]
+    return msgspec.defstruct("Row", [("id", str), *fields])  # type: ignore[arg-type]
+
+
+def pipeline(kinds: Sequence[Kind]) -> mr.Pipeline:
+    """Return a pipeline that makes a record of each value of kinds."""
+    row, places = wide_row(kinds), places_of(kinds)
 
     class Makes(mr.Computation):
         inputs = {"numbers": mr.by(str)}
         outputs = {"values": row}
 
         def process_record(self, record: Any) -> None:
-            self.produce("values", row(kind.values[n]), key=f"{kind.name} {n}")
+            k, v = places[record.value]
+            self.produce("values", row(id=f"{k} {v}", **{f"c{k}": kinds[k].values[v]}))
 
     p = mr.Pipeline("matrix")
     p.dead_letter("letters")
@@ -208,7 +280,7 @@ def means(value: Any, found: Any) -> bool:
 
     A set is a list in any order, an enum its value, a map a list of pairs or an object. What has no
     type of its own in the system is there as text: a Decimal and a UUID as they write themselves,
-    the rest as JSON.
+    what is not finite as "NaN" or "Infinity", the rest as JSON.
     """
     if value is None:
         return found is None
@@ -229,6 +301,8 @@ def means(value: Any, found: Any) -> bool:
             return base64.b64encode(value).decode() == found
         return isinstance(found, bytes | memoryview) and value == bytes(found)
     if isinstance(value, float):
+        if isinstance(found, str):  # JSON has no form of its own for it
+            return not math.isfinite(value) and same(value, float(found))
         return isinstance(found, float) and same(value, found)
     if isinstance(value, int):
         return type(found) in (int, Decimal) and value == found

@@ -264,7 +264,7 @@ def refused(error: BaseException, *names: str) -> Outcome:
 
 def lettered(reason: str, *names: str) -> Outcome:
     """Return the outcome of a letter, whose reason names the field or its type, or not."""
-    if any(re.search(rf"\b{re.escape(name)}\b", reason) for name in names) or len(reason) > 24:
+    if any(re.search(rf"\b{re.escape(name)}\b", reason) for name in names):
         return Outcome("letter", reason.splitlines()[0][:300])
     return Outcome("unnamed letter", reason[:300])
 

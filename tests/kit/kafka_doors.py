@@ -9,11 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 from doors_in import NO_COLUMN, json_line, kinds_of, outcome, row_of
-from doors_out import Door
-from field_types import Kind, Outcome, raised, refused
+from doors_out import Door, Table, by_id
+from field_types import Kind, Outcome, lettered, raised, refused
 
 import millrace as mr
 
@@ -135,7 +136,7 @@ def _read(
         p.add(_reads(seen, field))
         p.build()
     except Exception as error:
-        return refused(error, "rows", "'x'", "Kafka")
+        return refused(error, "rows", "'x'", "Kafka", "timestamp_ntz")
     try:
         with mr.testing.Harness(p, intervals=1) as h:
             h.poll("rows")  # where the partition begins
@@ -159,25 +160,62 @@ def _reads(seen: list[Any], field: str) -> Any:
 def out_door(topics: Topics) -> Door:
     """Return the sink; what there is, the client says, and JSON."""
 
-    def sink(folder: Path, kind: Kind) -> Any:
+    def sink(folder: Path, kinds: Sequence[Kind]) -> Any:
         topics.broker.topic(folder.name, 1)
         return mr.KafkaSink(topics.broker.servers, folder.name)
 
-    def read(folder: Path, kind: Kind) -> list[Any]:
-        return [json.loads(value)["x"] for value in topics.values(folder.name) if value is not None]
+    def read(folder: Path) -> Table:
+        values = topics.values(folder.name)
+        return by_id(json.loads(value) for value in values if value is not None)
 
     return Door(sink, read)
 
 
 def round_trip(topics: Topics) -> Door:
-    """Return the sink; our own source reads what it wrote."""
+    """Return the sink; our own source reads what it wrote, a kind's column at a time."""
 
-    def sink(folder: Path, kind: Kind) -> Any:
+    def sink(folder: Path, kinds: Sequence[Kind]) -> Any:
         topics.broker.topic(folder.name, 1)
         return mr.KafkaSink(topics.broker.servers, folder.name)
 
-    def judge(folder: Path, kind: Kind, value: Any) -> Outcome:
-        schema = f"x {kind.ddl}, kafka_timestamp timestamp"
-        return _read(topics.broker, folder.name, value, kind.type, schema, None)
+    def judge(folder: Path, k: int, kind: Kind) -> list[Outcome]:
+        return _read_back(topics.broker, folder.name, k, kind)
 
     return Door(sink, None, judge)
+
+
+def _read_back(broker: Any, topic: str, k: int, kind: Kind) -> list[Outcome]:
+    seen: dict[str, Any] = {}
+    row = msgspec.defstruct("Row", [("id", str), (f"c{k}", kind.type | None, None)])
+
+    class Reads(mr.Computation):
+        inputs = {"rows": mr.by("id")}
+
+        def process_record(self, record: Any) -> None:
+            seen[self.key] = getattr(record.value, f"c{k}")
+
+    p = mr.Pipeline("matrix")
+    p.dead_letter("letters")
+    schema = f"id string, c{k} {kind.ddl}, kafka_timestamp timestamp"
+    try:
+        config = {"client.id": threading.current_thread().name, **AT_ONCE}
+        source = mr.Kafka(broker.servers, topic, schema=schema, config=config)
+        p.inject("rows", source, timestamp="kafka_timestamp", format=row)
+        p.add(Reads)
+        p.build()
+    except Exception as error:
+        return [refused(error, "rows", f"c{k}", str(kind.ddl))] * len(kind.values)
+    try:
+        with mr.testing.Harness(p, intervals=1) as h:
+            h.poll("rows")  # where the partition begins
+            h.poll("rows")
+            letters = [letter.value.reason for letter in h.outputs("letters")]
+    except Exception as error:
+        return [raised(error, "rows")] * len(kind.values)
+    made = []
+    for v, value in enumerate(kind.values):
+        id = f"{k} {v}"
+        own = letters.pop(0) if id not in seen and letters else None
+        given = [seen[id]] if id in seen else []
+        made.append(outcome(value, given, []) if own is None else lettered(own, f"c{k}"))
+    return made

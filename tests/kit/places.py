@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Callable
 from typing import Any
@@ -206,6 +207,17 @@ OF_KEYS = ("key", "MapState entry", "timer tag")
 
 def outcomes(place: str, kind: Kind) -> list[Outcome]:
     """Return what becomes of each value of a kind in a place."""
+    try:
+        return _run(place, kind)
+    except Exception as error:
+        if len(kind.values) == 1:
+            return [raised(error, place)]
+    # Each alone tells which of them it was.
+    alone = [dataclasses.replace(kind, values=(value,)) for value in kind.values]
+    return [outcomes(place, one)[0] for one in alone]
+
+
+def _run(place: str, kind: Kind) -> list[Outcome]:
     seen: dict[int, Any] = {}
     p = mr.Pipeline("matrix")
     p.dead_letter("letters")
@@ -215,20 +227,17 @@ def outcomes(place: str, kind: Kind) -> list[Outcome]:
         p.build()
     except Exception as error:
         return [refused(error, "values", "state", "Cells", kind.name)] * len(kind.values)
-    made = []
+    count = len(kind.values)
     with mr.testing.Harness(p, intervals=1) as h:
-        for n, value in enumerate(kind.values):
-            before, at = len(h.outputs("letters")), 10 * n
-            try:
-                h.inject("numbers", [(2 * n, at)])
-                h.crash()
-                h.inject("numbers", [(2 * n + 1, at + 2)])
-                h.advance_watermark("numbers", at + 5)
-            except Exception as error:
-                made.append(raised(error, place))
-                continue
-            letters = [letter.value for letter in h.outputs("letters")[before:]]
-            made.append(_outcome(place, value, seen.get(n, MISSING), letters))
+        h.inject("numbers", [(2 * n, 10 * n) for n in range(count)])
+        h.crash()
+        h.inject("numbers", [(2 * n + 1, 10 * n + 2) for n in range(count)])
+        h.advance_watermark("numbers", 10 * count)
+        letters = [letter.value for letter in h.outputs("letters")]
+    made = []
+    for n, value in enumerate(kind.values):
+        own = [letter for letter in letters if letter.timestamp // 10 == n]
+        made.append(_outcome(place, value, seen.get(n, MISSING), own))
     return made
 
 

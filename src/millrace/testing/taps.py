@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -54,7 +55,12 @@ def with_taps(pipeline: Declarations) -> Topology:
         *(SinkDeclaration(stream, _nowhere) for stream in streams),
         *(declared for declared in pipeline.sinks if isinstance(declared.sink, ArrowSink)),
     ]
-    return build(tapped)
+    topology = build(tapped)
+    # What a value may be, its own sinks say; a tap holds anything.
+    limited = {
+        name: replace(spec, limits=streams[name].limits) for name, spec in topology.streams.items()
+    }
+    return replace(topology, streams=limited)
 
 
 def _nowhere(*_: Any) -> None:

@@ -122,3 +122,14 @@ def test_a_stream_is_named_with_one_format(p):
 
     with pytest.raises(PipelineError, match="two formats"):
         p.stream("words").map(len).to("lengths", format=str)
+
+
+def test_an_injector_whose_schema_has_no_type_for_python_is_refused_when_it_is_declared():
+    class Rows(mr.Injector):
+        schema = "x timestamp_ntz, at long"
+
+        def read(self, process, start, end):
+            return []
+
+    with pytest.raises(PipelineError, match=r"inject\('rows'\): .*timestamp_ntz.*no time zone"):
+        mr.Pipeline("p").inject("rows", Rows(), timestamp="at")

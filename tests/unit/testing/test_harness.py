@@ -211,3 +211,29 @@ def test_a_broken_invariant_is_found_when_the_harness_closes(h, monkeypatch):
 def test_a_failed_test_is_not_hidden_by_a_broken_invariant(p):
     with pytest.raises(KeyError, match="mine"), Harness(p):
         raise KeyError("mine")
+
+
+def test_values_are_limited_by_the_pipelines_own_sinks_and_not_by_the_harness():
+    class Doubles(mr.Computation):
+        inputs = {"numbers": mr.by(str)}
+        outputs = {"large": int, "texts": str}
+
+        def process_record(self, record):
+            self.produce("large", 2**63)
+            self.produce("texts", "a\0b")
+
+    def letters(*sinks):
+        p = mr.Pipeline("limits")
+        p.dead_letter("letters")
+        p.inject("numbers", format=int)
+        p.add(Doubles)
+        for stream, sink in sinks:
+            p.sink(stream, sink)
+        with mr.testing.Harness(p) as h:
+            h.inject("numbers", [(1, 0)])
+            return [letter.value.reason for letter in h.outputs("letters")]
+
+    table = mr.PostgreSQL("host=localhost", "texts")
+    assert letters() == []
+    assert ["NUL" in reason for reason in letters(("texts", table))] == [True]
+    assert ["large" in reason for reason in letters(("large", mr.Parquet("out")))] == [True]
