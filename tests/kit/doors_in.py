@@ -200,7 +200,8 @@ def _run(open: Callable[..., None], kind: Kind, n: int, folder: Path) -> Outcome
 def outcome(value: Any, seen: list[Any], letters: list[Any]) -> Outcome:
     """Return the outcome of one value: what came of it, and the letters."""
     if letters and not seen:
-        return lettered(letters[0].reason, "x", type(value).__name__)
+        # A line that cannot be parsed has no fields: its letter says what the line is not.
+        return lettered(letters[0].reason, "x", type(value).__name__, "JSON", "utf-8")
     received = seen[0] if len(seen) == 1 and not letters else seen or MISSING
     if value is NOTHING and received is not MISSING:
         return Outcome("wrong", f"it came as {received!r}")

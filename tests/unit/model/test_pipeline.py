@@ -128,6 +128,12 @@ def test_an_injector_whose_schema_has_no_type_for_python_is_refused_when_it_is_d
     class Rows(mr.Injector):
         schema = "x timestamp_ntz, at long"
 
+        def processes(self):
+            return ["only"]
+
+        def advance(self, process, offset):
+            return mr.Advance(0)
+
         def read(self, process, start, end):
             return []
 
