@@ -37,7 +37,6 @@ def equal(one, other):
             dt.datetime(2026, 1, 1, 13, tzinfo=dt.timezone(dt.timedelta(hours=1))),
         ),
     ],
-    ids=repr,
 )
 def test_equal_values(one, other):
     assert canonical(one) == canonical(other)
