@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from millrace.dataflow.enrich import HOW
 from millrace.dataflow.formats import plain_format
+from millrace.model.copies import own_copy
 from millrace.model.errors import PipelineError
-from millrace.model.own import own
 from millrace.model.stream import ByKey, KeyExtractor
 
 #: The most rows of a table that goes with a pipeline to every worker.
@@ -60,7 +60,7 @@ class Lookup:
                 )
             if not self._left:
                 return []
-        return [(value, own(row))]
+        return [(value, own_copy(row))]
 
     def __repr__(self) -> str:
         return f"Lookup({len(self._rows)} rows, {self._extractor!r})"

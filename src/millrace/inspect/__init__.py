@@ -26,7 +26,7 @@ from millrace.inspect.overview import (
 )
 from millrace.inspect.pending import DeliveredIds, PendingChunk, PendingHold, PendingTimer
 from millrace.inspect.remapping import remap_checkpoint
-from millrace.inspect.restoring import restore_checkpoint
+from millrace.inspect.restore import restore_checkpoint
 from millrace.inspect.watermark import Explanation, Hop, Pin, explain_watermark
 from millrace.inspect.windows import WindowState
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any, Final
 
+from millrace.model.coroutines import unrun
 from millrace.model.element import KEY, OF_A_PANE, Element, OfRecord, field_of
 from millrace.model.errors import PipelineError
 from millrace.model.keys import hash_key
@@ -24,7 +25,6 @@ from millrace.model.time import (
     likelier_unit,
     timestamp_us,
 )
-from millrace.model.unrun import unrun
 
 
 class KeyExtractor:

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.sides import WAITING
 from millrace.model.computation import Computation
+from millrace.model.coroutines import unrun
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Paned
 from millrace.model.record import Record, Timer
-from millrace.model.unrun import unrun
 from millrace.windmill.calls import Calls
 from millrace.windmill.timers import KeyTimers
 from millrace.windmill.waiting import Waiting

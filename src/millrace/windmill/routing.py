@@ -20,9 +20,9 @@ from millrace.compile.topology import Topology
 from millrace.dataflow.columnar import Emitted
 from millrace.model.brief import RAISED
 from millrace.model.coder import Coder
+from millrace.model.copies import own_copy
 from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, encode_key, hash_key
-from millrace.model.own import own
 from millrace.model.pane import Paned, PanedCoder, PanedExtractor, Window
 from millrace.model.stream import ByKey, KeyExtractor, Spread, Step
 from millrace.windmill.source_ids import nth
@@ -324,7 +324,7 @@ class Router:
 
 
 def _own(value: Any) -> Any:
-    return Paned(own(value.value), value.pane) if type(value) is Paned else own(value)
+    return Paned(own_copy(value.value), value.pane) if type(value) is Paned else own_copy(value)
 
 
 def panes_of(emitted: Emitted) -> Iterator[tuple[bytes, Paned, int]]:

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from millrace.model.copies import own_copy
 from millrace.model.errors import PipelineError
 from millrace.model.keys import decode_key, encode_key
-from millrace.model.own import own
 from millrace.model.side_input import SideInput
 from millrace.windmill import rows
 from millrace.windmill.all_keys import ALL_KEYS_ROW
@@ -127,9 +127,9 @@ class BoundSide(Bound, SideInput[Any]):
         if not history:
             return None
         if not self.waits:
-            return own(self.forms[1](history[-1][0]))
+            return own_copy(self.forms[1](history[-1][0]))
         n = bisect.bisect_right(history, self.as_of(), key=_time)
-        return own(self.forms[1](history[n - 1][0])) if n else None
+        return own_copy(self.forms[1](history[n - 1][0])) if n else None
 
     # -- rows of the stream ------------------------------------------------------------------------
 
