@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
@@ -108,8 +111,41 @@ def reads(injection: Injecting, records: Iterable[tuple[Any, ...]]) -> list[Read
                 f"none of its own; {instant!r} was given. Give (value, None), and set the clock: "
                 "h.advance_clock(...)."
             )
-        found.append(Read(value, instant, process, given_id(injection, value, given)))
+        naive = next(naive_datetimes(value), None)
+        refused = None if naive is None else Refusal(_NAIVE.format(naive or "the value"))
+        found.append(Read(value, instant, process, given_id(injection, value, given), refused))
     return found
+
+
+#: No source gives such a value: its column, or its line, is refused.
+_NAIVE = (
+    "{} is a datetime without a time zone, which names no instant. Give it one, such as "
+    "tzinfo=datetime.timezone.utc."
+)
+
+
+def naive_datetimes(value: Any, where: str = "") -> Iterator[str]:
+    """Yield where in a value datetimes without a time zone stand.
+
+    >>> import datetime as dt
+    >>> list(naive_datetimes({"at": dt.datetime(2026, 1, 1), "of": [dt.date(2026, 1, 1)]}))
+    ['at']
+    """
+    if isinstance(value, dt.datetime):
+        if value.tzinfo is None:
+            yield where
+        return
+    inside: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        inside = value.items()
+    elif isinstance(value, list | tuple | set | frozenset):
+        inside = enumerate(value)
+    elif isinstance(value, msgspec.Struct):
+        inside = msgspec.structs.asdict(value).items()
+    elif dataclasses.is_dataclass(value):
+        inside = vars(value).items()
+    for name, part in inside:
+        yield from naive_datetimes(part, f"{where}.{name}" if where else str(name))
 
 
 def given_id(injection: Injecting, value: Any, given: Sequence[Any]) -> Any:

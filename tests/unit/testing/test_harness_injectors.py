@@ -1,5 +1,7 @@
 """A Harness whose injectors publish by their policies, as they do on Spark."""
 
+import datetime as dt
+
 import pytest
 
 import millrace as mr
@@ -96,3 +98,23 @@ def test_a_crash_changes_nothing_of_what_is_published(writes):
             return h.outputs("late"), h.outputs("ends"), h.low_watermark("Late")
 
     assert run(crash=True) == run(crash=False)
+
+
+def test_a_datetime_without_a_zone_is_refused_as_a_source_refuses_it() -> None:
+    naive = dt.datetime(2026, 1, 1)
+    p = mr.Pipeline("calls")
+    p.inject("calls", format=dict)
+    p.dead_letter("rejects")
+    for stream in ("calls", "rejects"):
+        p.sink(stream, mr.Memory())
+
+    with mr.testing.Harness(p) as h:
+        h.inject("calls", [({"to": [{"at": naive}]}, 5), ({"at": naive.replace(tzinfo=dt.UTC)}, 6)])
+        letters = [letter.value.reason for letter in h.outputs("rejects")]
+        accepted = [out.timestamp for out in h.outputs("calls")]
+
+    assert letters == [
+        "to.0.at is a datetime without a time zone, which names no instant. Give it one, such as "
+        "tzinfo=datetime.timezone.utc."
+    ]
+    assert accepted == [6]
