@@ -132,7 +132,7 @@ def test_status_from_start_to_end(
     epoch = run.status().epoch
     run.stop()
     assert run.status().state == "stopped"
-    assert _until(lambda: _shown(dashboard)["state"] == "silent", 60)
+    assert _until(lambda: _shown(dashboard)["state"] == "stopped", 60)
     assert _shown(dashboard)["epoch"] == epoch
     dashboard.close()
     # What a run says in a log ends with where it ended; on a terminal too, once.
