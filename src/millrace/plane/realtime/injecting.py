@@ -21,7 +21,6 @@ from millrace.injectors.advance import along, is_within
 from millrace.injectors.follower import Taken
 from millrace.injectors.injector import Injector
 from millrace.injectors.throttle import EVERYONE
-from millrace.model.errors import DamagedStore
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.lifting import combined_edges
 from millrace.plane.realtime import note as notes
@@ -271,7 +270,6 @@ class InjectorTask:
         news, counts = False, self._counts()
         for stream, one in taken:
             if one.decided is not None:
-                self._check_decided(stream, one.process)
                 decided = self._decided.setdefault(self._epoch, {}).setdefault(stream, {})
                 decided.setdefault(one.process, []).append(one.decided)
                 news = True
@@ -282,22 +280,6 @@ class InjectorTask:
                 news |= self._times.stamp(stream, one.process, last, self._wall_us, shown_us)
         if news:
             self._note_decided()
-
-    def _check_decided(self, stream: str, process: str) -> None:
-        """Refuse a decision over records that were consumed: the one before it must be known.
-
-        Raises:
-            DamagedStore: It is not.
-        """
-        reading = self._reading[stream][process]
-        if reading.place.count <= reading.again_to:
-            raise DamagedStore(
-                f"injector of stream {stream!r}, process {process!r}: record {reading.again_to} of "
-                f"it was consumed, and what was decided to be read ends before record "
-                f"{reading.place.count}. A journal of task {self.number} of level 0 was cut, "
-                "removed or altered, or the source now has fewer records than it had. Restore the "
-                "checkpoint, or the source, from a copy."
-            )
 
     def _note_decided(self) -> None:
         if self._journal is None:
