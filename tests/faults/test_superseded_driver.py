@@ -77,7 +77,7 @@ class Drivers:
             topology=self.topology,
             epochs=epochs,
             plan=nothing,
-            reasons={},
+            explanation=nothing,
             publisher=Publisher({}),
             housekeeping=beside,
             progress_files=nothing,

@@ -452,6 +452,8 @@ def _told(stream: str, value: Any) -> str:
     if isinstance(plain, dict):
         plain.pop("epoch", None)  # on Spark, a tick has one, too
         plain.pop("error", None)  # a traceback
+        for which_epoch in ("refused_in", "delivered_in", "place"):
+            plain.pop(which_epoch, None)
     return f"{stream}: {plain}"
 
 
@@ -549,11 +551,12 @@ def _by_key(rows: list[tuple[Any, str, int]]) -> dict[str, list[tuple[str, int]]
 def _counted(counters: Any) -> dict[str, Any]:
     """Return a computation's counters, but those that the shell has a part in.
 
-    How many bundles there are is Spark's to say, and the first late record has the epoch's number;
-    the Harness has a sink on every stream.
+    How many bundles there are is Spark's to say, and the first late record and the first dead
+    letter have the epoch's number; the Harness has a sink on every stream.
     """
-    left_out = ("keys", "first_late", "productions")
-    return {n: getattr(counters, n) for n in counters.__struct_fields__ if n not in left_out}
+    left_out = ("keys", "first_late", "productions", "reasons")
+    found = {n: getattr(counters, n) for n in counters.__struct_fields__ if n not in left_out}
+    return found | {"reasons": {why: counted.count for why, counted in counters.reasons.items()}}
 
 
 def _do(executor: Any, step: Mapping[str, Any]) -> dict[str, Any]:
