@@ -1,9 +1,9 @@
 """Rename a folder, a module or a name, wherever it is used: ``rename.py OLD NEW [OLD NEW ...]``.
 
-OLD and NEW are dotted: ``millrace.windmill millrace.kernel`` is a folder or a module with all that
-is in it, ``millrace.model.record.DeadLetter millrace.model.record.Letter`` a class, function or
-constant at the top of a module, under every name by which packages hand it on. Folders of tests
-and benchmarks have such names, too: ``tests.unit.windmill tests.unit.kernel``.
+OLD and NEW are dotted: ``millrace.store millrace.depot`` are a folder or a module with all that is
+in it, ``millrace.model.record.Late millrace.model.record.Tardy`` a class, function or constant at
+the top of a module, under every name by which packages hand it on. Folders of tests and benchmarks
+have such names, too: ``tests.unit.store tests.unit.depot``.
 
 Changed are
 

@@ -135,9 +135,8 @@ def _git(there: Path, *arguments: str) -> str:
 
 
 def test_a_folder_goes_with_all_that_names_it(rename: Any, there: Path) -> None:
-    rename.main(
-        ["--root", str(there), "millrace.kept", "millrace.gear", "tests.unit.kept", "tests.unit.gear"]
-    )
+    names = ["millrace.kept", "millrace.gear", "tests.unit.kept", "tests.unit.gear"]
+    rename.main(["--root", str(there), *names])
     assert (there / "src/millrace/user.py").read_text() == (
         '''"""All forms of imports."""
 
