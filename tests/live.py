@@ -167,6 +167,7 @@ class Live:
     def runtime(self, task: int, *, live: bool = True) -> Runtime:
         topology, sources = self.topology, []
         in_turns, by_mark = live_writers(topology) if live else ({}, task_writers(topology))
+        reasons = {one.name: python_reason(topology, one) for one in topology.injected()}
         for number, spec in enumerate(topology.injected()):
             injection = spec.injection
             columns = value_columns(
@@ -176,7 +177,8 @@ class Live:
                 injection.timestamp,
                 (injection.id,),
             )
-            native = python_reason(topology, spec) is None
+            # In an epoch, one that needs Python takes the others along.
+            native = (reasons[spec.name] if live else any(reasons.values()) or None) is None
             sources.append(
                 SourceColumns(number, spec.name, columns, native, not live, injection.id)
             )

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         remove_savepoint,
         restore_checkpoint,
         savepoints,
+        send_dead_letters,
     )
     from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
     from millrace.model.computation import Computation
@@ -237,6 +238,7 @@ __all__ = [
     "remove_savepoint",
     "restore_checkpoint",
     "savepoints",
+    "send_dead_letters",
 ]
 
 #: Module, below this package -> the public names that are there.
@@ -264,7 +266,7 @@ _PUBLIC = {
     "injectors.policy": "ArrivalTime BoundedDelay WatermarkColumn",
     "inspect": (
         "add_savepoint copy_checkpoint open_checkpoint remap_checkpoint remove_savepoint "
-        "restore_checkpoint savepoints"
+        "restore_checkpoint savepoints send_dead_letters"
     ),
     "model.coder": "BytesCoder Coder JsonCoder MsgpackCoder PickleCoder",
     "model.computation": "Computation",

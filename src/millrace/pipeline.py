@@ -20,6 +20,7 @@ from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
 from millrace.injectors.calls import Calls, streams_called
 from millrace.injectors.keys import Keys
+from millrace.injectors.letters import Letters
 from millrace.injectors.schema import arrow_schema
 from millrace.inspect.location import plan_of
 from millrace.model.computation import Computation
@@ -27,6 +28,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.evolution import Migration, names
 from millrace.model.guarantees import DeliveryMode, ProductionMode
 from millrace.model.pipeline import (
+    AGAIN,
     INGRESS,
     Declarations,
     Ingress,
@@ -35,7 +37,7 @@ from millrace.model.pipeline import (
     check_name,
 )
 from millrace.model.record import DeadLetter, DeadLetterLimit, LateRecord
-from millrace.model.time import DAY, HOUR, Duration, TimeUnit, duration_us, time_unit
+from millrace.model.time import DAY, HOUR, LATEST_RECORD, Duration, TimeUnit, duration_us, time_unit
 from millrace.plane.realtime.weak import refused_weak
 
 #: Slack where none is given: "typically on the order of a few hours" (MillWheel, 6.1.1).
@@ -290,7 +292,9 @@ class Pipeline(Declarations):
             )
         self.sinks.append(SinkDeclaration(stream, sink))
 
-    def dead_letter(self, stream: str, *, at_most: str | int | None = None) -> Stream:
+    def dead_letter(
+        self, stream: str, *, at_most: str | int | None = None, again: bool = False
+    ) -> Stream:
         """Declare the stream that takes records and timers which cannot be processed.
 
         Its format is :class:`~millrace.DeadLetter`. Without one, such a record stops the run with
@@ -304,6 +308,9 @@ class Pipeline(Declarations):
                 number, since the run started. Past it the run stops with DeadLettersExceeded, which
                 names the most frequent reason. The epoch has completed then, so nothing is lost,
                 and the next start counts anew.
+            again: Whether dead letters are sent again that ``millrace dead-letters CHECKPOINT
+                --send`` puts into the checkpoint, each once, to whom they failed for. It is one
+                more injected stream, ``dead-letters.again``, which holds no low watermark.
 
         Raises:
             PipelineError: There is such a stream already, or ``at_most`` is no limit.
@@ -318,6 +325,11 @@ class Pipeline(Declarations):
         self.dead_letters = stream
         self.dead_letter_limit = None if at_most is None else DeadLetterLimit.of(at_most)
         self.formats[stream] = DeadLetter
+        if again:
+            # Its time was accepted when its record was read first.
+            self.inject(
+                AGAIN, Letters(), timestamp="at", unit="us", format=bytes, ahead=LATEST_RECORD
+            )
         return Stream(self, stream)
 
     def late_records(self, stream: str) -> Stream:

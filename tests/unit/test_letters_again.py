@@ -1,146 +1,544 @@
-"""The recipe of docs/operating.md that sends dead letters again, without Spark."""
+"""Dead letters that are sent again: to whom they failed for, each once, on both planes."""
 
-import json
-import re
-from pathlib import Path
+import itertools
+import random
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import pytest
-from tests.live import Feeds, Kept, Live
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
+from millrace.injectors.letters import LetterLog, Letters, bind_letters
+from millrace.injectors.polling import Polling
+from millrace.inspect.letters import send
+from millrace.model.errors import DamagedStore, InputLost
+from millrace.store import MemoryMailbox
 
-_RECIPE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_OPERATING = Path(__file__).parents[2] / "docs" / "operating.md"
+AGAIN = "dead-letters.again"
+
+
+class Trip(msgspec.Struct):
+    taxi: str
+    fare: float
 
 
 class Faulty(mr.Computation):
+    """Fails on negative fares while the code is not mended."""
+
     may_produce_late = mr.UNBOUNDED_PAST
     inputs = {"trips": mr.by("taxi")}
     outputs = {"seen": tuple}
+    mended = False
 
     def process_record(self, record: mr.Record) -> None:
-        if record.value.fare < 0:
+        if record.value.fare < 0 and not self.mended:
             raise ValueError(f"{record.value.fare} is negative")
         self.produce("seen", (record.value.fare, record.timestamp, record.late))
 
 
 class Mended(Faulty):
+    mended = True
+
+
+class Total(mr.Computation):
+    """Reads the same trips, and fails on none."""
+
+    inputs = {"trips": mr.by("taxi")}
+    outputs = {"totals": float}
+    total = mr.ValueState[float](float)
+
     def process_record(self, record: mr.Record) -> None:
-        self.produce("seen", (record.value.fare, record.timestamp, record.late))
+        self.total.set(self.total.get(0.0) + record.value.fare)
+        self.produce("totals", self.total.get())
 
 
-@pytest.fixture
-def recipe() -> Any:
-    (code,) = _RECIPE.findall(_OPERATING.read_text())
-    names: dict[str, Any] = {"__name__": "examples"}
-    exec(code, names)
-    return names
-
-
-def _pipeline(recipe: Any, computation: type[mr.Computation], again: Path | None) -> mr.Pipeline:
+def pipeline(seen: type[mr.Computation], *others: type[mr.Computation]) -> mr.Pipeline:
     p = mr.Pipeline("taxis")
-    p.inject("trips", format=recipe["Trip"])
-    p.add(computation, name="Seen")
-    p.dead_letter("rejects")
-    if again is not None:
-        recipe["read_again"](p, again)
+    p.inject("trips", format=Trip)
+    p.add(seen, name="Seen")
+    for other in others:
+        p.add(other)
+    p.dead_letter("rejects", again=True)
     return p
 
 
-def _keep(h: Any, file: Path) -> ds.Dataset:
-    """Write letters as a sink has them."""
-    rows = [msgspec.structs.asdict(o.value) | {"_id": o.id} for o in h.outputs("rejects")]
-    pq.write_table(pa.Table.from_pylist(rows), file)
-    return ds.dataset(file, format="parquet")
+def values(h: Any, stream: str = "seen") -> list[Any]:
+    return [output.value for output in h.outputs(stream)]
 
 
-def test_a_letter_comes_again_with_its_own_time_and_is_late_if_it_is(
-    recipe: Any, tmp_path: Path
-) -> None:
-    again = tmp_path / "again"
-    again.mkdir()
-    trip = recipe["Trip"]
-    with mr.testing.Harness(_pipeline(recipe, Faulty, None)) as h:
-        h.inject("trips", [(trip("T1", -1.0), 10), (trip("T1", 2.0), 11), (trip("T1", -3.0), 90)])
+# -- what is sent, and to whom ---------------------------------------------------------------------
+
+
+def test_a_letter_comes_again_with_its_own_time_and_is_late_if_it_is() -> None:
+    with mr.testing.Harness(pipeline(Faulty)) as h:
+        h.inject("trips", [(Trip("T1", -1.0), 10), (Trip("T1", 2.0), 11), (Trip("T1", -3.0), 90)])
         h.advance_watermark("trips", 50)
-        letters = _keep(h, tmp_path / "letters.parquet")
-        assert recipe["send_again"](letters, again, ds.field("computation") == "Seen") == 2
+        h.update(pipeline(Mended))
 
-        h.update(_pipeline(recipe, Mended, again))
+        assert h.send_dead_letters().sent == 2
+        assert values(h) == [(2.0, 11, False), (-1.0, 10, True), (-3.0, 90, False)]
+        assert h.low_watermark("Seen") == 50
+
+
+def test_whoever_had_the_record_does_not_get_it_again() -> None:
+    with mr.testing.Harness(pipeline(Faulty, Total)) as h:
+        h.inject("trips", [(Trip("T1", -1.0), 10)])
+        h.update(pipeline(Mended, Total))
+        h.send_dead_letters()
+
+        assert values(h) == [(-1.0, 10, False)]
+        assert values(h, "totals") == [-1.0]
+
+
+def test_what_was_sent_is_not_sent_again_and_the_rest_is() -> None:
+    with mr.testing.Harness(pipeline(Faulty)) as h:
+        h.inject("trips", [(Trip("T1", -n), int(n)) for n in (1.0, 2.0, 3.0)])
+        h.update(pipeline(Mended))
+
+        first = h.send_dead_letters(reason="-2.0 is negative")
+        assert (first.sent, first.sent_before) == (1, 0)
         h.crash()
-        assert h.poll("trips again") == 2
-        assert h.poll("trips again") == 0
-        assert [out.value for out in h.outputs("seen")] == [
-            (2.0, 11, False),
-            (-1.0, 10, True),
-            (-3.0, 90, False),
+        second = h.send_dead_letters(reason="ValueError: -... is negative", limit=1)
+        assert (second.sent, values(h)[-1][0]) == (1, -1.0)
+        third = h.send_dead_letters()
+        assert (third.sent, third.sent_before) == (1, 2)
+        assert sorted(fare for fare, *_ in values(h)) == [-3.0, -2.0, -1.0]
+
+
+def test_a_letter_that_fails_again_is_a_new_one_that_can_be_sent() -> None:
+    with mr.testing.Harness(pipeline(Faulty)) as h:
+        h.inject("trips", [(Trip("T1", -1.0), 10)])
+        assert h.send_dead_letters().sent == 1
+        assert [letter.reason for letter in values(h, "rejects")] == [
+            "ValueError: -1.0 is negative"
+        ] * 2
+
+        h.update(pipeline(Mended))
+        again = h.send_dead_letters()
+        assert (again.sent, again.sent_before) == (1, 1)
+        assert values(h) == [(-1.0, 10, False)]
+
+
+def test_a_record_refused_before_any_computation_goes_to_all_and_by_all_steps() -> None:
+    def steps(divide: Any) -> mr.Pipeline:
+        p = mr.Pipeline("p")
+        p.inject("numbers", format=int).map(divide).to("inverse", format=float)
+        p.add(Keep)
+        p.dead_letter("rejects", again=True)
+        return p
+
+    class Keep(mr.Computation):
+        inputs = {"numbers": mr.by(str), "inverse": mr.by(str)}
+        outputs = {"kept": tuple}
+
+        def process_record(self, record: mr.Record) -> None:
+            self.produce("kept", (record.stream, record.value))
+
+    with mr.testing.Harness(steps(lambda n: 1 / n)) as h:
+        h.inject("numbers", [(0, 5)])
+        assert values(h, "kept") == []
+        h.update(steps(lambda n: 1 / n if n else -1.0))
+        h.send_dead_letters()
+
+        assert sorted(values(h, "kept")) == [("inverse", -1.0), ("numbers", 0)]
+
+
+def test_what_its_format_refused_is_of_it_once_the_format_is_mended() -> None:
+    class Whole(msgspec.Struct):
+        n: int
+        at: int = msgspec.field(name="when", default=0)
+
+    class Fraction(msgspec.Struct):
+        n: float
+        at: int = msgspec.field(name="when", default=0)
+
+    class Keep(mr.Computation):
+        inputs = {"numbers": mr.by("n")}
+        outputs = {"kept": float}
+
+        def process_record(self, record: mr.Record) -> None:
+            self.produce("kept", record.value.n + record.value.at)
+
+    rows = Feeds("n double, at long", {"p0": [(1.0, 5), (2.5, 6)]})
+
+    def numbers(format: Any) -> mr.Pipeline:
+        p = mr.Pipeline("p")
+        p.inject("numbers", rows, timestamp="at", low_watermark=mr.BoundedDelay(0), format=format)
+        p.add(Keep)
+        p.dead_letter("rejects", again=True)
+        return p
+
+    with mr.testing.Harness(numbers(Whole)) as h:
+        rows.limit = 2
+        h.poll("numbers")
+        letters = values(h, "rejects")
+        assert [one.raw for one in letters] == [b'{"n":1.0,"at":5}', b'{"n":2.5,"at":6}']
+        h.update(numbers(Fraction))
+        h.send_dead_letters()
+
+        assert sorted(values(h, "kept")) == [6.0, 8.5]
+
+
+def test_computed_streams_keep_the_producers_key_and_the_pane() -> None:
+    class Alarm(mr.Computation):
+        inputs = {"counts": mr.by_key()}
+        outputs = {"alarms": tuple}
+        mended = False
+
+        def process_record(self, record: mr.Record) -> None:
+            if not self.mended:
+                raise ValueError("no")
+            self.produce("alarms", (record.key, record.value, record.window.start))
+
+    class Alarmed(Alarm):
+        mended = True
+
+    def counting(alarm: type[mr.Computation]) -> mr.Pipeline:
+        p = mr.Pipeline("p")
+        trips = p.inject("trips", format=Trip)
+        trips.key_by("taxi").window(mr.FixedWindows(100)).count().to("counts")
+        p.add(alarm, name="Alarm")
+        p.dead_letter("rejects", again=True)
+        return p
+
+    with mr.testing.Harness(counting(Alarm)) as h:
+        h.inject("trips", [(Trip("T1", 1.0), 110), (Trip("T1", 1.0), 120)])
+        h.advance_watermark("trips", 1000)
+        h.update(counting(Alarmed))
+        h.send_dead_letters()
+
+        assert values(h, "alarms") == [("T1", 2, 100)]
+
+
+def test_what_has_no_way_any_more_is_a_letter_again_and_nothing_is_lost() -> None:
+    with mr.testing.Harness(pipeline(Faulty)) as h:
+        h.inject("trips", [(Trip("T1", -1.0), 10)])
+        renamed = mr.Pipeline("taxis")
+        renamed.inject("trips", format=Trip)
+        renamed.add(Total)
+        renamed.remove("Seen")
+        renamed.dead_letter("rejects", again=True)
+        h.update(renamed)
+        h.send_dead_letters()
+
+        first, second = values(h, "rejects")
+        assert second.reason == (
+            "sent again: PipelineError: no computation 'Seen' of this pipeline reads stream 'trips'"
+        )
+        assert (second.encoded, second.timestamp) == (first.encoded, 10)
+        assert h.dead_letters(AGAIN) == 1
+
+
+def test_a_renamed_computation_gets_what_it_failed_on_under_its_old_name() -> None:
+    with mr.testing.Harness(pipeline(Faulty)) as h:
+        h.inject("trips", [(Trip("T1", -1.0), 10)])
+        p = mr.Pipeline("taxis")
+        p.inject("trips", format=Trip)
+        p.add(Mended, name="Looking", was="Seen")
+        p.dead_letter("rejects", again=True)
+        h.update(p)
+        h.send_dead_letters()
+
+        assert values(h) == [(-1.0, 10, False)]
+
+
+def test_timers_and_what_has_no_time_are_refused_and_counted() -> None:
+    class Timed(Faulty):
+        def process_record(self, record: mr.Record) -> None:
+            self.set_timer("t", at=record.timestamp)
+
+        def process_timer(self, timer: mr.Timer) -> None:
+            raise ValueError("unlucky")
+
+    with mr.testing.Harness(pipeline(Timed)) as h:
+        h.inject("trips", [(Trip("T1", 1.0), 10), (Trip("T1", 1.0), None), (Trip("T1", 1.0), -5)])
+        h.advance_watermark("trips", 20)
+        done = h.send_dead_letters()
+
+        assert (done.sent, sorted(done.refused.values())) == (0, [1, 2])
+        assert [reason[:16] for reason in sorted(done.refused)] == [
+            "refused before t",
+            "timers and migra",
         ]
 
 
-def test_what_was_sent_is_not_sent_again_and_the_rest_is(recipe: Any, tmp_path: Path) -> None:
-    again = tmp_path / "again"
-    again.mkdir()
-    trip, send = recipe["Trip"], recipe["send_again"]
-    with mr.testing.Harness(_pipeline(recipe, Faulty, None)) as h:
-        h.inject("trips", [(trip("T1", -1.0), 10), (trip("T1", -2.0), 11), (trip("T1", 0.0), None)])
-        letters = _keep(h, tmp_path / "letters.parquet")
-        assert len(h.outputs("rejects")) == 3
-
-        assert send(letters, again, ds.field("reason") == "ValueError: -1.0 is negative") == 1
-        every = ds.field("stream") == "trips"
-        assert send(letters, again, every) == 1  # that one was sent, and one has no time
-        assert send(letters, again, every) == 0
-
-
-def test_in_real_time_a_letter_counts_once_through_crashes(recipe: Any, tmp_path: Path) -> None:
-    again = tmp_path / "again"
-    again.mkdir()
-    rejects, seen = Kept(), Kept()
-    feeds = Feeds(
-        "taxi string, fare double, at long",
-        {"p": [("T1", -1.0, mr.HOUR), ("T1", 2.0, mr.HOUR), ("T1", 3.0, mr.HOUR)]},
-    )
-
-    def pipeline(computation: type[mr.Computation], letters: Path | None) -> mr.Pipeline:
+def test_ids_of_the_source_do_not_drop_what_is_sent_again() -> None:
+    def with_ids(seen: type[mr.Computation]) -> mr.Pipeline:
         p = mr.Pipeline("taxis")
-        trip, policy = recipe["Trip"], mr.BoundedDelay(0)
-        p.inject("trips", feeds, timestamp="at", unit="us", low_watermark=policy, format=trip)
-        p.add(computation, name="Seen")
-        p.dead_letter("rejects")
-        p.sink("rejects", rejects)
-        p.sink("seen", seen)
-        if letters is not None:
-            recipe["read_again"](p, letters)
+        p.inject("trips", format=Trip, id="taxi")
+        p.add(seen, name="Seen")
+        p.sink("seen", print)
+        p.dead_letter("rejects", again=True)
         return p
 
-    live = Live(pipeline(Faulty, None))
+    with mr.testing.Harness(with_ids(Faulty)) as h:
+        h.inject("trips", [(Trip("T1", -1.0), 10)])
+        h.update(with_ids(Mended))
+        h.send_dead_letters()
+
+        assert values(h) == [(-1.0, 10, False)]
+
+
+def test_without_again_they_cannot_be_sent_and_it_says_how_they_could() -> None:
+    p = mr.Pipeline("taxis")
+    p.inject("trips", format=Trip)
+    p.add(Faulty)
+    p.dead_letter("rejects")
+    with (
+        mr.testing.Harness(p) as h,
+        pytest.raises(mr.MillraceError, match=r"again=True"),
+    ):
+        h.send_dead_letters()
+
+
+# -- once, through crashes -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("writes", range(8))
+def test_wherever_an_epoch_dies_each_letter_counts_once(writes: int) -> None:
+    with mr.testing.Harness(pipeline(Faulty)) as h:
+        h.inject("trips", [(Trip(f"T{n % 3}", -float(n)), n) for n in range(1, 9)])
+        h.update(pipeline(Mended))
+        h.crash_in_next_epoch(writes)
+        assert h.send_dead_letters().sent == 8
+        h.crash()
+        assert h.send_dead_letters().sent == 0
+
+        assert sorted(-fare for fare, *_ in values(h)) == list(range(1, 9))
+
+
+def letters(*numbers: int) -> list[tuple[bytes, mr.DeadLetter]]:
+    return [
+        (b"%d" % n, mr.DeadLetter("s", "c", "no", "", "", str(n), n, 0, encoded=b"x" * n))
+        for n in numbers
+    ]
+
+
+class Dying(MemoryMailbox):
+    """A mailbox whose user dies at some call, before or after it was done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: float = float("inf")
+
+    def _live(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise ConnectionError("died")
+
+    def put(self, name: str, data: bytes) -> bool:
+        self._live()
+        done = super().put(name, data)
+        self._live()
+        return done
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 40), max_size=30),
+            st.none() | st.integers(0, 10),
+            st.none() | st.integers(0, 5),
+        ),
+        max_size=8,
+    ),
+    st.integers(1, 4),
+    st.randoms(use_true_random=False),
+)
+def test_a_letter_is_in_the_log_once_whoever_sends_and_dies(
+    calls: list[tuple[list[int], int | None, int | None]], size: int, rng: random.Random
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("millrace.injectors.letters._LETTERS", size)
+        mailbox, wanted, said = Dying(), set[int](), 0
+        for numbers, limit, dies in calls:
+            mailbox.left = float("inf") if dies is None else dies
+            new = set(numbers) - {int(id) for id in LetterLog(mailbox).ids()}
+            try:
+                done = LetterLog(mailbox).append(letters(*numbers), limit)
+                assert done.new == min(len(new), len(new) if limit is None else limit)
+                said += done.new
+            except ConnectionError:
+                pass
+            wanted |= set(numbers)
+        mailbox.left = float("inf")
+        LetterLog(mailbox).append(letters(*wanted))
+
+        # An injector reads the same between offsets, wherever it is cut.
+        injector = Letters()
+        injector.bind(mailbox)
+        offset, read = None, list[bytes]()
+        while (end := injector.advance("", offset).offset) != (offset or 0):
+            cut = rng.randrange(offset or 0, end + 1)
+            read += [row[0] for row in injector.read("", offset, cut)]
+            read += [row[0] for row in injector.read("", cut, end)]
+            offset = end
+        found = Counter(int(msgspec.msgpack.decode(row)["value"]) for row in read)
+        assert found == Counter(wanted)
+
+
+def test_two_who_send_at_once_send_each_letter_once() -> None:
+    mailbox = MemoryMailbox()
+
+    class Losing(MemoryMailbox):
+        """Somebody else is always a message ahead."""
+
+        def put(self, name: str, data: bytes) -> bool:
+            others = letters(*range(len(mailbox.names()), 7))[:2]
+            LetterLog(mailbox).append(others)
+            return mailbox.put(name, data)
+
+        read, names = mailbox.read, mailbox.names
+
+    done = LetterLog(Losing()).append(letters(*range(7)))
+    sent = [one.id for n in range(1, LetterLog(mailbox).last() + 1) for one in
+            LetterLog(mailbox).read(n)]  # fmt: skip
+    assert sorted(sent) == [b"%d" % n for n in range(7)]
+    assert done.new + done.known == 7
+
+
+def test_a_message_that_is_gone_or_damaged_is_said_so() -> None:
+    mailbox = MemoryMailbox()
+    for n in range(3):
+        LetterLog(mailbox).append(letters(n))
+    first, second, _ = mailbox.names()
+    data = bytearray(mailbox.read(first) or b"")
+    data[-1] ^= 1
+    mailbox.remove([first, second])
+    mailbox.put(first, bytes(data))
+    injector = Letters()
+    injector.bind(mailbox)
+
+    with pytest.raises(DamagedStore, match="letters-000000000001"):
+        list(injector.read("", 0, 1))
+    with pytest.raises(InputLost, match="letters-000000000002"):
+        list(injector.read("", 1, 3))
+    with pytest.raises(DamagedStore):
+        LetterLog(mailbox).append([])
+
+
+# -- both planes -----------------------------------------------------------------------------------
+
+
+class Planes:
+    """A pipeline that fails, then is mended, with its letters in a mailbox."""
+
+    def __init__(self, *, native: bool) -> None:
+        self.mailbox = MemoryMailbox()
+        self.feeds = Feeds(
+            "taxi string, fare double, at long",
+            {"p": [("T1", -1.0, mr.HOUR), ("T2", 2.0, mr.HOUR), ("T3", 3.0, mr.HOUR)]},
+        )
+        self.rejects, self.seen, self.totals = Kept(), Kept(), Kept()
+        self.native = native
+
+    def pipeline(self, seen: type[mr.Computation]) -> mr.Pipeline:
+        p = mr.Pipeline("taxis")
+        policy = mr.BoundedDelay(0)
+        p.inject("trips", self.feeds, timestamp="at", unit="us", low_watermark=policy, format=Trip)
+        if not self.native:
+            p.stream("trips").filter(lambda trip: trip.taxi != "").to("others", format=Trip)
+        p.add(seen, name="Seen")
+        p.add(Total)
+        p.dead_letter("rejects", again=True)
+        for stream, sink in (
+            ("rejects", self.rejects), ("seen", self.seen), ("totals", self.totals),
+        ):  # fmt: skip
+            p.sink(stream, sink)
+        return p
+
+    def bind(self, live: Live) -> None:
+        bind_letters(live.topology, self.mailbox)
+        source = live.injectors[AGAIN]
+
+        def follow(places: Mapping[str, Any], *, most: int = 100_000) -> Polling:
+            return Polling(source, places, most=most, clock=itertools.count().__next__)
+
+        source.follow = follow
+
+    def send(self) -> int:
+        names = mr.DeadLetter.__struct_fields__
+        rows = (
+            (row["_id"], mr.DeadLetter(**{name: row[name] for name in names}))
+            for row in self.rejects.rows
+        )
+        return send(LetterLog(self.mailbox), rows).sent
+
+    def check(self) -> None:
+        assert len(self.rejects.rows) == 1
+        seen = sorted(msgspec.json.decode(row["value"])[0] for row in self.seen.rows)
+        assert seen == [-1.0, 2.0, 3.0]
+        assert sorted(row["value"] for row in self.totals.rows) == [-1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["keys in columns", "keys by Python"])
+def test_in_real_time_a_letter_counts_once_through_crashes(native: bool) -> None:
+    planes = Planes(native=native)
+    live = Live(planes.pipeline(Faulty))
+    planes.bind(live)
     live.boot()
     live.feed(2)
     live.plane.settle(live.clock_us)
     live.plane.end(live.clock_us)
-    (letter,) = rejects.rows
-    file = tmp_path / "letters.parquet"
-    pq.write_table(pa.Table.from_pylist([letter]), file)
-    every = ds.field("stream") == "trips"
-    assert recipe["send_again"](ds.dataset(file, format="parquet"), again, every) == 1
+    assert (planes.send(), planes.send()) == (1, 0)
 
-    live.pipeline = pipeline(Mended, again)
+    live.pipeline = planes.pipeline(Mended)
     live.open()
+    planes.bind(live)
     live.boot()
     live.plane.settle(live.clock_us)
     for _ in range(2):  # before it is in a mark, and after it
         live.plane.crash()
         live.open()
+        planes.bind(live)
         live.boot()
         live.plane.settle(live.clock_us)
         live.plane.mark(live.clock_us)
-    live.feed(3)
     live.finish()
     assert live.coordinator.ended
-    assert len(rejects.rows) == 1
-    assert sorted(json.loads(row["value"])[0] for row in seen.rows) == [-1.0, 2.0, 3.0]
+    planes.check()
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["keys in columns", "keys by Python"])
+def test_by_epochs_a_letter_counts_once(native: bool) -> None:
+    planes = Planes(native=native)
+    live = Live(planes.pipeline(Faulty), tasks=1)
+    live.feed(2)
+    InEpochs(live).run(live.clock_us)
+    assert planes.send() == 1
+
+    live.pipeline = planes.pipeline(Mended)
+    epochs = InEpochs(live)
+    bind_letters(live.topology, planes.mailbox)
+    epochs.run(live.clock_us)
+    live.open()
+    live.feed(3)
+    epochs = InEpochs(live)
+    bind_letters(live.topology, planes.mailbox)
+    epochs.run(live.clock_us + mr.SECOND, draining=True)
+    planes.check()
+
+
+def test_letters_sent_by_epochs_are_not_sent_again_in_real_time() -> None:
+    planes = Planes(native=True)
+    live = Live(planes.pipeline(Faulty), tasks=1)
+    live.feed(2)
+    InEpochs(live).run(live.clock_us)
+    planes.send()
+    live.pipeline = planes.pipeline(Mended)
+    epochs = InEpochs(live)
+    bind_letters(live.topology, planes.mailbox)
+    epochs.run(live.clock_us)
+
+    live.open()
+    planes.bind(live)
+    live.boot()
+    live.finish()
+    assert live.coordinator.ended
+    planes.check()

@@ -24,6 +24,8 @@ def python_reason(topology: Topology, stream: StreamSpec) -> str | None:
     >>> python_reason(topology, topology.streams["scores"])
     "a filter reads 'scores'"
     """
+    if stream.name == topology.again:
+        return None  # its records are sent as those of other streams, by whoever reads them
     if stream.steps:
         kind = stream.steps[0].kind
         # A step that only names a stream, or makes one of several.

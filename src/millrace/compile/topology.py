@@ -25,7 +25,7 @@ from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 from millrace.model.evolution import Evolution
 from millrace.model.guarantees import Guarantees
-from millrace.model.pipeline import Injection
+from millrace.model.pipeline import AGAIN, Injection
 from millrace.model.record import DeadLetterLimit
 from millrace.model.state import StateDescriptor
 from millrace.model.stream import KeyExtractor, Step
@@ -230,6 +230,11 @@ class Topology:
         """Return the injected streams, by name: Spark's offsets go by it."""
         found = [spec for spec in self.streams.values() if spec.injection is not None]
         return tuple(sorted(found, key=lambda spec: spec.name))
+
+    @cached_property
+    def again(self) -> str | None:
+        """The injected stream of the dead letters that are sent again; None without."""
+        return AGAIN if AGAIN in self.streams else None
 
     def by_ingress(self) -> frozenset[str]:
         """Return the injected streams whose records have the time at which they are read."""

@@ -16,6 +16,7 @@ from millrace.inspect.copying import (
     savepoints,
 )
 from millrace.inspect.json_text import as_json, key_text, keys_of, shortened
+from millrace.inspect.letters import Sending, send_dead_letters
 from millrace.inspect.load import ComputationLoad, KeyShare, load_of_run
 from millrace.inspect.location import open_checkpoint, sizes, state_at
 from millrace.inspect.overview import (
@@ -50,6 +51,7 @@ __all__ = [
     "PendingHold",
     "PendingTimer",
     "Pin",
+    "Sending",
     "StreamOverview",
     "WindowState",
     "add_savepoint",
@@ -70,6 +72,7 @@ __all__ = [
     "remove_savepoint",
     "restore_checkpoint",
     "savepoints",
+    "send_dead_letters",
     "shortened",
     "sizes",
     "state_at",

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from millrace.inspect.checkpoint import Checkpoint
 from millrace.inspect.ended import ended
+from millrace.inspect.letters import copy_letters
 from millrace.inspect.location import open_checkpoint, state_at
 from millrace.model.errors import CheckpointMismatch, NotKept, PipelineError
 from millrace.store import (
@@ -118,6 +119,7 @@ def copy_checkpoint(
         )
     base = completion.base if files else completion.epoch + 1
     copy_files(files)
+    copy_letters(state, made, completion)
     made.epochs.append(2, encode_entry(replace(whole, base=base)))
     made.epochs.append(3, encode_entry(replace(claim, base=base, ids=ids)))
     return completion.epoch

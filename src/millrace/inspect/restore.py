@@ -25,6 +25,7 @@ from millrace.inspect.copying import (
     savepoints,
 )
 from millrace.inspect.ended import ended
+from millrace.inspect.letters import forget_letters
 from millrace.inspect.location import open_checkpoint, state_at
 from millrace.model.errors import CheckpointMismatch, PipelineError, ZombieWriter
 from millrace.store import is_object_store, local_path, open_location
@@ -43,7 +44,8 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
     and reads again what came after. Sinks by key go on as they are: their rows are replaced as
     their keys come again. :class:`~millrace.Parquet`, :class:`~millrace.Delta` and
     :class:`~millrace.Iceberg` without a key take back what later epochs added, when that run
-    starts.
+    starts. Dead letters that were sent again since are forgotten: what their sink has of them then
+    can be sent.
 
     Args:
         checkpoint: A path or a URL.
@@ -105,6 +107,7 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
         read = rows_of_intervals(kept, name)
         whole = carried(whole, name, after, read, state.snapshots, whole=True)
     copy_files(files)
+    forget_letters(state, then.completion)
     state.epochs.append(number + 1, encode_entry(whole))
     claim = replace(then.claim, generation=generation, base=base, ids=ids)
     state.epochs.append(number + 2, encode_entry(claim))

@@ -38,6 +38,10 @@ class Ingress(Enum):
 #: As ``inject(timestamp=)``: event time by ingress.
 INGRESS: Final = Ingress.INGRESS
 
+#: The injected stream of the dead letters that are sent again. It does not go by the name of the
+#: dead-letter stream: under another one, all would be read from the beginning.
+AGAIN: Final = "dead-letters.again"
+
 
 @dataclass(frozen=True)
 class Injection:

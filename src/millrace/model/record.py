@@ -140,12 +140,15 @@ class DeadLetter(msgspec.Struct, frozen=True):
         place: Where the record comes from, as far as that is known: topic, partition and offset;
             a file, line and byte; an injected stream, and the place in it; or the computation that
             produced it.
-        raw: The record itself, to be sent again: the line or message as it came where its injector
-            refuses it; the message where the value has it
-            (Kafka without a schema); else the value as its stream's format encodes it, else its
-            JSON. None for a message whose value is null. Empty for a timer, and where nothing can
-            encode it.
+        raw: The record, for people and other programs: the line or message as it came, where its
+            injector refuses it or the value has it (Kafka without a schema); else JSON of the
+            value. None for a message whose value is null. Empty for a timer, and where JSON cannot
+            hold the value.
         raw_key: The message's key as it came; None where there is none.
+        encoded: What ``millrace dead-letters --send`` sends again: the value as its stream's format
+            encodes it, with its pane, and the key. Empty for what has no stream (a timer, a
+            migrated value), what was refused before it was a value or for its time, and rows of
+            side inputs.
     """
 
     stream: str
@@ -159,6 +162,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     place: str = ""
     raw: bytes | None = b""
     raw_key: bytes | None = None
+    encoded: bytes = b""
 
 
 class DeadLetterLimit(msgspec.Struct, frozen=True):

@@ -223,6 +223,7 @@ class Inbox:
             value,
             at_us,
             self._manifest.epoch,
+            timely=self._task.event_times(edge.stream).refusal(at_us) is None,
             ids=(self._origin(edge.stream) if origin is None else origin, sequence),
         )
         note(self._report.letters.setdefault(edge.stream, {}), letter)

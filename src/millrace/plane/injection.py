@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.injectors.letters import letter_in
 from millrace.injectors.refusals import Refusal, refusals_of
 from millrace.model.brief import RAISED, brief_error
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
 from millrace.plane.outbox import Outbox
-from millrace.plane.refusal import EventTimes, refuse
+from millrace.plane.refusal import EventTimes, refuse, refuse_again
 from millrace.plane.task import Task
 from millrace.plane.values import shown
 from millrace.watermark.ahead import Ahead
@@ -89,6 +90,7 @@ class Injection:
         router = self._task.runtime.router
         if (
             not refused
+            and stream != self._task.topology.again
             and self._sound(timestamps)
             and router.send_all(productions, stream, values, timestamps, fingerprints)
         ):
@@ -158,8 +160,8 @@ class Injection:
     ) -> tuple[list[int], list[int]]:
         """Append the rows of records; return those that were accepted, and each one's rows."""
         report, stream, topology = self._report, self._stream, self._task.topology
-        send, accepted, counts = self._task.runtime.router.send_injected, list[int](), list[int]()
-        places = None
+        router, accepted, counts = self._task.runtime.router, list[int](), list[int]()
+        send, again, places = router.send_injected, stream == topology.again, None
         for n, value in enumerate(values):
             before, at_us = len(productions), timestamps[n]
             fingerprint = None if fingerprints is None else fingerprints[n]
@@ -171,7 +173,10 @@ class Injection:
             if reason is None:
                 assert at_us is not None, "a record without a time is refused"
                 try:
-                    send(productions, stream, value, at_us, fingerprint)
+                    if again:
+                        router.send_letter(productions, letter_in(value), at_us)
+                    else:
+                        send(productions, stream, value, at_us, fingerprint)
                     accepted.append(n)
                 except RAISED as error:
                     reason, cause = brief_error(error), error
@@ -183,10 +188,21 @@ class Injection:
                     if places is None:
                         places = ids(np.ones(len(values), dtype=np.int64))
                     here = int(places[0][n]), int(places[1][n])
-                refusal = known or Refusal(reason)
-                letter = refuse(
-                    topology, stream, "", refusal, value, at_us, epoch, ids=here, cause=cause
-                )
+                if again:
+                    letter = refuse_again(letter_in(value), reason, epoch, cause)
+                else:
+                    letter = refuse(
+                        topology,
+                        stream,
+                        "",
+                        known or Refusal(reason),
+                        value,
+                        at_us,
+                        epoch,
+                        timely=self._times.refusal(at_us) is None,
+                        ids=here,
+                        cause=cause,
+                    )
                 note(report.letters.setdefault(stream, {}), letter)
                 send(
                     productions,

@@ -87,7 +87,7 @@ class _Reading:
         self.pieces = 0
 
     def letters(self) -> Iterator[pa.RecordBatch]:
-        """Yield the dead letters of what was refused since."""
+        """Yield the dead letters of what was refused since, and those that are sent again."""
         yield from self._outbox.batches()
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -118,11 +118,15 @@ class _Reading:
                 columns = injected(source, stream, batch, where)
                 rows = _source_rows(source, columns, piece, first)
                 if self._keying is not None:
-                    if columns.refusals is not None:
-                        self._refuse(source.stream, columns, piece, first)
-                        rows = rows.filter(pa.array(~columns.refused))
+                    apart = columns.refused
+                    if source.stream == self._task.topology.again:
+                        apart = np.ones(batch.num_rows, dtype=bool)
+                    if apart.any():
+                        self._send_apart(source.stream, columns, apart, piece, first)
+                        rows = rows.filter(pa.array(~apart))
                     first += batch.num_rows
-                    yield from self._keying.on_edges(source, rows)
+                    if rows.num_rows:
+                        yield from self._keying.on_edges(source, rows)
                 else:
                     first += batch.num_rows
                     if columns.refusals is not None:
@@ -134,11 +138,15 @@ class _Reading:
             reached = self.report.reached.setdefault(source.stream, {})
             reached[piece.process] = piece.reached, piece.claim_us
 
-    def _refuse(self, stream: str, columns: Injected, piece: Piece, first: int) -> None:
-        """Make dead letters of the rows that the injector refuses, each with its row's number."""
-        task, refused = self._task, columns.refused
-        few = columns.where(refused)
-        places = place(piece.number, first + np.flatnonzero(refused))
+    def _send_apart(
+        self, stream: str, columns: Injected, apart: npt.NDArray[np.bool_], piece: Piece, first: int
+    ) -> None:
+        """Send rows that no key in columns leads: letters of what is refused, or sent again.
+
+        Each has its row's number.
+        """
+        task, few = self._task, columns.where(apart)
+        places = place(piece.number, first + np.flatnonzero(apart))
         origin = injected_origin(task.topology.streams[stream].number, task.manifest.epoch)
 
         def ids(counts: Ints) -> tuple[Ints, Ints]:

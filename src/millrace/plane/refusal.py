@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -90,6 +91,7 @@ def refuse(
     at_us: int | None,
     epoch: int,
     *,
+    timely: bool,
     ids: tuple[int, int] | None = None,
     cause: BaseException | None = None,
 ) -> DeadLetter:
@@ -103,16 +105,19 @@ def refuse(
         value: Its value, as far as that could be read.
         at_us: Its event time, if it has one.
         epoch: Now.
+        timely: Whether its event time is accepted; one that is not cannot be sent again.
         ids: Both halves of its id, where it has one already.
         cause: What user code raised.
 
     Raises:
         RecordRejected: The pipeline declares no dead-letter stream.
     """
-    said, provenance = refusal.value, Provenance(topology)
+    said, provenance, encoded = refusal.value, Provenance(topology), b""
     if said is None:
         said = brief(value, LETTER_MOST)
-        raw, raw_key = provenance.raw(stream, value)
+        raw, raw_key = provenance.raw(value)
+        if timely:
+            encoded = provenance.encoded_row(stream, value)
     else:
         raw, raw_key = refusal.raw, refusal.raw_key
     place = refusal.place or provenance.place(value, ids)
@@ -138,4 +143,24 @@ def refuse(
         place=place,
         raw=raw,
         raw_key=raw_key,
+        encoded=encoded,
+    )
+
+
+def refuse_again(
+    letter: DeadLetter, reason: str, epoch: int, cause: BaseException | None
+) -> DeadLetter:
+    """Return the dead letter of one that was to be sent again, and cannot be.
+
+    Args:
+        letter: As it was sent.
+        reason: Why it cannot be.
+        epoch: Now.
+        cause: What was raised.
+    """
+    return msgspec.structs.replace(
+        letter,
+        reason=cut(encodable(f"sent again: {reason}"), LETTER_MOST),
+        error="" if cause is None else brief_trace(cause),
+        refused_in=epoch,
     )

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # the name all of Spark's documentation 
 
 from millrace.compile.build import build
 from millrace.compile.explanation import Explanation
+from millrace.injectors.letters import bind_letters
 from millrace.injectors.publisher import Publisher
 from millrace.injectors.skew import Gate
 from millrace.model.errors import CheckpointMismatch, PipelineError
@@ -130,6 +131,7 @@ def start(
     """
     topology = build(pipeline)
     bind_calls(topology, checkpoint)
+    bind_letters(topology, checkpoint)
     # Made when there is a run: only then does anybody write there.
     scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
     gates = {

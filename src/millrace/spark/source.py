@@ -133,7 +133,12 @@ def sources_of(
             frame = pieces.sparkSession.createDataFrame([], struct_type(frame.schema))
         found.append(dataclasses.replace(_source(topology, spec, frame), pieces=pieces))
     if batch:
-        found = [source if source.pieces is None else _in_a_batch(source) for source in found]
+        found = [
+            source
+            if source.pieces is None or source.stream.name == topology.again
+            else _in_a_batch(source)
+            for source in found
+        ]
     # One pass over the input serves all sources, so one that needs Python takes the others along.
     slow = next((source.stream.name for source in found if not source.native), None)
     if slow is None:

@@ -33,7 +33,7 @@ from millrace.store.location import (
     open_location,
 )
 from millrace.store.log import CommitLog, EpochLog, HardState, Snapshots
-from millrace.store.mailbox import LocalMailbox, Mailbox
+from millrace.store.mailbox import LocalMailbox, Mailbox, MemoryMailbox
 from millrace.store.memory import MemoryHardState
 from millrace.store.memory_cache import MemoryCache, MemoryCaches
 from millrace.store.objects import ObjectHardState
@@ -90,6 +90,7 @@ __all__ = [
     "MemoryCache",
     "MemoryCaches",
     "MemoryHardState",
+    "MemoryMailbox",
     "ObjectHardState",
     "OverView",
     "Repair",

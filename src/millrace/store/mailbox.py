@@ -104,3 +104,30 @@ class ObjectMailbox:
     def remove(self, names: Iterable[str]) -> None:
         """See :meth:`Mailbox.remove`. Cost: a DELETE each."""
         self._bucket.remove(f"{_FOLDER}/{name}" for name in names)
+
+
+class MemoryMailbox:
+    """A mailbox in a dictionary, for the Harness."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, bytes] = {}
+
+    def put(self, name: str, data: bytes) -> bool:
+        """See :meth:`Mailbox.put`."""
+        if name in self._messages:
+            return False
+        self._messages[name] = data
+        return True
+
+    def read(self, name: str) -> bytes | None:
+        """See :meth:`Mailbox.read`."""
+        return self._messages.get(name)
+
+    def names(self) -> list[str]:
+        """See :meth:`Mailbox.names`."""
+        return sorted(self._messages)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """See :meth:`Mailbox.remove`."""
+        for name in names:
+            self._messages.pop(name, None)

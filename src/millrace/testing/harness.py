@@ -16,15 +16,17 @@ from millrace.dataflow.operators import operator_of
 from millrace.dataflow.strategy import Windowing
 from millrace.dataflow.triggers.call import called
 from millrace.injectors.keys import Keys
+from millrace.injectors.letters import LetterLog, bind_letters
 from millrace.injectors.offsets import Offsets
 from millrace.inspect import Checkpoint, Explanation, explain_watermark
+from millrace.inspect.letters import Sending, send
 from millrace.inspect.overview import dead_letters_of
 from millrace.model.errors import PipelineError, WatermarkRegression
 from millrace.model.pipeline import Declarations
 from millrace.model.record import LateRecord
 from millrace.model.time import MAX_TIMESTAMP, Duration, Instant, duration_us, timestamp_us
 from millrace.plane.binding import bind_sinks
-from millrace.store import MemoryHardState
+from millrace.store import MemoryHardState, MemoryMailbox
 from millrace.testing.crash import Crash
 from millrace.testing.feed import Feed, injection_of, reads
 from millrace.testing.invariants import check_interval, check_low_watermarks
@@ -93,6 +95,7 @@ class Harness:
     ) -> None:
         self._topology = with_taps(pipeline)
         bind_sinks(self._topology, "harness")
+        self._mailbox = MemoryMailbox()
         self._intervals = intervals
         self._publish = publish
         self._lift = lift
@@ -201,6 +204,55 @@ class Harness:
         """Have the triggers ``mr.OnCall(name)`` fire, as ``run.fire`` does."""
         stream, said = called(name, keys, self._topology.streams)
         self.inject(stream, [(key, 0) for key in said])
+
+    def send_dead_letters(self, *, reason: str | None = None, limit: int | None = None) -> Sending:
+        """Send the dead letters of before again, as ``millrace dead-letters --send`` does.
+
+        The pipeline, which :meth:`update` may have changed since, declares
+        ``p.dead_letter(..., again=True)``.
+
+        Args:
+            reason: Those of this reason, or with this text in it; by default all.
+            limit: So many, at the most.
+
+        Returns:
+            How many were sent, were sent before, and cannot be sent.
+
+        Raises:
+            PipelineError: The pipeline does not declare that.
+
+        >>> import millrace as mr
+        >>> class Half(mr.Computation):
+        ...     inputs = {"numbers": mr.by(str)}
+        ...     outputs = {"halves": int}
+        ...
+        ...     def process_record(self, record):
+        ...         self.produce("halves", record.value // self.two)
+        >>> def pipeline(two):
+        ...     half = type("Half", (Half,), {"two": two})
+        ...     p = mr.Pipeline("halves")
+        ...     _ = p.inject("numbers", format=int), p.dead_letter("no", again=True)
+        ...     p.add(half)
+        ...     return p
+        >>> with mr.testing.Harness(pipeline(0)) as h:
+        ...     h.inject("numbers", [(6, 0), (8, 1)])
+        ...     h.update(pipeline(2))
+        ...     h.send_dead_letters(limit=1).sent, h.send_dead_letters().sent
+        ...     [output.value for output in h.outputs("halves")]
+        (1, 1)
+        [3, 4]
+        """
+        stream = str(self._topology.dead_letters)
+        if self._topology.again is None:
+            raise PipelineError(
+                "send_dead_letters(): nothing in this pipeline reads them. Declare "
+                "p.dead_letter(..., again=True)."
+            )
+        letters = ((output.id, output.value) for output in self.outputs(stream))
+        done = send(LetterLog(self._mailbox), letters, reason=reason, limit=limit)
+        while self.poll(self._topology.again):
+            pass
+        return done
 
     def advance_clock(self, to: Instant) -> None:
         """Set the wall clock, and fire the timers that it makes due. It starts at 0."""
@@ -396,6 +448,7 @@ class Harness:
         )
         self._caches, self._epochs = self._process.caches, self._process.epochs
         self._topology = self._process.topology
+        bind_letters(self._topology, self._mailbox)
         self._epochs.history = self.history
 
     def _say(self, said: Mapping[int, Mapping[str, int]]) -> None:

@@ -15,8 +15,12 @@ from typing import Any, Final
 
 import msgspec
 
+from millrace.compile.column_types import fields_of
 from millrace.compile.topology import Topology
+from millrace.dataflow.partial import Partial, PartialCoder
+from millrace.model.coder import JsonCoder, MsgpackCoder
 from millrace.model.errors import DeadLettersExceeded
+from millrace.model.keys import encode_key
 from millrace.model.record import DeadLetter, DeadLetterLimit
 from millrace.model.time import MINUTE
 from millrace.windmill.record_ids import place_in_words
@@ -200,6 +204,23 @@ class DeadLetterWatch:
         )
 
 
+class Envelope(msgspec.Struct, array_like=True, frozen=True):
+    """What a dead letter carries to be sent again.
+
+    Attributes:
+        value: As its stream's coder has it, with its pane.
+        key: The key that its consumer had for it, encoded; empty where it had none yet.
+    """
+
+    value: bytes
+    key: bytes = b""
+
+
+_enclose = msgspec.msgpack.Encoder().encode
+#: Opens an :class:`Envelope`.
+opened = msgspec.msgpack.Decoder(Envelope).decode
+
+
 class Provenance:
     """Says where records come from, and gives their bytes, for dead letters.
 
@@ -208,7 +229,14 @@ class Provenance:
     """
 
     def __init__(self, topology: Topology) -> None:
-        self._coders = {name: spec.coder for name, spec in topology.streams.items()}
+        self._specs = topology.streams
+        titles = topology.titles
+        #: A row of a side input fails in each key interval, and goes to all of them.
+        self._everywhere = {
+            (edge.stream, titles[str(edge.computation)])
+            for edge in topology.edges
+            if edge.everywhere
+        }
         self._computations = {spec.number: spec.title for spec in topology.computations}
         self._streams = {spec.number: spec.name for spec in topology.injected()}
 
@@ -228,8 +256,51 @@ class Provenance:
             return ""
         return place_in_words(*ids, self._computations, self._streams)
 
-    def raw(self, stream: str, value: Any) -> tuple[bytes | None, bytes | None]:
-        """Return the bytes of a value, to be sent again, and of its message's key.
+    def encoded(self, stream: str, computation: str, value: Any, key: Any) -> bytes:
+        """Return a record as it can be sent again; empty if it cannot.
+
+        Args:
+            stream: It came by.
+            computation: That failed on it; "" if none.
+            value: As it came, with its pane.
+            key: The computation's for it; None if it has none.
+        """
+        coder = self._specs[stream].coder
+        parts = type(value) is Partial and not isinstance(coder, PartialCoder)
+        if parts or (stream, computation) in self._everywhere:
+            return b""
+        try:
+            named = b"" if key is None else encode_key(key)
+            return _enclose(Envelope(bytes(coder.encode(value)), named))
+        except Exception:  # noqa: BLE001  a dead letter may be of a value that nothing encodes
+            return b""
+
+    def encoded_row(self, stream: str, row: Any) -> bytes:
+        """Return as :meth:`encoded` what an injector gave: a value, or a row of no such format.
+
+        A row is encoded as a value would be, so that a format that was mended can decode it.
+        """
+        if found := self.encoded(stream, "", row, None):
+            return found
+        spec = self._specs[stream]
+        if not isinstance(row, dict) or not isinstance(spec.coder, MsgpackCoder | JsonCoder):
+            return b""
+        part = row
+        if fields_of(spec.format) is None:
+            (part, *more) = row.values()
+            if more:
+                return b""
+        elif isinstance(spec.format, type) and issubclass(spec.format, msgspec.Struct):
+            names = {one.name: one.encode_name for one in msgspec.structs.fields(spec.format)}
+            part = {names.get(name, name): value for name, value in row.items()}
+        encode = _enclose if isinstance(spec.coder, MsgpackCoder) else msgspec.json.encode
+        try:
+            return _enclose(Envelope(encode(part)))
+        except Exception:  # noqa: BLE001  see above
+            return b""
+
+    def raw(self, value: Any) -> tuple[bytes | None, bytes | None]:
+        """Return the bytes of a message, or JSON of a value, and the bytes of the message's key.
 
         Both may be null: a message without a value is a tombstone, and not an empty one.
         """
@@ -241,13 +312,10 @@ class Provenance:
             return None, known
         if isinstance(value, bytes):
             return value, known
-        for encode in (getattr(self._coders.get(stream), "encode", None), msgspec.json.encode):
-            try:
-                if encode is not None:
-                    return bytes(encode(value)), known
-            except Exception:  # noqa: BLE001  a dead letter may be of a value that nothing encodes
-                continue
-        return b"", known
+        try:
+            return msgspec.json.encode(value), known
+        except Exception:  # noqa: BLE001  a dead letter may be of anything
+            return b"", known
 
 
 def _part(value: Any, name: str, default: Any = None) -> Any:

@@ -86,16 +86,21 @@ class Failures:
             UserCodeError: No stream takes dead letters.
         """
         retraction = type(value) is Paned and value.pane.retraction
-        value = plain(value)
+        came, value = value, plain(value)
         where = (
             f"key {brief(key)}, stream {stream!r}, timestamp {format_timestamp(timestamp_us)}, "
             f"epoch {work.epoch}\n  value {brief(value)}{', a retraction' * retraction}"
         )
         letter = self._letter(error, stream, key, value, timestamp_us, work)
         if self._letters and self._provenance is not None:
-            raw, raw_key = self._provenance.raw(stream, value)
-            place = self._provenance.place(value, None)
-            letter = msgspec.structs.replace(letter, place=place, raw=raw, raw_key=raw_key)
+            raw, raw_key = self._provenance.raw(value)
+            letter = msgspec.structs.replace(
+                letter,
+                place=self._provenance.place(value, None),
+                raw=raw,
+                raw_key=raw_key,
+                encoded=self._provenance.encoded(stream, self._computation, came, key),
+            )
         return self._letter_or_raise("process_record", where, letter, error)
 
     def of_timer(self, work: Work, key: Any, error: BaseException, timer: Timer) -> DeadLetter:

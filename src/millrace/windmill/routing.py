@@ -18,13 +18,15 @@ import msgspec
 from millrace.compile.sink_limits import limited
 from millrace.compile.topology import Topology
 from millrace.dataflow.columnar import Emitted
-from millrace.model.brief import RAISED
+from millrace.model.brief import RAISED, brief_error
 from millrace.model.coder import Coder
 from millrace.model.copies import own_copy
-from millrace.model.errors import CoderError
+from millrace.model.errors import CoderError, PipelineError
 from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.model.pane import Paned, PanedCoder, PanedExtractor, Window
+from millrace.model.record import DeadLetter
 from millrace.model.stream import ByKey, KeyExtractor, Spread, Step
+from millrace.windmill.dead_letters import opened
 from millrace.windmill.source_ids import nth
 
 
@@ -134,6 +136,8 @@ class Router:
             for spec in topology.streams.values()
         }
         self._identified = frozenset(e.number for e in topology.edges if e.identified)
+        self._topology = topology
+        self._ways: dict[tuple[str, str], _Route] = {}
         # A key's productions come one after the other, and most keep the key: its bytes and hash
         # are made once. Keys cannot change, so the same object is the same key.
         self._kept: tuple[Any, bytes, int] = (self, b"", 0)
@@ -163,10 +167,74 @@ class Router:
         """
         length = len(productions.edges)
         try:
-            self._send(productions, stream, value, timestamp_us, key, shared=shared)
+            self._send(productions, self._routes[stream], value, timestamp_us, key, shared=shared)
         except BaseException:
             productions.truncate(length)
             raise
+
+    def send_letter(self, productions: Productions, letter: DeadLetter, timestamp_us: int) -> None:
+        """Append the rows of a dead letter's record: to whom it failed for, and to nobody else.
+
+        One that failed before it came to a computation goes on by all edges and steps.
+
+        Args:
+            productions: Where the rows go; unchanged if anything is refused.
+            letter: The dead letter.
+            timestamp_us: Event time.
+
+        Raises:
+            PipelineError: The pipeline has no such stream, or nobody it is for; or the record is
+                not of the stream's format.
+        """
+        length = len(productions)
+        way = self._ways.get((letter.stream, letter.computation))
+        if way is None:
+            way = self._way(letter.stream, letter.computation)
+            self._ways[letter.stream, letter.computation] = way
+        enclosed = opened(letter.encoded)
+        try:
+            value = way.coder.decode(enclosed.value)
+        except RAISED as error:
+            raise CoderError(f"stream {way.name!r}: {brief_error(error)}") from error
+        key = decode_key(enclosed.key) if enclosed.key else None
+        try:
+            self._send(productions, way, value, timestamp_us, key, shared=False)
+        except BaseException:
+            productions.truncate(length)
+            raise
+
+    def _way(self, stream: str, computation: str) -> _Route:
+        """Return where the dead letters of a stream go, of a computation or of none."""
+        topology = self._topology
+        name = next(
+            (
+                spec.name
+                for spec in topology.streams.values()
+                if stream == spec.name or (spec.injection and stream in spec.injection.was)
+            ),
+            None,
+        )
+        if name is None:
+            raise PipelineError(f"this pipeline has no stream {stream!r}")
+        whole = self._routes[name]
+        if not computation:
+            return whole
+        known = {
+            spec.name
+            for spec in topology.computations
+            if computation == spec.title or computation in spec.evolution.was
+        }
+        edges = [
+            # What the producer's key was, is in the letter as the consumer's.
+            (edge.number, ByKey() if _by_producer(edge.extractor) else edge.extractor)
+            for edge in topology.streams[name].edges
+            if edge.computation in known
+        ]
+        if not edges:
+            raise PipelineError(
+                f"no computation {computation!r} of this pipeline reads stream {name!r}"
+            )
+        return _Route(whole.name, whole.coder, edges, ())
 
     def send_panes(self, productions: Productions, emitted: Emitted) -> None:
         """Append the rows of many panes, in whole columns where consumers keep the keys.
@@ -179,7 +247,7 @@ class Router:
         coder = route.coder
         if route.steps or not isinstance(coder, PanedCoder) or not all(map(_keeps, extractors)):
             for encoded, paned, at_us in panes_of(emitted):
-                self._send(productions, emitted.stream, paned, at_us, decode_key(encoded))
+                self._send(productions, route, paned, at_us, decode_key(encoded))
             return
         try:
             data = coder.encode_panes(emitted.values, emitted.pane, emitted.windows)
@@ -270,7 +338,7 @@ class Router:
     def _send(
         self,
         productions: Productions,
-        stream: str,
+        route: _Route,
         value: Any,
         timestamp_us: int,
         key: Any,
@@ -278,7 +346,7 @@ class Router:
         shared: bool = True,
     ) -> None:
         """Append the rows of a value; if it is shared, no step may change it, else the last may."""
-        route = self._routes[stream]
+        stream = route.name
         try:
             data = route.coder.encode(value)
         except CoderError as refused:
@@ -308,7 +376,9 @@ class Router:
             if step.backwards_us is not None:
                 at_us = step.moved(given, key, timestamp_us)
             for made, made_key in step.apply(given, key, at_us):
-                self._send(productions, step.target, made, at_us, made_key, shared=theirs)
+                self._send(
+                    productions, self._routes[step.target], made, at_us, made_key, shared=theirs
+                )
 
     @staticmethod
     def _extract(
@@ -343,6 +413,13 @@ def _keeps(extractor: KeyExtractor) -> bool:
     """Return whether an extractor keeps the producer's key."""
     plain = extractor.plain if isinstance(extractor, PanedExtractor) else extractor
     return isinstance(plain, ByKey)
+
+
+def _by_producer(extractor: KeyExtractor | None) -> bool:
+    """Return whether a key may be what the producer's was, or of what it had."""
+    plain = extractor.plain if isinstance(extractor, Spread) else extractor
+    plain = plain.plain if isinstance(plain, PanedExtractor) else plain
+    return plain is not None and (isinstance(plain, ByKey) or plain.sees)
 
 
 def sink_key(encoded: bytes) -> Any:

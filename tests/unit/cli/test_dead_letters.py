@@ -6,19 +6,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
+from millrace.injectors.letters import bind_letters
 from millrace.store import open_location
 
 
 class Halving(mr.Computation):
     inputs = {"numbers": mr.by("key")}
     outputs = {"halves": float}
+    mended = False
 
     def process_record(self, record: mr.Record) -> None:
-        if record.value["n"] % 2:
+        if record.value["n"] % 2 and not self.mended:
             raise ValueError(f"{record.value['n']} is odd")
         self.produce("halves", record.value["n"] / 2)
 
@@ -70,3 +74,140 @@ def test_they_are_listed_by_reason_on_both_planes(
     assert all(place.startswith("stream 'numbers', ") for place in places)
     status = millrace("checkpoint", "show", str(tmp_path / "ckpt")).output
     assert "dead letters" in status
+
+
+# -- sent again ------------------------------------------------------------------------------------
+
+
+class Mended(Halving):
+    mended = True
+
+
+class Run:
+    """A pipeline by epochs over a checkpoint on disk, whose letters are in Parquet files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.checkpoint, self.letters = folder / "ckpt", folder / "rejects"
+        self.feeds = Feeds("key long, n long, at long", {"p0": [(7, n, n) for n in range(8)]})
+        self.kept, self.rejects = Kept(), Kept()
+
+    def epoch(self, halving: type[mr.Computation], *, again: bool = True) -> None:
+        p = mr.Pipeline("numbers")
+        p.inject("numbers", self.feeds, timestamp="at", low_watermark=mr.BoundedDelay(0))
+        p.add(halving, name="Halving")
+        p.dead_letter("rejects", again=again)
+        p.sink("halves", self.kept)
+        p.sink("rejects", self.rejects)
+        state: Any = open_location(self.checkpoint, pipeline="numbers")
+        live = Live(p, tasks=1, state=state)
+        epochs = InEpochs(live)
+        bind_letters(epochs.topology, str(self.checkpoint))
+        epochs.run(live.clock_us)
+        self.letters.mkdir(exist_ok=True)
+        for number, rows in self.rejects.epochs.items():
+            if rows:
+                folder = self.letters / f"epoch={number}"
+                folder.mkdir(exist_ok=True)
+                pq.write_table(pa.Table.from_pylist(rows), folder / "part.parquet")
+
+    @property
+    def halves(self) -> list[float]:
+        return sorted(row["value"] for row in self.kept.rows)
+
+
+def test_letters_are_sent_again_once_and_counted(millrace: Any, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.feeds.limit = 8
+    run.epoch(Halving)
+    send = ("dead-letters", str(run.checkpoint), "--send", str(run.letters))
+
+    first = millrace(*send, "--reason", "1 is odd")
+    assert first.output == "1 dead letters are sent again\n"
+    shown = millrace("dead-letters", str(run.checkpoint)).output
+    assert "4 dead letters, after epoch 0; 1 were sent again, 1 of which no epoch" in shown
+    second = millrace(*send, "--reason", "ValueError: ... is odd", "--limit", "1")
+    assert second.output == "1 dead letters are sent again; 1 were sent before\n"
+    run.epoch(Mended)
+    assert run.halves == [0.0, 0.5, 1.0, 1.5, 2.0, 3.0]
+
+    third = json.loads(millrace(*send, "--json").output)
+    assert third == {"sent": 2, "sent_before": 2, "refused": {}, "declared": True}
+    run.epoch(Mended)
+    run.epoch(Mended)
+    assert run.halves == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5]
+    plain = json.loads(millrace("dead-letters", str(run.checkpoint), "--json").output)
+    assert (plain["dead_letters"], plain["sent_again"], plain["waiting"]) == (4, 4, 0)
+
+
+def test_letters_may_be_sent_before_the_pipeline_reads_them(millrace: Any, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.feeds.limit = 2
+    run.epoch(Halving, again=False)
+
+    said = millrace("dead-letters", str(run.checkpoint), "--send", str(run.letters)).output
+    assert "They wait: the pipeline of this checkpoint does not read them yet" in said
+    run.epoch(Mended)
+    assert run.halves == [0.0, 0.5]
+
+
+def test_a_copy_knows_what_was_sent_and_what_was_sent_later_can_be_sent_to_it(
+    millrace: Any, tmp_path: Path
+) -> None:
+    run = Run(tmp_path)
+    run.feeds.limit = 4
+    run.epoch(Halving)
+    mr.send_dead_letters(run.checkpoint, run.letters, limit=1)
+    run.epoch(Mended)
+    mr.send_dead_letters(run.checkpoint, run.letters)
+    mr.copy_checkpoint(run.checkpoint, tmp_path / "copy")
+
+    run.checkpoint = tmp_path / "copy"
+    done = mr.send_dead_letters(run.checkpoint, run.letters)
+    assert (done.sent, done.sent_before) == (1, 1)
+    run.epoch(Mended)
+    assert run.halves == [0.0, 0.5, 1.0, 1.5]
+
+
+def test_a_checkpoint_that_goes_back_forgets_what_was_sent_since(
+    millrace: Any, tmp_path: Path
+) -> None:
+    run = Run(tmp_path)
+    run.feeds.limit = 2
+    run.epoch(Halving)
+    mr.add_savepoint(run.checkpoint, "before")
+    run.feeds.limit = 4
+    run.epoch(Halving)
+    assert mr.send_dead_letters(run.checkpoint, run.letters).sent == 2
+    run.epoch(Mended)
+    assert run.halves == [0.0, 0.5, 1.0, 1.5]
+
+    mr.restore_checkpoint(run.checkpoint, "before", accept=True)
+    # As sinks do that take back what came after.
+    for kept in (run.kept, run.rejects):
+        kept.epochs = {epoch: rows for epoch, rows in kept.epochs.items() if epoch == 0}
+    (run.letters / "epoch=1" / "part.parquet").unlink()
+    run.epoch(Mended)
+    assert run.halves == [0.0, 1.0, 1.5]
+    assert mr.send_dead_letters(run.checkpoint, run.letters).sent == 1
+    run.epoch(Mended)
+    assert run.halves == [0.0, 0.5, 1.0, 1.5]
+
+
+def test_what_cannot_be_sent_is_counted_and_what_is_no_letters_is_refused(
+    millrace: Any, tmp_path: Path
+) -> None:
+    run = Run(tmp_path)
+    run.feeds.feeds["p0"][0] = (7, 2, -1)
+    run.feeds.limit = 2
+    run.epoch(Halving)
+    send = ("dead-letters", str(run.checkpoint), "--send")
+
+    shown = millrace(*send, str(run.letters)).output
+    assert "1 dead letters are sent again\n1 cannot be sent: refused before there was" in shown
+    missing = millrace(*send, str(tmp_path / "nowhere"))
+    assert missing.exit_code == 1
+    assert "no dead letters can be read there" in missing.output
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "others.parquet")
+    other = millrace(*send, str(tmp_path / "others.parquet"))
+    assert "have no columns ['_id', 'stream'" in other.output
+    assert millrace("dead-letters", str(run.checkpoint), "--limit", "3").exit_code == 2

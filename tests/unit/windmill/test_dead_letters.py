@@ -1,6 +1,5 @@
 """Dead letters: what fails is set aside, and everything else is as if it had never come."""
 
-import msgspec
 import pytest
 
 import millrace as mr
@@ -183,10 +182,10 @@ def test_a_letter_says_where_its_record_came_from_and_has_its_bytes(h):
     failed, refused = letters["'k'"], letters[""]
 
     assert failed.place.startswith("stream 'events', epoch 0, partition 0, row ")
-    assert msgspec.msgpack.decode(failed.raw) == {"key": "k", "n": -2}
+    assert failed.raw == b'{"key":"k","n":-2}'
     assert refused.place.startswith("stream 'events', epoch 0, partition 0, row ")
     assert refused.place > failed.place
-    assert msgspec.msgpack.decode(refused.raw) == {"n": 1}
+    assert refused.raw == b'{"n":1}'
 
 
 def test_a_letter_of_a_message_has_its_offset_and_its_bytes_as_they_came(h):

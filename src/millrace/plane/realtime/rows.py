@@ -91,7 +91,7 @@ class LiveRows:
         if at_us is not None:
             columns = columns._replace(at_us=pa.array(at_us))
         wire.count(observed.sizes, source.stream, columns.nbytes)
-        if not source.native:
+        if not source.native or source.stream == self._topology.again:
             ids = row_ids(stream.number, process, numbers)
             yield from self._encoded(task, source.stream, columns, ids, observed)
             return

@@ -75,7 +75,11 @@ def why_no_ids(topology: Topology, spec: ComputationSpec, tasks: int) -> str | N
         return "it reads what computations send, and a consumer wants each record once"
     if any(edge.identified or edge.lift is not None for edge in mine):
         return "records reach it without their places in the source"
-    read = [one for one in topology.injected() if injector_name(one.name) in spec.senders]
+    read = [
+        one
+        for one in topology.injected()
+        if injector_name(one.name) in spec.senders or one.name == topology.again
+    ]
     if tasks > TASKS_MAX or any(one.number >= STREAMS_MAX for one in read):
         return f"more than {TASKS_MAX} tasks or {STREAMS_MAX} streams cannot be told apart"
     return None

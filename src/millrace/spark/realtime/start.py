@@ -16,6 +16,7 @@ from millrace.compile.build import build
 from millrace.compile.explanation import Explanation
 from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
+from millrace.injectors.letters import bind_letters
 from millrace.injectors.policy import WatermarkColumn
 from millrace.injectors.publisher import Publisher
 from millrace.injectors.schema import arrow_schema
@@ -133,6 +134,7 @@ def start(
     check_spark(spark, pacemaker)
     topology = build(pipeline)
     bind_calls(topology, checkpoint)
+    bind_letters(topology, checkpoint)
     if not topology.injected():
         raise PipelineError(f"{pipeline!r} injects no stream, so it would never run.")
     _check_sources(topology)
