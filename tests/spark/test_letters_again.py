@@ -1,103 +1,104 @@
-"""Dead letters that are read back from their sink, as docs/operating.md shows it.
+"""Dead letters that are sent again by epochs, from the directory of their sink.
 
-In real time, and with crashes: tests/unit/test_letters_again.py.
+In real time: ``processes/test_realtime.py``; of Kafka: ``processes/kafka/test_kafka.py``; crashes:
+``tests/unit/test_letters_again.py``.
 """
 
-import re
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow.dataset as ds
 import pytest
+from click.testing import CliRunner
 
 import millrace as mr
+from millrace.cli.main import main
 
-_RECIPE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_OPERATING = Path(__file__).parents[2] / "docs" / "operating.md"
+
+class Trip(msgspec.Struct):
+    taxi: str
+    fare: float
 
 
 class Faulty(mr.Computation):
     inputs = {"trips": mr.by("taxi")}
     outputs = {"totals": float}
     total = mr.ValueState(float)
+    mended = False
 
     def process_record(self, record: mr.Record) -> None:
-        if record.value.fare < 0:
+        if record.value.fare < 0 and not self.mended:
             raise ValueError(f"{record.value.fare} is negative")
         self.total.set(self.total.get(0.0) + record.value.fare)
         self.produce("totals", self.total.get())
 
 
 class Mended(Faulty):
+    mended = True
+
+
+class Doubled(mr.Computation):
+    """On the second level."""
+
+    inputs = {"totals": mr.by_key()}
+    outputs = {"doubled": float}
+    mended = False
+
     def process_record(self, record: mr.Record) -> None:
-        self.total.set(self.total.get(0.0) + record.value.fare)
-        self.produce("totals", self.total.get())
+        if record.value == 1.0 and not self.mended:
+            raise ValueError("one")
+        self.produce("doubled", 2 * record.value)
 
 
-@pytest.fixture
-def recipe() -> Any:
-    (code,) = _RECIPE.findall(_OPERATING.read_text())
-    names: dict[str, Any] = {"__name__": "examples"}
-    exec(code, names)
-    return names
+class MendedDoubled(Doubled):
+    mended = True
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("keys", ["by Spark", "by Python"])
 def test_letters_are_sent_again_once_when_the_code_is_mended(
-    recipe: Any, spark: Any, tools: Any, tmp_path: Path
+    spark: Any, tools: Any, tmp_path: Any, keys: str
 ) -> None:
-    trips, again, rejects, totals = (tmp_path / n for n in ("trips", "again", "rejects", "totals"))
-    for folder in (trips, again):
-        folder.mkdir()
+    trips = tools.feed("taxi string, fare double, at long")
+    totals, doubled, rejects = tools.Kept(), tools.Kept(), tmp_path / "rejects"
 
-    def add(name: str, *fares: float) -> None:
-        rows = [{"taxi": "T1", "fare": fare, "at": 10 + n} for n, fare in enumerate(fares)]
-        hidden = trips / f".{name}"
-        hidden.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-        hidden.rename(trips / f"{name}.json")
-
-    def start(computation: type[mr.Computation], *, letters: bool) -> Any:
+    def process(*computations: type[mr.Computation]) -> Any:
         p = mr.Pipeline("ratios")
-        files = mr.Files(trips, schema="taxi string, fare double, at long")
-        p.inject("trips", files, timestamp="at", unit="s", format=recipe["Trip"])
-        p.add(computation, name="Total")
-        p.sink("totals", mr.Parquet(totals))
-        p.dead_letter("rejects")
+        policy = mr.BoundedDelay("1 min")
+        p.inject("trips", trips.stream, timestamp="at", unit="s", format=Trip, low_watermark=policy)
+        if keys == "by Python":
+            p.stream("trips").filter(lambda trip: trip.fare > 99).to("dear", format=Trip)
+            p.sink("dear", tools.Kept())
+        for computation, name in zip(computations, ("Total", "Doubled"), strict=True):
+            p.add(computation, name=name)
+        p.sink("totals", totals)
+        p.sink("doubled", doubled)
+        p.dead_letter("rejects", again=True)
         p.sink("rejects", mr.Parquet(rejects))
-        if letters:
-            recipe["read_again"](p, again)
-        return tools.start(p, clock=lambda: time.time_ns() // 1000)
-
-    def process(run: Any) -> None:
+        run = tools.start(p, clock=lambda: time.time_ns() // 1000)
+        assert ("by Spark alone" in str(run.explain())) == (keys == "by Spark")
         tools.step(run)
         run.stop()
+        return run.status()
 
-    def seen() -> list[float]:
-        return sorted(row["value"] for row in spark.read.parquet(str(totals)).collect())
+    def send(*options: str) -> str:
+        command = ["dead-letters", tools.checkpoint, "--send", str(rejects), *options]
+        return CliRunner().invoke(main, command).output
 
-    def send() -> int:
-        wanted = ds.field("reason") == "ValueError: -2.0 is negative"
-        sent: int = recipe["send_again"](ds.dataset(rejects, format="parquet"), again, wanted)
-        return sent
+    trips.add(("T1", 1.0, 10), ("T1", -2.0, 11), ("T2", -30.0, 12))
+    process(Faulty, Doubled)
+    assert (totals.values, doubled.values) == ([1.0], [])
 
-    add("1", 1.0, -2.0, -30.0)
-    process(start(Faulty, letters=False))
-    assert seen() == [1.0]
+    assert send("--reason", "-2.0 is negative") == "1 dead letters are sent again\n"
+    assert send("--reason", "-2.0 is") == "0 dead letters are sent again; 1 were sent before\n"
+    status = process(Mended, Doubled)
+    assert (totals.values, doubled.values) == ([1.0, -1.0], [-2.0])
+    assert status.injected["dead-letters.again"] == 1
 
-    assert (send(), send()) == (1, 0)
-    run = start(Mended, letters=True)
-    process(run)
-    assert seen() == [-1.0, 1.0]
-    assert run.status().injected["trips again"] == 1
-
-    assert send() == 0
-    add("2", 100.0)
-    process(start(Mended, letters=True))
-    assert seen() == [-1.0, 1.0, 99.0]
-    kept = spark.read.parquet(str(rejects)).collect()
-    assert sorted((row["reason"], row["timestamp"]) for row in kept) == [
-        ("ValueError: -2.0 is negative", 11 * mr.SECOND),
-        ("ValueError: -30.0 is negative", 12 * mr.SECOND),
-    ]
+    assert send() == "2 dead letters are sent again; 1 were sent before\n"
+    trips.add(("T1", 100.0, 20))
+    process(Mended, MendedDoubled)
+    process(Mended, MendedDoubled)
+    assert sorted(totals.values) == [-30.0, -1.0, 1.0, 99.0]
+    assert sorted(doubled.values) == [-60.0, -2.0, 2.0, 198.0]
+    assert len(spark.read.parquet(str(rejects)).collect()) == 3

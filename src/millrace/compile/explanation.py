@@ -118,7 +118,7 @@ class Explanation:
             yield _Node("letters, from every stage", (), tuple(streams))
 
     def _before_the_first_shuffle(self) -> str:
-        streams = self.topology.injected()
+        streams = [one for one in self.topology.injected() if one.name != self.topology.again]
         found = {spec.name: python_reason(self.topology, spec) for spec in streams}
         found.update(self.reasons)
         reasons = [reason for reason in found.values() if reason is not None]

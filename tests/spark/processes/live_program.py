@@ -11,6 +11,7 @@ import logging
 import os
 import queue
 import signal
+import subprocess
 import sys
 import time
 import urllib.request
@@ -127,6 +128,14 @@ class Case:
         checkpoint = options.pop("checkpoint", str(self.folder / "checkpoint"))
         p = pipeline or self.pipeline()
         return p.start(self._spark, checkpoint=checkpoint, **options)
+
+    def send_again(self) -> str:
+        """Have the command send the dead letters again; return what it says."""
+        command = ["dead-letters", self.folder / "checkpoint", "--send", self.folder / "rejects"]
+        ran = subprocess.run(
+            [sys.executable, "-m", "millrace", *command], capture_output=True, check=True, text=True
+        )
+        return ran.stdout
 
     def pipeline(
         self, counting: Any = None, *more: Any, passing: Any = None, **how: Any
@@ -261,11 +270,17 @@ def failing(case: Case) -> dict[str, Any]:
 
 
 def poisoned(case: Case) -> dict[str, Any]:
-    """Have a record end the process that it runs in, until it is found."""
-    p = case.pipeline(passing=Deadly())
-    p.dead_letter("rejects")
-    p.stream("rejects").map(told).to("letters", Letter)
-    p.sink("letters", mr.Parquet(case.folder / "letters"))
+    """Have a record end the process that it runs in, until it is found; mend, and send it again."""
+
+    def pipeline(passing: Passing) -> mr.Pipeline:
+        p = case.pipeline(passing=passing)
+        p.dead_letter("rejects", again=True)
+        p.sink("rejects", mr.Parquet(case.folder / "rejects"))
+        p.stream("rejects").map(told).to("letters", Letter)
+        p.sink("letters", mr.Parquet(case.folder / "letters"))
+        return p
+
+    p = pipeline(Deadly())
     said = Said()
     logging.getLogger("millrace").addHandler(said)
     run = case.start(p, realtime=True, attempts=2)
@@ -277,8 +292,20 @@ def poisoned(case: Case) -> dict[str, Any]:
     run.stop()
     files = list((case.folder / "letters").glob("epoch=*/*.parquet"))
     letters = ds.dataset(files).to_table(columns=list(Letter.__struct_fields__)).to_pylist()
+    run = case.start(pipeline(Passing()), realtime=True)
+    sent = [case.send_again(), case.send_again()]
+    until = time.monotonic() + 120
+    while case.counts() != "right" and time.monotonic() < until:
+        run.process_available("120 s")
+    again = [case.counts(), run.status().injected["dead-letters.again"]]
+    case.input.allow(700)
+    run.process_available("120 s")
+    again.append(case.counts())
+    run.stop()
     return {
         "seen": found,
+        "sent": sent,
+        "again": again,
         "counted": [counters.records, counters.dead_letters],
         "letters": letters,
         "ended": said.how_often("the session ended, and another begins"),

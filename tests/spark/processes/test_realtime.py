@@ -92,6 +92,11 @@ def test_a_record_that_ends_its_process_is_found_and_nothing_else_is_lost(
     assert letter["computation"] == "Passing"
     assert "signal SIGSEGV" in letter["reason"]
     assert "in process_record" in letter["error"]
+    assert case["sent"] == [
+        "1 dead letters are sent again\n",
+        "0 dead letters are sent again; 1 were sent before\n",
+    ]
+    assert case["again"] == ["right", 1, "right"]
 
 
 def test_the_key_at_which_a_task_hangs_is_said_while_it_hangs(found: dict[str, Any]) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import millrace as mr
+from millrace.cli.main import main
 from millrace.model.errors import RunFailed, SinkError
 from millrace.windmill.epochs import Epochs
 from millrace_examples.kafka.count_words import pipeline
@@ -127,6 +131,75 @@ def test_messages_that_are_refused_are_dead_letters_with_their_bytes(
         assert [bytes(letter["raw"]) for letter in letters] == bad
         assert "Decimal('1.5') is not a whole number" in letters[0]["reason"]
         assert letters[1]["reason"].startswith("DecodeError")
+
+
+class Halves(mr.Computation):
+    inputs = {"numbers": mr.by("n")}
+    outputs = {"halves": int}
+    mended = False
+
+    def process_record(self, record: mr.Record) -> None:
+        if record.value["n"] % 2 and not self.mended:
+            raise ValueError(f"{record.value['n']} is odd")
+        self.produce("halves", record.value["n"] // 2)
+
+
+class MendedHalves(Halves):
+    mended = True
+
+
+@pytest.mark.parametrize("schema", [None, "n long, at long, kafka_offset long"])
+def test_messages_that_failed_are_sent_again_when_the_code_is_mended(
+    kafka: Any, spark: SparkSession, tools: Any, tmp_path: Path, schema: str | None
+) -> None:
+    topic, halves = kafka.topic(f"mended-{schema is None}", 1), tools.Kept()
+    messages = [b'{"n": %d, "at": %d}' % (n, 5 + n) for n in range(4)]
+    kafka.send(topic, 0, *messages)
+
+    def pipeline(computation: type[mr.Computation]) -> mr.Pipeline:
+        p = mr.Pipeline("halves")
+        at = "kafka_timestamp" if schema is None else "at"
+        source = mr.Kafka(kafka.servers, topic, schema=schema)
+        stream = "messages" if schema is None else "numbers"
+        messages = p.inject(stream, source, timestamp=at, low_watermark=mr.BoundedDelay(10))
+        if schema is None:
+            messages.map(_read).to("numbers", dict)
+        p.add(computation, name="Halves")
+        p.dead_letter("rejects", again=True)
+        p.sink("halves", halves)
+        p.sink("rejects", mr.Parquet(tmp_path / "rejects"))
+        return p
+
+    def process(computation: type[mr.Computation], count: int) -> None:
+        run = tools.start(pipeline(computation), clock=lambda: time.time_ns() // 1000)
+        for _ in range(60):
+            tools.step(run)
+            if len(halves.values) >= count:
+                break
+        tools.step(run)
+        run.stop()
+
+    def send() -> str:
+        command = ["dead-letters", str(tools.checkpoint), "--send", str(tmp_path / "rejects")]
+        return CliRunner().invoke(main, command).output
+
+    process(Halves, 2)
+    assert sorted(halves.values) == [0, 1]
+    rows = sorted(spark.read.parquet(str(tmp_path / "rejects")).collect(), key=lambda r: r["place"])
+    assert [row["place"] for row in rows] == [
+        f"topic {topic!r}, partition 0, offset {n}" for n in (1, 3)
+    ]
+    if schema is None:
+        assert [bytes(row["raw"]) for row in rows] == messages[1::2]
+    assert send() == "2 dead letters are sent again\n"
+    assert send() == "0 dead letters are sent again; 2 were sent before\n"
+    process(MendedHalves, 4)
+    process(MendedHalves, 4)
+    assert sorted(halves.values) == [0, 0, 1, 1]
+
+
+def _read(message: dict[str, Any]) -> dict[str, Any]:
+    return message | json.loads(message["value"])
 
 
 def test_sparks_connector_with_a_low_watermark_for_each_partition(
