@@ -250,7 +250,7 @@ class Provenance:
         topic, partition, offset = (
             _part(value, name) for name in ("kafka_topic", "kafka_partition", "kafka_offset")
         )
-        if offset is not None:
+        if None not in (topic, partition, offset):
             return f"topic {topic!r}, partition {partition}, offset {offset}"
         if ids is None:
             return ""

@@ -200,6 +200,12 @@ def test_a_letter_of_a_message_has_its_offset_and_its_bytes_as_they_came(h):
     assert (letter.raw, letter.raw_key) == (b"\xff", b"k1")
 
 
+def test_a_letter_with_an_offset_alone_has_the_place_in_its_stream(h):
+    h.inject("events", [({"key": "k", "n": -2, "kafka_offset": 17}, 5)])
+
+    assert h.outputs("dead")[0].value.place == "stream 'events', epoch 0, partition 0, row 0"
+
+
 @pytest.mark.parametrize("key", [None, b"", b"\xff"])
 def test_a_letter_of_a_tombstone_has_no_bytes_and_the_key_as_it_came(h, key):
     message = {"key": "k", "n": -2, "value": None, "kafka_key": key, "kafka_headers": []}

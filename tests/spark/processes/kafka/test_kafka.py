@@ -148,7 +148,10 @@ class MendedHalves(Halves):
     mended = True
 
 
-@pytest.mark.parametrize("schema", [None, "n long, at long, kafka_offset long"])
+_PLACED = "n long, at long, kafka_topic string, kafka_partition int, kafka_offset long"
+
+
+@pytest.mark.parametrize("schema", [None, _PLACED], ids=["messages", "columns"])
 def test_messages_that_failed_are_sent_again_when_the_code_is_mended(
     kafka: Any, spark: SparkSession, tools: Any, tmp_path: Path, schema: str | None
 ) -> None:
