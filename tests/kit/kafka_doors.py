@@ -128,9 +128,7 @@ def _read(
     p = mr.Pipeline("matrix")
     p.dead_letter("letters")
     try:
-        # Tasks of one process share a consumer; here each thread stands for a process.
-        config = {"client.id": threading.current_thread().name, **AT_ONCE}
-        source = mr.Kafka(broker.servers, topic, schema=schema, unit=unit, config=config)
+        source = mr.Kafka(broker.servers, topic, schema=schema, unit=unit)
         timestamp = "at" if schema is not None and "at long" in schema else "kafka_timestamp"
         p.inject("rows", source, timestamp=timestamp, format=row_of(of, field))
         p.add(_reads(seen, field))
@@ -198,8 +196,7 @@ def _read_back(broker: Any, topic: str, k: int, kind: Kind) -> list[Outcome]:
     p.dead_letter("letters")
     schema = f"id string, c{k} {kind.ddl}, kafka_timestamp timestamp"
     try:
-        config = {"client.id": threading.current_thread().name, **AT_ONCE}
-        source = mr.Kafka(broker.servers, topic, schema=schema, config=config)
+        source = mr.Kafka(broker.servers, topic, schema=schema)
         p.inject("rows", source, timestamp="kafka_timestamp", format=row)
         p.add(Reads)
         p.build()

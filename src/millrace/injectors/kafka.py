@@ -26,7 +26,7 @@ from millrace.injectors.kafka_messages import (
     PATIENCE_S,
     MessageRows,
     between,
-    consumer_for,
+    idle_consumer,
     offset_at,
     partitions_of,
     passing,
@@ -252,8 +252,9 @@ class Kafka(Injector):
     def read_arrow(self, process: str, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
         """Yield a row for each message between two offsets, as many at once as come together."""
         topic, _, number = process.rpartition("-")
-        for messages in between(consumer_for(self._config), topic, int(number), start, end):
-            yield self._rows.batch(process, messages)
+        with idle_consumer(self._config) as consumer:
+            for messages in between(consumer, topic, int(number), start, end):
+                yield self._rows.batch(process, messages)
 
     def follow(self, places: Mapping[str, Any], *, most: int = 100_000) -> Follower:
         """Return one consumer of these partitions; it never commits."""

@@ -6,7 +6,7 @@ import itertools
 import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -225,53 +225,67 @@ def between(consumer: Any, topic: str, partition: int, start: int, end: int) -> 
     from confluent_kafka import KafkaError, TopicPartition
 
     consumer.assign([TopicPartition(topic, partition, start)])
-    try:
-        heard = time.monotonic()
-        while True:
-            some, done = list[Any](), False
-            for message in consumer.consume(_CHUNK, timeout=0.5):
-                heard = time.monotonic()
-                error = message.error()
-                if error is None:
-                    if message.offset() < end:
-                        some.append(message)
-                    done = message.offset() >= end - 1
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    done = message.offset() >= end
-                else:
-                    raise InputLost(
-                        f"Kafka partition '{topic}-{partition}' cannot be read from offset {start} "
-                        f"to {end}: {error.str()}. Was the topic deleted, or were records removed "
-                        "before they were read? What was read before is safe in the checkpoint."
-                    )
-                if done:
-                    break
-            if some:
-                yield some
-            if done:
-                return
-            if time.monotonic() - heard > PATIENCE_S:
-                raise TimeoutError(
-                    f"Kafka partition '{topic}-{partition}' gave nothing for {PATIENCE_S:g} s, "
-                    f"though offsets {start} to {end} are there. Is its broker reachable from the "
-                    "workers?"
+    heard, next_offset = time.monotonic(), start
+    while True:
+        some, done = list[Any](), False
+        # Who asks for more than there are, waits for them in vain.
+        for message in consumer.consume(max(1, min(_CHUNK, end - next_offset)), timeout=0.5):
+            heard = time.monotonic()
+            error = message.error()
+            if error is None:
+                if message.offset() < end:
+                    some.append(message)
+                next_offset = message.offset() + 1
+                done = next_offset >= end
+            elif error.code() == KafkaError._PARTITION_EOF:
+                done = message.offset() >= end
+            else:
+                raise InputLost(
+                    f"Kafka partition '{topic}-{partition}' cannot be read from offset {start} "
+                    f"to {end}: {error.str()}. Was the topic deleted, or were records removed "
+                    "before they were read? What was read before is safe in the checkpoint."
                 )
-    finally:
-        consumer.unassign()
+            if done:
+                break
+        if some:
+            yield some
+        if done:
+            return
+        if time.monotonic() - heard > PATIENCE_S:
+            raise TimeoutError(
+                f"Kafka partition '{topic}-{partition}' gave nothing for {PATIENCE_S:g} s, "
+                f"though offsets {start} to {end} are there. Is its broker reachable from the "
+                "workers?"
+            )
 
 
-#: A worker process serves many tasks, and to connect takes longer than to read a small epoch.
-_CONSUMERS: dict[str, Any] = {}
+#: Consumers of this process that nobody reads with, by their settings: a worker process serves many
+#: tasks, and to connect takes longer than to read a small epoch.
+_IDLE: Final[dict[str, list[Any]]] = {}
 
 
-def consumer_for(config: Mapping[str, Any]) -> Any:
-    """Return this process's consumer with these settings, whose partitions a task may assign."""
+@contextmanager
+def idle_consumer(config: Mapping[str, Any]) -> Iterator[Any]:
+    """Lend a consumer with these settings; until it is given back, nobody else reads with it.
+
+    An assignment replaces the one before: two who shared a consumer would get each other's
+    messages.
+    """
     from confluent_kafka import Consumer
 
-    name = repr(sorted((key, str(value)) for key, value in config.items() if key != "error_cb"))
-    if name not in _CONSUMERS:
-        _CONSUMERS[name] = Consumer(dict(config))
-    return _CONSUMERS[name]
+    # Offsets that are read are there: a broker that waited for more would hold up the next reader.
+    settings = {"fetch.wait.max.ms": 10, **config}
+    name = repr(sorted((key, str(value)) for key, value in settings.items() if key != "error_cb"))
+    idle = _IDLE.setdefault(name, [])
+    try:
+        consumer = idle.pop()
+    except IndexError:
+        consumer = Consumer(settings)
+    try:
+        yield consumer
+    finally:
+        consumer.unassign()
+        idle.append(consumer)
 
 
 def quiet(error: Any) -> None:

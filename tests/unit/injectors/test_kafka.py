@@ -309,9 +309,7 @@ def test_messages_come_as_many_as_there_are_up_to_the_end():
 
     def read(*lots, end=9):
         left = [list(lot) for lot in lots]
-        consumer = SimpleNamespace(
-            assign=lambda _: None, unassign=lambda: None, consume=lambda *_, **__: left.pop(0)
-        )
+        consumer = SimpleNamespace(assign=lambda _: None, consume=lambda *_, **__: left.pop(0))
         found = [[m.offset() for m in some] for some in between(consumer, "t", 0, 3, end)]
         assert left == []
         return found

@@ -44,11 +44,6 @@ def test_doors_out(topics: kafka_doors.Topics, column: str, tmp_path: Path) -> N
     back = column == "KafkaSink and back"
     door = kafka_doors.round_trip(topics) if back else kafka_doors.out_door(topics)
     kinds = [kind for kind in KINDS if kind.ddl is not None or not back]
-    if back:
-        cells = kafka_doors.in_threads(
-            lambda kind: outcomes(door, [kind], tmp_path)[kind.name], kinds
-        )
-    else:
-        cells = outcomes(door, kinds, tmp_path)
+    cells = outcomes(door, kinds, tmp_path)
     cells |= {kind.name: [kafka_doors.NO_COLUMN] for kind in KINDS if kind not in kinds}
     matrix_page.check("doors out", column, {kind.name: cells[kind.name] for kind in KINDS})

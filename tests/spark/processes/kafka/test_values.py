@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 import millrace as mr
+from millrace.injectors import kafka_messages
 from millrace.model.keys import encode_key
 from millrace.plane.formats import SinkColumns
 from millrace.plane.outlet import key_bytes
@@ -189,3 +190,25 @@ def test_log_append_time_and_the_gaps_of_transactions(kafka: Any) -> None:
         (b"c", 5),
     ]
     assert all(row["kafka_timestamp"].year > 2020 for row in rows)
+
+
+def test_who_read_at_the_same_time_in_one_process_get_their_own_messages(
+    kafka: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_messages, "_CHUNK", 7)
+    wanted, readings = dict[str, list[bytes]](), dict[str, Any]()
+    for topic in ("values-tea", "values-milk"):
+        kafka.topic(topic, 1)
+        wanted[topic] = [f"{topic} {n}".encode() for n in range(80)]
+        kafka.send(topic, 0, *wanted[topic])
+        readings[topic] = mr.Kafka(kafka.servers, topic).read_arrow(f"{topic}-0", 0, 80)
+    given_up = mr.Kafka(kafka.servers, "values-tea").read_arrow("values-tea-0", 0, 80)
+    next(given_up)
+
+    found = dict[str, list[bytes]]((topic, []) for topic in wanted)
+    for both in zip(*readings.values(), strict=True):
+        given_up.close()
+        for topic, batch in zip(wanted, both, strict=True):
+            found[topic] += batch.column("value").to_pylist()
+
+    assert found == wanted
