@@ -151,7 +151,10 @@ rotations = st.lists(
 @pytest.mark.parametrize("pattern", ["*", "*.log"])
 @given(rotations, st.integers(20, 200))
 def test_each_line_of_rotated_logs_is_read_once(pattern, script, room):
-    """As long as a look finds each file before it leaves the pattern, and again to its end."""
+    """Also of one that came and was renamed between two looks, if its new name is in the pattern.
+
+    With another pattern, a look must find each file before it leaves the pattern.
+    """
     with tempfile.TemporaryDirectory() as folder:
         logger, offsets, seen = Logger(Path(folder)), {}, []
 
@@ -175,14 +178,15 @@ def test_each_line_of_rotated_logs_is_read_once(pattern, script, room):
             return after
 
         injector = files()
+        offsets = poll(injector, offsets)  # what is there before, the pattern alone says
         for action, count in [*script, ("wait", GROWS_S)]:
             if action == "poll":
                 offsets = poll(injector, offsets)
             elif action == "restart":
                 injector = files()  # from the same offsets, in another process
             else:
-                if action in ("rename", "copy"):
-                    offsets = poll(injector, offsets)  # each name is seen before it goes
+                if action in ("rename", "copy") and pattern != "*":
+                    offsets = poll(injector, offsets)
                 logger.step(action, count)
         for _ in range(2 * logger.written + 3):
             offsets = poll(injector, offsets)
