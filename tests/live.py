@@ -127,8 +127,10 @@ class Live:
         tasks: int = 2,
         intervals: int = 4,
         state: MemoryHardState | None = None,
+        elapsed_us: Callable[[], int] | None = None,
     ) -> None:
         self.pipeline = pipeline
+        self.elapsed_us = elapsed_us
         self.tasks = tasks
         self.state = state or MemoryHardState()
         self.intervals = intervals
@@ -152,12 +154,13 @@ class Live:
             sources=self,
             sinks=sinks_by_edge(self.topology),
             mark_every_us=mr.HOUR,
+            elapsed_us=self.elapsed_us,
         )
         self.plane = LocalPlane(
             self.coordinator,
             topology.depth,
             self.tasks,
-            reader=lambda n: InjectorTask(self.runtime(n), n),
+            reader=lambda n: InjectorTask(self.runtime(n), n, elapsed_us=self.elapsed_us),
             level=lambda level, n: LevelTask(self.runtime(n), level, n, tell_us=0),
         )
 

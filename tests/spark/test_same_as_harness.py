@@ -528,9 +528,12 @@ class OnSpark:
         assert self._tools.finish(self._run).state == "drained"
 
     def found(self) -> dict[str, Any]:
+        return self._found(self._told.rows)
+
+    def _found(self, told: list[tuple[Any, Any, int]]) -> dict[str, Any]:
         status = self._run.status()
         return {
-            "told": _by_key(self._told.rows),
+            "told": _by_key(told),
             "low watermarks": status.low_watermarks,
             "counters": {name: _counted(status.counters[name]) for name in self.p.computations},
         }
@@ -579,7 +582,11 @@ def _do(executor: Any, step: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def test_after_each_step_spark_has_done_what_the_harness_has(tools: Any, tmp_path: Path) -> None:
-    harness, spark = OnHarness(tools, tmp_path / "harness"), OnSpark(tools, tmp_path / "spark")
+    compare(OnHarness(tools, tmp_path / "harness"), OnSpark(tools, tmp_path / "spark"))
+
+
+def compare(harness: OnHarness, spark: Any) -> None:
+    """Run the script with both; after each step they must have done the same."""
     for number, step in enumerate([*SCRIPT, {"end": True}]):
         expected, found = _do(harness, step), _do(spark, step)
         differences = {
@@ -588,7 +595,7 @@ def test_after_each_step_spark_has_done_what_the_harness_has(tools: Any, tmp_pat
             for name in expected[kind].keys() | found[kind].keys()
             if found[kind].get(name) != expected[kind].get(name)
         }
-        assert not differences, f"after step {number}, on Spark and in the Harness"
+        assert not differences, f"after step {number}, on Spark and in the Harness: {differences}"
     # There was something of every stream, and what is refused was refused.
     assert {name.split()[0] for name in found["told"]} == set(_streams(harness.p))
     assert found["counters"]["obey punctual"]["dead_letters"] == 2

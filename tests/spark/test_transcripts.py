@@ -23,16 +23,14 @@ WRONG = read_transcripts(TRANSCRIPTS / "wrong")
 Runs = dict[str, list[tuple[str, Transcript, Played]]]
 
 
-def run(spark: SparkSession, transcripts: list[Transcript], *, batch: bool) -> Runs:
+def run(spark: SparkSession, transcripts: list[Transcript], **how: Any) -> Runs:
     variants = [variant for each in transcripts for variant in each.variants()]
     variants += [("unlifted", unlifted(each)) for each in transcripts if each.is_lifted]
-    if not batch:
+    if not how.get("batch"):
         variants.append(("restarted", restarted(transcripts[-1])))
-    together = [changed for _, changed in variants]
     found: Runs = {}
-    for (variant, changed), played in zip(
-        variants, run_on_spark(spark, together, batch=batch), strict=True
-    ):
+    runs = run_on_spark(spark, [changed for _, changed in variants], **how)
+    for (variant, changed), played in zip(variants, runs, strict=True):
         found.setdefault(changed.name, []).append((variant, changed, played))
     return found
 
@@ -63,7 +61,7 @@ BATCH = [each for each in RIGHT if each.is_batch]
 
 @pytest.fixture(scope="module")
 def streamed(spark: SparkSession) -> Runs:
-    return run(spark, WRONG + STREAMING, batch=False)
+    return run(spark, WRONG + STREAMING)
 
 
 @pytest.fixture(scope="module")

@@ -218,39 +218,71 @@ def pinned(pin: Pin) -> tuple[Any, ...]:
     return pin.kind, pin.where, pin.timestamp, pin.key, pin.window
 
 
+#: Columns of the source.
+SCORES = "team string, points long, sent long, at timestamp"
+
+
+class ByEpochs:
+    """Runs the script on Spark."""
+
+    def __init__(self, tools: Any) -> None:
+        self.checkpoint = tools.checkpoint
+        self.t0 = tools.T0
+        self._tools, self._sink = tools, Panes()
+        self._feed = tools.feed(SCORES)
+        p = pipeline(self._feed.stream)
+        p.sink("told", self._sink)
+        self.run = tools.start(p)
+
+    def clock(self, to_us: int) -> None:
+        self._tools.clock.now = to_us
+
+    def feed(self, rows: list[tuple[Any, ...]]) -> None:
+        self._feed.add(*rows)
+
+    def settle(self) -> None:
+        self._tools.step(self.run)
+
+    def finish(self) -> Any:
+        return self._tools.finish(self.run)
+
+    def outputs(self) -> list[Output]:
+        return self._sink.outputs
+
+
 def test_panes_on_spark_are_those_of_the_harness(tools: Any) -> None:
-    feed = tools.feed("team string, points long, sent long, at timestamp")
-    sink = Panes()
-    p = pipeline(feed.stream)
-    p.sink("told", sink)
-    run = tools.start(p)
-    checkpoint, windows = mr.open_checkpoint(tools.checkpoint), set()
+    compare(ByEpochs(tools))
+
+
+def compare(spark: Any) -> None:
+    """Run the script on Spark and in the Harness; after each step they must have done the same."""
+    checkpoint, windows = mr.open_checkpoint(spark.checkpoint), set()
     with mr.testing.Harness(pipeline()) as h:
-        h.advance_clock(tools.T0)
+        h.advance_clock(spark.t0)
         newest = 0
         for step in SCRIPT:
             if isinstance(step, int):
-                tools.clock.now = tools.T0 + step
-                h.advance_clock(tools.T0 + step)
+                spark.clock(spark.t0 + step)
+                h.advance_clock(spark.t0 + step)
             else:
-                feed.add(*step)
+                spark.feed(step)
                 h.inject("scores", [(Score(*row[:-1]), row[-1]) for row in step])
                 newest = max(newest, *(row[-1] for row in step))
                 h.advance_watermark("scores", newest - 2 * SECOND)
-            tools.step(run)
-            assert by_key(sink.outputs) == by_key(h.outputs("told")), f"after {step}"
-            for name in run.status().low_watermarks:
+            spark.settle()
+            assert by_key(spark.outputs()) == by_key(h.outputs("told")), f"after {step}"
+            for name in spark.run.status().low_watermarks:
                 found = explain_watermark(checkpoint.state, name)
                 wanted = h.explain_watermark(name)
                 assert found.path == wanted.path
                 assert pinned(found.pin) == pinned(wanted.pin)
                 windows.add(found.pin.window)
-        status = tools.finish(run)
+        status = spark.finish()
         h.advance_watermark("scores", mr.MAX_TIMESTAMP)
         expected = by_key(h.outputs("told"))
         refused = h.dead_letters("scores")
 
-    assert by_key(sink.outputs) == expected
+    assert by_key(spark.outputs()) == expected
     assert windows - {None}, "some window has pinned a low watermark"
     assert {told for told, _ in expected} == STREAMS
     assert len(expected["totals", "red"]) == 8
@@ -266,7 +298,7 @@ def test_panes_on_spark_are_those_of_the_harness(tools: Any) -> None:
 
 
 def test_a_batch_gives_what_is_left_of_the_panes(tools: Any, spark: Any) -> None:
-    feed = tools.feed("team string, points long, sent long, at timestamp")
+    feed = tools.feed(SCORES)
     rows = [row for step in SCRIPT if not isinstance(step, int) for row in step]
     feed.add(*rows)
     sink = Panes()

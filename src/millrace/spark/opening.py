@@ -92,6 +92,11 @@ def _seconds(wanted: Duration | None, option: str, what: str) -> float:
     return after_us / SECOND
 
 
+def elapsed_us() -> int:
+    """Return microseconds since some instant, by a clock that nobody sets."""
+    return time.monotonic_ns() // 1000
+
+
 def now_us() -> int:
     """Return what time it is, in microseconds since 1970."""
     return time.time_ns() // 1000

@@ -1,11 +1,14 @@
-"""Transcripts on Spark: all of them in one query, or in one batch.
+"""Transcripts on Spark: all of them in one query, by epochs or in real time, or in one batch.
 
 It drives the session that it is given, and imports no PySpark. Each transcript is a grouping of one
-pipeline, and a file of the source is an epoch: see :mod:`~millrace.testing.timetable`.
+pipeline, and a file of the source is an epoch: see :mod:`~millrace.testing.timetable`. In real time
+an epoch of the timetable is what lies between two marks at which all has been processed.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -18,8 +21,10 @@ import pyarrow.parquet as pq
 
 from millrace.model.errors import PipelineError
 from millrace.pipeline import Pipeline
+from millrace.sinks.parquet import Parquet
 from millrace.testing.output import Output, outputs_of
 from millrace.testing.player import TranscriptMismatch, play
+from millrace.testing.script import ScriptedClock, ScriptedStream
 from millrace.testing.timetable import COLUMNS, Played, Timetable
 from millrace.testing.transcript import Transcript
 
@@ -32,12 +37,18 @@ _SCHEMA = pa.schema(
     [(name, _TYPES[type]) for name, type in (column.split() for column in COLUMNS.split(", "))]
 )
 
+#: Columns of what is read in real time: low watermarks stand beside them.
+_LINES = "grouping int, key string, value string, at bigint"
+#: How long a step may take in real time: a session that begins anew is within it.
+_STEP = "120 s"
+
 
 def play_on_spark(
     spark: Any,
     transcripts: Transcript | Iterable[Transcript],
     *,
     batch: bool = False,
+    realtime: bool = False,
     folder: str | Path | None = None,
 ) -> None:
     """Run transcripts on Spark, side by side in one query, and compare.
@@ -49,9 +60,13 @@ def play_on_spark(
     Args:
         spark: A session, classic. Workers must be able to import what the transcripts name, as they
             must for any pipeline.
-        transcripts: One or more. A ``crash`` stops the query and starts it again.
+        transcripts: One or more. A ``crash`` stops the query and starts it again; in real time it
+            kills a worker process.
         batch: Play them with ``run_batch``. All records are there then, and nothing is late, so it
             is only for those that look once, at the end of time.
+        realtime: Play them on the real-time plane, of a local session with
+            :func:`~millrace.spark.realtime_settings` for two tasks. Those that set percentiles of
+            the low watermark cannot be: there they are estimated from many records.
         folder: For source files and the checkpoint, where driver and workers find it; by default a
             temporary one of this machine, for a local session. What is written is removed.
 
@@ -61,9 +76,8 @@ def play_on_spark(
     """
     together = [transcripts] if isinstance(transcripts, Transcript) else list(transcripts)
     mismatches = []
-    for each, played in zip(
-        together, run_on_spark(spark, together, batch=batch, folder=folder), strict=True
-    ):
+    runs = run_on_spark(spark, together, batch=batch, realtime=realtime, folder=folder)
+    for each, played in zip(together, runs, strict=True):
         try:
             play(each, played)
         except TranscriptMismatch as mismatch:
@@ -80,6 +94,7 @@ def run_on_spark(
     transcripts: Iterable[Transcript],
     *,
     batch: bool = False,
+    realtime: bool = False,
     folder: str | Path | None = None,
 ) -> list[Played]:
     """Run transcripts on Spark, and return what each of them made, to be played.
@@ -97,8 +112,18 @@ def run_on_spark(
             "come at the end: they need the default trigger, no late records, and one look at the "
             "panes, after `watermark: end of time`. Play them without batch=True."
         )
+    if batch and realtime:
+        raise PipelineError("batch=True, realtime=True: a batch is not run in real time. Give one.")
+    if realtime and (unfit := [each.name for each in together if each.has_percentiles]):
+        raise PipelineError(
+            f"transcripts {unfit} cannot be played in real time: they set percentiles of the low "
+            "watermark, which tasks there estimate from the records that they read. Play them "
+            "without realtime=True."
+        )
     timetable = Timetable(together)
     with _below(folder) as place:
+        if realtime:
+            return timetable.played(_live(spark, timetable, place))
         source = _Source(timetable, place / "source")
         if batch:
             return timetable.played(_batch(spark, timetable, source))
@@ -182,6 +207,64 @@ def _stream(
         finally:
             run.stop()
     return [panes.epochs.get(epoch, []) for epoch in range(last + 1)]
+
+
+def _live(spark: Any, timetable: Timetable, place: Path) -> list[list[Output]]:
+    """Run a timetable in real time; what comes between two looks at the sink is an epoch."""
+    clock = ScriptedClock(place / "clock")
+    sources = {name: ScriptedStream(place / name, _LINES) for name in timetable.streams}
+    p = timetable.pipeline(sources)
+    p.sink("panes", Parquet(place / "panes"))
+    run = p.start(
+        spark,
+        checkpoint=str(place / "checkpoint"),
+        clock=clock,
+        intervals=4,
+        progress=False,
+        realtime=True,
+        tasks=2,
+    )
+    found, looked, killed = [], -1, 0
+    try:
+        for epoch in timetable.epochs:
+            clock.set(epoch.clock_us)
+            for name, source in sources.items():
+                rows = [
+                    (line.grouping, line.key, line.value, at_us)
+                    for stream, line, at_us in epoch.lines
+                    if stream == name
+                ]
+                low_watermark = epoch.low_watermarks.get(name)
+                if rows or low_watermark is not None:
+                    source.append(rows, low_watermark=low_watermark)
+            if not run.process_available(_STEP):
+                run.wait(0)  # raises what has ended it
+                raise PipelineError(f"a step of the transcripts was not over within {_STEP}.")
+            looked, outputs = _marked(place / "panes", looked)
+            found.append(outputs)
+            if epoch.crash:
+                _kill_worker(run, killed)
+                killed += 1
+    finally:
+        run.stop()
+    return found
+
+
+def _marked(folder: Path, after: int) -> tuple[int, list[Output]]:
+    """Return the last mark that a sink shows, and its rows since an earlier one."""
+    marks = {int(mark.name.partition("=")[2]): mark for mark in folder.glob("epoch=*")}
+    found = list[Output]()
+    for mark in sorted(mark for mark in marks if mark > after):
+        for file in sorted(marks[mark].glob("*.parquet")):
+            found += outputs_of(pq.ParquetFile(file).read())
+    return max(marks, default=after), found
+
+
+def _kill_worker(run: Any, number: int) -> None:
+    """Kill the process of one task, each time another's."""
+    hosts = sorted(run.hosts.items())
+    _, host = hosts[number % len(hosts)]
+    os.kill(host.pid, signal.SIGKILL)
 
 
 def _batch(spark: Any, timetable: Timetable, source: _Source) -> list[list[Output]]:

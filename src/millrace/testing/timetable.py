@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from millrace.injectors.injector import Injector
 from millrace.injectors.policy import WatermarkColumn
 from millrace.model.errors import PipelineError
 from millrace.model.time import MIN_TIMESTAMP
@@ -102,12 +103,12 @@ class Timetable:
         while self._go_on():
             self.epochs.append(self._next())
 
-    def pipeline(self, sources: dict[str, Any] | None = None) -> Pipeline:
+    def pipeline(self, sources: Mapping[str, Any] | None = None) -> Pipeline:
         """Return the pipeline: every transcript's grouping, and its panes on stream ``panes``.
 
         Args:
-            sources: Injected stream -> DataFrame with the columns of :data:`COLUMNS` but the first;
-                by default a Harness feeds them.
+            sources: Injected stream -> DataFrame with the columns of :data:`COLUMNS` but the first,
+                or an injector with those up to ``at``; by default a Harness feeds them.
         """
         p = Pipeline("timetable")
         injected = {
@@ -115,7 +116,9 @@ class Timetable:
                 name,
                 None if sources is None else sources[name],
                 timestamp=None if sources is None else "at",
-                low_watermark=Scripted(self.percentiles(name)),
+                low_watermark=None
+                if sources is not None and isinstance(sources[name], Injector)
+                else Scripted(self.percentiles(name)),
                 format=Line,
             )
             for name in self.streams

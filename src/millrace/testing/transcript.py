@@ -208,6 +208,11 @@ class Transcript:
         )
 
     @property
+    def has_percentiles(self) -> bool:
+        """Whether a step sets a percentile of the low watermark."""
+        return any(kind == "percentile" for kind, _ in self.steps)
+
+    @property
     def is_lifted(self) -> bool:
         """Whether values may be combined before they are shuffled, and some come together."""
         together = any(len(what) > 1 for kind, what in self.steps if kind == "records")

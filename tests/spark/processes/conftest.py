@@ -291,8 +291,9 @@ def program() -> Callable[..., Process]:
         what: Path | str, folder: Path, *arguments: str, log: str = "log", **others: str
     ) -> Process:
         packages = [Path(package.__file__).parents[1] for package in (mr, millrace_examples)]
+        paths = [PROGRAM.parent, PROGRAM.parents[3], *packages]
         env = environment(
-            PYTHONPATH=os.pathsep.join([str(PROGRAM.parent), *map(str, packages)]),
+            PYTHONPATH=os.pathsep.join(map(str, paths)),
             PYSPARK_PYTHON=sys.executable,
             PYSPARK_DRIVER_PYTHON=sys.executable,
             **others,

@@ -96,6 +96,37 @@ class Refusing:
         return bool(self._log.append(number, entry))
 
 
+def test_marks_are_made_as_often_as_ever_when_the_wall_clock_is_set_back() -> None:
+    p, kept = pipeline()
+    elapsed = [0]
+    live = Live(p, elapsed_us=lambda: elapsed[0])
+    live.boot()
+    live.feed(12)
+    live.plane.settle(live.clock_us)
+    live.clock_us -= 5 * mr.HOUR
+    elapsed[0] += 2 * mr.HOUR
+    live.plane.tick(live.clock_us)
+    live.plane.settle(live.clock_us)
+
+    assert len(kept.rows) == 12
+
+
+def test_a_mark_that_was_under_way_when_a_session_failed_is_made_in_the_next() -> None:
+    """Who asked for it waits for it; the clock would have it made in an hour."""
+    p, kept = pipeline()
+    live = Live(p)
+    live.boot()
+    live.feed(12)
+    live.plane.settle(live.clock_us)
+    live.coordinator.mark_soon()
+    live.plane.tick(live.clock_us)
+    live.boot()
+    live.plane.tick(live.clock_us)
+    live.plane.settle(live.clock_us)
+
+    assert len(kept.rows) == 12
+
+
 @pytest.mark.parametrize("written", [False, True])
 def test_a_completion_that_was_refused_is_written_by_the_next_session_and_counts_once(written):
     p, kept = pipeline()

@@ -84,6 +84,8 @@ class Coordinator:
         sinks: Edge to a sink -> what publishes what tasks have written to it, by mark.
         mark_every_us: How often a mark is made.
         completed: Called with each mark that is complete.
+        elapsed_us: Returns microseconds since any instant, for what happens so often: the wall
+            clock may be set back, or stand still in a test. By default the wall clock's.
 
     Raises:
         CheckpointMismatch: Live tasks cannot take the checkpoint over.
@@ -104,6 +106,7 @@ class Coordinator:
         sinks: Mapping[int, Publishing],
         mark_every_us: int,
         completed: Callable[[Marked], None] = lambda _marked: None,
+        elapsed_us: Callable[[], int] | None = None,
     ) -> None:
         to_live_tasks(epochs)
         self._epochs = epochs
@@ -114,6 +117,7 @@ class Coordinator:
         self._sinks = sinks
         self._every_us = mark_every_us
         self._completed = completed
+        self._elapsed_us = elapsed_us
         levels = range(self._topology.depth + 1)
         self._where = [(level, n) for level in levels for n in range(tasks)]
         self._hello: set[Where] = set()
@@ -179,7 +183,7 @@ class Coordinator:
 
     def _paced(self, wall_us: int) -> Orders:
         """Say how far the slowest have come, if that is news."""
-        slowest = None if self._session is None else self._session.pace.news(wall_us)
+        slowest = None if self._session is None else self._session.pace.news(self._now_us(wall_us))
         return [] if slowest is None else [((0, n), Slowest(slowest)) for n in range(self._tasks)]
 
     def _marked(self, wall_us: int) -> Orders:
@@ -188,7 +192,7 @@ class Coordinator:
             return []
         ending = self._ending
         last = self._resting or ending is not None
-        if not self._soon and not last and wall_us < self._next_us:
+        if not self._soon and not last and self._now_us(wall_us) < self._next_us:
             return []
         self._soon = False
         draining = ending is not None and ending.draining
@@ -210,14 +214,25 @@ class Coordinator:
             return []
         if error is not None:
             self.failed = self.failed or error
-            self._session, self._staying = None, False
+            self._leave_session()
+            self._staying = False
             return [(where, Halt()) for where in self._where if where != (level, task)]
         if session is None:
             return []
         session.over.add((level, task))
         if len(session.over) == len(self._where):
-            self._session = None
+            self._leave_session()
         return []
+
+    def _now_us(self, wall_us: int) -> int:
+        """Return what time it is for what happens so often."""
+        return wall_us if self._elapsed_us is None else self._elapsed_us()
+
+    def _leave_session(self) -> None:
+        """Let the session be over; the next one makes a mark that was under way."""
+        if self._session is not None and self._session.mark is not None:
+            self._soon = True
+        self._session = None
 
     # -- what is wanted ----------------------------------------------------------------------------
 
@@ -287,7 +302,7 @@ class Coordinator:
         if epochs.open is None:
             self._open_epoch(wall_us)
         self.failed = None
-        self._next_us = wall_us + self._every_us
+        self._next_us = self._now_us(wall_us) + self._every_us
         self._parts = {}
         lasts = last_notes(sealing, epochs.live)
         known = known_to(self._topology, self._tasks, lasts, epochs.live)
@@ -295,7 +310,8 @@ class Coordinator:
         now = self._sources.processes()
         read, numbers = input_of(self._topology, epochs.places, now, lasts)
         pace = Pace(readers(self._topology, read, self._tasks), self._open.injectors)
-        self._session = Session(number, wall_us, now, wall_us, pace, numbers)
+        looked_us = self._now_us(wall_us)
+        self._session = Session(number, wall_us, now, looked_us, pace, numbers)
         manifest = encode_entry(self._open)
         orders: Orders = []
         for level, n in self._where:
@@ -373,7 +389,7 @@ class Coordinator:
         self._finishing = None
         self._parts |= done.parts
         self._marked_in = done.session
-        self._next_us = wall_us + self._every_us
+        self._next_us = self._now_us(wall_us) + self._every_us
         self.ended = done.mark.last
         self._completed(Marked(done.manifest, done.outcome))
 
@@ -382,9 +398,10 @@ class Coordinator:
 
         The next one has them. It begins as after a failure, but with the tasks that there are.
         """
-        if wall_us < session.looked_us + _LOOK_US:
+        now_us = self._now_us(wall_us)
+        if now_us < session.looked_us + _LOOK_US:
             return []
-        session.looked_us = wall_us
+        session.looked_us = now_us
         new = joined(session.processes, self._sources.processes())
         if not new:
             return []

@@ -9,7 +9,7 @@ Source: MillWheel 5.2; docs/design/2026-11-22-the-real-time-plane.md.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,12 +69,17 @@ class InjectorTask:
     Args:
         runtime: Of the process.
         number: Of the task.
+        elapsed_us: Returns microseconds since any instant, for how often it says how far it has
+            come; by default the wall clock's.
     """
 
     level = 0
 
-    def __init__(self, runtime: Runtime, number: int) -> None:
+    def __init__(
+        self, runtime: Runtime, number: int, *, elapsed_us: Callable[[], int] | None = None
+    ) -> None:
         self.number = number
+        self._elapsed_us = elapsed_us
         self.said: list[FromTask] = []
         self.wake_us = MAX_TIMESTAMP
         self._runtime = runtime
@@ -231,7 +236,8 @@ class InjectorTask:
         self.wake_us = min(wakes)
         if mark is not None:
             self._pass_mark(mark)
-        reached = promising.word(self._wall_us)
+        now_us = self._wall_us if self._elapsed_us is None else self._elapsed_us()
+        reached = promising.word(now_us)
         if reached is not None:
             self.said.append(Reached(0, self.number, self._session, reached))
         if self.doing.due(self._wall_us):

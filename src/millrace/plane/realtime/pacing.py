@@ -67,12 +67,12 @@ class Pacing:
         """Take what the coordinator says."""
         self.slowest |= slowest
 
-    def word(self, low_watermarks: Mapping[str, int], wall_us: int) -> dict[str, int] | None:
+    def word(self, low_watermarks: Mapping[str, int], now_us: int) -> dict[str, int] | None:
         """Return what the coordinator is to be told now; None if nothing, or not yet.
 
         Args:
             low_watermarks: Injected stream -> this task's own, of those that it has a say in.
-            wall_us: What time it is.
+            now_us: What time it is, of any clock.
         """
         last = self._said
         now = {stream: low_watermarks[stream] for stream in self._steps if stream in low_watermarks}
@@ -80,9 +80,9 @@ class Pacing:
             return None
         if last is not None and now.keys() == last.keys():
             far = any(us - last[stream] >= self._steps[stream] for stream, us in now.items())
-            if wall_us < self._said_us + (_OFTEN_US if far else _RARELY_US):
+            if now_us < self._said_us + (_OFTEN_US if far else _RARELY_US):
                 return None
-        self._said, self._said_us = now, wall_us
+        self._said, self._said_us = now, now_us
         return now
 
 
@@ -119,9 +119,9 @@ class Pace:
             if said and min(said) > self._slowest[stream]:
                 self._slowest[stream], self._untold = min(said), True
 
-    def news(self, wall_us: int) -> dict[str, int] | None:
+    def news(self, now_us: int) -> dict[str, int] | None:
         """Return what all injector tasks are to be told now; None if nothing, or not yet."""
-        if not self._untold or wall_us < self._told_us + _OFTEN_US:
+        if not self._untold or now_us < self._told_us + _OFTEN_US:
             return None
-        self._untold, self._told_us = False, wall_us
+        self._untold, self._told_us = False, now_us
         return dict(self._slowest)

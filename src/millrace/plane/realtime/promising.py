@@ -107,11 +107,11 @@ class Promising:
         """Return the processes of a stream that are too far ahead to be read."""
         return self._publisher.waiting(stream, self._known, self.pacing.slowest)
 
-    def word(self, wall_us: int) -> dict[str, int] | None:
+    def word(self, now_us: int) -> dict[str, int] | None:
         """Return what the coordinator is to be told of how far this task has come, if anything."""
         silent = self._publisher.silent()
         has_say = {stream: us for stream, us in self.read().items() if stream not in silent}
-        return self.pacing.word(has_say, wall_us)
+        return self.pacing.word(has_say, now_us)
 
     def message(self, wall_us: int, *, everyone: bool) -> Message:
         """Return what the first level is to know now.

@@ -110,6 +110,11 @@ class Conductor:
         with self._lock:
             return True
 
+    @property
+    def hosts(self) -> dict[Where, Hello]:
+        """Task -> where it runs, of those that have called and are there."""
+        return dict(self._hosts)
+
     def absent(self) -> list[Where]:
         """Return the tasks that have not called since the query was started, or a rest began."""
         return [where for where in self._where if where not in self._called]

@@ -28,6 +28,7 @@ from millrace.plane.realtime.messages import (
     ToTask,
 )
 from millrace.plane.realtime.task import LiveTask, Sent
+from millrace.spark.opening import now_us
 from millrace.spark.realtime.allowance import Allowance, Turn
 from millrace.spark.realtime.intake import Intake
 from millrace.spark.realtime.line import LineBroken, packed_error
@@ -65,7 +66,11 @@ class SessionOver(MillraceError):
 
 
 def hosted(
-    make: Callable[[], LiveTask], line: Speaking, packets: Iterable[bytes], steps: Steps
+    make: Callable[[], LiveTask],
+    line: Speaking,
+    packets: Iterable[bytes],
+    steps: Steps,
+    clock: Callable[[], int] = now_us,
 ) -> Generator[list[Sent], None, bool]:
     """Run a task, session after session, until its input ends or it is halted; yield what it sends.
 
@@ -74,6 +79,7 @@ def hosted(
         line: To the coordinator.
         packets: What the level before sends; of an injector task nothing ever comes, but the end.
         steps: Times it; knows when packets arrived, all that come.
+        clock: Wall-clock microseconds since 1970.
 
     Returns:
         Whether it was halted, and Spark has ended it since.
@@ -88,7 +94,7 @@ def hosted(
         left: list[bytes] = []
         while True:
             line.say(Hello(task.level, task.number, socket.gethostname(), os.getpid()))
-            loop = _Loop(task, line, intake, steps, left)
+            loop = _Loop(task, line, intake, steps, left, clock)
             yield from loop.run()
             if not loop.goes_on:
                 break
@@ -124,6 +130,7 @@ class _Loop:
         intake: Of all sessions.
         steps: Of all sessions.
         packets: What had arrived when the session before ended; the task passes it over.
+        clock: Wall-clock microseconds since 1970.
 
     Attributes:
         packets: What has arrived, and was not begun.
@@ -131,12 +138,19 @@ class _Loop:
     """
 
     def __init__(
-        self, task: LiveTask, line: Speaking, intake: Intake, steps: Steps, packets: list[bytes]
+        self,
+        task: LiveTask,
+        line: Speaking,
+        intake: Intake,
+        steps: Steps,
+        packets: list[bytes],
+        clock: Callable[[], int],
     ) -> None:
         self._task = task
         self._line = line
         self._intake = intake
         self._steps = steps
+        self._clock = clock
         self.packets = packets
         self._rows = Allowance.of_rows()
         self._pauses = Pauses(task.level)
@@ -159,7 +173,7 @@ class _Loop:
         start = self._start()
         if start is None:
             return
-        yield from _together(self._task.start(start, _now_us()))
+        yield from _together(self._task.start(start, self._clock()))
         if not self._task.level:
             self._task.tell(Take(self._rows.amount))
         self._speak()
@@ -209,7 +223,7 @@ class _Loop:
 
     def _sent(self) -> Iterator[list[Sent]]:
         """Have the task make a turn; yield what it sends, none of it later than it may leave."""
-        yield from _together(self._task.turn(_now_us(), _INPUT_S))
+        yield from _together(self._task.turn(self._clock(), _INPUT_S))
         yield from _together(self._task.after_turn())
 
     def _done(self, packets: list[bytes], turn: Turn) -> None:
@@ -263,7 +277,7 @@ class _Loop:
     def _may_sleep_s(self) -> float:
         if self.packets:
             return 0.0
-        return min(max(0.0, (self._task.wake_us - _now_us()) / 1e6), _SLEEP_S)
+        return min(max(0.0, (self._task.wake_us - self._clock()) / 1e6), _SLEEP_S)
 
     def _speak(self) -> None:
         said = self._task.said
@@ -308,7 +322,3 @@ def _together(sent: Iterable[Sent]) -> Iterator[list[Sent]]:
             waiting = []
     if waiting:
         yield waiting
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000

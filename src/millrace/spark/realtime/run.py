@@ -17,9 +17,9 @@ from millrace.injectors.throttle import Throttle
 from millrace.model.errors import ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.balancing import Balancing
-from millrace.plane.realtime.coordinator import Coordinator, Marked
+from millrace.plane.realtime.coordinator import Coordinator, Marked, Where
 from millrace.plane.realtime.handover import to_other_intervals
-from millrace.plane.realtime.messages import Told
+from millrace.plane.realtime.messages import Hello, Told
 from millrace.spark.failure import CAREFULLY, failed, headline
 from millrace.spark.handle import Handle
 from millrace.spark.held import Held
@@ -129,6 +129,11 @@ class LiveRun(Handle):
             # The first mark may have left before now; and low watermarks are compared with it.
             if self._marks >= begun + 2 and self._settled and self._nothing_there():
                 return True
+
+    @property
+    def hosts(self) -> dict[Where, Hello]:
+        """(level, number) of a task -> the process that it runs in."""
+        return self._conductor.hosts
 
     def pause(self, stream: str) -> None:
         """Read nothing more of an injected stream."""

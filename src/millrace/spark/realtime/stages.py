@@ -14,6 +14,7 @@ before, and the packet. For that to come out even, every task gets one lone empt
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,7 @@ from pyspark.sql import DataFrame
 from millrace.plane import packet
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.runtime import Runtime
+from millrace.spark.opening import now_us
 from millrace.spark.process import Blueprint, runtime_of
 from millrace.spark.realtime.host import hosted
 from millrace.spark.realtime.line import Address, Line
@@ -56,6 +58,7 @@ class LiveStage:
         address: Where it calls the coordinator.
         last: Whether no level comes after it.
         careful: Whether to look at first for user code that ends its process.
+        clock: Pickled, what returns wall-clock microseconds since 1970; empty: the host's own.
     """
 
     blueprint: Blueprint
@@ -64,6 +67,7 @@ class LiveStage:
     address: Address
     last: bool
     careful: bool = False
+    clock: bytes = b""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield what the task sends."""
@@ -81,7 +85,9 @@ class LiveStage:
             make = partial(self.make, runtime, self.level, number)
             steps = Steps()
             packets = _packets(batches, steps) if self.level else _end_of(batches)
-            gone = yield from _batches(hosted(make, line, packets, steps), steps)
+            # Written by the driver of this very run, never read from a checkpoint or a stream.
+            clock = pickle.loads(self.clock) if self.clock else now_us
+            gone = yield from _batches(hosted(make, line, packets, steps, clock), steps)
         finally:
             line.close()
         if gone:

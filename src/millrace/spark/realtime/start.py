@@ -25,6 +25,7 @@ from millrace.model.pipeline import Declarations
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.balancing import Balancing
 from millrace.plane.binding import bind_sinks, check_live, claim_sinks, live_writers
+from millrace.plane.by_value import pickle_by_value
 from millrace.plane.realtime.coordinator import Coordinator, Marked
 from millrace.plane.realtime.handover import to_other_intervals
 from millrace.plane.realtime.injecting import InjectorTask
@@ -44,6 +45,7 @@ from millrace.spark.opening import (
     call_limits,
     check_attempts,
     check_not_drained,
+    elapsed_us,
     intervals_of,
     now_us,
 )
@@ -114,7 +116,8 @@ def start(
             what tasks commit; the rest stays in the bucket. Chosen when the checkpoint is made.
         spark_batch: How long Spark's own batches are. At the end of each, tasks are begun anew,
             which takes about a second; nothing else comes of it.
-        clock: Wall-clock microseconds since 1970 for the driver; by default the machine's.
+        clock: Returns wall-clock microseconds since 1970, in the driver and, as a copy, in all
+            tasks; by default each host's own.
         progress: See :func:`millrace.spark.assembly.start`.
         metrics: See :func:`millrace.spark.assembly.start`.
         stuck_after: See :func:`millrace.spark.assembly.start`.
@@ -151,6 +154,7 @@ def start(
     if pacemaker is not None:
         pacemaker_of(spark, tasks, pacemaker)
     StreamPlan(topology, sources, tasks=tasks)
+    clock_of_tasks = pickled_clock(clock)
     scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
     limits = call_limits(stuck_after, time_limit)
     check_attempts(attempts)
@@ -183,12 +187,14 @@ def start(
                 },
                 mark_every_us=every_us,
                 completed=completed,
+                elapsed_us=elapsed_us,
             )
 
         def start_query(address: Address, careful: bool) -> Any:
             session = session_for(spark, {_LEAST_BATCH: "1"})
             paced = pacemaker_of(session, tasks, pacemaker)
-            frame = strung(paced, _stages(blueprint, levels, address, careful), tasks=tasks)
+            stages = _stages(blueprint, levels, address, careful, clock_of_tasks)
+            frame = strung(paced, stages, tasks=tasks)
             writer: Any = (
                 frame.writeStream.queryName(f"millrace: {pipeline.name}")
                 .format("noop")
@@ -259,12 +265,30 @@ def _processes(topology: Topology) -> Mapping[str, Sequence[str]]:
 
 def make_task(runtime: Runtime, level: int, number: int) -> LiveTask:
     """Return a task of a level."""
-    return InjectorTask(runtime, number) if level == 0 else LevelTask(runtime, level, number)
+    if level:
+        return LevelTask(runtime, level, number)
+    return InjectorTask(runtime, number, elapsed_us=elapsed_us)
 
 
-def _stages(blueprint: Blueprint, levels: int, address: Address, careful: bool) -> list[LiveStage]:
+def pickled_clock(clock: Callable[[], int] | None) -> bytes:
+    """Return a clock as tasks get it: empty if each host has its own."""
+    if clock is None:
+        return b""
+    try:
+        return pickle_by_value(clock)
+    except Exception as refused:
+        raise PipelineError(
+            f"clock={clock!r} cannot be sent to the tasks, which look at it too with "
+            f"realtime=True: {refused}. Give a function, or an instance of a class, that can be "
+            "pickled: one that reads a file, say."
+        ) from refused
+
+
+def _stages(
+    blueprint: Blueprint, levels: int, address: Address, careful: bool, clock: bytes
+) -> list[LiveStage]:
     return [
-        LiveStage(blueprint, make_task, level, address, last=level == levels, careful=careful)
+        LiveStage(blueprint, make_task, level, address, level == levels, careful, clock)
         for level in range(levels + 1)
     ]
 

@@ -1,0 +1,214 @@
+"""A program that runs in real time, in one session, what has an oracle.
+
+Its cases are those of ``test_live_oracles.py``. What each has found, or its traceback, is pickled
+in a file of its name; a case that fails leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from tests.spark import conftest, test_same_as_harness, test_transcripts, test_windows
+from tests.spark.processes.live_pipeline import session
+
+import millrace as mr
+from millrace.testing import Output, outputs_of
+from millrace.testing.script import ScriptedClock, ScriptedStream
+
+T0 = conftest.T0
+#: Two tasks for each of three levels and the injectors, and one more slot.
+SLOTS = 9
+
+
+class Found:
+    """What a case has found; or how it failed, which is raised when it is asked for."""
+
+    def __init__(self, what: Any, failure: str, seconds: float) -> None:
+        self._what, self._failure, self.seconds = what, failure, seconds
+
+    @property
+    def what(self) -> Any:
+        assert not self._failure, self._failure
+        return self._what
+
+
+class Marked:
+    """A sink in a folder, whose marks are read as they come."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sink = mr.Parquet(folder)
+        self._folder = folder
+        self._marks: dict[int, list[Output]] = {}
+
+    @property
+    def outputs(self) -> list[Output]:
+        """All rows, mark by mark."""
+        for folder in self._folder.glob("epoch=*"):
+            mark = int(folder.name.partition("=")[2])
+            if mark not in self._marks:
+                self._marks[mark] = [
+                    output
+                    for file in sorted(folder.glob("*.parquet"))
+                    for output in outputs_of(pq.ParquetFile(file).read())
+                ]
+        return [output for mark in sorted(self._marks) for output in self._marks[mark]]
+
+
+class Live:
+    """A run in real time that is fed by hand.
+
+    Args:
+        spark: The session.
+        folder: For all that it writes.
+        schemas: Injected stream -> columns of its source.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path, schemas: dict[str, str]) -> None:
+        folder.mkdir()
+        self._spark = spark
+        self.clock = ScriptedClock(folder / "clock")
+        self.clock.set(T0)
+        self.checkpoint = str(folder / "checkpoint")
+        self.told = Marked(folder / "told")
+        self.sources = {
+            name: ScriptedStream(folder / "in" / name, ddl) for name, ddl in schemas.items()
+        }
+
+    def start(self, p: mr.Pipeline, **options: Any) -> Any:
+        how = {"tasks": 2, "progress": False, "clock": self.clock, **options}
+        return p.start(self._spark, checkpoint=self.checkpoint, realtime=True, **how)
+
+
+def settle(run: Any) -> None:
+    """Have everything processed that is there."""
+    if not run.process_available("120 s"):
+        run.wait(0)
+        raise AssertionError("not done in two minutes")
+
+
+class Script(test_same_as_harness.OnSpark):
+    """Runs the script of ``test_same_as_harness.py``."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._live = Live(spark, folder, test_same_as_harness.FEEDS)
+        self.there = folder / "numbers"
+        self.there.write_text('{"fast": 0, "slow": 0}')
+        numbers = test_same_as_harness.Numbers(self.there)
+        self.p = test_same_as_harness.pipeline(self._live.sources | {"numbers": numbers})
+        self.p.sink("told", self._live.told.sink)
+        self._start()
+
+    def _start(self) -> None:
+        self._run = self._live.start(self.p, intervals=4)
+
+    def feed(self, stream: str, rows: list[tuple[Any, ...]]) -> None:
+        self._live.sources[stream].append(rows)
+
+    def clock(self, to_us: int) -> None:
+        self._live.clock.set(T0 + to_us)
+
+    def settle(self) -> None:
+        settle(self._run)
+
+    def end(self) -> None:
+        assert self._run.drain("120 s")
+        assert self._run.status().state == "drained"
+
+    def found(self) -> dict[str, Any]:
+        rows = conftest.Tools.harness_rows(self._live.told.outputs)
+        return self._found(rows)
+
+
+class Windows:
+    """Runs the script of ``test_windows.py``."""
+
+    t0 = T0
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._live = Live(spark, folder, {"scores": test_windows.SCORES})
+        self.checkpoint = self._live.checkpoint
+        self.clock = self._live.clock.set
+        p = test_windows.pipeline(self._live.sources["scores"])
+        p.sink("told", self._live.told.sink)
+        self.run = self._live.start(p)
+
+    def feed(self, rows: list[tuple[Any, ...]]) -> None:
+        self._live.sources["scores"].append(rows)
+
+    def settle(self) -> None:
+        settle(self.run)
+
+    def finish(self) -> Any:
+        settle(self.run)
+        assert self.run.drain("120 s")
+        return self.run.status()
+
+    def outputs(self) -> list[Output]:
+        return self._live.told.outputs
+
+
+def transcripts(spark: SparkSession, folder: Path) -> Any:
+    """Run all transcripts that can be, and the wrong ones."""
+    played = [one for one in test_transcripts.STREAMING if not one.has_percentiles]
+    return test_transcripts.run(
+        spark, test_transcripts.WRONG + played, realtime=True, folder=folder
+    )
+
+
+def same_as_harness(spark: SparkSession, folder: Path) -> None:
+    """Run the script of everything."""
+    script = Script(spark, folder)
+    harness = test_same_as_harness.OnHarness(conftest.Tools, folder / "harness")
+    try:
+        test_same_as_harness.compare(harness, script)
+    finally:
+        script._run.stop()
+
+
+def windows(spark: SparkSession, folder: Path) -> None:
+    """Run the script of windows."""
+    script = Windows(spark, folder)
+    try:
+        test_windows.compare(script)
+    finally:
+        script.run.stop()
+
+
+CASES: tuple[Callable[[SparkSession, Path], Any], ...] = (transcripts, same_as_harness, windows)
+
+
+def main(root: Path, *names: str) -> None:
+    settings = {
+        # Every case brings new code: optimising it further takes a third of all CPU time.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    spark = session(root, f"local[{SLOTS}]", settings)
+    spark.sparkContext.setLogLevel("ERROR")
+    for case in CASES:
+        if names and case.__name__ not in names:
+            continue
+        began, what, failure = time.monotonic(), None, ""
+        try:
+            what = case(spark, root / case.__name__)
+        except Exception:  # noqa: BLE001  the test of the case raises it
+            failure = traceback.format_exc()
+        found = Found(what, failure, time.monotonic() - began)
+        (root / f"{case.__name__}.pickle").write_bytes(pickle.dumps(found))
+        print(f"{case.__name__}: {found.seconds:.1f} s\n{failure}", flush=True)  # noqa: T201
+    spark.stop()
+
+
+if __name__ == "__main__":
+    # Not as __main__: what is pickled here is read elsewhere.
+    from tests.spark.processes import live_oracles
+
+    live_oracles.main(Path(sys.argv[1]), *sys.argv[2:])
