@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo test chaos chaos-processes chaos-realtime evolution lint format types layers demo leaderboard demo-realtime nab bench bench-windows nexmark evaluation docs package spark-versions lock clean
+.PHONY: help setup setup-demo test chaos chaos-processes chaos-realtime evolution lint format types layers demo leaderboard demo-realtime nab bench bench-windows bench-latency nexmark evaluation docs package spark-versions lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -79,6 +79,10 @@ nexmark: ## Nexmark's queries beside Flink and Spark, checked by DuckDB; ARGS="-
 	@sh scripts/setup.sh bench
 	@sh scripts/setup.sh flink
 	.venv-bench/bin/python -m benchmarks.nexmark $(ARGS)
+
+bench-latency: ## latency in real time from Kafka, two minutes: met or not met
+	@sh scripts/setup.sh bench
+	.venv-bench/bin/python -m benchmarks.latency --to code --rivals millrace-realtime --rates 200,2000 --partitions 1 --every 5 --seconds 25 --warm-up 25 $(ARGS)
 
 evaluation: ## MillWheel's evaluation measured again, into docs/evaluation.md; ARGS=--quick for a look
 	@sh scripts/setup.sh bench

@@ -17,7 +17,7 @@ import pytest
 import millrace as mr
 from millrace_examples.nexmark import events, files, oracle, results, suite
 
-COUNT, EPOCHS = 600, 3
+COUNT, EPOCHS = 20_000, 3
 #: Over midnight, with enough quiet for sessions to end, and with auction 1107.
 MADE = list(
     events.Generator(

@@ -585,10 +585,21 @@ def test_after_each_step_spark_has_done_what_the_harness_has(tools: Any, tmp_pat
     compare(OnHarness(tools, tmp_path / "harness"), OnSpark(tools, tmp_path / "spark"))
 
 
-def compare(harness: OnHarness, spark: Any) -> None:
-    """Run the script with both; after each step they must have done the same."""
+def compare(harness: OnHarness, spark: Any, *, merged: tuple[str, ...] = ()) -> None:
+    """Run the script with both; after each step they must have done the same.
+
+    Args:
+        harness: Says what is right.
+        spark: Does it too.
+        merged: Streams of which a key has records of several senders, in whatever order: what was
+            told of it and its timestamps are compared apart.
+    """
     for number, step in enumerate([*SCRIPT, {"end": True}]):
         expected, found = _do(harness, step), _do(spark, step)
+        for told in (expected["told"], found["told"]):
+            for name, of_key in told.items():
+                if name.startswith(merged):
+                    told[name] = [sorted(column) for column in zip(*of_key, strict=True)]
         differences = {
             f"{kind} of {name}": (found[kind].get(name), expected[kind].get(name))
             for kind in expected

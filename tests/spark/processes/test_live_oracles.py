@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark import test_transcripts
+from tests.spark import test_nexmark, test_transcripts
 from tests.spark.test_transcripts import Runs
 
 from millrace.testing import Transcript, TranscriptMismatch, play
+from millrace_examples.nexmark import oracle, results, suite
 
 PROGRAM = Path(__file__).with_name("live_oracles.py")
 
@@ -83,6 +85,32 @@ def test_all_transcripts_are_played_but_those_that_are_listed(transcripts: Runs)
 
 def test_after_each_step_of_everything_real_time_has_done_what_the_harness_has(case: Case) -> None:
     case("same_as_harness")
+
+
+@pytest.fixture(scope="module")
+def nexmark(case: Case) -> Any:
+    return case("nexmark")
+
+
+@pytest.fixture(scope="module")
+def database() -> Any:
+    return oracle.database((event, 0) for _, event in test_nexmark.MADE)
+
+
+@pytest.mark.parametrize("query", suite.QUERIES)
+def test_nexmark_in_real_time_has_the_rows_of_sql(query: str, nexmark: Any, database: Any) -> None:
+    # Of query 12 nobody knows the windows, which are those of the machine's clock.
+    verdict = results.compare(query, nexmark["tables"][query], database, clock=False)
+
+    assert verdict.agrees, verdict
+    assert verdict.rows >= 2
+
+
+def test_nexmark_in_real_time_lost_two_workers_amid_twenty_thousand_events(nexmark: Any) -> None:
+    events = Counter(stream for stream, _ in test_nexmark.MADE)
+    assert sum(events.values()) == 20_000
+    assert nexmark["injected"] == events | {"arrivals": events["bids"]}
+    assert nexmark["killed"] == [(1, 0), (2, 1)]
 
 
 def test_panes_in_real_time_are_those_of_the_harness(case: Case) -> None:
