@@ -53,7 +53,8 @@ class Probe:
 
     Args:
         ended_s: How long one call may take in a child.
-        lasts_s: For how long to look; afterwards bundles are run at once.
+        lasts_s: For how long to look, from the beginning or the last that was found; afterwards
+            bundles are run at once.
         clock: Returns seconds.
     """
 
@@ -66,6 +67,7 @@ class Probe:
     ) -> None:
         self._ended_s = ended_s
         self._clock = clock
+        self._lasts_s = lasts_s
         self._until = clock() + lasts_s
         self._note: mmap.mmap | None = None
         self._fatal: dict[bytes, tuple[str, str]] = {}
@@ -112,6 +114,8 @@ class Probe:
                     return
                 stack.seek(0)
                 where = _users(stack.read().decode(errors="replace"))
+                # There may be another, and to find this one may have taken all the time.
+                self._until = self._clock() + self._lasts_s
                 self._fatal[found] = how, where
                 _log.warning("user code ends its process: %s\n%s", how, where)
 
@@ -133,7 +137,7 @@ class Probe:
             elif self._clock() - since >= self._ended_s:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
-                return f"it was killed after {self._ended_s:g} s, its time limit"
+                return f"it was killed after {self._ended_s:g} s, in which it did not return"
         return _how(ended[1])
 
 

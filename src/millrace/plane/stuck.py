@@ -47,10 +47,12 @@ class CallLimits(NamedTuple):
     Attributes:
         told_s: Before one is reported.
         ended_s: Before one is ended.
+        hung_s: Before its process is ended, if nothing else is done there.
     """
 
     told_s: float = inf
     ended_s: float = inf
+    hung_s: float = inf
 
 
 #: They may take for ever.
@@ -131,7 +133,7 @@ class Watch:
             return False
         now = self._clock()
         machine, leaf = running.machine, self._frames().get(running.thread)
-        call = None if machine is None else _call_in(leaf)
+        call = None if machine is None else call_in(leaf)
         if call is not self._call:
             if self._told:
                 self._over()
@@ -155,7 +157,7 @@ class Watch:
             time.sleep(self._every_s)
 
 
-def _call_in(leaf: FrameType | None) -> FrameType | None:
+def call_in(leaf: FrameType | None) -> FrameType | None:
     """Return the frame of the call that the machine has made; None if it makes none."""
     while leaf is not None:
         caller = leaf.f_back
@@ -176,14 +178,14 @@ def _stuck(machine: Machine, call: FrameType, leaf: FrameType | None, seconds: f
     return Stuck(
         machine.spec.title,
         brief(machine.key_at_hand),
-        _of(call),
+        given_to(call),
         f"process {os.getpid()} on host {socket.gethostname()}",
         seconds,
         stack,
     )
 
 
-def _of(call: FrameType) -> str:
+def given_to(call: FrameType) -> str:
     """Return the record or timer that a hook was called with, in words."""
     for value in call.f_locals.values():
         if isinstance(value, Record):

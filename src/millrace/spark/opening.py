@@ -18,6 +18,13 @@ from millrace.windmill.epochs import Epochs
 
 #: How long one call of user code may take before it is reported, unless told otherwise.
 STUCK_AFTER: Final = "10 s"
+#: How long a task may do nothing before its process is ended, unless told otherwise. To wait too
+#: long costs minutes of a run that stands still anyway; to end what would have gone on costs its
+#: work again and again, and in the end the run. So it is as long as Kafka waits for a consumer that
+#: does not poll (max.poll.interval.ms), and longer than Spark does for an executor that is silent.
+HANG_LIMIT: Final = "5 min"
+#: A call that is ended at its time limit ends so many times later at the most.
+_ENDED_WITHIN: Final = 1.5
 
 
 def intervals_of(wanted: int | None, tasks: int, *, each: int) -> int:
@@ -68,16 +75,29 @@ def check_attempts(attempts: int) -> None:
         raise PipelineError(f"start(attempts={attempts!r}): expected 1 or more; 3 is the default.")
 
 
-def call_limits(stuck_after: Duration | None, time_limit: Duration | None) -> CallLimits:
+def call_limits(
+    stuck_after: Duration | None,
+    time_limit: Duration | None,
+    hang_limit: Duration | None = None,
+) -> CallLimits:
     """Return how long calls of user code may take, by the options of a run.
 
     Raises:
-        PipelineError: One is no time, or none at all.
+        PipelineError: One is no time, or none at all; or a process would be ended before a call in
+            it is.
     """
-    return CallLimits(
-        _seconds(stuck_after, "stuck_after", "reported"),
-        _seconds(time_limit, "time_limit", "ended"),
+    limits = CallLimits(
+        _seconds(stuck_after, "stuck_after", "user code is reported"),
+        _seconds(time_limit, "time_limit", "user code is ended"),
+        _seconds(hang_limit, "hang_limit", "a process that hangs is ended"),
     )
+    if limits.ended_s < inf and limits.hung_s < limits.ended_s * _ENDED_WITHIN:
+        raise PipelineError(
+            f"start(time_limit={time_limit!r}, hang_limit={hang_limit!r}): a process would be "
+            "ended before a call of user code in it is. Give a hang_limit= of at least "
+            f"{_ENDED_WITHIN:g} times the time limit, or None."
+        )
+    return limits
 
 
 def _seconds(wanted: Duration | None, option: str, what: str) -> float:
@@ -86,7 +106,7 @@ def _seconds(wanted: Duration | None, option: str, what: str) -> float:
     after_us = duration_us(wanted, f"start({option})")
     if after_us <= 0:
         raise PipelineError(
-            f"start({option}={wanted!r}): expected a time after which user code is {what}, "
+            f"start({option}={wanted!r}): expected a time after which {what}, "
             'such as "10 s", or None.'
         )
     return after_us / SECOND

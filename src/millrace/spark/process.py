@@ -97,7 +97,7 @@ class Blueprint:
 
     def _watch(self, running: Running, state: HardState) -> None:
         """Watch user code, as far as anybody wants it."""
-        if isinf(min(self.limits)):
+        if isinf(min(self.limits.told_s, self.limits.ended_s)):
             return
         limit = None
         if isfinite(self.limits.ended_s):
@@ -166,7 +166,7 @@ def runtime_of(blueprint: Blueprint, *, careful_s: float = 0.0) -> Runtime:
         gc.freeze()
         gc.set_threshold(100_000, 50, 100)
     if blueprint.state is not None:
-        ended_s = blueprint.limits.ended_s
+        ended_s = min(blueprint.limits.ended_s, blueprint.limits.hung_s)
         probe = Probe(ended_s, lasts_s=careful_s) if careful_s else None
         runtime.worker.execution.carefully(probe)
     return runtime

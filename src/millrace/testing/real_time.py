@@ -183,6 +183,10 @@ class _Script:
         """Return that it waits: it is never in the middle of anything that lasts."""
         return ""
 
+    def is_outside(self) -> bool:
+        """Return that it waits for nothing outside."""
+        return False
+
     def after_turn(self) -> Iterator[Sent]:
         """Do nothing: all is done before it leaves."""
         return iter(())

@@ -55,11 +55,13 @@ class Running:
 
     Attributes:
         machine: That runs it; None if none does.
+        cache: Which cache is made ready for it meanwhile, in words; "" if none is.
         thread: Identifies the thread that it ran in last.
     """
 
     def __init__(self) -> None:
         self.machine: Machine | None = None
+        self.cache = ""
         self.thread = 0
 
 
@@ -202,9 +204,17 @@ class Execution:
             return effects, replace(repair, damaged=repair.damaged + 1)
 
     def at_hand(self) -> str:
-        """Return which user code runs now, in words; "" if none does. Any thread may ask."""
+        """Return what runs now, in words; "" if nothing does. Any thread may ask.
+
+        That is user code, or what makes a cache ready for it.
+        """
         machine = self.running.machine
-        return "" if machine is None else machine.at_hand()
+        return self.running.cache if machine is None else machine.at_hand()
+
+    @property
+    def in_user_code(self) -> bool:
+        """Whether user code runs now. Any thread may ask."""
+        return self.running.machine is not None
 
     def apply(self, commit: Commit, *, overhead: int = SLOT_BYTES) -> None:
         """Bring the cache up to a commit just made; to read it again costs so many bytes beside.
@@ -303,11 +313,14 @@ class Execution:
         if cache.position > number:
             # To turn the cache back would take it from those that have gone on with it.
             fence.check()
+        self.running.cache = f"the cache of interval {interval} of computation {spec.title!r}"
         try:
             return bring(cache, self.state, spec.name, interval, number, chain)
         except DamagedStore:
             fence.check()
             raise
+        finally:
+            self.running.cache = ""
 
 
 def _stopped() -> float:

@@ -151,6 +151,18 @@ class Coordinator:
             return []
         return [where for where in self._where if where not in session.passed]
 
+    def owned(self, level: int, task: int) -> dict[str, list[int]]:
+        """Return computation of a level -> ids of the key intervals that a task works on."""
+        maps = self._epochs.positions.maps
+        return {
+            spec.name: [
+                maps[spec.name].intervals[place].id
+                for place in maps[spec.name].owned(task, self._tasks)
+            ]
+            for spec in self._topology.computations
+            if spec.level == level
+        }
+
     # -- what comes in -----------------------------------------------------------------------------
 
     def heard(self, message: FromTask, wall_us: int) -> Orders:

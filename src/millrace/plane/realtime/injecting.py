@@ -149,6 +149,10 @@ class InjectorTask:
         """Return what it is in the middle of, in words; "" if it waits for others."""
         return f"stream {at!r}, which it reads" if (at := self._following.at) else ""
 
+    def is_outside(self) -> bool:
+        """Return whether that is up to a source."""
+        return bool(self._following.at)
+
     def tell(self, message: ToTask) -> None:
         """Take a message of the coordinator."""
         if isinstance(message, Mark):

@@ -52,6 +52,7 @@ from millrace.windmill.replay import Result
 
 #: Where a task is whose disk does not answer.
 _JOURNAL = "its journal, which it appends to"
+_JOURNALS = "journals, from which it takes up what was committed"
 
 
 class LevelTask:
@@ -150,9 +151,11 @@ class LevelTask:
         if self._last:
             generation = manifest.generation
             self._outlet = self._make_outlet(runtime, start.session, generation, self.number)
+        self._at = _JOURNALS
         for result in commits_again(self._journals, self.level, self.number, self._positions):
             self._move([result])
             self._outbox.add_result(result)
+        self._at = ""
         yield from self._leave(self._outbox.batches())
 
     def _consumption(self, spec: ComputationSpec) -> Consumption:
@@ -170,6 +173,10 @@ class LevelTask:
     def at_hand(self) -> str:
         """Return what it is in the middle of, in words; "" if it waits for others."""
         return self._execution.at_hand() or self._at
+
+    def is_outside(self) -> bool:
+        """Return whether that is up to a disk or a sink, and not to user code."""
+        return bool(self.at_hand()) and not self._execution.in_user_code
 
     def tell(self, message: ToTask) -> None:
         """Take a message of the coordinator; a level task gets no other than Start and Halt."""

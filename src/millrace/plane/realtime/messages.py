@@ -28,12 +28,14 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
         task: Its number in the level.
         host: Where it runs, for people.
         pid: Its process there.
+        process: What tells this process from all others, as ``ProcessId`` has it; "" if unknown.
     """
 
     level: int
     task: int
     host: str = ""
     pid: int = 0
+    process: str = ""
 
 
 class Start(msgspec.Struct, array_like=True, tag="start"):
@@ -181,11 +183,15 @@ class At(msgspec.Struct, array_like=True, tag="at"):
         level: The task's level.
         task: Its number.
         what: In words; "" if it waits for other tasks.
+        outside: Whether that is up to what is outside: the disk, a sink, a source.
+        moves: How often it was seen to have moved; the same as before if it has not since.
     """
 
     level: int
     task: int
     what: str
+    outside: bool = False
+    moves: int = 0
 
 
 class Reached(msgspec.Struct, array_like=True, tag="reached"):

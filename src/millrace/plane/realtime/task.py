@@ -60,6 +60,10 @@ class LiveTask(Protocol):
         """Return what it is in the middle of, in words; "" if it waits for others. Any thread."""
         ...
 
+    def is_outside(self) -> bool:
+        """Return whether that is up to what is outside: disk, sink or source. Any thread."""
+        ...
+
     def close(self) -> None:
         """Give files and connections back. The task is not called again."""
         ...

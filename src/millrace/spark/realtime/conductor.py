@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from typing import TypeVar
 
 from millrace.model.errors import MillraceError, PipelineError
@@ -25,8 +26,10 @@ from millrace.plane.realtime.messages import (
     Start,
     Stepped,
 )
+from millrace.spark.realtime.hang import task_hung
 from millrace.spark.realtime.holdup import HoldUp
 from millrace.spark.realtime.line import Address, Switchboard
+from millrace.spark.realtime.liveness import Liveness
 from millrace.spark.realtime.steps import StepsSeen
 
 #: How often the clock is looked at.
@@ -48,6 +51,7 @@ class Conductor:
         clock: Returns wall-clock microseconds since 1970.
         changed: Called after whatever may have changed something.
         where: All tasks.
+        hang_s: How long a task may do nothing, though it waits for nobody.
 
     Attributes:
         steps: What tasks have told of how long records' steps take.
@@ -60,6 +64,7 @@ class Conductor:
         clock: Callable[[], int],
         changed: Callable[[], None],
         where: list[Where],
+        hang_s: float = inf,
     ) -> None:
         self._coordinator = coordinator
         self._board = board
@@ -71,9 +76,11 @@ class Conductor:
         self._error: BaseException | None = None
         self._hosts: dict[Where, Hello] = {}
         self._called: set[Where] = set()
-        self._holdup = HoldUp(board.tell)
+        self._liveness = Liveness(board.tell, hang_s)
+        self._holdup = HoldUp(self._liveness)
         self._held: tuple[list[str], dict[str, float]] = ([], {})
         self._read: Counter[str] = Counter()
+        self._processes: dict[Where, dict[str, list[str]]] = {}
         self.steps = StepsSeen()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="millrace-coordinator", daemon=True)
@@ -116,8 +123,14 @@ class Conductor:
         return dict(self._hosts)
 
     def absent(self) -> list[Where]:
-        """Return the tasks that have not called since the query was started, or a rest began."""
-        return [where for where in self._where if where not in self._called]
+        """Return the tasks that have not called since the query was started, or a rest began.
+
+        Those that were there before the rest are left out where a limit ends them if they hang.
+        """
+        watched = () if self._liveness.limit_s == inf else self._hosts.keys()
+        return [
+            where for where in self._where if where not in self._called and where not in watched
+        ]
 
     def mark_soon(self) -> None:
         """Have a mark made without waiting for its time."""
@@ -189,8 +202,24 @@ class Conductor:
                 for where, message in () if self._board.stale else heard:
                     self._carry(partial(self._hear, where, message))
                 self._carry(lambda: self._coordinator.tick(self._clock()))
+                if hung := self._liveness.look(self._watched()):
+                    self._carry(partial(self._give_up, hung))
                 self._holdup.look(self._coordinator.awaited, self._hosts)
             self._changed()
+
+    def _watched(self) -> list[Where]:
+        """Return the tasks that have something to do: a session, or to close at a rest."""
+        in_session = self._coordinator.session is not None
+        return [where for where in self._hosts if in_session or where not in self._called]
+
+    def _give_up(self, hung: Sequence[Where]) -> Orders:
+        """End a session in which tasks hang."""
+        first = hung[0]
+        has = self._coordinator.owned(*first) if first[0] else self._processes.get(first, {})
+        error = task_hung(hung, self._hosts, self._liveness, has)
+        for where in hung:
+            self._gone(where)
+        return self._coordinator.lost(*first, error)
 
     def _hear(self, where: Where, message: Said | None) -> Orders:
         if message is not None:
@@ -200,8 +229,8 @@ class Conductor:
                     f"{self._where[-1][1]}. Has the topic of pacemaker= more partitions than there "
                     "are tasks? Give it as many."
                 )
+            self._liveness.heard(message)
             if isinstance(message, At):
-                self._holdup.heard(message)
                 return []
             if isinstance(message, Stepped):
                 self.steps.heard(message)
@@ -238,6 +267,8 @@ class Conductor:
         for where, message in orders:
             if isinstance(message, Rest):
                 self._called.discard(where)
+            if isinstance(message, Start):
+                self._processes[where] = {name: sorted(of) for name, of in message.input.items()}
             self._board.tell(where, message)
         starts = [message for _, message in orders if isinstance(message, Start)]
         if starts:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from millrace.model.errors import MillraceError
 from millrace.plane.realtime.messages import (
@@ -28,11 +29,13 @@ from millrace.plane.realtime.messages import (
     ToTask,
 )
 from millrace.plane.realtime.task import LiveTask, Sent
+from millrace.plane.standstill import Standstill
 from millrace.spark.opening import now_us
 from millrace.spark.realtime.allowance import Allowance, Turn
 from millrace.spark.realtime.intake import Intake
 from millrace.spark.realtime.line import LineBroken, packed_error
 from millrace.spark.realtime.pauses import Pauses
+from millrace.spark.realtime.process_id import ProcessId
 from millrace.spark.realtime.steps import Steps
 
 #: How long a level task sleeps at the most when nothing arrives.
@@ -89,12 +92,14 @@ def hosted(
         Exception: Whatever the task raises; the coordinator has been told.
     """
     task = make()
-    intake = Intake(packets, lambda: _hear(lambda: task, line))
+    still = Standstill(threading.get_ident(), hosted.__code__, _WAITS)
+    intake = Intake(packets, lambda: _hear(lambda: task, line, still))
+    me = socket.gethostname(), os.getpid(), str(ProcessId.of(os.getpid()))
     try:
         left: list[bytes] = []
         while True:
-            line.say(Hello(task.level, task.number, socket.gethostname(), os.getpid()))
-            loop = _Loop(task, line, intake, steps, left, clock)
+            line.say(Hello(task.level, task.number, *me))
+            loop = _Loop(task, line, intake, steps, left, clock, still)
             yield from loop.run()
             if not loop.goes_on:
                 break
@@ -113,12 +118,20 @@ def hosted(
         task.close()
 
 
-def _hear(now: Callable[[], LiveTask], line: Speaking) -> ToTask:
+def _hear(now: Callable[[], LiveTask], line: Speaking, still: Standstill) -> ToTask:
     """Wait for a message to the task; answer those to its host, whatever the task is doing."""
     while isinstance(message := line.hear(), Ask):
-        task = now()
-        line.say(At(task.level, task.number, task.at_hand()))
+        line.say(_at(now(), still))
     return message
+
+
+def _at(task: LiveTask, still: Standstill) -> At:
+    """Return what a task is doing, and whether it moves."""
+    sight = still.look()
+    if sight is None:
+        return At(task.level, task.number, "")
+    what = ", ".join(filter(None, (task.at_hand(), sight.given))) or sight.place
+    return At(task.level, task.number, what, task.is_outside(), sight.moves)
 
 
 class _Loop:
@@ -131,6 +144,7 @@ class _Loop:
         steps: Of all sessions.
         packets: What had arrived when the session before ended; the task passes it over.
         clock: Wall-clock microseconds since 1970.
+        still: Keeps nothing of a turn beyond its end.
 
     Attributes:
         packets: What has arrived, and was not begun.
@@ -145,12 +159,14 @@ class _Loop:
         steps: Steps,
         packets: list[bytes],
         clock: Callable[[], int],
+        still: Standstill,
     ) -> None:
         self._task = task
         self._line = line
         self._intake = intake
         self._steps = steps
         self._clock = clock
+        self._still = still
         self.packets = packets
         self._rows = Allowance.of_rows()
         self._pauses = Pauses(task.level)
@@ -192,6 +208,7 @@ class _Loop:
             spent_s = time.thread_time() - doing.waited_cpu_s - cpu_s
             waited_s, ended_s = doing.waited_s - waited_s, time.monotonic()
             self._not_before = ended_s + self._pauses.after(spent_s, began_s, waited_s, ended_s)
+            self._still.forget()
             if last:
                 break
         if not self.goes_on:
@@ -322,3 +339,7 @@ def _together(sent: Iterable[Sent]) -> Iterator[list[Sent]]:
             waiting = []
     if waiting:
         yield waiting
+
+
+#: A task that is there waits for work, and is not at a standstill.
+_WAITS: Final = frozenset(code.__code__ for code in (_Loop._start, _Loop._gather, _Loop._part))

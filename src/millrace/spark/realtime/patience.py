@@ -13,6 +13,7 @@ from millrace.model.errors import (
     WatermarkRegression,
     ZombieWriter,
 )
+from millrace.spark.realtime.hang import TaskHung
 
 #: To try again would change nothing.
 _FINAL = (ZombieWriter, CheckpointMismatch, DeadLettersExceeded)
@@ -34,7 +35,7 @@ class Patience:
 
     What comes from outside (a worker that is killed, a disk that is full, a server that is away) is
     tried again for as long as it takes, if a session of this run has ever begun; what the
-    pipeline's own code raises, so many times.
+    pipeline's own code raises, and a hang that may be its own, so many times.
 
     Args:
         attempts: How often the same may be tried without a mark completed between.
@@ -50,6 +51,14 @@ class Patience:
     >>> patience.well()
     >>> [patience.after(CheckpointUnwritable("full")) for _ in range(9)][-3:]
     [6.4, 10.0, 10.0]
+
+    So is a disk that does not answer; but not user code that never returns:
+
+    >>> patience.well()
+    >>> [patience.after(TaskHung("at its journal", outside=True)) for _ in range(3)]
+    [0.1, 0.2, 0.4]
+    >>> patience.after(TaskHung("at a key")), patience.after(TaskHung("at a key"))
+    (0.8, None)
     """
 
     def __init__(self, attempts: int) -> None:
@@ -74,7 +83,8 @@ class Patience:
     def after(self, error: BaseException) -> float | None:
         """Return for how many seconds to wait after a failure; None to give up."""
         self._all += 1
-        own = isinstance(error, _OWN)
+        hung = isinstance(error, TaskHung) and not error.outside
+        own = hung or isinstance(error, _OWN)
         self._own += own
         counted = self._own if own else 0 if self._ever else self._all
         if isinstance(error, _FINAL) or counted >= self._attempts:

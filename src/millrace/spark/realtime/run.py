@@ -27,8 +27,10 @@ from millrace.spark.preparing import read
 from millrace.spark.realtime.balanced import Balanced
 from millrace.spark.realtime.comeback import Comeback
 from millrace.spark.realtime.conductor import Conductor
+from millrace.spark.realtime.hang import TaskHung
 from millrace.spark.realtime.line import Address, InTask, Switchboard
 from millrace.spark.realtime.patience import Patience
+from millrace.spark.realtime.process_id import ProcessId
 from millrace.spark.realtime.rests import Rests
 from millrace.spark.realtime.silence import Silence
 from millrace.spark.realtime.telling import live_low_watermarks
@@ -56,20 +58,22 @@ class LiveParts(Held):
         coordinate: Makes the coordinator, given what to call with each mark that is complete.
         board: Where the tasks call.
         start_query: Starts a query whose tasks call at an address; given, too, whether they are to
-            look for user code that ends its process.
+            look for user code that ends its process, and which processes they are to end that hang.
         roomy: Returns whether there are slots for all tasks, as far as it is known.
         tasks: Tasks a level.
         attempts: How often what the pipeline's own code raises is tried again in vain.
+        hang_s: How long a task may do nothing, though it waits for nobody.
         scratch: Directory of this run alone, removed with it.
         balancing: Has key intervals follow the load, if they are to.
     """
 
     coordinate: Callable[[Callable[[Marked], None]], Coordinator]
     board: Switchboard
-    start_query: Callable[[Address, bool], Any]
+    start_query: Callable[[Address, bool, Sequence[ProcessId]], Any]
     roomy: Callable[[], bool]
     tasks: int
     attempts: int
+    hang_s: float
     scratch: Path
     balancing: Balancing | None = None
 
@@ -96,7 +100,10 @@ class LiveRun(Handle):
         self._silence = Silence(len(where))
         self._until = ""
         self._coordinator = parts.coordinate(self._completed)
-        self._conductor = Conductor(self._coordinator, parts.board, parts.clock, self._tell, where)
+        self._conductor = Conductor(
+            self._coordinator, parts.board, parts.clock, self._tell, where, parts.hang_s
+        )
+        self._hung: list[ProcessId] = []
         self._injectors = {
             spec.name: spec.injection.source
             for spec in parts.topology.injected()
@@ -219,7 +226,7 @@ class LiveRun(Handle):
         careful = self._patience.tried_in_vain
         if careful:
             _log.warning("another session begins%s", CAREFULLY)
-        self.query = self._parts.start_query(self._conductor.open(), careful)
+        self.query = self._parts.start_query(self._conductor.open(), careful, self._hung)
 
     def _look_after(self) -> None:
         try:
@@ -277,6 +284,8 @@ class LiveRun(Handle):
             failure = conductor.failed or self._ended_query() or self._silent()
             if failure is not None:
                 self._comeback.gone()
+                if isinstance(failure, TaskHung):
+                    self._end(failure.processes)
                 break
             self._balanced.look()
             if self._rests.wanted:
@@ -299,6 +308,12 @@ class LiveRun(Handle):
         self.query.stop()
         self._comeback.lap("until all tasks had ended")
         return failure
+
+    def _end(self, hung: Sequence[ProcessId]) -> None:
+        """End processes that hang: those of this host now, others by the next task there."""
+        for process in hung:
+            process.kill()
+        self._hung += hung
 
     def _gone_on(self) -> None:
         """Say how long the run was away, if it was."""

@@ -30,6 +30,7 @@ from millrace.spark.opening import now_us
 from millrace.spark.process import Blueprint, runtime_of
 from millrace.spark.realtime.host import hosted
 from millrace.spark.realtime.line import Address, Line
+from millrace.spark.realtime.process_id import ProcessId
 from millrace.spark.realtime.steps import Steps
 
 #: Rows of a batch that Spark hands to Python: a packet, and the empty row of the one before.
@@ -59,6 +60,8 @@ class LiveStage:
         last: Whether no level comes after it.
         careful: Whether to look at first for user code that ends its process.
         clock: Pickled, what returns wall-clock microseconds since 1970; empty: the host's own.
+        hung: Processes of sessions before that hang. Spark lets them be; one may hold a lock of the
+            caches that this task opens.
     """
 
     blueprint: Blueprint
@@ -68,6 +71,7 @@ class LiveStage:
     last: bool
     careful: bool = False
     clock: bytes = b""
+    hung: Sequence[ProcessId] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield what the task sends."""
@@ -78,6 +82,8 @@ class LiveStage:
         number = context.partitionId()
         if not self.last:
             yield _batch([(number, None)])
+        for process in self.hung:
+            process.kill()
         line = Line(self.address)
         try:
             careful_s = _CAREFUL_S if self.careful else 0.0

@@ -39,6 +39,7 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import lines_in
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.opening import (
+    HANG_LIMIT,
     STUCK_AFTER,
     balance_of,
     cache_of,
@@ -57,6 +58,7 @@ from millrace.spark.progress_display import where_to_show
 from millrace.spark.realtime.line import Address, Switchboard
 from millrace.spark.realtime.lookout import Lookout
 from millrace.spark.realtime.pacemaker import check_spark, pacemaker_of
+from millrace.spark.realtime.process_id import ProcessId
 from millrace.spark.realtime.run import LiveParts, LiveRun
 from millrace.spark.realtime.settings import check_settings, has_slots, session_for, tasks_within
 from millrace.spark.realtime.stages import LiveStage, strung
@@ -91,6 +93,7 @@ def start(
     metrics: int | str | None = None,
     stuck_after: Duration | None = STUCK_AFTER,
     time_limit: Duration | None = None,
+    hang_limit: Duration | None = HANG_LIMIT,
     balance: bool | Balance = False,
 ) -> LiveRun:
     """Run a pipeline in real time until it is stopped, from where its checkpoint stands.
@@ -122,6 +125,11 @@ def start(
         metrics: See :func:`millrace.spark.assembly.start`.
         stuck_after: See :func:`millrace.spark.assembly.start`.
         time_limit: See :func:`millrace.spark.assembly.start`.
+        hang_limit: How long a task may do nothing, though it does not wait for other tasks or for
+            input: its process is stopped, in code that never returns, or waits for a disk. Then
+            its process is ended, and all tasks begin again from the last mark. Where user code does
+            it ``attempts`` times, the record or timer becomes a dead letter; without a stream for
+            those the run ends. None: such a task holds the run for ever.
         balance: See :func:`millrace.spark.assembly.start`. The run rests for each round, at most
             once in half a minute. Docs/changing.md says how long that takes.
 
@@ -156,7 +164,7 @@ def start(
     StreamPlan(topology, sources, tasks=tasks)
     clock_of_tasks = pickled_clock(clock)
     scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
-    limits = call_limits(stuck_after, time_limit)
+    limits = call_limits(stuck_after, time_limit, hang_limit)
     check_attempts(attempts)
     how = balance_of(balance, intervals)
     scrapes = None if metrics is None else Scrapes(metrics)
@@ -190,10 +198,10 @@ def start(
                 elapsed_us=elapsed_us,
             )
 
-        def start_query(address: Address, careful: bool) -> Any:
+        def start_query(address: Address, careful: bool, hung: Sequence[ProcessId]) -> Any:
             session = session_for(spark, {_LEAST_BATCH: "1"})
             paced = pacemaker_of(session, tasks, pacemaker)
-            stages = _stages(blueprint, levels, address, careful, clock_of_tasks)
+            stages = _stages(blueprint, levels, address, careful, clock_of_tasks, hung)
             frame = strung(paced, stages, tasks=tasks)
             writer: Any = (
                 frame.writeStream.queryName(f"millrace: {pipeline.name}")
@@ -227,6 +235,7 @@ def start(
             roomy=lambda: has_slots(spark, tasks=tasks, levels=levels),
             tasks=tasks,
             attempts=attempts,
+            hang_s=limits.hung_s,
             scratch=scratch,
             balancing=None if how is None else _balancing(epochs, tasks, how, housekeeping),
         )
@@ -285,10 +294,24 @@ def pickled_clock(clock: Callable[[], int] | None) -> bytes:
 
 
 def _stages(
-    blueprint: Blueprint, levels: int, address: Address, careful: bool, clock: bytes
+    blueprint: Blueprint,
+    levels: int,
+    address: Address,
+    careful: bool,
+    clock: bytes,
+    hung: Sequence[ProcessId],
 ) -> list[LiveStage]:
     return [
-        LiveStage(blueprint, make_task, level, address, level == levels, careful, clock)
+        LiveStage(
+            blueprint,
+            make_task,
+            level,
+            address,
+            last=level == levels,
+            careful=careful,
+            clock=clock,
+            hung=tuple(hung),
+        )
         for level in range(levels + 1)
     ]
 

@@ -99,6 +99,9 @@ class Echo:
     def at_hand(self) -> str:
         return "its packets"
 
+    def is_outside(self) -> bool:
+        return False
+
     def close(self) -> None:
         self.closed += 1
 
@@ -236,25 +239,83 @@ def test_messages_reach_the_task() -> None:
     assert task.told == [Mark(3)]
 
 
-def test_a_task_that_hangs_says_at_what() -> None:
-    answered = threading.Event()
+class Asking(Coordinator):
+    """Asks a task what it does, and knows how often it has answered."""
 
-    class Asking(Coordinator):
-        def say(self, message: Said) -> None:
-            super().say(message)
-            if isinstance(message, At):
-                answered.set()
+    def __init__(self) -> None:
+        super().__init__(Start(1, b""))
+        self.answers: list[At] = []
+        self._answered = threading.Semaphore(0)
 
+    def say(self, message: Said) -> None:
+        super().say(message)
+        if isinstance(message, At):
+            self.answers.append(message)
+            self._answered.release()
+
+    def ask(self, times: int = 1) -> None:
+        """Ask, from the thread of the task: it is at this while it does."""
+        for _ in range(times):
+            self.tell(Ask())
+        for _ in range(times):
+            assert self._answered.acquire(timeout=20)
+
+
+def test_a_task_that_hangs_says_at_what_and_that_it_does_not_move() -> None:
     class Hanging(Echo):
         def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
-            line.tell(Ask())
-            assert answered.wait(20)
+            if not line.answers:
+                line.ask(2)
             yield from ()
 
-    task, line = Hanging(), Asking(Start(1, b""))
+    task, line = Hanging(), Asking()
     sent(task, line, [b"a"])
-    assert At(1, 4, "its packets") in line.told
+    assert line.answers == [At(1, 4, "its packets", moves=1)] * 2
     assert task.told == []
+
+
+def test_a_task_whose_calls_return_is_seen_to_move() -> None:
+    class Working(Echo):
+        def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
+            if not line.answers:
+                line.ask()
+            yield from ()
+
+        def after_turn(self) -> Iterator[Sent]:
+            if len(line.answers) == 1:
+                line.ask()
+            yield from ()
+
+    task, line = Working(), Asking()
+    sent(task, line, [b"a"])
+    assert [answer.moves for answer in line.answers] == [1, 2]
+
+
+def test_a_task_that_waits_for_who_takes_what_it_sends_does_not_hang() -> None:
+    task, line, steps = Echo(), Asking(), Steps()
+    given = hosted(lambda: task, line, [steps.stamped(b"a")], steps)
+    assert next(given) == [(4, b"again")]
+    line.ask()
+    given.close()
+    assert line.answers == [At(1, 4, "")]
+
+
+def test_a_task_that_does_not_close_at_a_rest_says_so() -> None:
+    class Closing(Echo):
+        def close(self) -> None:
+            super().close()
+            line.ask()
+
+        def at_hand(self) -> str:
+            return ""
+
+    first, line = Closing(), Asking()
+    line.tell(Rest())
+    line.tell(Halt())
+    sent(first, line, [], Echo())
+    (answer,) = line.answers
+    assert "close (" in answer.what
+    assert "test_host.py" in answer.what
 
 
 def test_a_message_that_comes_with_the_start_reaches_a_task_that_has_begun(
