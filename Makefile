@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo test chaos chaos-processes chaos-realtime evolution lint format types layers demo leaderboard demo-realtime nab bench bench-windows bench-latency nexmark evaluation docs package spark-versions lock clean
+.PHONY: help setup setup-demo test test-fast chaos chaos-processes chaos-realtime evolution lint format types layers demo leaderboard demo-realtime nab bench bench-windows bench-latency nexmark evaluation docs package spark-versions lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,8 +22,14 @@ setup: ## make .venv with the locked dependencies and millrace (does nothing if 
 setup-demo: ## make .venv with what the examples need, and no more
 	@sh scripts/setup.sh demo
 
-test: setup ## run every tier of tests, in WORKERS processes
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+# Tests start hundreds of Python processes; without bytecode each compiles all that it imports.
+test test-fast chaos chaos-processes chaos-realtime evolution: export PYTHONDONTWRITEBYTECODE :=
+
+test: setup ## run every tier of tests, in WORKERS processes; what they took is in build/durations.txt
+	$(BIN)/pytest -n $(WORKERS) --durations-file=build/durations.txt $(ARGS)
+
+test-fast: setup ## what to run before a commit: in less than three minutes, and without a JVM
+	$(BIN)/pytest -n $(WORKERS) --fast --durations-file=build/durations-fast.txt $(ARGS)
 
 chaos: setup ## N schedules of simulated faults on each of PLANES, for MINUTES at most, from seed FIRST on
 	for plane in $(PLANES); do $(BIN)/python -m millrace.testing.simulation --plane $$plane --schedules $(N) --first $(FIRST) $(if $(MINUTES),--minutes $(MINUTES)) || exit; done

@@ -1,4 +1,4 @@
-"""Tiers as markers, and the Hypothesis profiles. tests/README.md says what each tier is for."""
+"""Tiers as markers, what ``--fast`` leaves out, Hypothesis profiles. See tests/README.md."""
 
 import contextlib
 import ctypes
@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-pytest_plugins = ["s3_server"]
+pytest_plugins = ["durations", "s3_server", "scheduling"]
 
 TESTS = Path(__file__).parent
 POSTGRES = TESTS.parent / "scripts" / "postgres_server.py"
+#: Of each property, with ``--fast``.
+FAST_EXAMPLES = 10
+
 TIERS = ("unit", "transcripts", "properties", "faults", "simulation", "browser", "spark")
 
 # A wall-clock deadline would make the outcome depend on the machine; pytest-timeout is the limit.
@@ -32,10 +35,41 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("explore", deadline=None, max_examples=2_000, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+settings.register_profile("fast", derandomize=True, deadline=None, max_examples=FAST_EXAMPLES)
+
+#: What ``--fast`` leaves out: what needs a JVM, a browser or processes, documents and examples, and
+#: files whose tests take seconds each.
+NOT_FAST = [
+    TESTS / path
+    for path in (
+        "spark",
+        "browser",
+        "faults",
+        "unit/docs",
+        "unit/examples",
+        "unit/inspect/test_restore.py",
+        "properties/test_types.py",
+        "simulation/test_replay.py",
+    )
+]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("suite").addoption(
+        "--fast", action="store_true", help="Leave out what takes long: see tests/README.md."
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    profile = "fast" if config.getoption("fast") else "default"
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", profile))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if config.getoption("fast") and collection_path in NOT_FAST else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         tier = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else None
         if tier not in TIERS:
@@ -44,15 +78,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 "see tests/README.md."
             )
         item.add_marker(tier)
-    items.sort(key=_weight)
+    if config.getoption("fast"):
+        _leave_out_what_is_slow(config, items)
 
 
-def _weight(item: pytest.Item) -> int:
-    """Return how late a file may start: those that run long go first, or one process ends alone."""
-    tier, *within = item.path.relative_to(TESTS).parts
-    if tier == "spark":
-        return len(within)
-    return 0 if tier == "simulation" else 9
+def _leave_out_what_is_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep one planted bug a file and few examples a property; leave out the servers in a JVM."""
+    kept, left_out, planted = [], [], set()
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "s3_server" in fixtures or ("found" in fixtures and item.path in planted):
+            left_out.append(item)
+            continue
+        kept.append(item)
+        if "found" in fixtures:
+            planted.add(item.path)
+        test = getattr(item, "obj", None)
+        if is_hypothesis_test(test):
+            # Its own number wins over a profile's, and hypothesis has no public way round it.
+            own = test._hypothesis_internal_use_settings
+            few = settings(own, max_examples=min(own.max_examples, FAST_EXAMPLES))
+            getattr(test, "__func__", test)._hypothesis_internal_use_settings = few
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
 
 
 def _die_with_parent() -> None:

@@ -58,7 +58,7 @@ def a_name_that_is_taken_after_a_lost_answer_is_taken_for_its_own(patch):
     patch.setattr(Bucket, "put_if_absent", put_if_absent)
 
 
-@mutant(43)
+@mutant(175)
 def its_own_put_is_taken_for_another_s(patch):
     def attempt(self, name, data):
         try:
@@ -84,7 +84,7 @@ def a_request_without_an_answer_is_taken_for_done(patch):
     puts(patch, attempt)
 
 
-@mutant(325)
+@mutant(389)
 def a_failing_read_is_taken_for_nothing_there(patch):
     tried = Bucket._tried
 
@@ -99,7 +99,7 @@ def a_failing_read_is_taken_for_nothing_there(patch):
     patch.setattr(Bucket, "_tried", give_up)
 
 
-@mutant(44)
+@mutant(193)
 def the_loser_of_a_segment_takes_itself_for_the_winner(patch):
     append = SegmentCommits.append
     patch.setattr(SegmentCommits, "append", lambda *a: [True] * len(append(*a)))

@@ -130,7 +130,7 @@ def a_task_works_on_after_the_last_mark(patch):
 # -- commits and channels --------------------------------------------------------------------------
 
 
-@mutant(111)
+@mutant(168)
 def productions_leave_before_their_commit(patch):
     append, turn, end = Committing._append, LevelTask.turn, Committing.end_part
 
@@ -176,12 +176,12 @@ def productions_of_a_sealed_commit_are_not_sent_again(patch):
     patch.setattr(level, "commits_again", quietly)
 
 
-@mutant(0)
+@mutant(2)
 def positions_are_those_of_the_completion(patch):
     patch.setattr(level, "commits_again", lambda *_: ())
 
 
-@mutant(69)
+@mutant(168)
 def a_session_goes_on_after_an_append_that_failed(patch):
     append = Committing._append
 
@@ -196,7 +196,7 @@ def a_session_goes_on_after_an_append_that_failed(patch):
     patch.setattr(Committing, "_append", bravely)
 
 
-@mutant(69)
+@mutant(431)
 def the_session_of_a_packet_is_not_looked_at(patch):
     take = Received.take
 
@@ -208,7 +208,7 @@ def the_session_of_a_packet_is_not_looked_at(patch):
     patch.setattr(Received, "take", any_session)
 
 
-@mutant(509)
+@mutant(1054)
 def nobody_looks_whether_the_session_is_over(patch):
     patch.setattr(SessionFence, "check", lambda _: None)
 
@@ -227,7 +227,7 @@ def ids_of_weak_productions_are_those_of_their_commit(patch):
     patch.setattr(LiveWorker, "_ids", by_commit)
 
 
-@mutant(60)
+@mutant(210)
 def a_mark_does_not_take_along_what_waits_for_it(patch):
     end_part = Committing.end_part
 
@@ -304,7 +304,7 @@ def what_is_decided_is_read_before_it_is_written_down(patch):
     patch.setattr(InjectorTask, "_note_decided", lambda _: None)
 
 
-@mutant(61)
+@mutant(341)
 def a_mark_forgets_what_was_decided_and_not_read(patch):
     start = InjectorTask.start
 
@@ -338,7 +338,7 @@ def a_mark_says_how_far_was_read_at_the_one_before(patch):
 # -- seals and collection --------------------------------------------------------------------------
 
 
-@mutant(343)
+@mutant(521)
 def a_seal_takes_for_durable_what_is_there(patch):
     end_of = LocalJournals.end_of
 
@@ -362,12 +362,12 @@ def a_group_is_not_synced(patch):
     patch.setattr(LocalJournal, "__init__", lazily)
 
 
-@mutant(871)
+@mutant(1058)
 def a_seal_does_not_fence(patch):
     patch.setattr(JournalStore, "superseded", lambda *_: False)
 
 
-@mutant(2, without_faults=True)
+@mutant(8, without_faults=True)
 def parts_are_collected_before_snapshots_cover_them(patch):
     patch.setattr(collection, "removable", lambda journals, _: sorted(journals))
 

@@ -1,9 +1,5 @@
 """Seeded schedules: the outcome is as if nothing had happened, or its pieces fit together."""
 
-import multiprocessing
-import os
-from concurrent.futures import ProcessPoolExecutor
-
 import pytest
 
 from millrace.testing.simulation import Simulation, run_all
@@ -13,35 +9,40 @@ from millrace.testing.simulation.remapping import RemappingSimulation, Remapping
 from millrace.testing.simulation.report import failure
 from millrace.testing.simulation.workload import TURN
 
-LOT = 25
-LOTS = [
-    *((Simulation, first) for first in (*range(0, 275, LOT), *range(TURN, TURN + 100, LOT))),
-    *((Simulation, first) for first in range(2 * TURN, 2 * TURN + 50, LOT)),
-    *((ChangingSimulation, first) for first in range(0, 50, LOT)),
-    *((RemappingSimulation, first) for first in range(0, 50, LOT)),
-    *((RemappingVersions, first) for first in (75, 150)),
-    *((RealtimeRemapping, first) for first in range(0, 50, LOT)),
-    *((RealtimeSimulation, first) for first in (*range(0, 200, LOT), *range(TURN, TURN + 50, LOT))),
-    *((RealtimeSimulation, first) for first in range(2 * TURN, 2 * TURN + 50, LOT)),
+#: Schedules by plane, from a first seed on: all of them, and those with ``--fast``.
+SCHEDULES = [
+    (Simulation, 0, 175, 30),
+    (Simulation, TURN, 75, 15),
+    (Simulation, 2 * TURN, 50, 15),
+    (ChangingSimulation, 0, 15, 4),
+    (RemappingSimulation, 0, 15, 4),
+    (RemappingVersions, 75, 10, 3),
+    (RemappingVersions, 150, 5, 0),
+    (RealtimeRemapping, 0, 15, 4),
+    (RealtimeSimulation, 0, 125, 25),
+    (RealtimeSimulation, TURN, 50, 10),
+    (RealtimeSimulation, 2 * TURN, 25, 10),
 ]
 
-
-@pytest.fixture(scope="module")
-def outcomes():
-    """By its plane and first schedule, each lot's outcomes to come: every core works on them."""
-    # Not forked: this process has threads.
-    spawning = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=spawning) as pool:
-        yield {
-            (plane, first): pool.submit(run_all, range(first, first + LOT), plane)
-            for plane, first in LOTS
-        }
-        pool.shutdown(cancel_futures=True)
+#: So many are one test.
+LOT = 5
 
 
-@pytest.mark.parametrize(("plane", "first"), LOTS)
-def test_faults_change_nothing(plane, first, outcomes):
-    for outcome in outcomes[plane, first].result():
+def pytest_generate_tests(metafunc):
+    if "lot" not in metafunc.fixturenames:
+        return
+    lots = [
+        (plane, range(start, min(start + LOT, first + (few if fast else many))))
+        for fast in [metafunc.config.getoption("fast")]
+        for plane, first, many, few in SCHEDULES
+        for start in range(first, first + (few if fast else many), LOT)
+    ]
+    ids = [f"{plane.__name__}-{lot[0]}" for plane, lot in lots]
+    metafunc.parametrize(("plane", "lot"), lots, ids=ids)
+
+
+def test_faults_change_nothing(plane, lot):
+    for outcome in run_all(lot, plane):
         if outcome.violation is not None:
             pytest.fail(failure(outcome.seed, plane), pytrace=False)
 

@@ -1,7 +1,7 @@
 """The demo on the first weeks of 2013, with a rush made up; every flight was counted once.
 
 By numbers that pandas makes of them. That the pipeline finds the same as undisturbed is shown in
-the Harness (unit/test_zeitgeist_pipeline.py), and where Spark is killed in
+the Harness (unit/examples/test_zeitgeist_pipeline.py), and where Spark is killed in
 processes/test_evolution.py.
 """
 

@@ -14,8 +14,9 @@ from millrace.testing.real_time import OnRealTime
 
 HERE = Path(__file__).parent
 
-#: Orders, and batches, in which each is tried.
+#: Orders, and batches, in which each is tried; and with ``--fast``.
 SEEDS = 10
+FAST_SEEDS = 1
 
 
 def written(folder: Path) -> list[Any]:
@@ -33,8 +34,9 @@ def begins_by_itself(transcript: Transcript) -> bool:
 
 @pytest.mark.parametrize("lift", [False, True], ids=["", "lifted"])
 @pytest.mark.parametrize("transcript", written(HERE) + written(HERE / "figures"))
-def test_transcript(transcript: Transcript, lift: bool) -> None:
-    for variant, changed in transcript.variants(seeds=SEEDS):
+def test_transcript(transcript: Transcript, lift: bool, pytestconfig: pytest.Config) -> None:
+    seeds = FAST_SEEDS if pytestconfig.getoption("fast") else SEEDS
+    for variant, changed in transcript.variants(seeds=seeds):
         executor = OnHarness(changed, lift=lift)
         try:
             play(changed, executor)

@@ -13,7 +13,7 @@ from millrace_examples.leaderboard import game, pipeline, records
 from millrace_examples.leaderboard.pipeline import build
 from millrace_examples.leaderboard.records import Score, Session, Total
 
-TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
+TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial.md"
 MINUTE = mr.MINUTE
 
 

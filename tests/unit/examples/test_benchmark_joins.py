@@ -11,7 +11,7 @@ import pytest
 def test_the_totals_are_those_of_all_pairs(
     shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])
     joins = importlib.import_module("benchmarks.joins.workload")
     totals = joins.Workload(shape, keys=7, records=60, batches=3, parts=2).write(tmp_path)
 

@@ -10,7 +10,7 @@ import pytest
 
 from millrace.cli.main import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GUIDES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tests/README.md")),
     ROOT / "benchmarks" / "README.md",

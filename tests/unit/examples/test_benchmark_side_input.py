@@ -16,7 +16,7 @@ ROWS, BYTES, INTERVALS, EPOCHS = 100, 1000, 4, 3
 def test_a_table_is_logged_once_for_all_intervals_of_a_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])
     side_input = importlib.import_module("benchmarks.side_input")
     monkeypatch.setattr(side_input, "len_of_table", ROWS)
     case = side_input.Case("changing", tmp_path, INTERVALS)

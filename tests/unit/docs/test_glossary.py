@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "src" / "millrace"
 
 _ROW = re.compile(r"^\| ([a-z ]+) \| (.+?) \| `([\w/]+\.py)`(?: `(\w+)`)? \|$", re.MULTILINE)

@@ -8,7 +8,7 @@ import pytest
 
 
 def test_epochs_come_to_medians_of_thirds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])
     benchmark = importlib.import_module("benchmarks.balanced_run")
     parts = [{}, *({"planning": 9.0, "tasks": n / 10} for n in (9, 7, 8, 5, 5, 5, 2, 1, 3))]
     lines = [json.dumps({"epoch_part_seconds": p, "epoch_duration_seconds": 2.0}) for p in parts]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DOCUMENTS = ["README.md", *(str(file.relative_to(ROOT)) for file in ROOT.glob("docs/*.md"))]
 
 _PLAIN = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -8,7 +8,7 @@ from typing import Any
 
 import millrace as mr
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DESCRIBED = [
     path
     for page in (ROOT / "docs" / "reference").glob("*.md")

@@ -1,0 +1,31 @@
+"""Which tests go together to one process."""
+
+import pytest
+from scheduling import group_of, rank
+
+SESSION = "tests/spark/test_text.py::test_a"
+PROCESS = "tests/spark/processes/test_drivers.py::test_a"
+SCHEDULE = "tests/simulation/test_schedules.py::test_a[Simulation-0]"
+UNIT = "tests/unit/model/test_keys.py::test_a"
+
+
+@pytest.mark.parametrize(
+    ("test", "group"),
+    [
+        (SESSION, "tests/spark"),
+        (PROCESS, "tests/spark/processes/test_drivers.py"),
+        (SCHEDULE, SCHEDULE),
+        (UNIT, "tests/unit/model/test_keys.py"),
+    ],
+)
+def test_a_spark_session_is_shared_by_one_process(test, group):
+    assert group_of(test) == group
+
+
+def test_what_takes_long_goes_first():
+    assert sorted([UNIT, SCHEDULE, PROCESS, SESSION], key=rank) == [
+        SESSION,
+        PROCESS,
+        SCHEDULE,
+        UNIT,
+    ]
