@@ -81,6 +81,10 @@ bench-windows: ## benchmarks of windows, with Flink in an environment of its own
 	@sh scripts/setup.sh flink
 	.venv-bench/bin/python -m benchmarks.windows $(ARGS)
 
+bench-guards: ## this tree and BASE, by default the commit before, by turns: which guarded figure is worse; ARGS="--only kernel,journal --rounds 3"
+	@sh scripts/setup.sh bench
+	.venv-bench/bin/python -m benchmarks.guards --base $(or $(BASE),HEAD~1) $(ARGS)
+
 nexmark: ## Nexmark's queries beside Flink and Spark, checked by DuckDB; ARGS="--queries q5,q9 --events 200000"
 	@sh scripts/setup.sh bench
 	@sh scripts/setup.sh flink
