@@ -8,7 +8,8 @@ other's, so that 1.02 is 2 % worse, also of what should be large.
 
     met       the median is within what is allowed
     BROKEN    so is not the median, nor the better half of the rounds
-    unsure    the median is not, but some rounds in the better half are: run more of them
+    unsure    the median is not, but some rounds in the better half are, or there were less than
+              three: run more of them
 
 Run it with ``python -m benchmarks.guards --base v1.2``, where ``--base`` is a commit, which is
 checked out beside this tree for the while, or a folder with another tree. ``--only kernel`` takes
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.machine import describe
@@ -94,7 +96,7 @@ GUARDS = {
     "commit_requests": Guard(
         "commit_requests", "--epochs 50", {"costs*.requests.*": 0.0, "costs*.sent": 0.0}
     ),
-    "journal": Guard("journal", "--rounds 500 --groups 10000", {"appends*.cpu_us": 0.10}),
+    "journal": Guard("journal", "--rounds 500 --groups 10000", {"appends*.journal.cpu_us": 0.10}),
     "cache_bound": Guard(
         "cache_bound", "--epochs 30", {"cases*.cpu_us": 0.10, "cases*.read_bytes": 0.10}
     ),
@@ -179,13 +181,13 @@ def verdict(ratios: Sequence[float], allowed: float) -> str:
 
     >>> verdict([1.0, 1.2, 1.01], 0.05), verdict([1.2, 1.1, 1.3], 0.05)
     ('met', 'BROKEN')
-    >>> verdict([1.0, 1.06, 1.3], 0.05)
-    'unsure'
+    >>> verdict([1.0, 1.06, 1.3], 0.05), verdict([1.4], 0.05)
+    ('unsure', 'unsure')
     """
     if statistics.median(ratios) <= 1 + allowed:
         return "met"
     better = sorted(ratios)[: (len(ratios) + 1) // 2]
-    return "BROKEN" if min(better) > 1 + allowed else "unsure"
+    return "BROKEN" if len(ratios) > 2 and min(better) > 1 + allowed else "unsure"
 
 
 def run(tree: Path, guard: Guard) -> dict[str, tuple[float, float]]:
@@ -288,11 +290,11 @@ def main() -> None:
     for name, told in results.items():
         for figure, of in told.items():
             if base is None:
-                table.add_row(name, figure, "", f"{of:.4g}", "", "", "")
+                table.add_row(name, escape(figure), "", f"{of:.4g}", "", "", "")
                 continue
             may = f"{of['allowed']:.2f}"
             found = [f"{of[side]:.4g}" for side in ("base", "ours")]
-            table.add_row(name, figure, *found, f"{of['ratio']:.3f}", may, of["verdict"])
+            table.add_row(name, escape(figure), *found, f"{of['ratio']:.3f}", may, of["verdict"])
     console.print(table)
     out = arguments.out or ROOT / "benchmarks" / "results" / (
         f"guards-{dt.datetime.now(dt.UTC):%Y-%m-%d-%H%M}.json"
