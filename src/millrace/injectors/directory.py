@@ -4,7 +4,8 @@ Where files are rotated, a file is what it is and not what it is called: it is k
 inode, and by the last kilobyte before the place where reading stopped. So one that was renamed is
 read on under its new name, one that was copied before it was truncated in the copy, and what stands
 under its old name is another file. An inode alone proves nothing, as it is given again; nor does
-content alone while the file of which it was read is still there.
+content alone while the file of which it was read is still there. One that nobody saw before it was
+renamed is part of a log by its name: the log's, and a number or a date.
 
 Source: MillWheel, figure 10: the creation time of the files that are not finished.
 """
@@ -17,6 +18,7 @@ import fnmatch
 import itertools
 import logging
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +42,10 @@ READ, SUM, CREATED, MODIFIED, FINISHED, NAME, INODE = range(7)
 #: How rotated files end that are not lines any more; what is in them was read before.
 _COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
 
+#: What rotation puts after the name of a log: a number, a date, or both. With any other ending, as
+#: of ``app.log.pos``, a file may be something else.
+_ROTATION: Final = re.compile(r"[-._]\d[\d\-_.T:]*$")
+
 
 class _Found(NamedTuple):
     """A file that is there: its name in the directory, its path, and whether the name counts."""
@@ -55,7 +61,7 @@ class Directory:
 
     Args:
         path: The directory.
-        pattern: Which names count.
+        pattern: Which names count; where files are rotated, also with a number or a date after.
         recursive: Whether the files of its folders count; a name is a path in the directory then.
         created: As ``mr.Files`` takes it.
         rotated: Whether files are renamed, copied and truncated, and their names given to others.
@@ -111,13 +117,14 @@ class Directory:
                 "driver can read."
             ) from error
         there, recognized = self._recognized(known, there)
+        ended_us = self._ended_us(known)
         files: dict[str, list[Any]] = {}
         for one in there:
             key = recognized.get(one.name)
             if key is not None:
                 files[key] = self._looked(one, known[key])
             elif one.counts:
-                created_us = self._first_seen_us(one, known)
+                created_us = self._first_seen_us(one, ended_us)
                 if created_us < horizon_us:
                     self._say_forgotten(str(one.path), created_us, horizon_us)
                     continue
@@ -152,15 +159,23 @@ class Directory:
         """
         column = INODE if self._rotated else NAME
         read = {state[column]: state[READ] for state in known.values()}
+        ended_us = self._ended_us(known)
         left = []
         for one in self._entries(str(self.path), ""):
             name = self._inode(one) if self._rotated else one.name
             if name in read:
                 left.append(one.stat.st_size - read[name])
-            elif one.counts and self._first_seen_us(one, known) >= horizon_us:
+            elif one.counts and self._first_seen_us(one, ended_us) >= horizon_us:
                 left.append(one.stat.st_size)
         left = [size for size in left if size > 0]
         return Backlog(files=len(left), size=sum(left))
+
+    def is_before(self, state: list[Any], horizon_us: int) -> bool:
+        """Return whether a file would count as created before then if it were not known."""
+        created_us: int = state[CREATED]
+        if self._created is None:
+            created_us = max(created_us, state[MODIFIED] // 1000)
+        return created_us < horizon_us
 
     def find(self, name: str, end: int, expected: int) -> Path | None:
         """Return where the file is of which ``end`` bytes are known; None if it is nowhere.
@@ -271,16 +286,28 @@ class Directory:
     def _inode(self, one: _Found) -> int:
         return one.stat.st_ino if self._rotated else 0
 
-    def _first_seen_us(self, one: _Found, known: dict[str, list[Any]]) -> int:
+    def _ended_us(self, known: dict[str, list[Any]]) -> dict[str, int]:
+        """Return of each log when the last of its files that are known was changed."""
+        ended_us: dict[str, int] = {}
+        for state in known.values():
+            log_name = self._names(state[NAME])[-1]
+            ended_us[log_name] = max(state[MODIFIED] // 1000, ended_us.get(log_name, 0))
+        return ended_us
+
+    def _first_seen_us(self, one: _Found, ended_us: dict[str, int]) -> int:
         """Return when a file was created that was not known.
 
-        One that has the name of another, which was rotated, was begun when that had ended.
+        One of a log of which others are known was begun when these had ended.
         """
+        if self._created is not None:
+            return self._created_us(one, self._created)
         modified_us = one.stat.st_mtime_ns // 1000
-        if self._created is None:
-            ended = [s[MODIFIED] // 1000 for s in known.values() if s[NAME] == one.name]
-            return min(modified_us, max(ended, default=modified_us))
-        return self._created_us(one.path, one.name, modified_us)
+        return min(modified_us, ended_us.get(self._names(one.name)[-1], modified_us))
+
+    def _names(self, name: str) -> list[str]:
+        """Return the names that a file may go by: its own, and last that of its log."""
+        log_name = _ROTATION.sub("", name) if self._rotated else name
+        return [name] if log_name == name else [name, log_name]
 
     def _entries(self, folder: str, prefix: str) -> Iterator[_Found]:
         """Yield the files that count, in no order; where files are rotated, the others too."""
@@ -292,27 +319,27 @@ class Directory:
                 if self._recursive and entry.is_dir():
                     yield from self._entries(entry.path, name + "/")
                     continue
-                counts = fnmatch.fnmatch(name, self._pattern)
+                counts = any(fnmatch.fnmatch(each, self._pattern) for each in self._names(name))
                 if self._rotated and name.endswith(_COMPRESSED):
                     continue
                 if (counts or self._rotated) and entry.is_file():
                     with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
                         yield _Found(name, Path(entry.path), entry.stat(), counts)
 
-    def _created_us(self, path: Path, name: str, modified_us: int) -> int:
-        if self._created is None:
-            return modified_us
-        if callable(self._created):
-            return instant_us(self._created(path))
-        try:
-            said = name if "/" in self._created else path.name
-            named = dt.datetime.strptime(said, self._created)
-        except ValueError as error:
-            raise PipelineError(
-                f"{path}: its name does not follow created={self._created!r}. Rename it, or pass "
-                "over it with pattern=."
-            ) from error
-        return instant_us(named if named.tzinfo is not None else named.replace(tzinfo=dt.UTC))
+    def _created_us(self, one: _Found, created: str | Callable[[Path], int | dt.datetime]) -> int:
+        if callable(created):
+            return instant_us(created(one.path))
+        for name in self._names(one.name):
+            said = name if "/" in created else name.rpartition("/")[-1]
+            try:
+                named = dt.datetime.strptime(said, created)
+            except ValueError:
+                continue
+            return instant_us(named if named.tzinfo is not None else named.replace(tzinfo=dt.UTC))
+        raise PipelineError(
+            f"{one.path}: its name does not follow created={created!r}. Rename it, or pass over it "
+            "with pattern=."
+        )
 
 
 def _key(name: str, known: dict[str, list[Any]]) -> str:

@@ -21,7 +21,16 @@ import pyarrow as pa
 
 from millrace.injectors.advance import Advance
 from millrace.injectors.backlog import Backlog
-from millrace.injectors.directory import CREATED, FINISHED, NAME, READ, SUM, Directory, checksum
+from millrace.injectors.directory import (
+    CREATED,
+    FINISHED,
+    MODIFIED,
+    NAME,
+    READ,
+    SUM,
+    Directory,
+    checksum,
+)
 from millrace.injectors.file_formats import Format, Lines, Parquet
 from millrace.injectors.injector import Injector
 from millrace.injectors.lines import Parse, RowMaker, json_object
@@ -69,8 +78,10 @@ class Files(Injector):
         rotated: Whether files are rotated, as logs are: renamed, or copied and truncated, while
             others take their names. A file is known by its inode and its content then, and read
             once, to its end, under whatever name it has in the directory, also one that the pattern
-            leaves out. Compressed files are passed over. By default a file that is not what it was
-            is an error.
+            leaves out. A name that has a number or a date after one that counts, as ``app.log.1``
+            and ``app.log-20260102``, counts too, from the first look on; ``created`` may follow
+            either. Compressed files are passed over. By default a file that is not what it was is
+            an error.
         bytes_per_epoch: The most that one epoch reads, in bytes.
         forget: How long after the low watermark has passed a file's creation time to forget that it
             was read. Files that appear so late are not read, and logged.
@@ -155,7 +166,9 @@ class Files(Injector):
         promised_us: int = offset["promised"] if offset else MIN_TIMESTAMP
         horizon_us = promised_us - self._forget_us
         files = self._directory.look(known, promised_us, horizon_us)
-        for name in sorted(files, key=lambda name: (files[name][CREATED], name)):
+        for name in sorted(
+            files, key=lambda name: (files[name][CREATED], files[name][MODIFIED], name)
+        ):
             if room <= 0 or files[name][CREATED] >= before_us:
                 break
             state = self._advance_file(files[name], room)
@@ -169,7 +182,7 @@ class Files(Injector):
             name: state
             for name, state in files.items()
             if not state[FINISHED]
-            or state[CREATED] >= promised_us - self._forget_us
+            or not self._directory.is_before(state, promised_us - self._forget_us)
             or state[READ] != known.get(name, [0])[READ]
         }
         if offset and (kept, promised_us) == (offset["files"], offset["promised"]):

@@ -513,3 +513,109 @@ def test_a_file_that_is_rotated_between_planning_and_reading_is_read(logs, way):
     assert logs.read(planned) == [1, 2]
     assert logs.read() == [3]
     assert logs.read(planned) == [1, 2]  # again, as after a failure
+
+
+@pytest.mark.parametrize("suffix", [".1", "-20261127", ".2026-11-27_13-00", "-20261127T130000.2"])
+@pytest.mark.parametrize("looked", [False, True])
+def test_a_log_that_came_and_was_rotated_between_two_looks_is_read(logs, suffix, looked):
+    if looked:
+        logs.write("app.log", lines(1))
+        assert logs.read() == [1]
+        (logs.path / "app.log").rename(logs.path / "app.log.9")
+        logs.now += 1
+    logs.write("app.log", lines(2))
+    (logs.path / "app.log").rename(logs.path / f"app.log{suffix}")
+    logs.now += 1
+    logs.write("app.log", lines(3))
+    assert sorted(logs.read()) == [2, 3]
+    logs.now += 100
+    assert logs.read() == []
+
+
+@pytest.mark.parametrize("name", ["app.log.pos", "app.log.1.pos", "app.log1", "app.txt.1"])
+def test_only_a_number_or_a_date_after_its_name_makes_a_file_part_of_a_log(logs, name):
+    logs.write(name, lines(1))
+    assert logs.read() == []
+    assert logs.injector.backlog(str(logs.path), None).files == 0
+
+
+def test_without_rotation_a_number_after_a_name_is_no_part_of_a_log(tmp_path):
+    directory = Directory(tmp_path, created=None, pattern="*.log")
+    directory.write("app.log.1", lines(1))
+    assert directory.read() == []
+
+
+def test_until_now_reads_the_rotated_files_that_a_run_has_read(logs):
+    logs.write("app.log.1", lines(1))
+    logs.now += 1
+    logs.write("app.log", lines(2))
+    found = [
+        row for piece in pieces_until_now("s", logs.injector) for row in rows(logs.injector, piece)
+    ]
+    assert sorted(row[0] for row in found if not row[-1]) == sorted(logs.read()) == [1, 2]
+
+
+@pytest.mark.parametrize("which", ["logs", "all_logs"])
+def test_a_log_that_was_rotated_unseen_was_begun_when_the_one_before_had_ended(which, request):
+    logs = request.getfixturevalue(which)
+    logs.write("app.log", lines(1))
+    logs.read()
+    ended = logs.now
+    (logs.path / "app.log").rename(logs.path / "app.log.2")
+    logs.now += 100
+    logs.write("app.log.1", lines(2))
+    logs.now += 100
+    logs.write("app.log", lines(3))
+    logs.now += 100
+    assert sorted(logs.read()) == [2, 3]
+    files = logs.offsets[str(logs.path)][0]["files"].values()
+    assert {state[5]: state[2] for state in files} == dict.fromkeys(
+        ["app.log", "app.log.1", "app.log.2"], ended * mr.SECOND
+    )
+
+
+@pytest.mark.parametrize("pattern", ["*.log", "*"])
+def test_what_its_name_says_of_a_rotated_file_is_said_before_its_number(tmp_path, pattern):
+    logs = Directory(tmp_path, created="app-%Y%m%d.log", rotated=True, pattern=pattern)
+    logs.write("app-20010909.log.1", lines(1))
+    assert logs.read() == [1]
+    assert logs.promised == 999_993_600 * mr.SECOND
+
+
+def test_a_date_after_its_name_says_when_a_rotated_file_was_created(tmp_path):
+    logs = Directory(tmp_path, created="app.log-%Y%m%d", rotated=True, pattern="app.log*")
+    logs.write("app.log-20010909", lines(1))
+    assert logs.read() == [1]
+    assert logs.promised == 999_993_600 * mr.SECOND
+
+
+@pytest.mark.parametrize("rotated", [True, False])
+def test_a_file_that_grew_for_longer_than_forget_is_not_read_again(tmp_path, rotated):
+    logs = Directory(
+        tmp_path, created=None, grows="1 min", forget="1 h", rotated=rotated, pattern="*.log"
+    )
+    logs.write("1.log", lines(1))
+    assert logs.read() == [1]
+    logs.now += 2 * 3600
+    logs.write("1.log", lines(2), mode="a")
+    if rotated:
+        (tmp_path / "1.log").rename(tmp_path / "1.log.1")
+    logs.write("2.log", lines(3))
+    assert sorted(logs.read()) == [2, 3]
+    for _ in range(3):
+        logs.now += 100
+        assert logs.read() == []
+
+
+def test_of_a_log_that_was_rotated_unseen_the_older_file_is_read_first(tmp_path):
+    logs = Directory(
+        tmp_path, created=None, grows="1 min", rotated=True, pattern="*.log", bytes_per_epoch=1
+    )
+    logs.write("app.log", lines(1))
+    assert logs.read() == [1]
+    (tmp_path / "app.log").rename(tmp_path / "app.log.2")
+    logs.now += 1
+    logs.write("app.log.1", lines(2))
+    logs.now += 1
+    logs.write("app.log", lines(3))
+    assert [logs.read(), logs.read()] == [[2], [3]]
