@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millrace.compile.sink_limits import SinkLimits
 from millrace.injectors.delta_package import mounted, require_deltalake
+from millrace.sinks.delta_merge import DELETED
 from millrace.sinks.delta_table import DeltaCommits
 from millrace.sinks.latest import check_key, key_columns
+from millrace.sinks.parquet_files import FILE_LIMITS
 from millrace.sinks.table import TableSink
 
 if TYPE_CHECKING:
@@ -35,6 +38,8 @@ class Delta(TableSink):
     Raises:
         PipelineError: ``deltalake`` is not installed in the driver, or it is no such path.
     """
+
+    limits = SinkLimits(names=FILE_LIMITS.names | {DELETED})
 
     def __init__(self, path: str | Path, *, key: str | Sequence[str] = ()) -> None:
         require_deltalake("Delta", "on the driver")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.sinks.latest import newest, retracted
 
-#: Column that says which keys' rows are deleted. No field of a record may begin so.
-_DELETED = "_millrace_deleted"
+#: Column that says which keys' rows are deleted. No field of a record may have its name.
+DELETED: Final = "_millrace_deleted"
 
 
 def merge(
@@ -36,14 +36,14 @@ def merge(
     columns = {f"`{name}`": f"records.`{name}`" for name in rows.column_names}
     (
         table.merge(
-            rows.append_column(_DELETED, retracted(rows)),
+            rows.append_column(DELETED, retracted(rows)),
             " AND ".join(f"there.`{name}` = records.`{name}`" for name in key),
             source_alias="records",
             target_alias="there",
             commit_properties=properties,
         )
-        .when_matched_delete(f"records.`{_DELETED}`")
+        .when_matched_delete(f"records.`{DELETED}`")
         .when_matched_update(columns)
-        .when_not_matched_insert(columns, f"NOT records.`{_DELETED}`")
+        .when_not_matched_insert(columns, f"NOT records.`{DELETED}`")
         .execute()
     )

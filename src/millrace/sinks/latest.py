@@ -20,8 +20,11 @@ from millrace.model.errors import PipelineError, SinkError
 
 _RETRACTION: Final = "_retraction"
 _ID: Final = "_id"
-#: A column for a row's place, beside those of the key. No field of a record may begin so.
+#: A column for a row's place, beside those of the key; and for the last place of each key.
 _PLACE: Final = "_millrace_place"
+_LAST_PLACE: Final = f"{_PLACE}_max"
+#: No field of a record may have the name of one of these.
+OWN_COLUMNS: Final = frozenset({_PLACE, _LAST_PLACE})
 
 
 def key_columns(key: str | Sequence[str]) -> tuple[str, ...]:
@@ -79,7 +82,7 @@ def newest(rows: pa.Table, key: Sequence[str], where: str) -> pa.Table:
             )
     rows = rows.take(pc.sort_indices(rows.column(_ID)))
     placed = _placed(rows, key).group_by(list(key), use_threads=False)
-    places = placed.aggregate([(_PLACE, "max")]).column(f"{_PLACE}_max")
+    places = placed.aggregate([(_PLACE, "max")]).column(_LAST_PLACE)
     return rows.take(_ascending(places))
 
 

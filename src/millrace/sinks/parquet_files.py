@@ -25,14 +25,15 @@ import pyarrow.parquet as pq
 
 from millrace.compile.sink_limits import SinkLimits
 from millrace.model.errors import SinkError
+from millrace.sinks.latest import OWN_COLUMNS
 from millrace.store.durable import sync_directory
 
 _log = logging.getLogger("millrace")
 
 #: Spark and its readers pass over names that begin with an underscore.
 STAGING = "_staging"
-#: A column that tables by key make beside those of the rows.
-FILE_LIMITS = SinkLimits(names=frozenset({"_millrace_place"}))
+#: Columns that tables by key make beside those of the rows are the sink's own.
+FILE_LIMITS = SinkLimits(names=OWN_COLUMNS)
 _STAGED = re.compile(r"epoch=(\d+)")
 
 #: Rows are kept until there are so many bytes of them: a row group of a file. Half of what is

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -297,3 +298,25 @@ def test_a_directory_has_epochs_or_a_table_by_key(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"written with no key.* this sink has one"):
         mr.Parquet(tmp_path / "b", key="_key").bind(binding)
     assert sink(mr.Parquet, tmp_path / "a").bind(binding).startswith("Parquet(")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (mr.Parquet, "_millrace_place"),
+        (mr.Parquet, "_millrace_place_max"),
+        (mr.Delta, "_millrace_place"),
+        (mr.Delta, "_millrace_place_max"),
+        (mr.Delta, "_millrace_deleted"),
+        (mr.Delta, "_Millrace_Deleted"),
+    ],
+)
+def test_a_field_called_as_a_column_of_a_table_by_key_is_refused(
+    kind: type[Any], name: str, tmp_path: Path
+) -> None:
+    p = mr.Pipeline("p")
+    p.inject("in", format=msgspec.defstruct("Row", [("n", int), (name, int)]))
+    p.sink("in", kind(tmp_path, key="_key"))
+
+    with pytest.raises(PipelineError, match=f"a field '{name}', which is the name of a column of "):
+        mr.testing.Harness(p)
