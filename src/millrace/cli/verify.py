@@ -80,7 +80,8 @@ def _verify_intervals(state: HardState, verified: Verified) -> None:
         raise StoreError("it has no claim, so what the checkpoint holds is not known")
     for name in checkpoint.computations:
         known = {interval.id: interval for interval in checkpoint.intervals(name)}
-        there = {*known, *state.commits.numbers(name), *state.snapshots.numbers(name)}
+        logged = checkpoint.known_name(name)
+        there = {*known, *state.commits.numbers(logged), *state.snapshots.numbers(logged)}
         for id in sorted(there):
             number, chain = (known[id].commit, known[id].chain) if id in known else (0, 0)
-            verify_interval(state, name, id, number, chain, verified)
+            verify_interval(state, logged, name, id, number, chain, verified)

@@ -91,6 +91,7 @@ def verify_journals(journals: Journals, verified: Verified) -> None:
 def verify_interval(
     state: HardState,
     computation: str,
+    title: str,
     interval: int,
     number: int,
     chain: int,
@@ -100,14 +101,15 @@ def verify_interval(
 
     Args:
         state: The checkpoint.
-        computation: Name of the computation.
+        computation: Name of the computation's logs and snapshots.
+        title: Its present name, for findings.
         interval: Id of the key interval.
         number: Its last commit, as the last completion has it; 0 for none.
         chain: That commit's.
         verified: Where to count, and to add findings.
     """
     name = (computation, interval)
-    where = f"of interval {interval} of computation {computation!r}"
+    where = f"of interval {interval} of computation {title!r}"
     commits: dict[int, Commit] = {}
     for at in state.commits.numbers(computation).get(interval, ()):
         verified.commits += 1

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 import millrace as mr
 from millrace.cli.main import main
+from millrace.compile.topology import Topology
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import LmdbCaches, open_location
 from millrace.windmill.arrivals import Arrivals
@@ -46,20 +47,30 @@ class Counter(mr.Computation):
         self.hold(None)
 
 
+def topology(pipeline: str, name: str, was: str | tuple[()] = ()) -> Topology:
+    """Return a pipeline of one computation."""
+    p = mr.Pipeline(pipeline)
+    p.inject("clicks")
+    p.add(Counter, name=name, was=was)
+    return p.build()
+
+
 class Checkpoint:
     """A checkpoint on disk, written epoch by epoch as a driver writes it."""
 
     def __init__(self, path: Path, pipeline: str = "pages") -> None:
         self.path = path
-        p = mr.Pipeline(pipeline)
-        p.inject("clicks")
-        p.add(Counter, name="Counter[bold]")
-        self._topology = p.build()
+        self._topology = topology(pipeline, name="Counter[bold]")
         self._state = open_location(path, pipeline=pipeline)
         self._epochs = Epochs(self._topology, self._state, intervals=2)
         self._worker = Worker(
             self._topology, self._state, LmdbCaches(path / "cache", self._state.uuid)
         )
+
+    def rename(self, name: str) -> None:
+        """Have a run claim the checkpoint whose computation has another name."""
+        renamed = topology(self._topology.name, name, was="Counter[bold]")
+        self._epochs = Epochs(renamed, self._state, intervals=2)
 
     def epoch(
         self,

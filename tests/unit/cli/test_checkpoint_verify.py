@@ -74,6 +74,22 @@ def test_a_commit_after_the_snapshot_is_lost(millrace: Any, written: Path, numbe
     assert f"commit {number} is missing" in finding["problem"]
 
 
+def test_commits_and_snapshots_of_a_renamed_computation_are_read(
+    millrace: Any, checkpoint: Any, written: Path
+) -> None:
+    checkpoint.rename("Loud")
+    run = millrace("checkpoint", "verify", str(written))
+    assert run.exit_code == 0, run.output
+    assert "10 commits, 2 snapshots: all whole" in run.output
+
+    commit(written, 1, 4).unlink()
+    run = millrace("checkpoint", "verify", str(written), "--json")
+    assert run.exit_code == 4
+    (finding,) = json.loads(run.output)["findings"]
+    assert finding["what"] == "commit 5 of interval 1 of computation 'Loud'"
+    assert "commit 4 is missing" in finding["problem"]
+
+
 def test_an_entry_of_the_epoch_log_is_lost(millrace: Any, written: Path) -> None:
     flip(written / "epochs" / "0000000011.json")
     run = millrace("checkpoint", "verify", str(written))
