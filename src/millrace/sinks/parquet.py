@@ -19,11 +19,11 @@ from millrace.sinks.parquet_files import (
     refusing,
     say_gone,
     take_back,
-    write_empty,
 )
 from millrace.sinks.parquet_versions import (
     check_kind,
     has_version,
+    make_empty_epoch,
     make_empty_version,
     publish_version,
 )
@@ -137,8 +137,8 @@ class Parquet:
         with refusing(repr(self)):
             if self.key:
                 make_empty_version(self._local, self._columns)
-            elif next(self._local.glob("epoch=*"), None) is None:
-                write_empty(self._local / "epoch=-1", self._columns)
+            else:
+                make_empty_epoch(self._local, self._columns)
 
     def for_tasks(self) -> ParquetWriter | None:
         """Return what tasks write with; None where only Spark's file systems get."""

@@ -29,7 +29,13 @@ import pyarrow.parquet as pq
 from millrace.model.errors import PipelineError
 from millrace.model.time import SECOND
 from millrace.sinks.latest import newest, replaced
-from millrace.sinks.parquet_files import STAGING, clear, refusing, rename_into_place, write_empty
+from millrace.sinks.parquet_files import (
+    STAGING,
+    clear,
+    refusing,
+    rename_into_place,
+    write_empty,
+)
 from millrace.store.durable import sync_directory
 
 _VERSIONS: Final = "_versions"
@@ -37,6 +43,8 @@ _LATEST: Final = "latest"
 #: Before any epoch.
 _NONE: Final = -1
 _EMPTY: Final = "empty"
+#: Directory of a sink without a key that has the columns, and no rows.
+_NO_EPOCH: Final = f"epoch={_NONE}"
 _ROW_GROUP: Final = 1_000_000
 
 
@@ -79,7 +87,12 @@ def publish_version(
 
 
 def make_empty_version(root: Path, columns: pa.StructType) -> None:
-    """Let ``latest`` be a table without rows, if there is no version yet."""
+    """Let ``latest`` be a table without rows, if there is no version yet.
+
+    Such a table of a sink without a key is removed.
+    """
+    if (root / _NO_EPOCH).exists():
+        shutil.rmtree(root / _NO_EPOCH)
     versions = root / _VERSIONS
     if _last(versions) == _NONE and not (root / _LATEST).is_symlink():
         if not (versions / _EMPTY).exists():
@@ -89,8 +102,24 @@ def make_empty_version(root: Path, columns: pa.StructType) -> None:
         sync_directory(root)
 
 
+def make_empty_epoch(root: Path, columns: pa.StructType) -> None:
+    """Let a directory of epochs be a table without rows, if there is no epoch yet.
+
+    Such a table of a sink with a key is removed.
+    """
+    empty = root / _VERSIONS / _EMPTY
+    if empty.exists():
+        (root / _LATEST).unlink(missing_ok=True)
+        shutil.rmtree(empty)
+        empty.parent.rmdir()
+    if next(root.glob("epoch=*"), None) is None:
+        write_empty(root / _NO_EPOCH, columns)
+
+
 def check_kind(root: Path, *, by_key: bool, sink: str) -> None:
     """Refuse a directory that has a table by key for epochs, or epochs for such a table.
+
+    A table without rows is of either kind.
 
     Args:
         root: The sink's directory; it may not be there yet.
@@ -100,7 +129,8 @@ def check_kind(root: Path, *, by_key: bool, sink: str) -> None:
     Raises:
         PipelineError: The earlier epochs would be missing.
     """
-    found = next(root.glob("epoch=*") if by_key else root.glob(f"{_VERSIONS}/*"), None)
+    others = root.glob("epoch=*") if by_key else root.glob(f"{_VERSIONS}/*")
+    found = next((path for path in others if path.name not in (_NO_EPOCH, _EMPTY)), None)
     if found is not None:
         there, here = ("no key", "one") if by_key else ("a key", "none")
         raise PipelineError(

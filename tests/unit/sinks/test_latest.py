@@ -300,6 +300,37 @@ def test_a_directory_has_epochs_or_a_table_by_key(tmp_path: Path) -> None:
     assert sink(mr.Parquet, tmp_path / "a").bind(binding).startswith("Parquet(")
 
 
+def test_a_directory_without_rows_may_become_a_table_by_key(tmp_path: Path) -> None:
+    binding, made = Binding("p", "s", "me", COLUMNS), Records()
+    plain = mr.Parquet(tmp_path)
+    plain.bind(binding)
+    plain.claim(1, -1)
+    assert [path.name for path in tmp_path.glob("epoch=*")] == ["epoch=-1"]
+
+    by_key = sink(mr.Parquet, tmp_path)
+    by_key.claim(2, -1)
+    by_key.publish(0, [made.written(by_key, 0, ("a", 0, 1, False))])
+
+    assert seen(by_key) == {("a", 0): 1}
+    assert list(tmp_path.glob("epoch=*")) == []
+    with pytest.raises(PipelineError, match=r"written with a key.* this sink has none"):
+        plain.bind(binding)
+
+
+def test_a_table_by_key_without_rows_may_become_a_directory_of_epochs(tmp_path: Path) -> None:
+    binding, made = Binding("p", "s", "me", COLUMNS), Records()
+    sink(mr.Parquet, tmp_path).claim(1, -1)
+
+    plain = mr.Parquet(tmp_path)
+    plain.bind(binding)
+    plain.claim(2, -1)
+    plain.publish(0, [made.written(plain, 0, ("a", 0, 1, False))])
+
+    assert sorted(path.name for path in tmp_path.glob("[!_.]*")) == ["epoch=-1", "epoch=0"]
+    with pytest.raises(PipelineError, match=r"written with no key.* this sink has one"):
+        sink(mr.Parquet, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
