@@ -34,6 +34,7 @@ from math import inf
 from typing import IO, Any, Final
 
 from millrace.model.errors import ProcessKilled
+from millrace.model.keys import encode_key
 from millrace.model.record import Record, Timer
 
 _log = logging.getLogger("millrace")
@@ -150,8 +151,12 @@ def _users(dumped: str) -> str:
 
 def _name(key: Any, given: Record | Timer) -> bytes:
     """Return what a call is known by, in every attempt."""
-    text = given.id.hex() if isinstance(given, Record) else f"{key!r} {given!r}"
-    return hashlib.blake2b(text.encode(errors="replace"), digest_size=_DIGEST).digest()
+    if isinstance(given, Record):
+        name = given.id
+    else:
+        clock = given.at, str(given.domain), given.percentile
+        name = encode_key((key, given.tag, *clock))
+    return hashlib.blake2b(name, digest_size=_DIGEST).digest()
 
 
 def _how(status: int) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import ProcessKilled
-from millrace.plane.probe import Probe
+from millrace.plane.probe import Probe, _name
 from millrace.store import Commit, LmdbCache, lmdb_environments
 from millrace.testing import Harness
 
@@ -200,3 +200,18 @@ def writer(tmp_path: Path) -> Iterator[Callable[[], object]]:
     os.waitpid(child, 0)
     ours.close()
     its.close()
+
+
+def test_a_timer_is_known_by_the_encodings_of_its_key_and_tag() -> None:
+    assert _name(0.0, mr.Timer(-0.0, at=1)) == _name(-0.0, mr.Timer(0.0, at=1))
+    long = "x" * 100_000
+    timers = [
+        mr.Timer(f"{long}1", at=1),
+        mr.Timer(f"{long}2", at=1),
+        mr.Timer(f"{long}2", at=2),
+        mr.Timer(f"{long}2", at=2, domain=mr.WALL_TIME),
+        mr.Timer(f"{long}2", at=2, percentile=50),
+    ]
+    assert (
+        len({_name(key, timer) for key in ("a", f"{long}a", f"{long}b") for timer in timers}) == 15
+    )
