@@ -216,7 +216,7 @@ def nobody_looks_whether_the_session_is_over(patch):
 # -- weak productions ------------------------------------------------------------------------------
 
 
-@mutant(60)
+@mutant(492)
 def ids_of_weak_productions_are_those_of_their_commit(patch):
     ids = LiveWorker._ids
 

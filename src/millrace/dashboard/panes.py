@@ -87,9 +87,10 @@ def _emitted(
     readers: dict[int, Callable[[bytes], Any]],
 ) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Yield (encoded key, pane) from the last commit of each interval back."""
+    known = checkpoint.known_name(computation)
     for interval in intervals:
         for number in range(interval.commit, max(0, interval.commit - _COMMITS_MAX), -1):
-            commit = checkpoint.state.commits.read(computation, interval.id, number)
+            commit = checkpoint.state.commits.read(known, interval.id, number)
             if commit is None:
                 break
             sent = Productions.unpack(commit.productions)
