@@ -29,7 +29,7 @@ _PAUSED_S: Final = 1.0
 
 
 @dataclass
-class Doing:
+class Activity:
     """What is known of a task.
 
     Attributes:
@@ -66,7 +66,7 @@ class Liveness:
         self._clock = clock
         self._looked_s, self._now_s = clock(), 0.0
         self._every_s = min(_ASKED_S, limit_s / 4)
-        self._tasks: dict[Where, Doing] = {}
+        self._tasks: dict[Where, Activity] = {}
         self._asked_s: dict[Where, float] = {}
         self.limit_s = limit_s
 
@@ -101,7 +101,7 @@ class Liveness:
         for where in watched:
             task = self._tasks.get(where)
             if task is None:
-                self._tasks[where], self._asked_s[where] = Doing(now, now), now
+                self._tasks[where], self._asked_s[where] = Activity(now, now), now
             elif now - max(task.since_s, self._asked_s[where]) >= self._every_s:
                 self._asked_s[where] = now
                 self._tell(where, Ask())
