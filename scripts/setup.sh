@@ -3,7 +3,8 @@
 #
 #   sh scripts/setup.sh demo     .venv        from requirements/demo.lock: what the examples need
 #   sh scripts/setup.sh          .venv        from requirements/dev.lock, which has all of that, too;
-#                                             and the jars of the servers that tests start
+#                                             and the jars of the servers that tests start, and
+#                                             an archive of Spark's classes for their JVMs
 #   sh scripts/setup.sh bench    .venv-bench  from requirements/bench.lock
 #   sh scripts/setup.sh flink    .venv-flink  from requirements/flink.lock, for benchmarks.windows
 #
@@ -228,6 +229,9 @@ fi
 # --- the servers that the tests start, and what Flink needs beside its wheel ---------------------
 
 case $purpose in
-dev) "$venv/bin/python" scripts/jars.py || fail "jars are missing, see above." ;;
+dev)
+    "$venv/bin/python" scripts/jars.py || fail "jars are missing, see above."
+    "$venv/bin/python" scripts/class_archive.py
+    ;;
 flink) "$venv/bin/python" scripts/jars.py .flink || fail "jars are missing, see above." ;;
 esac

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jvm
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 pytest_plugins = ["durations", "s3_server", "scheduling"]
+
+os.environ |= jvm.ENVIRONMENT
 
 TESTS = Path(__file__).parent
 POSTGRES = TESTS.parent / "scripts" / "postgres_server.py"

@@ -39,19 +39,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         for name in ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS"):
             patch.delenv(name, raising=False)
-        java = [
-            f"-Dderby.system.home={folder / 'derby'}",
-            # Every test brings new code: optimising it further takes a third of all CPU time.
-            "-XX:TieredStopAtLevel=1",
-            # Without optimised code, a JVM takes a fifth of the space that some hundred jobs need.
-            "-XX:ReservedCodeCacheSize=240m",
-        ]
         session = (
             SparkSession.builder.master("local[2]")
             .appName("millrace-tests")
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.extraJavaOptions", " ".join(java))
+            .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder / 'derby'}")
             .config(map={"spark.jars": ",".join(connector)} if connector else {})
             .config("spark.local.dir", str(folder / "local"))
             .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
@@ -63,6 +56,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.adaptive.enabled", "false")
             .config("spark.ui.enabled", "false")
+            .config("spark.python.daemon.module", "millrace.spark.daemon")
             .config("spark.millrace.quiet", "false")  # it has a test of its own
             .config("spark.ui.showConsoleProgress", "false")
             .getOrCreate()

@@ -23,7 +23,6 @@ from millrace.model.errors import PipelineError
 
 folder, checkpoint = sys.argv[1:]
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config(
-    "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1").config(
     "spark.sql.shuffle.partitions", "2").config("spark.local.dir", folder + "/local").getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 

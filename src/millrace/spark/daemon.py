@@ -11,34 +11,44 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import pyspark.worker
-from pyspark import daemon
-
-import millrace.plane.realtime.injecting
-import millrace.plane.realtime.level
-import millrace.spark.process
-import millrace.spark.realtime.stages
-import millrace.spark.source
-import millrace.spark.stage
-import millrace.spark.ticks
-
-#: To import them is what this is for. None has a thread of Python's by then, which a fork would
-#: leave behind.
-IMPORTED = (
-    pyspark.worker,
-    millrace.plane.realtime.injecting,
-    millrace.plane.realtime.level,
-    millrace.spark.process,
-    millrace.spark.realtime.stages,
-    millrace.spark.source,
-    millrace.spark.stage,
-    millrace.spark.ticks,
+#: What tasks need. None has a thread of Python's once it is imported, which a fork would leave
+#: behind.
+NEEDED = (
+    "pyspark.worker",
+    "millrace.plane.realtime.injecting",
+    "millrace.plane.realtime.level",
+    "millrace.spark.process",
+    "millrace.spark.realtime.stages",
+    "millrace.spark.source",
+    "millrace.spark.stage",
+    "millrace.spark.ticks",
 )
+
+
+def without_zip(path: list[str]) -> list[str]:
+    """Return a search path without PySpark's zip file if the same PySpark is installed on it.
+
+    Spark puts the zip file that lies within an installed PySpark before everything else. It has no
+    bytecode: each daemon would compile PySpark anew, which takes it longer than all other imports.
+
+    Args:
+        path: As ``sys.path``. A zip file of another PySpark, or of a Spark without one, stays.
+    """
+    folders = {os.path.realpath(entry) for entry in path}
+
+    def is_installed(entry: str) -> bool:
+        if not entry.endswith("/pyspark/python/lib/pyspark.zip"):
+            return False
+        return os.path.realpath(Path(entry).parents[3]) in folders
+
+    return [entry for entry in path if not is_installed(entry)]
 
 
 def unheard(main: Callable[[BinaryIO, BinaryIO], Any]) -> Callable[[BinaryIO, BinaryIO], Any]:
@@ -67,9 +77,19 @@ def unheard(main: Callable[[BinaryIO, BinaryIO], Any]) -> Callable[[BinaryIO, Bi
     return quiet
 
 
-if __name__ == "__main__":
-    pyspark.worker.main = unheard(pyspark.worker.main)
+def serve() -> None:
+    """Import what tasks need, then fork workers as Spark asks for them, until it hangs up."""
+    sys.path[:] = without_zip(sys.path)
+    for name in NEEDED:
+        importlib.import_module(name)
+    worker: Any = sys.modules["pyspark.worker"]
+    worker.main = unheard(worker.main)
+    daemon: Any = importlib.import_module("pyspark.daemon")
     # What is here stays, and is shared with the workers as long as nobody looks at it.
     gc.collect()
     gc.freeze()
     daemon.manager()
+
+
+if __name__ == "__main__":
+    serve()

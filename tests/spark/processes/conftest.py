@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jvm
 import msgspec
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -33,8 +34,8 @@ CHAOS_MINUTES = float(os.environ.get("CHAOS_MINUTES", 0))
 
 PROGRAM = Path(__file__).with_name("program.py")
 
-#: Of masters and workers, which end before better compiled code would pay.
-DAEMON = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1"}
+#: Of masters and workers.
+DAEMON = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": jvm.OPTIONS}
 
 FORMATS = '''
 import msgspec
@@ -53,7 +54,7 @@ def environment(**others: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("SPARK_", "PYSPARK_", "PYTHONPATH", "PG"))
     }
-    return kept | {"SPARK_LOCAL_IP": "127.0.0.1"} | others
+    return kept | {"SPARK_LOCAL_IP": "127.0.0.1"} | jvm.ENVIRONMENT | others
 
 
 def session_of(leader: int) -> list[int]:
@@ -212,7 +213,7 @@ class Scene:
             "spark.archives": f"{archive}#environment",
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            "spark.executor.extraJavaOptions": jvm.OPTIONS,
             # What is lost is noticed at once, and not after minutes of asking for it.
             "spark.shuffle.io.maxRetries": "1",
             "spark.shuffle.io.retryWait": "1s",

@@ -244,8 +244,6 @@ CASES: tuple[Callable[[SparkSession, Path], Any], ...] = (
 
 def main(root: Path, *names: str) -> None:
     settings = {
-        # Every case brings new code: optimising it further takes a third of all CPU time.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.sql.session.timeZone": "UTC",
     }
     spark = session(root, f"local[{SLOTS}]", settings)

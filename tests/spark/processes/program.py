@@ -141,8 +141,6 @@ def parent(pid):
 builder = SparkSession.builder.master(config["master"])
 for name, value in {
     "spark.ui.enabled": "false",
-    # It is killed before better compiled code would pay.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

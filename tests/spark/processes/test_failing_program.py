@@ -74,8 +74,6 @@ def test_a_failure_is_told_once_whole_and_last(mode: str, tmp_path: Path) -> Non
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "TMPDIR": str(tmp_path),
-        # It ends before better compiled code would pay.
-        "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1",
     }
 
     ended = subprocess.run(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jvm
 import pytest
 from tests.spark.processes.live_stream import LiveStream
 
@@ -28,11 +29,12 @@ CHECKED = 10
 @pytest.fixture
 def stream(tmp_path: Path, program: Any) -> Iterator[LiveStream]:
     """On two executors, each with the slots for half of the tasks."""
-    # What is killed soon has nothing of better compiled code, which takes half of a JVM's start.
-    conf = {"spark.ui.showConsoleProgress": "false", "spark.driver.host": "127.0.0.1"} | {
-        f"spark.{who}.{what}": value
-        for who in ("driver", "executor")
-        for what, value in (("memory", "512m"), ("extraJavaOptions", "-XX:TieredStopAtLevel=1"))
+    conf = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": jvm.OPTIONS,
     }
     made = LiveStream(
         tmp_path, program, master="local-cluster[2,4,1024]", conf=conf, remaps=REMAPS_S

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import BinaryIO
 
+import pyspark
 import pytest
 
-from millrace.spark.daemon import unheard
+from millrace.spark.daemon import unheard, without_zip
 
 
 def _says_its_last(infile: BinaryIO, outfile: BinaryIO) -> str:
@@ -41,3 +45,43 @@ def test_a_worker_that_cannot_go_on_ends_without_a_traceback() -> None:
     os.close(reading)
     with os.fdopen(writing, "wb") as outfile, pytest.raises(SystemExit):
         unheard(flushing)(io.BytesIO(), outfile)
+
+
+HOME = Path(pyspark.__file__).parent
+
+
+def test_pyspark_comes_from_where_its_bytecode_is() -> None:
+    """And not from the zip file that Spark puts before it."""
+    zipped = HOME / "python" / "lib" / "pyspark.zip"
+    code = """
+import sys
+from millrace.spark import daemon
+sys.path[:] = daemon.without_zip(sys.path)
+for name in daemon.NEEDED:
+    __import__(name)
+print(sys.modules["pyspark"].__file__, sys.modules["pyspark.worker"].__file__)
+"""
+    environment = {"PYTHONPATH": f"{zipped}:{HOME.parents[0]}"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split() == [str(HOME / "__init__.py"), str(HOME / "worker.py")]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ["/opt/spark/python/lib/pyspark.zip", "/usr/lib/python3/site-packages"],
+        ["/one/pyspark/python/lib/pyspark.zip", "/other"],
+        ["pyspark.zip", ""],
+    ],
+    ids=["a distribution of Spark", "another PySpark", "an archive of the user"],
+)
+def test_a_zip_file_of_something_else_stays(path: list[str]) -> None:
+    assert without_zip(path) == path
+
+
+def test_importing_the_daemon_imports_no_pyspark() -> None:
+    code = "import sys, millrace.spark.daemon; print([m for m in sys.modules if 'pyspark' in m])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"

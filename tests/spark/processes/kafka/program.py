@@ -30,7 +30,6 @@ def main(settings):
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         # It is killed before better compiled code would pay.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .getOrCreate()

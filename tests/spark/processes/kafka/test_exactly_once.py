@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jvm
 import pytest
 
 pytestmark = pytest.mark.timeout(900)
@@ -30,6 +31,7 @@ class Driver:
         self._log = log
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}
         environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+        environment |= jvm.ENVIRONMENT
         with log.open("a") as file:
             self.process = subprocess.Popen(
                 [sys.executable, str(PROGRAM), json.dumps(settings)],

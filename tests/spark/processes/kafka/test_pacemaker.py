@@ -20,7 +20,7 @@ def test_a_run_goes_by_a_topic_that_nobody_writes_to(
         tmp_path,
         program,
         master="local[7]",
-        conf={"spark.jars": jars, "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"},
+        conf={"spark.jars": jars},
         options={"pacemaker": f"kafka:{kafka.servers}/{topic}"},
     )
     try:
