@@ -4,7 +4,7 @@
 #   sh scripts/setup.sh demo     .venv        from requirements/demo.lock: what the examples need
 #   sh scripts/setup.sh          .venv        from requirements/dev.lock, which has all of that, too;
 #                                             and the jars of the servers that tests start, and
-#                                             an archive of Spark's classes for their JVMs
+#                                             what lets their JVMs start sooner
 #   sh scripts/setup.sh bench    .venv-bench  from requirements/bench.lock
 #   sh scripts/setup.sh flink    .venv-flink  from requirements/flink.lock, for benchmarks.windows
 #
@@ -231,7 +231,7 @@ fi
 case $purpose in
 dev)
     "$venv/bin/python" scripts/jars.py || fail "jars are missing, see above."
-    "$venv/bin/python" scripts/class_archive.py
+    "$venv/bin/python" scripts/spark_start.py
     ;;
 flink) "$venv/bin/python" scripts/jars.py .flink || fail "jars are missing, see above." ;;
 esac

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-#: Made by scripts/class_archive.py; a JVM that cannot use it loads classes as ever.
+#: Made by scripts/spark_start.py; a JVM that cannot use it loads classes as ever.
 ARCHIVE = Path(__file__).parents[2] / ".spark-classes" / "spark.jsa"
 
 _OPTIONS = [

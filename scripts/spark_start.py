@@ -1,17 +1,24 @@
-"""Makes .spark-classes/spark.jsa: Spark's classes as a JVM has them once they are loaded.
+"""Makes what lets Spark's processes start sooner, for the tests: they start some hundred JVMs.
 
-    python scripts/class_archive.py
+    python scripts/spark_start.py
 
-The tests start some hundred JVMs, and half the CPU time of each goes into loading the same classes.
-A JVM that is given this file (class data sharing, `-XX:SharedArchiveFile`) maps them instead. It
-takes no notice of a file that another Java or other jars made. This does nothing when the file was
-made by the Java and the jars that are there. Without the file tests take longer, and none fails.
+`.spark-classes/spark.jsa` has Spark's classes as a JVM has them once they are loaded, which takes
+half the CPU time of a JVM's start. One that is given the file (class data sharing,
+`-XX:SharedArchiveFile`) maps them instead; it takes no notice of a file that another Java or other
+jars made. And the `pyspark.zip` of the environment, which Spark has its Python processes import
+PySpark from, gets the bytecode that each of them would make anew.
+
+This does nothing when the Java and the jars are those that made the archive. Without it tests take
+longer, and none fails.
 """
 
 import os
+import py_compile
+import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import pyspark
@@ -23,6 +30,37 @@ STAMP = ARCHIVE.with_suffix(".stamp")
 
 
 def main() -> None:
+    add_bytecode(Path(pyspark.__file__).parent / "python" / "lib" / "pyspark.zip")
+    archive_classes()
+
+
+def add_bytecode(archive: Path) -> None:
+    """Add to each module of a zip file what Python compiles it to, unless that is there."""
+    with zipfile.ZipFile(archive) as zipped:
+        names = set(zipped.namelist())
+    modules = {name for name in names if name.endswith(".py") and "/tests/" not in name}
+    missing = sorted(name for name in modules if f"{name}c" not in names)
+    if not missing:
+        return
+    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
+        # The environment's file may be shared with others by links.
+        larger = Path(shutil.copy(archive, folder))
+        with zipfile.ZipFile(larger, "a") as zipped:
+            for name in missing:
+                source = Path(zipped.extract(name, folder))
+                compiled = py_compile.compile(
+                    str(source),
+                    cfile=f"{source}c",
+                    dfile=name,
+                    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+                )
+                if compiled:
+                    zipped.write(compiled, f"{name}c")
+        larger.replace(archive)
+
+
+def archive_classes() -> None:
+    """Have a JVM load what tests load, and write it to a file."""
     makers = f"{java()}\n{pyspark.__version__} {Path(pyspark.__file__).parent}\n"
     if ARCHIVE.exists() and STAMP.exists() and STAMP.read_text() == makers:
         return
