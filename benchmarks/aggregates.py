@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import millrace as mr
+from benchmarks import result
 from benchmarks.kernel import STREAM, Kernel, alone, batches
 from millrace.dataflow.lifting import Lift
 from millrace.model.keys import encode_key, hash_key
@@ -109,8 +110,9 @@ def main() -> None:
     )
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--records", type=int, default=100_000, help="an epoch")
+    parser.add_argument("--out", type=Path, help="results file (default: below results/)")
     arguments = parser.parse_args()
-    table = Table()
+    table, costs = Table(), []
     for name in ("where", "keys", "aggregates", "CPU us a record", "times one"):
         table.add_column(name, justify="right")
     measured = [("as columns", run, keys) for keys in _KEYS] + [("lifted", lift, 1_000)]
@@ -119,8 +121,10 @@ def main() -> None:
         for case in CASES:
             cost = alone(measure, case, keys, arguments.epochs, arguments.records)
             one = one or cost
+            costs.append({"where": where, "keys": keys, "aggregates": case, "cpu_us": cost})
             table.add_row(where, f"{keys:,}", case, f"{cost:.2f}", f"{cost / one:.2f}")
     Console().print(table)
+    result.write("aggregates", out=arguments.out, costs=costs)
 
 
 def _itself(value: int) -> int:

@@ -19,10 +19,12 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import psutil
 
 import millrace as mr
+from benchmarks import result
 
 _HEAP = "512m"
 _KEYS = 1_000_000
@@ -33,9 +35,11 @@ def main() -> None:
     """Run a batch of each size, and print rates and peaks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", default="5000000,40000000")
+    parser.add_argument("--out", type=Path, help="results file (default: below results/)")
     arguments = parser.parse_args()
     print("| rows | GB as rows | state | s | records/s | peak of the Python workers, MiB |")
     print("|---:|---:|---|---:|---:|---:|")
+    cases = []
     for lateness, kept in ((0, "columns"), (1, "by key")):
         for rows in map(int, arguments.rows.split(",")):
             context = multiprocessing.get_context("spawn")
@@ -47,6 +51,10 @@ def main() -> None:
             rate = rows / seconds
             line = f"{rows:,} | {gigabytes:.1f} | {kept} | {seconds:.0f} | {rate:,.0f}"
             print(f"| {line} | {peak >> 20:,} |", flush=True)
+            cases.append(
+                {"rows": rows, "state": kept, "seconds": seconds, "worker_bytes_max": peak}
+            )
+    result.write("batch_memory", out=arguments.out, cases=cases)
 
 
 def run(rows: int, lateness: int) -> tuple[float, int, int]:

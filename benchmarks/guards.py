@@ -108,6 +108,13 @@ GUARDS = {
     "many_keys": Guard(
         "many_keys", "--keys 200000 --epochs 6", {"cases*.cpu_s_per_million": 0.05}
     ),
+    "aggregates": Guard("aggregates", "--epochs 4", {"costs*.cpu_us": 0.05}),
+    "joins": Guard(
+        "joins", "--only millrace --keys 50000 --batches 6",
+        {"measurements*.cpu_s_per_million": 0.05},
+    ),
+    "postgres_sink": Guard("postgres_sink", "", {"costs*.cpu_us": 0.10}),
+    "batch_memory": Guard("batch_memory", "--rows 2000000", {"cases*.worker_bytes_max": 0.10}),
     "nexmark": Guard(
         "nexmark", "--rivals millrace --queries q5,q8 --events 200000",
         {"measurements*.cpu_s_per_million": 0.05},

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import environments
+from benchmarks import environments, result
 from benchmarks.arguments import among
 from benchmarks.contest import ContenderFailed, run_process, tidy_when_told
 from benchmarks.joins import __doc__ as about
@@ -61,8 +61,9 @@ def main() -> None:
     parser.add_argument("--only", type=among(*CONTENDERS), default=list(CONTENDERS))
     parser.add_argument("--cores", type=int, default=min(4, os.cpu_count() or 1))
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds for a contender")
+    parser.add_argument("--out", type=Path, help="results file (default: below results/)")
     arguments = parser.parse_args()
-    table = Table()
+    table, measurements = Table(), []
     for name in ("shape", "keys", "contender", "records/s", "CPU s a million"):
         table.add_column(name, justify="right")
     for shape, rival in _ROUNDS:
@@ -73,8 +74,13 @@ def main() -> None:
             seconds, cpu_s = measure(workload, rival, arguments.cores, arguments.timeout)
             row = (shape, f"{arguments.keys:,}", rival, f"{1e6 / seconds:,.0f}", f"{cpu_s:.1f}")
             table.add_row(*row)
+            measurements.append(
+                {"shape": shape, "contender": rival, "s_per_million": seconds,
+                 "cpu_s_per_million": cpu_s}
+            )  # fmt: skip
             print(*row, flush=True)
     Console().print(table)
+    result.write("joins", out=arguments.out, measurements=measurements)
 
 
 if __name__ == "__main__":
