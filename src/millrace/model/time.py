@@ -247,6 +247,17 @@ def duration_literal(us: int) -> str:
     return str(us)
 
 
+def is_over(pause_us: int, since_us: int, now_us: int) -> bool:
+    """Return whether a pause is over that began at an instant of the wall clock.
+
+    It is, too, where the clock has been set back to before it began.
+
+    >>> is_over(10, 100, 109), is_over(10, 100, 110), is_over(10, 100, 99)
+    (False, True, True)
+    """
+    return not since_us <= now_us < since_us + pause_us
+
+
 def format_timestamp(us: int) -> str:
     """Return an instant for a person: ISO 8601, or the name of an end of time.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millrace.model.time import MAX_TIMESTAMP
+from millrace.plane.realtime.doing import Doing
 from millrace.plane.realtime.telling import Telling
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.shown import Message
@@ -65,3 +66,19 @@ def test_what_counts_records_is_told_to_all_and_what_it_says_besides_not_again()
     counting = Message({"injector:orders": 2}, {}, {}, {"injector:orders": Ahead({0: 1})})
     assert made.tell(counting, 1, (), everyone=False) == {0, 1, 2}
     assert made.tell(message(2), 10 * ALONE_US, {0}, everyone=False) == set()
+
+
+def test_word_does_not_wait_until_a_clock_that_was_set_back_is_there_again() -> None:
+    made = Telling(1, alone_us=ALONE_US, with_rows_us=WITH_ROWS_US)
+    assert made.tell(message(1), 3_600_000_000, (), everyone=False) == {0}
+    assert made.tell(message(2), 0, (), everyone=False) == {0}
+    assert made.tell(message(3), 1, (), everyone=False) == set()
+    assert made.wake_us == ALONE_US
+
+
+def test_how_a_task_is_doing_is_told_though_the_clock_was_set_back() -> None:
+    doing = Doing(1, 0)
+    doing.told(3_600_000_000, {})
+    assert doing.due(0)
+    doing.told(0, {})
+    assert not doing.due(1)

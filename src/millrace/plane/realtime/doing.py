@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from millrace.model.time import MIN_TIMESTAMP
+from millrace.model.time import MIN_TIMESTAMP, is_over
 from millrace.plane.realtime.messages import Told
 from millrace.windmill.arrivals import KeyedRecords
 
@@ -46,7 +46,7 @@ class Doing:
 
     def due(self, wall_us: int) -> bool:
         """Return whether the coordinator is to be told now."""
-        return wall_us >= self._told_us + _EVERY_US
+        return is_over(_EVERY_US, self._told_us, wall_us)
 
     def told(self, wall_us: int, inputs: Mapping[str, int]) -> Told:
         """Return what the coordinator is told now.

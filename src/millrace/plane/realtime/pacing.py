@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from millrace.compile.topology import Topology
 from millrace.injectors.skew import together
-from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, is_over
 
 #: A task says how far it has come when it has moved by such a part of the least skew limit ...
 _PARTS = 8
@@ -80,7 +80,7 @@ class Pacing:
             return None
         if last is not None and now.keys() == last.keys():
             far = any(us - last[stream] >= self._steps[stream] for stream, us in now.items())
-            if now_us < self._said_us + (_OFTEN_US if far else _RARELY_US):
+            if not is_over(_OFTEN_US if far else _RARELY_US, self._said_us, now_us):
                 return None
         self._said, self._said_us = now, now_us
         return now
@@ -121,7 +121,7 @@ class Pace:
 
     def news(self, now_us: int) -> dict[str, int] | None:
         """Return what all injector tasks are to be told now; None if nothing, or not yet."""
-        if not self._untold or now_us < self._told_us + _OFTEN_US:
+        if not (self._untold and is_over(_OFTEN_US, self._told_us, now_us)):
             return None
         self._untold, self._told_us = False, now_us
         return dict(self._slowest)

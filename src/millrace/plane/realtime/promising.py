@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from millrace.compile.topology import Topology, injector_name
 from millrace.injectors.publisher import Publisher
 from millrace.injectors.throttle import Throttle
-from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, is_over
 from millrace.plane.realtime.messages import Hold, Start
 from millrace.plane.realtime.pacing import Pacing
 from millrace.plane.realtime.telling import ALONE_US
@@ -125,7 +125,7 @@ class Promising:
         self.wake_us = MAX_TIMESTAMP
         if not self._ahead:
             return message
-        if not everyone and wall_us < self._counted_us + ALONE_US:
+        if not (everyone or is_over(ALONE_US, self._counted_us, wall_us)):
             self.wake_us = self._counted_us + ALONE_US
             return message
         ahead, self._ahead, self._counted_us = self._ahead, {}, wall_us

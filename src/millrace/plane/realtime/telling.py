@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, is_over
 from millrace.watermark.shown import Message
 
 #: A task that gets no rows is told no more often than this.
@@ -71,7 +71,7 @@ class Telling:
                 if told is lasting or told == lasting:
                     continue
                 after_us = self._with_rows_us if task in rows_for else self._alone_us
-                if wall_us < self._told_us[task] + after_us:
+                if not is_over(after_us, self._told_us[task], wall_us):
                     self.wake_us = min(self.wake_us, self._told_us[task] + self._alone_us)
                     continue
             found.add(task)
