@@ -7,12 +7,13 @@ import typing
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from millrace.dataflow.values import text
 from millrace.model.coder import BytesCoder, Coder
+from millrace.model.coroutines import truth
 from millrace.model.element import OfRecord
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
@@ -77,7 +78,7 @@ class Picks:
         """Return the tuple."""
         if not self._wheres:
             return tuple([pick(element) for pick in self._sources])
-        passed = [bool(where(element)) for where in self._wheres]
+        passed = [truth(where(element), _WHERE) for where in self._wheres]
         return (
             *[
                 pick(element) if needed is None or any(passed[n] for n in needed) else None
@@ -92,7 +93,7 @@ class Picks:
 
     def columns(self, elements: Sequence[Any]) -> list[Sequence[Any]]:
         """Return the items of the tuples of many elements, side by side."""
-        passed = [list(map(bool, map(where, elements))) for where in self._wheres]
+        passed = [_truths(list(map(where, elements))) for where in self._wheres]
         made: list[Sequence[Any]] = []
         for pick, needed in zip(self._sources, self.needed, strict=True):
             if needed is None:
@@ -139,6 +140,17 @@ class Picks:
         sources = [field_type(kind, source) for source in self.sources]
         made: Any = tuple
         return made[(*sources, *[bool for _ in self.wheres])]
+
+
+#: What errors call the function of a filter.
+_WHERE: Final = "the function of where="
+
+
+def _truths(answers: list[Any]) -> list[bool]:
+    """Return the answers of a filter of aggregates as bools."""
+    if set(map(type, answers)) <= {bool}:
+        return answers
+    return [truth(answer, _WHERE) for answer in answers]
 
 
 def plain_format(format: Any) -> Any:

@@ -15,6 +15,7 @@ from millrace.dataflow.sides import subscriptions, with_tables
 from millrace.dataflow.strategy import Windowing
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
+from millrace.model.record import Timer
 
 
 class Operator:
@@ -77,6 +78,13 @@ class Operator:
     def shown_tag(self, tag: Any) -> Any:
         """Return what errors and dead letters show for a timer's tag of the current key.
 
-        Asked of the computation that runs, while user code may: the one question of the kernel's.
+        Asked of the computation that runs, while user code may.
         """
         return tag
+
+    def pass_timer(self, timer: Timer) -> None:
+        """Go on past a timer of the current key that failed, and became a dead letter.
+
+        Called of the computation that runs, in the place of ``process_timer``. It calls no user
+        code. What else waits for the timers of a built-in computation must not wait forever.
+        """

@@ -1,9 +1,12 @@
-"""Results that stand for code which has not run: coroutines and generators."""
+"""Results that stand for code which has not run: coroutines, generators and functions."""
 
 from __future__ import annotations
 
 import inspect
+from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
+
+from millrace.model.errors import PipelineError
 
 
 def unrun(result: Any) -> str | None:
@@ -20,3 +23,29 @@ def unrun(result: Any) -> str | None:
     if inspect.isasyncgen(result):
         return "an async generator"
     return "an awaitable" if inspect.isawaitable(result) else None
+
+
+def truth(answer: Any, function: str) -> bool:
+    """Return as what a user's function has answered a question.
+
+    Args:
+        answer: What it returned: True or False, or anything that Python takes for one of them.
+        function: What errors name.
+
+    Raises:
+        PipelineError: Nobody has asked it: it is true whatever it would say.
+
+    >>> truth("yes", "filter"), truth(None, "filter")
+    (True, False)
+    """
+    if answer is True or answer is False:
+        return answer
+    reason = unrun(answer)
+    if reason is None and isinstance(answer, FunctionType | MethodType | BuiltinMethodType):
+        reason = f"{answer.__qualname__}, a function that was not called"
+    if reason is not None:
+        raise PipelineError(
+            f"{function} returned {reason}. That counts as true for every value. Expected True or "
+            "False: call it, or run it to its end, in the function."
+        )
+    return bool(answer)

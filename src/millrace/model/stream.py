@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any, Final
 
-from millrace.model.coroutines import unrun
+from millrace.model.coroutines import truth
 from millrace.model.element import KEY, OF_A_PANE, Element, OfRecord, field_of
 from millrace.model.errors import PipelineError
 from millrace.model.keys import hash_key
@@ -274,21 +273,9 @@ class Step:
         if self.kind == "filter":
             kept = self.function(seen)
             if kept is not True and kept is not False:
-                self._refuse_unasked(kept)
+                kept = truth(kept, f"filter on stream {self.source!r}: its function")
             return ((value, key),) if kept else ()
         return ((made, key) for made in self.function(seen))
-
-    def _refuse_unasked(self, kept: Any) -> None:
-        """Refuse what is true whatever it would say, for nobody has asked it."""
-        reason = unrun(kept)
-        if reason is None and isinstance(kept, FunctionType | MethodType | BuiltinMethodType):
-            reason = f"{kept.__qualname__}, a function that was not called"
-        if reason is not None:
-            raise PipelineError(
-                f"filter on stream {self.source!r}: its function returned {reason}. That counts as "
-                "true for every value. Expected True or False: call it, or run it to its end, in "
-                "the function."
-            )
 
     def _chosen(self, value: Any, key: Any, at_us: int, pane: Any) -> Any:
         """Return the key or the time that a step gives a record."""

@@ -339,6 +339,8 @@ class Machine:
                     return self._failed(due, letter, error)
                 continue
             if poisoned and due in poisoned:
+                failed = Timer(decode_key(tag), at_us, _DOMAINS[domain], hold_us, percentile)
+                operator_of(self._user).pass_timer(failed)
                 continue
             if (expired := rows.expiry_of(tag)) is not None:
                 self._cells.expire(*expired)

@@ -155,3 +155,44 @@ def test_a_trigger_names_the_window_too() -> None:
     with mr.testing.Harness(p) as h, pytest.raises(mr.MillraceError) as refused:
         h.inject("elements", [(1, 0)])
     assert SESSION in str(refused.value)
+
+
+class EarlyExtract(Plain):
+    """Fails on panes of fewer than three elements."""
+
+    def extract(self, accumulator: Any) -> Any:
+        return accumulator // (accumulator >= 6)
+
+
+@pytest.mark.parametrize("windows", [mr.FixedWindows(50), mr.Sessions(20)], ids=repr)
+def test_a_window_whose_early_timer_failed_goes_on(windows: mr.WindowFn) -> None:
+    p = mr.Pipeline("early")
+    p.inject("numbers", format=int).key_by(lambda _: "k").window(
+        windows, trigger=mr.RepeatUntil(mr.AfterDelay(5, mr.LOW_WATERMARK), mr.AtWatermark())
+    ).aggregate(EarlyExtract()).to("totals")
+    p.dead_letter("rejects")
+    with mr.testing.Harness(p) as h:
+        h.inject("numbers", [(1, 0), (2, 1)])
+        h.advance_watermark("numbers", 10)
+        h.inject("numbers", [(3, 11)])
+        assert h.outputs("totals") == []
+        h.advance_watermark("numbers", 100)
+        assert [output.value for output in h.outputs("totals")] == [6]
+        (letter,) = [output.value for output in h.outputs("rejects")]
+    assert letter.reason == "ZeroDivisionError: integer division or modulo by zero"
+
+
+def test_a_window_that_failed_at_its_end_takes_late_elements() -> None:
+    p = mr.Pipeline("late")
+    p.inject("numbers", format=int).key_by(lambda _: "k").window(
+        mr.FixedWindows(10), allowed_lateness=100
+    ).aggregate(EarlyExtract()).to("totals")
+    p.dead_letter("rejects")
+    with mr.testing.Harness(p) as h:
+        h.inject("numbers", [(1, 0), (2, 1)])
+        h.advance_watermark("numbers", 20)
+        assert len(h.outputs("rejects")) == 1
+        h.inject("numbers", [(3, 2)])
+        h.advance_watermark("numbers", 200)
+        assert [output.value for output in h.outputs("totals")] == [6]
+        assert len(h.outputs("rejects")) == 1

@@ -6,6 +6,7 @@ A table of places where user code runs, and of kinds of bad value or behaviour t
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 import millrace as mr
@@ -49,6 +50,10 @@ def endless(n=0):
     return endless(n + 1)
 
 
+async def later():
+    return True
+
+
 def raises(error):
     def bad():
         raise error
@@ -89,6 +94,13 @@ TIMES = {
     "text": lambda: "soon",
     "no repr": NoRepr,
     "nested": lambda: nested(2_000),
+}
+#: What is given for yes or no.
+ANSWERS = {
+    "no truth": lambda: np.array([True, False]),
+    "function": lambda: later,
+    "coroutine": lambda: later(),
+    "generator": lambda: (n for n in [1]),
 }
 TIMER_TIMES = {name: made for name, made in TIMES.items() if name != "before 1970"}
 KEYS = {**VALUES, "none": lambda: None, "list": lambda: [1], "dict": dict}
@@ -158,6 +170,33 @@ def to_out(stream):
     return stream.to("out", int)
 
 
+def alone(combine, trigger=None):
+    """Each record has a window of its own."""
+
+    def place(p, stream, bad):
+        windowed = stream.key_by(lambda _: "a").window(
+            mr.FixedWindows(1), trigger=None if trigger is None else trigger(bad)
+        )
+        windowed.aggregate(combine(bad)).flat_map(list).to("out", int)
+
+    return place
+
+
+def joined(combine=None, trigger=None):
+    """The windows of 1 and 3 touch, and that of 2, which comes last, makes them one."""
+
+    def place(p, stream, bad):
+        stream.key_by(lambda _: "a").window(
+            mr.Sessions(2),
+            trigger=None if trigger is None else trigger(bad),
+            allow_data_loss=trigger is not None,
+        ).aggregate(Unfailing(None) if combine is None else combine(bad)).flat_map(list).to(
+            "out", int
+        )
+
+    return place
+
+
 def grouped(value=None, window=None, trigger=None):
     def place(p, stream, bad):
         windowed = stream.key_by(lambda _: "a").window(
@@ -196,6 +235,48 @@ class Fires(mr.Trigger):
         return True
 
 
+class Answers(Fires):
+    def on_element(self, ctx):
+        ctx.set("bad", ctx.element == 2)
+
+    def should_fire(self, ctx):
+        return self.bad() if ctx.get("bad") else True
+
+
+class FiresByTimer(Fires):
+    def on_element(self, ctx):
+        ctx.set_timer("bad" if ctx.element == 2 else "good", ctx.timestamp + 1)
+
+    def on_timer(self, ctx):
+        if ctx.tag == "bad":
+            self.bad()
+        ctx.trigger()
+
+    def should_fire(self, ctx):
+        return ctx.triggered
+
+
+class FiresByMerge(Fires):
+    def on_element(self, ctx):
+        ctx.set_timer("end", ctx.window.end)
+
+    def on_merge(self, ctx):
+        if len(ctx.sources) == 2:
+            self.bad()
+
+    def should_fire(self, ctx):
+        return ctx.triggered
+
+    def on_timer(self, ctx):
+        ctx.trigger()
+
+
+class KeepsState(Fires):
+    def on_element(self, ctx):
+        if ctx.element == 2:
+            ctx.set("state", self.bad())
+
+
 class Folds(mr.CombineFn):
     def __init__(self, bad):
         self.bad = bad
@@ -214,6 +295,24 @@ class Folds(mr.CombineFn):
 
     def extract(self, accumulator):
         return accumulator
+
+
+class Merges(Folds):
+    def add(self, accumulator, value):
+        return [*accumulator, value]
+
+    def merge(self, accumulator, other):
+        return [*accumulator, self.bad()]
+
+
+class Unfailing(Merges):
+    def merge(self, accumulator, other):
+        return accumulator + other
+
+
+class Extracts(Unfailing):
+    def extract(self, accumulator):
+        return [self.bad()] if 2 in accumulator else accumulator
 
 
 PLACES = {
@@ -251,7 +350,10 @@ PLACES = {
         in_step(lambda s, f: to_out(s.flat_map(lambda value: (f(value) for _ in "a")))),
         {**RAISED, **VALUES},
     ),
-    "filter": (in_step(lambda s, f: to_out(s.filter(lambda v: f(v) or True))), RAISED),
+    "filter": (
+        in_step(lambda s, f: to_out(s.filter(lambda v: v != 2 or f(v)))),
+        {**RAISED, **ANSWERS},
+    ),
     "key_by": (
         in_step(
             lambda s, f: (
@@ -277,7 +379,42 @@ PLACES = {
         },
     ),
     "trigger": (grouped(trigger=lambda bad: mr.Repeat(Fires(bad))), RAISED),
+    "should_fire": (grouped(trigger=lambda bad: mr.Repeat(Answers(bad))), {**RAISED, **ANSWERS}),
+    "state of a trigger": (grouped(trigger=lambda bad: mr.Repeat(KeepsState(bad))), VALUES),
+    "trigger's timer": (
+        alone(Unfailing, trigger=lambda bad: mr.Repeat(FiresByTimer(bad))),
+        RAISED,
+    ),
+    "trigger as windows merge": (joined(trigger=FiresByMerge), RAISED),
+    "punctuation": (
+        grouped(
+            trigger=lambda bad: mr.Repeat(
+                mr.FirstOf(
+                    mr.AfterCount(1),
+                    mr.Punctuation(lambda value: bad() if value == 2 else False),
+                )
+            )
+        ),
+        {**RAISED, **ANSWERS},
+    ),
+    "where": (
+        in_step(
+            lambda s, f: (
+                s.key_by(lambda _: "a")
+                .window(mr.FixedWindows(1))
+                .aggregate(
+                    n=mr.sum(lambda v: v, where=lambda v: v != 2 or f(v)),
+                    all=mr.group(lambda v: v),
+                )
+                .flat_map(lambda found: found["all"])
+                .to("out", int)
+            )
+        ),
+        {**RAISED, **ANSWERS},
+    ),
     "fold": (grouped(), {**RAISED, **VALUES}),
+    "merge": (joined(Merges), {**RAISED, **VALUES}),
+    "extract": (alone(Extracts), {**RAISED, **VALUES}),
 }
 
 CASES = [(place, case) for place, (_, cases) in PLACES.items() for case in cases]
@@ -295,7 +432,7 @@ def pipeline(place, case, *, letters):
 
 
 def run(h):
-    h.inject("in", [(n, n) for n in (1, 2, 3)])
+    h.inject("in", [(n, n) for n in (1, 3, 2)])
     h.advance_watermark("in", 10_000)
 
 

@@ -264,6 +264,20 @@ class GroupByKeyAndWindow(WindowTimers):
             blame(error, row.window)
             raise
 
+    def pass_timer(self, timer: Timer) -> None:
+        """Drop what was due by a timer that failed, and wait for what else the window waits for.
+
+        A window that failed as it expired waits for nothing: its state stays as it is.
+        """
+        address = address_of(timer.tag)
+        row = self.windows[address]
+        clock = self.number(timer.domain, timer.percentile)
+        row.armed.pop(clock, None)
+        row.timers = [due for due in row.timers if due.clock != clock or due.at > timer.at]
+        row.primed = False
+        if clock != WATERMARK or timer.at < self._expiry_us(row):
+            self._arm(address, row)
+
     def window_of(self, tag: Any) -> Window | None:
         """Return the window of the current key whose timer has a tag; None if it is gone."""
         row = self.windows.get(address_of(tag))

@@ -18,6 +18,7 @@ from millrace.dataflow.values import text
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
+from millrace.model.record import Timer
 from millrace.model.time import format_duration
 
 
@@ -102,3 +103,7 @@ class GroupingOperator(Operator):
         """Return whose timer it is: the window, if there still is one."""
         window = self._grouping.window_of(tag)
         return tag if window is None else window
+
+    def pass_timer(self, timer: Timer) -> None:
+        """Have the window go on: its next pane has what the failed one would have had."""
+        self._grouping.pass_timer(timer)

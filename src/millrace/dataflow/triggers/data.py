@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millrace.dataflow.triggers.trigger import Trigger
+from millrace.model.coroutines import truth
 from millrace.model.errors import PipelineError
 
 
@@ -88,7 +89,7 @@ class Punctuation(Trigger):
 
     def on_element(self, ctx: Any) -> None:
         """Ask the predicate."""
-        if self.predicate(ctx.element):
+        if truth(self.predicate(ctx.element), "the predicate of mr.Punctuation"):
             ctx.trigger()
             ctx.done()
 

@@ -21,6 +21,7 @@ from millrace.dataflow.triggers.repeat import Repeat
 from millrace.dataflow.triggers.signal import OnSignal
 from millrace.dataflow.triggers.trigger import CompositeTrigger, Trigger
 from millrace.dataflow.window_row import RowTimer, WindowRow
+from millrace.model.coroutines import truth
 from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK, TimeDomain, Timer
 
@@ -271,7 +272,10 @@ class Callback:
                 trigger.on_child_timer(ctx)
             else:
                 return None
-        if trigger.should_fire(ctx):
+        fires = trigger.should_fire(ctx)
+        if fires is not True and fires is not False:
+            fires = truth(fires, f"{type(trigger).__name__}.should_fire")
+        if fires:
             ctx.triggered = True
             if not self.fired:
                 self.fired = self.tree.names[node]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.dataflow.beside import Beside
 from millrace.dataflow.values import Value
+from millrace.model.coroutines import truth
 from millrace.model.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Trigger(Value):
             )
         emit, state = answer
         ctx.set("state", state)
-        if emit:
+        if truth(emit, f"{type(self).__name__}.should_emit"):
             ctx.trigger()
 
     def on_merge(self, ctx: MergeContext) -> None:
