@@ -17,7 +17,8 @@ from typing import Any
 from millrace.dataflow.formats import plain_format, retracts
 from millrace.dataflow.kept import Forms, kept_by_time
 from millrace.dataflow.keyed import Side, check_keys
-from millrace.dataflow.operator import Operator
+from millrace.dataflow.operator import Operator, Refuse
+from millrace.model.brief import RAISED
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 from millrace.model.derived import DerivedFormat
@@ -70,6 +71,7 @@ class EnrichByKey(Computation):
         self.outputs = {output: DerivedFormat(tuple(self.inputs), self._derive)}  # type: ignore[misc]
         self._table = sides[1][0]
         self._panes = False
+        self.refuse: Refuse
         self._forms: tuple[Forms, ...] = ()
         self.rows: MapState[list[tuple[Any]]] = MapState(list)
         self.waiting: MapState[list[tuple[Any, bool]]] = MapState(list)
@@ -115,7 +117,11 @@ class EnrichByKey(Computation):
         if timer.tag != _EXPIRES:
             unpack = self._forms[0][1]
             for packed, back in self.waiting.pop(timer.tag):
-                self._answer(unpack(packed), timer.tag, back=back)
+                value = unpack(packed)
+                try:
+                    self._answer(value, timer.tag, back=back)
+                except RAISED as error:
+                    self.refuse(error, value, timer.tag)
             return
         assert self.expires_us is not None
         stop_us = self.low_watermark - self.expires_us - self.lateness_us + 1
@@ -177,6 +183,10 @@ class EnrichOperator(Operator):
     def __init__(self, enrich: EnrichByKey) -> None:
         super().__init__(enrich)
         self._enrich = enrich
+
+    def set_refuse(self, refuse: Refuse) -> None:
+        """Have single values that waited refused."""
+        self._enrich.refuse = refuse
 
     def settings(self) -> dict[str, str]:
         """Return what is kept depends on."""

@@ -5,7 +5,7 @@ None of it is on a user's class, whose names are the user's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from millrace.dataflow.beside import Beside
@@ -16,6 +16,10 @@ from millrace.dataflow.strategy import Windowing
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 from millrace.model.record import Timer
+
+#: Called with an error, the value whose answer raised it, and that one's time. It raises the error
+#: if there are no dead letters.
+Refuse = Callable[[BaseException, Any, int], None]
 
 
 class Operator:
@@ -81,6 +85,12 @@ class Operator:
         Asked of the computation that runs, while user code may.
         """
         return tag
+
+    def set_refuse(self, refuse: Refuse) -> None:
+        """Take what to call with an answer that fails, if a timer answers several values.
+
+        Called of the computation that runs, before it does. The others' answers are sent then.
+        """
 
     def pass_timer(self, timer: Timer) -> None:
         """Go on past a timer of the current key that failed, and became a dead letter.

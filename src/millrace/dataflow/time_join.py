@@ -23,7 +23,9 @@ from millrace.dataflow.join import checked_how
 from millrace.dataflow.kept import Forms, KeptCoder, kept_by_time
 from millrace.dataflow.keyed import Side
 from millrace.dataflow.nearness import LEFT, RIGHT, Nearness
+from millrace.dataflow.operator import Refuse
 from millrace.dataflow.partners import WEIGHT_MAX, InMaps, InOneRow, Kept, RowCoder, RowForm
+from millrace.model.brief import RAISED
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 from millrace.model.derived import DerivedFormat
@@ -80,6 +82,7 @@ class JoinByKeyAndTime(Computation):
             for lonely, (_, end) in zip(self._pairs_with_none, self._offsets, strict=True)
         )
         self._counts = self._panes = False
+        self.refuse: Refuse
         self._forms: tuple[Forms, ...] = ()
         self._row_forms: tuple[RowForm, ...] = ()
         self.left: MapState[list[Kept]] = MapState(list)
@@ -278,7 +281,7 @@ class JoinByKeyAndTime(Computation):
                     kept = row.at(side, at_us)
                     for raw, count, out in kept:
                         if not count and not out:
-                            self._send_alone(side, unpack(raw), at_us)
+                            self._answer_alone(side, unpack(raw), at_us)
                     row.put(side, at_us, [(raw, count, not count) for raw, count, _ in kept])
                 gone_us = self._gone_us(side, at_us)
                 if gone_us is not None and gone_us <= low_watermark:
@@ -310,7 +313,7 @@ class JoinByKeyAndTime(Computation):
                 # Also when it is gone: where the clock jumps, that timer may be the first.
                 for packed, count, out in kept:
                     if not count and not out:
-                        self._send_alone(side, unpack(packed), at_us)
+                        self._answer_alone(side, unpack(packed), at_us)
                 if alone:
                     own[at_us] = [(packed, count, not count) for packed, count, _ in kept]
             if not alone:
@@ -374,6 +377,13 @@ class JoinByKeyAndTime(Computation):
         if not self.nearness.at_once and end is not None:
             at_us = min(max(at_us, at_us + end - 1), LATEST_RECORD)
         self._send((None, value) if side else (value, None), at_us, retraction=retraction)
+
+    def _answer_alone(self, side: int, value: Any, at_us: int) -> None:
+        """Produce one of the values that a timer pairs with None."""
+        try:
+            self._send_alone(side, value, at_us)
+        except RAISED as error:
+            self.refuse(error, value, at_us)
 
     def _send(self, pair: tuple[Any, Any], at_us: int, *, retraction: bool) -> None:
         if self._panes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from millrace.dataflow.keyed import check_keys
-from millrace.dataflow.operator import Operator
+from millrace.dataflow.operator import Operator, Refuse
 from millrace.dataflow.time_join import JoinByKeyAndTime
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
@@ -17,6 +17,10 @@ class TimeJoinOperator(Operator):
     def __init__(self, join: JoinByKeyAndTime) -> None:
         super().__init__(join)
         self._join = join
+
+    def set_refuse(self, refuse: Refuse) -> None:
+        """Have single values without a partner refused."""
+        self._join.refuse = refuse
 
     def settings(self) -> dict[str, str]:
         """Return what is kept depends on."""

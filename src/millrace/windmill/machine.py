@@ -25,7 +25,7 @@ from millrace.model.brief import RAISED, brief
 from millrace.model.errors import InvariantViolation, StoreError, TimeLimitExceeded, TimerLoop
 from millrace.model.keys import decode_key
 from millrace.model.record import DeadLetter, Record, TimeDomain, Timer
-from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP
+from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP, format_timestamp
 from millrace.store import View
 from millrace.watermark.report import Report
 from millrace.windmill import rows
@@ -107,7 +107,10 @@ class Machine:
         self._reshaping = Reshaping(spec, self._set_aside, letters=letters and not causes)
         self._sides = SideTables(self._cells.sides, user, calls, self._failures, self._set_aside)
         self._signals = signal_streams(spec)
+        operator_of(user).set_refuse(self._refuse_answer)
         self._careful = False
+        self._apart: list[DeadLetter] = []
+        self._work: Work
         self._overdue: dict[Any, DeadLetter] = {}
         self._counters = Counters()
 
@@ -130,6 +133,7 @@ class Machine:
         reshaped, view = self._reshaping.run(work, view)
         key_rows.view = view
         self._user.wall_time = work.wall_time_us
+        self._work = work
         self._timers.clocks = work.clocks()
         # Counted only where some computation of the pipeline waits for a percentile.
         key_rows.delta = {} if self._percentiles else None
@@ -180,6 +184,7 @@ class Machine:
         counters, edges = self._counters, calls.productions.edges
         begin = None if self._cells.scalars is None else self._cells.scalars.begin
         collections, flush = self._cells.collections, self._flush
+        apart = self._apart
         process_record = self.timer.process_record
         records = work.records
         values, timestamps = records.values, records.timestamps
@@ -227,6 +232,8 @@ class Machine:
                 failed = bool(timers.heap) and self._fire(work, _NONE_POISONED) is not None
             if failed or not flush(encoded):
                 self._run_again(work, part, raw, before)
+            if apart:
+                self._send_apart(key)
 
     def _run_again(
         self, work: Work, part: Part, raw: bytes | None, before: tuple[int, int, int]
@@ -270,12 +277,31 @@ class Machine:
         self._counters.dead_letters += 1
         note(self._counters.reasons, letter)
 
+    def _refuse_answer(self, error: BaseException, value: Any, at_us: int) -> None:
+        """Set aside one of several values that a timer of a built-in computation answers.
+
+        Raises:
+            BaseException: The error itself, if no stream takes dead letters.
+        """
+        error.add_note(f"in the answer to value {brief(value)} ({format_timestamp(at_us)})")
+        if self._dead_letters is None:
+            raise error
+        timer = Timer(value, at_us)
+        self._apart.append(self._failures.of_timer(self._work, self._user.key, error, timer))
+
+    def _send_apart(self, key: Any) -> None:
+        """Send the dead letters of single answers of a key, once its part is done."""
+        for letter in self._apart:
+            self._set_aside(letter, key)
+        self._apart.clear()
+
     def _attempt(
         self, work: Work, start: int, stop: int, poisoned: dict[Any, DeadLetter]
     ) -> tuple[Any, DeadLetter] | None:
         """Run a key's records and timers, save the poisoned ones; return what fails besides."""
         records, key, before_us = work.records, self._user.key, work.low_watermark_before_us
         self._calls.earliest_late_us = MAX_TIMESTAMP
+        self._apart.clear()
         for n in range(start, stop):
             self._calls.at_hand_us = timestamp_us = records.timestamps[n]
             if is_late := timestamp_us < before_us:

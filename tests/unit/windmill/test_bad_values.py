@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import millrace as mr
+from millrace.dataflow.time_join import JoinByKeyAndTime
 from millrace.model.brief import LETTER_MOST, TRACE_MOST
 from millrace.model.errors import MillraceError
 
@@ -417,6 +418,26 @@ PLACES = {
     "extract": (alone(Extracts), {**RAISED, **VALUES}),
 }
 
+
+def answered_by_timer(join):
+    def place(p, stream, bad):
+        other = p.inject("other", format=int).key_by(lambda _: "a")
+        answers = join(
+            stream.key_by(lambda _: "a").with_timestamps(lambda _: 5, backwards=9), other
+        )
+        answers.map(lambda pair: bad() if pair[0] == 2 else pair[0]).to("out", int)
+
+    return place
+
+
+ANSWERED_BY_TIMER = {
+    "answer of enrich": (answered_by_timer(lambda s, o: s.enrich(o)), {**RAISED, **VALUES}),
+    "value without partner": (
+        answered_by_timer(lambda s, o: s.join(o, "left", within=(-5, 5))),
+        {**RAISED, **VALUES},
+    ),
+}
+PLACES |= ANSWERED_BY_TIMER
 CASES = [(place, case) for place, (_, cases) in PLACES.items() for case in cases]
 
 
@@ -431,15 +452,17 @@ def pipeline(place, case, *, letters):
     return p
 
 
-def run(h):
+def run(h, place):
     h.inject("in", [(n, n) for n in (1, 3, 2)])
     h.advance_watermark("in", 10_000)
+    if place in ANSWERED_BY_TIMER:
+        h.advance_watermark("other", 10_000)
 
 
 @pytest.mark.parametrize(("place", "case"), CASES)
 def test_bad_record_is_a_letter_and_good_ones_go_on(place, case):
     with mr.testing.Harness(pipeline(place, case, letters=True)) as h:
-        run(h)
+        run(h, place)
         assert sorted({output.value for output in h.outputs("out")}) == [1, 3]
         (letter,) = [output.value for output in h.outputs("letters")]
     assert letter.reason
@@ -454,10 +477,19 @@ def test_bad_record_is_a_letter_and_good_ones_go_on(place, case):
 def test_without_letters_an_error_of_ours_names_the_record(place, case):
     with mr.testing.Harness(pipeline(place, case, letters=False)) as h:
         with pytest.raises(MillraceError) as raised:
-            run(h)
+            run(h, place)
         assert h.outputs("out") == []
     text = str(raised.value)
     text.encode()
     assert len(text) <= 4 * TRACE_MOST
     assert "stream 'in'" in text or "key 'a'" in text
     assert "Nothing of this epoch was applied" in text
+
+
+def test_value_without_partner_in_maps_is_a_letter_and_good_ones_go_on(monkeypatch):
+    monkeypatch.setattr(JoinByKeyAndTime, "row_weight", 0)
+    with mr.testing.Harness(pipeline("value without partner", "error", letters=True)) as h:
+        run(h, "value without partner")
+        assert sorted(output.value for output in h.outputs("out")) == [1, 3]
+        (letter,) = [output.value for output in h.outputs("letters")]
+        assert (letter.value, letter.timestamp, h.dead_letters()) == ("2", 5, 1)
