@@ -37,7 +37,7 @@ from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.local import LocalPlane
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
-from millrace.plane.values import value_columns
+from millrace.plane.values import ROWS, value_columns
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Manifest
@@ -178,7 +178,7 @@ class Live:
                 spec.format,
                 column_names(injection.source.schema),
                 injection.timestamp,
-                (injection.id,),
+                () if spec.format in ROWS else (injection.id,),
             )
             # In an epoch, one that needs Python takes the others along.
             native = (reasons[spec.name] if live else any(reasons.values()) or None) is None

@@ -93,3 +93,26 @@ def test_text_that_is_no_utf8_is_refused_by_name_without_letters(
     p = pipeline(spoiled(feed.bounded), {"out": tools.Kept()}, "computation")
     with pytest.raises((RecordRejected, RunFailed), match="utf-8"):
         p.run_batch(spark)
+
+
+def test_a_process_may_have_a_name_that_is_no_utf8(spark: SparkSession, tools: Any) -> None:
+    feed, kept = tools.feed("name string, note string, size long, at long, until long"), tools.Kept()
+    feed.add(
+        ("a", "x", 1, 1_000_000, None),
+        ("bad", "x", 2, 2_000_000, -(1 << 63)),
+        ("bad", "x", 3, 3_000_000, (1 << 63) - 1),
+        ("a", "x", 4, 4_000_000, 3_600_000_000),
+    )
+    p = mr.Pipeline("processes")
+    p.inject(
+        "rows",
+        spoiled(feed.stream),
+        timestamp="at",
+        process="name",
+        low_watermark=mr.WatermarkColumn("until"),
+    ).key_by("note").window(mr.FixedWindows("1 h")).sum("size").to("out")
+    p.sink("out", kept)
+    run = tools.start(p)
+    tools.step(run)
+    tools.step(run)
+    assert [int(value["value"]) for value in kept.values] == [10]

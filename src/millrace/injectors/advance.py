@@ -8,10 +8,13 @@ in the middle of an advance names how far that goes.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from millrace.model.errors import WatermarkRegression
+from millrace.model.brief import brief
+from millrace.model.errors import PipelineError, WatermarkRegression
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 #: The one key of an offset within an advance. No injector's own offset has it.
 _WITHIN: Final = "millrace-within"
@@ -144,9 +147,23 @@ def _changed(before: Any, change: list[Any]) -> Any:
 def promise(who: str, process: str, claim_us: int | None, before_us: int | None) -> int | None:
     """Return what a process has promised, given what it says now and what it had promised.
 
+    What is beyond the ends of time counts as the end.
+
     Raises:
         WatermarkRegression: It says less than before.
+        PipelineError: It says what is no time.
+
+    >>> promise("injector", "a", 1 << 70, None) == MAX_TIMESTAMP
+    True
     """
+    if claim_us is not None:
+        try:
+            claim_us = max(MIN_TIMESTAMP, min(operator.index(claim_us), MAX_TIMESTAMP))
+        except TypeError:
+            raise PipelineError(
+                f"{who}: process {process!r} reported the low watermark {brief(claim_us)}. "
+                "Expected microseconds since 1970 as an int, or None for nothing new."
+            ) from None
     if claim_us is None or before_us is None or claim_us >= before_us:
         return before_us if claim_us is None else claim_us
     raise WatermarkRegression(

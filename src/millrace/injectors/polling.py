@@ -194,7 +194,7 @@ class _Process:
         """Return a promise if it is a new one."""
         before_us, who = self._promised_us, f"injector {type(self._injector).__name__}"
         self._promised_us = promise(who, self._name, claim_us, before_us)
-        return None if self._promised_us == before_us else claim_us
+        return None if self._promised_us == before_us else self._promised_us
 
 
 def _none(ddl: str) -> pa.RecordBatch:

@@ -115,7 +115,10 @@ def fingerprints(ids: pa.Array) -> pa.Array:
 def _keys(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.uint64]]:
     """Return the encoded keys and their hashes; of a null any hash."""
     if len(column) <= _FEW:
-        few = [None if key is None else encode_key(key) for key in column.to_pylist()]
+        try:
+            few = [None if key is None else encode_key(key) for key in column.to_pylist()]
+        except UnicodeDecodeError:  # whoever reads the value refuses it
+            few = encoded(column).to_pylist()
         of_few = [0 if key is None else hash_key(key) for key in few]
         return pa.array(few, pa.binary()), np.array(of_few, dtype=np.uint64)
     if pa.types.is_integer(column.type):

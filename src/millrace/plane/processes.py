@@ -21,10 +21,11 @@ COLUMNS: Final = ("process", "promised")
 
 
 def note(report: wire.TaskReport, stream: str, rows: pa.Table, latest_us: int) -> None:
-    """Add to a task's report what accepted records, or punctuation, tell of their processes.
+    r"""Add to a task's report what accepted records, or punctuation, tell of their processes.
 
     A promise after ``latest_us``, and not at the end of time, is refused and counted: a broken
-    clock would make everything late that follows.
+    clock would make everything late that follows. A name that is not UTF-8, such as a column of
+    bytes may have, is known by its escapes, ``\xff``.
 
     Args:
         report: Of the task.
@@ -45,7 +46,8 @@ def note(report: wire.TaskReport, stream: str, rows: pa.Table, latest_us: int) -
         report.refused[stream] = report.refused.get(stream, 0) + wrong
     table = pa.table(
         {
-            "process": pc.fill_null(named.cast(pa.string()), ONLY),
+            # As bytes: nobody has seen to it that text of Spark's is UTF-8.
+            "process": pc.fill_null(named.cast(pa.string()).cast(pa.binary()), ONLY.encode()),
             "ts": rows.column("ts"),
             "promised": promised,
         }
@@ -57,4 +59,5 @@ def note(report: wire.TaskReport, stream: str, rows: pa.Table, latest_us: int) -
             MIN_TIMESTAMP if us is None else us for us in (row["ts_max"], row["promised_max"])
         )
         process = Process(newest_us, min(promised_us, MAX_TIMESTAMP))
-        known[row["process"]] = known.get(row["process"], Process()).merged(process)
+        name = row["process"].decode("utf-8", "backslashreplace")
+        known[name] = known.get(name, Process()).merged(process)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from millrace.compile.topology import Topology
 from millrace.injectors.refusals import Refusal
-from millrace.model.errors import PipelineError
+from millrace.model.errors import CoderError, PipelineError
 from millrace.model.pipeline import Injection as Injecting
 from millrace.model.stream import by
 from millrace.model.time import LATEST_RECORD, timestamp_us
@@ -35,14 +35,14 @@ class Read:
         value: The value.
         instant: Its event time, as whoever gave it said it.
         process: The process of the injector that it came by.
-        id: Its source id; None if it has none.
+        fingerprint: Of its source id; None if it has none.
         refused: Why its format refuses it; None if it does not.
     """
 
     value: Any
     instant: Any
     process: str
-    id: Any = None
+    fingerprint: bytes | None = None
     refused: Refusal | None = None
 
 
@@ -83,7 +83,7 @@ class Feed:
                 refused[n] = Refusal(str(error))
         ids = None
         if injection is not None and injection.id is not None:
-            ids = [None if one.id is None else fingerprint(one.id) for one in self.records]
+            ids = [record.fingerprint for record in self.records]
         # A test's clock stands where the test set it, so it says nothing about timestamps.
         feeding = Injection(task, self.stream, 0, outbox, report, EventTimes(LATEST_RECORD))
         values = [record.value for record in self.records]
@@ -113,7 +113,13 @@ def reads(injection: Injecting, records: Iterable[tuple[Any, ...]]) -> list[Read
             )
         naive = next(naive_datetimes(value), None)
         refused = None if naive is None else Refusal(_NAIVE.format(naive or "the value"))
-        found.append(Read(value, instant, process, given_id(injection, value, given), refused))
+        made, id = None, given_id(injection, value, given)
+        if id is not None:
+            try:
+                made = fingerprint(id)
+            except CoderError as error:
+                refused = Refusal(f"the id: {error}")
+        found.append(Read(value, instant, process, made, refused))
     return found
 
 

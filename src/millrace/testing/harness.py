@@ -140,7 +140,7 @@ class Harness:
         """
         told = {}
         if low_watermark is not None:
-            told[process] = Process(promised_us=timestamp_us(low_watermark))
+            told[process] = Process(promised_us=min(timestamp_us(low_watermark), MAX_TIMESTAMP))
         injection = injection_of(self._topology, stream)
         given = ((value, at, process, *id) for value, at, *id in records)
         self._epoch(Feed(stream, reads(injection, given), told))

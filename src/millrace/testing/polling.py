@@ -16,6 +16,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Injection as Injecting
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.plane.injected import microseconds
+from millrace.plane.keying import fingerprints
 from millrace.plane.values import ROWS, ValueReader, shown, value_columns
 from millrace.testing.feed import Read
 from millrace.watermark.process import Process
@@ -86,12 +87,13 @@ def _reads(
     if not injection.ingress:
         at = rows.column(str(injection.timestamp))
         times = microseconds(at, injection.unit).to_pylist()
-    ids = times if injection.id is None else rows.column(injection.id).to_pylist()
+    ids: Sequence[bytes | None] = [None] * rows.num_rows
+    if injection.id is not None:
+        ids = fingerprints(rows.column(injection.id)).to_pylist()
     refused = refusals_of(column_of(rows))
     for n, reason in found.refused.items():
         refused.setdefault(n, Refusal(reason))
     for n, (value, at_us) in enumerate(zip(found.values, times, strict=True)):
         if n in refused:
             value = {name: shown(array, n) for name, array in arrays.items()}
-        id = None if injection.id is None else ids[n]
-        yield Read(value, at_us, process, id, refused.get(n))
+        yield Read(value, at_us, process, ids[n], refused.get(n))

@@ -6,6 +6,7 @@ import re
 from functools import partial
 from types import SimpleNamespace
 
+import msgspec
 import pyarrow as pa
 import pytest
 from tests.live import Feeds, InEpochs, Kept, Live
@@ -251,3 +252,63 @@ def test_a_batch_without_refusals_has_no_column_for_them(tmp_path):
 
     assert isinstance(batch, pa.RecordBatch)
     assert batch.schema.names == ["key", "value", "at"]
+
+
+class Event(msgspec.Struct):
+    key: str
+    value: int
+
+    def __getitem__(self, name):
+        return getattr(self, name)
+
+
+class Columns(Given):
+    """Rows as Arrow has them: nobody has looked at the text."""
+
+    def __init__(self, keys, ids):
+        rows = [(None, None, 1, 1_000 + n) for n in range(len(keys))]
+        super().__init__(rows, "key string, id string, value long, at long")
+        self.keys, self.ids = keys, ids
+
+    def read_arrow(self, process, start, end):
+        for batch in super().read_arrow(process, start, end):
+            for n, texts in enumerate((self.keys, self.ids)):
+                column = pa.array(texts[start or 0 : end]).view(pa.string())
+                batch = batch.set_column(n, batch.schema.field(n), column)
+            yield batch
+
+
+@NATIVE
+@pytest.mark.parametrize("plane", PLANES)
+@pytest.mark.parametrize("more", [0, 200], ids=["few", "many"])
+def test_a_key_that_is_not_utf8_is_a_dead_letter_and_an_id_is_bytes(plane, native, more):
+    keys = [b"a", b"\xff", b"c", *(b"b%d" % n for n in range(more))]
+    ids = [b"1", b"2", b"\xff", *(b"%d" % n for n in range(3, 3 + more))]
+    p, kept, rejects = mr.Pipeline("text"), Kept(), Kept()
+    policy = mr.BoundedDelay("1 s")
+    source = Columns(keys, ids)
+    p.inject("events", source, timestamp="at", low_watermark=policy, id="id", format=Event)
+    p.add(Sum(native))
+    p.sink("sums", kept)
+    p.dead_letter("rejects")
+    p.sink("rejects", rejects)
+    if plane == "harness":
+        h = mr.testing.Harness(p)
+        while h.poll("events"):
+            pass
+        count = len(h.outputs("sums"))
+        letters = [output.value for output in h.outputs("rejects")]
+    else:
+        live = Live(p, tasks=2)
+        if plane == "live":
+            live.boot()
+            live.finish()
+        else:
+            epochs = InEpochs(live)
+            epochs.run(live.clock_us)
+            epochs.run(live.clock_us)
+        count, letters = len(kept.rows), [SimpleNamespace(**row) for row in rejects.rows]
+    (letter,) = letters
+    assert "column 'key' (string): 'utf-8' codec can't decode byte 0xff" in letter.reason
+    assert r"b'\xff'" in letter.value
+    assert count == 2 + more

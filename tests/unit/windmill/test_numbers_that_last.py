@@ -29,6 +29,7 @@ from millrace.windmill.claims import claim_of
 from millrace.windmill.epoch_log import latest
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Manifest, encode_entry
+from millrace.windmill.source_ids import fingerprint
 from millrace.windmill.worker import Worker
 
 BATCHES = [
@@ -118,7 +119,9 @@ class Shop:
         epochs, left = self.epochs, list[pa.RecordBatch]()
         number = epochs.open.epoch if epochs.open is not None else epochs.completed + 1
         bids = [
-            Read({"id": id, "item": item, "price": price}, 1_000 * number + n, ONLY, id)
+            Read(
+                {"id": id, "item": item, "price": price}, 1_000 * number + n, ONLY, fingerprint(id)
+            )
             for n, (id, item, price) in enumerate(BATCHES[number])
         ]
 

@@ -30,6 +30,7 @@ from millrace.testing.simulation.workload import Workload
 from millrace.watermark.process import ONLY, Process
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Manifest
+from millrace.windmill.source_ids import fingerprint
 
 #: A run repeats its claim after so many entries of the epoch log, so that schedules cross it.
 CLAIM_ENTRIES = 6
@@ -110,7 +111,7 @@ def feeds(topology: Topology, work: Workload, log: QueryLog, batch: int) -> Iter
     start, end = log.offsets[batch]
     ids = work.program.ids
     records = [
-        Read(value, at_us, ONLY, value["id"] if ids else None)
+        Read(value, at_us, ONLY, fingerprint(value["id"]) if ids else None)
         for value, at_us in work.records[start:end]
     ]
     yield Feed(STREAM, records, {})
