@@ -96,7 +96,10 @@ def test_text_that_is_no_utf8_is_refused_by_name_without_letters(
 
 
 def test_a_process_may_have_a_name_that_is_no_utf8(spark: SparkSession, tools: Any) -> None:
-    feed, kept = tools.feed("name string, note string, size long, at long, until long"), tools.Kept()
+    feed, kept = (
+        tools.feed("name string, note string, size long, at long, until long"),
+        tools.Kept(),
+    )
     feed.add(
         ("a", "x", 1, 1_000_000, None),
         ("bad", "x", 2, 2_000_000, -(1 << 63)),

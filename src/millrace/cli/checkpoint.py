@@ -163,15 +163,18 @@ def _epoch(head: dict[str, Any]) -> str:
 
 def _streams(streams: list[StreamOverview]) -> PlainTable:
     return PlainTable(
-        ("injected stream", "records", "dead letters", "newest record", "low watermark", "behind"),
+        (
+            "injected stream", "records", "dead letters", "dropped", "newest record",
+            "low watermark", "behind",
+        ),
         [
             (
-                one.name, f"{one.injected:,}", f"{one.dead_letters:,}", _instant(one.newest),
-                format_timestamp(one.low_watermark), _behind(one),
+                one.name, f"{one.injected:,}", f"{one.dead_letters:,}", f"{one.dropped:,}",
+                _instant(one.newest), format_timestamp(one.low_watermark), _behind(one),
             )
             for one in streams
         ],
-    )  # fmt: skip
+    ).without_noughts(("dropped",))  # fmt: skip
 
 
 def _behind(stream: StreamOverview) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
@@ -65,6 +65,9 @@ class Kafka(Injector):
         unit: What an integer in a ``timestamp`` column counts: ``"s"``, ``"ms"``, ``"us"`` or
             ``"ns"``. By default microseconds, and a number that is a time up to now in seconds or
             milliseconds is refused. For a column that is an integer itself: ``inject(unit=)``.
+        tombstones: What becomes of messages whose value is null: ``"keep"`` makes a record of
+            each, ``"drop"`` counts them in ``status().dropped`` and the metric
+            ``millrace_dropped_records_total``. One that is dropped moves no low watermark.
         since: Read only what was written at this instant or later.
         records_per_epoch: The most that an epoch reads of a partition.
         config: Further settings of librdkafka, such as ``{"security.protocol": "SSL"}``.
@@ -81,6 +84,7 @@ class Kafka(Injector):
         schema: str | None = None,
         parse: Parse | None = None,
         unit: TimeUnit | None = None,
+        tombstones: Literal["keep", "drop"] = "keep",
         since: Instant | None = None,
         records_per_epoch: int = 100_000,
         config: Mapping[str, Any] | None = None,
@@ -93,7 +97,9 @@ class Kafka(Injector):
         self.topics = (topics,) if isinstance(topics, str) else tuple(topics)
         if not self.topics:
             raise PipelineError("Kafka(topics=()): expected the name of a topic, or several.")
-        self._rows = MessageRows(schema, parse, unit)
+        if tombstones not in ("keep", "drop"):
+            raise PipelineError(f'Kafka(tombstones={tombstones!r}): expected "keep" or "drop".')
+        self._rows = MessageRows(schema, parse, unit, drops=tombstones == "drop")
         self.schema = self._rows.schema
         self._since_us = None if since is None else timestamp_us(since)
         self._records = records_per_epoch

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.injectors.lines import Parse, RowMaker, as_it_is, json_object
+from millrace.injectors.refusals import Refusal, with_refusals
 from millrace.injectors.schema import arrow_schema
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import MILLISECOND, TimeUnit
@@ -90,11 +91,21 @@ class MessageRows:
         parse: What is in a value; None: a JSON object, or, without a schema, bytes.
         unit: What an integer in a ``timestamp`` column counts.
 
+        drops: Whether tombstones are dropped, and only counted.
+
     Attributes:
         schema: As Spark writes it.
     """
 
-    def __init__(self, schema: str | None, parse: Parse | None, unit: TimeUnit | None) -> None:
+    def __init__(
+        self,
+        schema: str | None,
+        parse: Parse | None,
+        unit: TimeUnit | None,
+        *,
+        drops: bool = False,
+    ) -> None:
+        self._drops = drops
         if parse is None:
             parse = as_it_is if schema is None else json_object
         self.schema = f"value binary, {KAFKA_COLUMNS}" if schema is None else schema
@@ -113,7 +124,8 @@ class MessageRows:
     def batch(self, process: str, messages: Sequence[Any]) -> pa.RecordBatch:
         """Return a row for each message of a partition, whose process is named for refusals.
 
-        A tombstone (a message whose value is null) has null in every column of the value.
+        A tombstone (a message whose value is null) has null in every column of the value, if
+        tombstones are kept.
         """
         beside: dict[str, Any] = {name: list(map(_BESIDE[name], messages)) for name in self._beside}
         for name in self._texts:
@@ -124,7 +136,12 @@ class MessageRows:
             beside["kafka_headers"] = _headers(messages)
         values = [message.value() for message in messages]
         place = partial(_place, process, messages)
-        return self._make.batch(values, place, beside, lambda n: messages[n].key())
+        batch = self._make.batch(values, place, beside, lambda n: messages[n].key())
+        if self._drops and None in values:
+            dropped = Refusal("it is a tombstone", dropped=True)
+            tombstones = [n for n, value in enumerate(values) if value is None]
+            return with_refusals(batch, dict.fromkeys(tombstones, dropped))
+        return batch
 
 
 def _place(process: str, messages: Sequence[Any], n: int) -> str:

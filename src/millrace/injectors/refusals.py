@@ -25,6 +25,7 @@ _KIND: Final = pa.struct(
         ("place", pa.string()),
         ("raw", pa.binary()),
         ("raw_key", pa.binary()),
+        ("dropped", pa.bool_()),
     ]
 )
 
@@ -38,6 +39,7 @@ class Refusal(NamedTuple):
         place: Where that stood in its source; "": its id tells.
         raw: Its bytes as they came; None: a message without a value.
         raw_key: The bytes of its key as they came; None: there is none.
+        dropped: Whether its source was told to drop such records: it is counted, and no letter.
     """
 
     reason: str
@@ -45,6 +47,7 @@ class Refusal(NamedTuple):
     place: str = ""
     raw: bytes | None = b""
     raw_key: bytes | None = None
+    dropped: bool = False
 
     @classmethod
     def of_bytes(
@@ -64,9 +67,12 @@ class Refusal(NamedTuple):
 
 
 def with_refusals(batch: pa.RecordBatch, refusals: Mapping[int, Refusal]) -> pa.RecordBatch:
-    """Return a batch with the refusals of some of its rows, by position."""
+    """Return a batch with the refusals of some of its rows, by position; new ones count."""
     if not refusals:
         return batch
+    refusals = refusals_of(column_of(batch)) | dict(refusals)
+    if COLUMN in batch.schema.names:
+        batch = batch.drop_columns([COLUMN])
     found = [None if (one := refusals.get(n)) is None else one._asdict() for n in range(len(batch))]
     return batch.append_column(COLUMN, pa.array(found, _KIND))
 
@@ -95,14 +101,19 @@ def refusals_of(column: pa.StructArray | None) -> dict[int, Refusal]:
 
 
 def without_refusals(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch of which every row is good.
+    """Return a batch of which every row is good, without those that its source drops.
 
     Raises:
         RecordRejected: One is not; the message names its place.
     """
-    for refused in refusals_of(column_of(batch)).values():
+    refusals = refusals_of(column_of(batch))
+    for refused in refusals.values():
+        if refused.dropped:
+            continue
         shown = "" if refused.value is None else brief(refused.raw or refused.value, 200)
         raise RecordRejected(f"{refused.place}: {refused.reason}\n  {shown}")
+    if refusals:
+        batch = batch.take(pa.array([n for n in range(len(batch)) if n not in refusals]))
     return batch if COLUMN not in batch.schema.names else batch.drop_columns([COLUMN])
 
 

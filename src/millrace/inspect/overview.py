@@ -55,6 +55,7 @@ class StreamOverview(msgspec.Struct, frozen=True, kw_only=True):
         dead_letters: Records that became dead letters as they were read, since the beginning.
         reasons: Why -> how many, and the first of them.
         refused_low_watermarks: Low watermarks of its processes that were refused.
+        dropped: Records that its source was told to drop, such as tombstones.
     """
 
     name: str
@@ -64,6 +65,7 @@ class StreamOverview(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: int
     reasons: Reasons
     refused_low_watermarks: int
+    dropped: int
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +105,7 @@ def overview_of_log(found: Ended) -> Overview:
             drained=False,
             unfinished=None if unfinished is None else unfinished.epoch,
             computations=_computations(names, _BEFORE, {}, {}, {}, {}, {}),
-            streams=_streams(streams, _BEFORE, {}, {}, {}, {}),
+            streams=_streams(streams, _BEFORE, {}, {}, {}, {}, {}),
         )
     oldest, timers, pending = {}, {}, {}
     for name in names:
@@ -132,6 +134,7 @@ def overview_of_log(found: Ended) -> Overview:
             completion.injected,
             completion.refused,
             completion.letters,
+            completion.dropped,
         ),
     )
 
@@ -194,6 +197,7 @@ def overview_of_run(epochs: Epochs) -> Overview:
             dict(observed.injected),
             dict(observed.refused),
             dict(observed.letters),
+            dict(observed.dropped),
         ),
     )
 
@@ -238,6 +242,7 @@ def _streams(
     injected: Mapping[str, int],
     refused: Mapping[str, int],
     letters: Mapping[str, Reasons],
+    dropped: Mapping[str, int],
 ) -> dict[str, StreamOverview]:
     return {
         name: StreamOverview(
@@ -248,6 +253,7 @@ def _streams(
             dead_letters=total(letters.get(name, {})),
             reasons=letters.get(name, {}),
             refused_low_watermarks=refused.get(name, 0),
+            dropped=dropped.get(name, 0),
         )
         for name in names
     }

@@ -166,6 +166,10 @@ class Injection:
             before, at_us = len(productions), timestamps[n]
             fingerprint = None if fingerprints is None else fingerprints[n]
             known = refused.get(n)
+            if known is not None and known.dropped:
+                wire.count(report.dropped, stream, 1)
+                counts.append(0)
+                continue
             reason = self._times.refusal(at_us) if known is None else known.reason
             cause: BaseException | None = None
             if reason is None and fingerprints is not None and fingerprint is None:

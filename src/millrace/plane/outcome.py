@@ -64,6 +64,7 @@ class Outcome:
                     report.ahead,
                     report.sizes,
                     report.letters,
+                    report.dropped,
                 )
             )
             for name, size in report.received.items():

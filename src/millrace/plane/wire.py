@@ -103,6 +103,7 @@ class TaskReport(msgspec.Struct, array_like=True):
         sizes: Injected stream -> bytes of the values that it saw.
         received: Computation -> bytes of the values that came to it.
         letters: Injected stream -> its records that became dead letters, by reason.
+        dropped: Injected stream -> records that its source was told to drop.
     """
 
     level: int
@@ -121,6 +122,7 @@ class TaskReport(msgspec.Struct, array_like=True):
     sizes: dict[str, int] = {}
     received: dict[str, int] = {}
     letters: dict[str, Reasons] = {}
+    dropped: dict[str, int] = {}
 
 
 def count(found: dict[str, int], name: str, more: int) -> None:

@@ -49,6 +49,8 @@ class Status:
             beginning.
         refused_low_watermarks: Injected stream -> low watermarks of its processes that were
             refused since the beginning.
+        dropped: Injected stream -> records that its source was told to drop, such as tombstones,
+            since the beginning.
         idle: Injected stream -> processes of its injector that are left out, for they are silent.
         missing: Injected stream -> expected processes that were never heard of.
         counters: Computation -> what it did since the beginning.
@@ -95,6 +97,7 @@ class Status:
     injected: dict[str, int]
     dead_letters: dict[str, int]
     refused_low_watermarks: dict[str, int]
+    dropped: dict[str, int]
     idle: dict[str, list[str]]
     missing: dict[str, list[str]]
     counters: dict[str, Counters]
@@ -246,6 +249,7 @@ class Progress:
                 for one in streams
                 if one.refused_low_watermarks
             },
+            dropped={one.name: one.dropped for one in streams if one.dropped},
             idle=publisher.idle(),
             missing=publisher.missing(),
             counters={one.name: one.counters for one in computations},

@@ -18,7 +18,7 @@ _LONG_S = 5.0
 
 #: Columns that are left out where they say nothing of any computation.
 _RARE = (
-    "duplicates", "dead letters", "low watermarks refused", "behind", "oldest work",
+    "duplicates", "dead letters", "low watermarks refused", "dropped", "behind", "oldest work",
     "next wall timer", "user code", "p50, p95, p99 of a call", "state", "bytes", "backlog",
     "cache hits", "pending timers", "pending wall timers",
 )  # fmt: skip
@@ -162,12 +162,14 @@ def _streams(status: Status) -> PlainTable:
         "low watermarks refused": {
             name: f"{n:,}" for name, n in status.refused_low_watermarks.items()
         },
+        "dropped": {name: f"{n:,}" for name, n in status.dropped.items()},
         "newest record": {name: format_timestamp(us) for name, us in status.newest.items()},
         "backlog": {name: waits(one) for name, one in status.backlog.items()},
     }
     letters = columns["dead letters"]
-    names = sorted({*status.injected, *letters, *status.newest, *status.backlog})
-    nothing = {"records": "0", "dead letters": "0", "low watermarks refused": "0"}
+    known = status.injected, letters, status.dropped, status.newest, status.backlog
+    names = sorted(set().union(*known))
+    nothing = dict.fromkeys(("records", "dead letters", "low watermarks refused", "dropped"), "0")
     return PlainTable(
         ("injected stream", *columns),
         [

@@ -325,6 +325,7 @@ class Epochs:
             injected=self.observed.injected,
             refused=self.observed.refused,
             letters=self.observed.letters,
+            dropped=self.observed.dropped,
             processes=self.observed.processes,
             ahead=self.observed.ahead,
             moved=self.moved,

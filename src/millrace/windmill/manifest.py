@@ -288,6 +288,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
         refused: Injected stream -> low watermarks of its processes refused since the beginning.
         letters: Injected stream -> records that became dead letters as they were read, by reason,
             since the beginning; those of computations are in their counters.
+        dropped: Injected stream -> records that its source was told to drop, since the beginning.
         processes: Injected stream -> process of its injector -> what was seen of it so far.
         ahead: Injected stream -> how far its records came ahead of its low watermark.
         moved: Computation, or ``injector:<stream>``, -> the epoch in which the low watermark that
@@ -322,6 +323,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     base: int = 0
     restored: Restoration | None = None
     letters: dict[str, Reasons] = {}
+    dropped: dict[str, int] = {}
 
 
 def interval_maps(

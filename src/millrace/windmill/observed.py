@@ -25,6 +25,7 @@ class Observed:
             the pipeline uses percentiles.
         sizes: Injected stream -> bytes of the values; only of what this process saw.
         letters: Injected stream -> records that became dead letters as they were read, by reason.
+        dropped: Injected stream -> records that its source was told to drop.
     """
 
     newest: dict[str, int] = field(default_factory=dict)
@@ -34,6 +35,7 @@ class Observed:
     ahead: dict[str, Ahead] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     letters: dict[str, Reasons] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def until(cls, said: Completion) -> Observed:
@@ -45,6 +47,7 @@ class Observed:
             said.processes,
             said.ahead,
             letters=said.letters,
+            dropped=said.dropped,
         )
 
     def by_process(self) -> dict[str, dict[str, Process]]:
@@ -61,6 +64,7 @@ class Observed:
             {stream: seen for stream, seen in self.processes.items() if stream in streams},
             {stream: ahead for stream, ahead in self.ahead.items() if stream in streams},
             letters={stream: of for stream, of in self.letters.items() if stream in streams},
+            dropped={stream: n for stream, n in self.dropped.items() if stream in streams},
         )
 
     def add(self, other: Observed) -> None:
@@ -71,6 +75,7 @@ class Observed:
             (self.injected, other.injected),
             (self.refused, other.refused),
             (self.sizes, other.sizes),
+            (self.dropped, other.dropped),
         ):
             for stream, count in theirs.items():
                 mine[stream] = mine.get(stream, 0) + count

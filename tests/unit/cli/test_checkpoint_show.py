@@ -30,7 +30,7 @@ def test_it_shows_the_last_completed_epoch(millrace: Any, checkpoint: Any) -> No
     (stream,) = shown["streams"]
     assert stream == {
         "name": "clicks", "low_watermark": 30, "newest": 20, "injected": 4, "dead_letters": 0,
-        "reasons": {}, "refused_low_watermarks": 0,
+        "reasons": {}, "refused_low_watermarks": 0, "dropped": 0,
     }  # fmt: skip
     (one,) = shown["computations"]
     assert (one["low_watermark"], one["output_low_watermark"]) == (30, 10)

@@ -161,8 +161,8 @@ def test_a_row_that_is_not_of_the_schema_is_a_dead_letter(plane, native):
 class Messages(mr.Injector):
     """Rows of messages, as Kafka's are made."""
 
-    def __init__(self, values):
-        self._rows = MessageRows(SCHEMA, None, None)
+    def __init__(self, values, *, drops=False):
+        self._rows = MessageRows(SCHEMA, None, None, drops=drops)
         self.schema = self._rows.schema
         self._values = values
 
@@ -201,6 +201,40 @@ def test_a_message_that_is_refused_is_a_dead_letter_with_its_bytes(plane, native
         ("topic 't', partition 3, offset 1", b"\x80", b"\xffkey"),
         ("topic 't', partition 3, offset 2", LINES[1], b"\xffkey"),
     ]
+
+
+@NATIVE
+@pytest.mark.parametrize("letters", [True, False], ids=["letters", "no letters"])
+@pytest.mark.parametrize("plane", PLANES)
+@pytest.mark.parametrize("more", [0, 200], ids=["few", "many"])
+def test_tombstones_that_are_dropped_are_counted_and_are_no_letters(plane, native, letters, more):
+    good = [b'{"key": 3, "value": 1, "at": 5000}'] * more
+    source = Messages([None, LINES[0], None, LINES[4], *good, None], drops=True)
+    p, kept, rejects = pipeline(source, native=native, letters=letters)
+
+    if plane == "harness":
+        with mr.testing.Harness(p) as h:
+            while h.poll("events"):
+                pass
+            h.poll("events")
+            sums = [output.value for output in h.outputs("sums")]
+            dropped = h.checkpoint().overview.streams["events"].dropped
+            assert h.dead_letters() == 0
+    else:
+        live = Live(p, tasks=2)
+        if plane == "live":
+            live.boot()
+            live.finish()
+            dropped = live.epochs.observed.dropped["events"]
+        else:
+            epochs = InEpochs(live)
+            epochs.run(live.clock_us)
+            epochs.run(live.clock_us)
+            dropped = epochs.epochs.observed.dropped["events"]
+        sums = [int(row["value"]) for row in kept.rows]
+        assert rejects.rows == []
+    assert sorted(sums) == sorted([5, 7, *range(1, more + 1)])
+    assert dropped == 3
 
 
 @NATIVE

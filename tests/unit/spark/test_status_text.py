@@ -31,6 +31,7 @@ BEFORE_ANYTHING = Status(
     injected={},
     dead_letters={},
     refused_low_watermarks={},
+    dropped={},
     idle={},
     missing={},
     counters={"Counter": Counters()},

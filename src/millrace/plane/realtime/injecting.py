@@ -361,6 +361,7 @@ class InjectorTask:
             sizes=observed.sizes,
             refused=observed.refused,
             letters=observed.letters,
+            dropped=observed.dropped,
         )
         self.said.append(
             Passed(

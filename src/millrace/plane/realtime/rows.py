@@ -188,7 +188,13 @@ class LiveRows:
         )
         self.newest_us = report.newest.get(stream, MIN_TIMESTAMP)
         observed.add(
-            Observed(report.newest, report.injected, {}, {}, report.ahead, letters=report.letters)
+            Observed(
+                report.newest,
+                report.injected,
+                ahead=report.ahead,
+                letters=report.letters,
+                dropped=report.dropped,
+            )
         )
         few = outbox.handfuls()
         if few is None:

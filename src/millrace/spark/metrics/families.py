@@ -109,6 +109,8 @@ def families(status: Status) -> list[Family]:
                "stream that refused the record", True, "origin", status.dead_letters),
         Family("refused_low_watermarks", "Low watermarks of processes that were refused", True,
                "stream", status.refused_low_watermarks),
+        Family("dropped_records", "Records that a source was told to drop, such as tombstones",
+               True, "stream", status.dropped),
         *(
             Family(f"backlog_{unit}", f"{words} in its source, not read yet", False, "stream",
                    _there({name: getattr(one, of) for name, one in status.backlog.items()}))

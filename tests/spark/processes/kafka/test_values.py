@@ -116,6 +116,22 @@ def test_a_tombstone_is_a_dead_letter_where_its_format_has_no_null(kafka: Any) -
         assert ["null" in out.value.reason for out in h.outputs("letters")] == [True]
 
 
+def test_tombstones_that_are_dropped_are_counted(kafka: Any) -> None:
+    topic = kafka.topic("dropped", 1)
+    send(kafka, topic, [{"value": b'{"n": 1}'}, {"value": None}, {"value": b'{"n": 3}'}])
+    p = mr.Pipeline("dropped")
+    schema = "n long, kafka_timestamp timestamp"
+    source = mr.Kafka(kafka.servers, topic, schema=schema, tombstones="drop")
+    p.inject("numbers", source, timestamp="kafka_timestamp", format=int)
+    p.sink("numbers", mr.Memory())
+    with mr.testing.Harness(p) as h:
+        h.poll("numbers")
+        h.poll("numbers")
+
+        assert [out.value for out in h.outputs("numbers")] == [1, 3]
+        assert h.checkpoint().overview.streams["numbers"].dropped == 1
+
+
 def test_what_the_sink_sends_is_read_back(kafka: Any) -> None:
     topic = kafka.topic("read-back", 1)
     coder, keys = mr.MsgpackCoder(Line), [b"\xff\x00", "né🦀"]
