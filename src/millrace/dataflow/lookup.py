@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from millrace.dataflow.enrich import HOW
 from millrace.dataflow.formats import plain_format
+from millrace.model.brief import brief
 from millrace.model.copies import own_copy
 from millrace.model.errors import PipelineError
 from millrace.model.stream import ByKey, KeyExtractor
@@ -54,7 +55,8 @@ class Lookup:
         if row is None:
             if self._kinds and key is not None and type(key) not in self._kinds:
                 raise PipelineError(
-                    f"lookup: the key is {key!r} ({type(key).__name__}), and the table's keys are "
+                    f"lookup: the key is {brief(key, 120)} ({type(key).__name__}), and the table's "
+                    "keys are "
                     f"{', '.join(sorted(kind.__name__ for kind in self._kinds))}, which are never "
                     "equal to it. Make them alike: key_by(lambda value: str(value.id))."
                 )

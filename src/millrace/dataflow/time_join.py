@@ -25,7 +25,7 @@ from millrace.dataflow.keyed import Side
 from millrace.dataflow.nearness import LEFT, RIGHT, Nearness
 from millrace.dataflow.operator import Refuse
 from millrace.dataflow.partners import WEIGHT_MAX, InMaps, InOneRow, Kept, RowCoder, RowForm
-from millrace.model.brief import RAISED
+from millrace.model.brief import RAISED, brief
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 from millrace.model.derived import DerivedFormat
@@ -185,8 +185,8 @@ class JoinByKeyAndTime(Computation):
                 self.increment("dropped_late")
                 return
             raise PipelineError(
-                f"{self.output} was to take {value!r} back, which is not among the values of its "
-                "key. A retraction must meet the value that it takes back: was the key or the "
+                f"{self.output} was to take {brief(value)} back, which is not among the values of "
+                "its key. A retraction must meet the value that it takes back: was the key or the "
                 "value made by a step or a computation that does not return the same for the same?"
             )
         at_us, place = found

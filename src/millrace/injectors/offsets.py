@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from millrace.injectors.advance import promise
 from millrace.injectors.injector import Injector
 from millrace.injectors.schema import column_names
+from millrace.model.brief import brief
 from millrace.model.errors import PipelineError
 from millrace.model.time import Instant
 
@@ -127,7 +128,7 @@ def rows(injector: Injector, piece: Piece) -> Iterator[tuple[Any, ...]]:
             if len(row) != width:
                 raise PipelineError(
                     f"{type(injector).__name__}.read({piece.process!r}) gave a row of {len(row)} "
-                    f"values, {row!r}. Its schema, {injector.schema!r}, has {width} columns."
+                    f"values, {brief(row)}. Its schema, {injector.schema!r}, has {width} columns."
                 )
             yield (*row, piece.process, None, False)
     if piece.last:

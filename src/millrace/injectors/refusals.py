@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from millrace.model.brief import brief
+from millrace.model.brief import LETTER_MOST, brief
 from millrace.model.errors import RecordRejected
 
 #: The name of the column.
@@ -63,7 +63,7 @@ class Refusal(NamedTuple):
             raw = msgspec.json.encode(row)
         except Exception:  # noqa: BLE001  a row may have anything in it
             raw = b""
-        return cls(_plain(reason), _plain(repr(row)), place, raw)
+        return cls(_plain(reason), brief(row, LETTER_MOST), place, raw)
 
 
 def with_refusals(batch: pa.RecordBatch, refusals: Mapping[int, Refusal]) -> pa.RecordBatch:

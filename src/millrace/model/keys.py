@@ -32,6 +32,7 @@ from typing import Any, Final
 
 import xxhash
 
+from millrace.model.brief import brief
 from millrace.model.errors import CoderError
 
 #: Spark's ``xxhash64`` starts from seed 42; any other seed would hash keys apart in JVM and Python.
@@ -69,7 +70,7 @@ def encode_key(key: Any) -> bytes:
         if -_SIGN <= key < _SIGN:
             shifted: int = key + _SIGN
             return b"i" + shifted.to_bytes(8, "big")
-        raise CoderError(f"key {key} does not fit in 64 bits; use str(key) as the key.")
+        raise CoderError(f"key {brief(key, 60)} does not fit in 64 bits; use str(key) as the key.")
     if kind is bytes:
         encoded: bytes = b"b" + key
         return encoded
@@ -122,7 +123,9 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as refused:
-        raise CoderError(f"key {text!r} is not text that UTF-8 can encode: {refused}.") from None
+        raise CoderError(
+            f"key {brief(text, 120)} is not text that UTF-8 can encode: {refused}."
+        ) from None
 
 
 def _plain(key: Any) -> str | bytes | int | float:
@@ -142,11 +145,14 @@ def _plain(key: Any) -> str | bytes | int | float:
         whole = operator.index(key)
     except TypeError:
         raise CoderError(
-            f"{key!r} ({type(key).__name__}) cannot be a key. Expected a str, int, bytes, bool, "
-            "float, or a tuple of those; for anything else choose fields of it in the extractor."
+            f"{brief(key, 120)} ({type(key).__name__}) cannot be a key. Expected a str, int, "
+            "bytes, bool, float, or a tuple of those; for anything else choose fields of it in the "
+            "extractor."
         ) from None
     if not -_SIGN <= whole < _SIGN:
-        raise CoderError(f"key {whole} does not fit in 64 bits; use str(key) as the key.")
+        raise CoderError(
+            f"key {brief(whole, 60)} does not fit in 64 bits; use str(key) as the key."
+        )
     return whole
 
 

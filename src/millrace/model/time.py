@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, Literal, cast
 
+from millrace.model.brief import brief
 from millrace.model.errors import PipelineError
 
 MICROSECOND: Final = 1
@@ -130,14 +131,14 @@ def timestamp_us(instant: Instant) -> int:
     if isinstance(at, dt.datetime):
         if at.tzinfo is None:
             raise PipelineError(
-                f"{instant!r} has no time zone, so it names no instant. Write "
+                f"{brief(instant, 120)} has no time zone, so it names no instant. Write "
                 "datetime(..., tzinfo=timezone.utc), or a time and its zone, "
                 '"2026-11-22T10:00:00Z"; or give microseconds as an int.'
             )
         return (at - _UNIX_EPOCH) // dt.timedelta(microseconds=1)
     raise PipelineError(
-        f"{instant!r} is not an instant. Expected microseconds since 1970 (UTC) as an int, "
-        'a datetime with a time zone, or text such as "2026-11-22T10:00:00Z".'
+        f"{brief(instant, 120)} is not an instant. Expected microseconds since 1970 (UTC) as an "
+        'int, a datetime with a time zone, or text such as "2026-11-22T10:00:00Z".'
     )
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from millrace.compile.topology import Topology
 from millrace.injectors.refusals import Refusal
+from millrace.model.brief import brief
 from millrace.model.errors import CoderError, PipelineError
 from millrace.model.pipeline import Injection as Injecting
 from millrace.model.stream import by
@@ -170,7 +171,7 @@ def given_id(injection: Injecting, value: Any, given: Sequence[Any]) -> Any:
     except (AttributeError, KeyError, TypeError):
         raise PipelineError(
             f"stream {injection.stream!r} has its ids in column {injection.id!r}, and value "
-            f"{value!r} no such field. Give the id beside it: (value, timestamp, id)."
+            f"{brief(value)} no such field. Give the id beside it: (value, timestamp, id)."
         ) from None
 
 

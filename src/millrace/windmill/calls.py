@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology
+from millrace.model.brief import brief
 from millrace.model.computation import Computation, lacks_hook
 from millrace.model.errors import LateProduction, PipelineError
 from millrace.model.keys import encode_key
@@ -181,17 +182,18 @@ class Calls:
             hold_us = at_us
         if not self._has_process_timer:
             raise PipelineError(
-                f"set_timer({tag!r}): {self._spec.title} has no process_timer, so the timer could "
-                "not fire. Define process_timer(self, timer)."
+                f"set_timer({brief(tag, 120)}): {self._spec.title} has no process_timer, so the "
+                "timer could not fire. Define process_timer(self, timer)."
             )
         if domain is not LOW_WATERMARK and domain not in _DOMAINS:
             raise PipelineError(
-                f"set_timer({tag!r}, domain={domain!r}): expected LOW_WATERMARK or WALL_TIME."
+                f"set_timer({brief(tag, 120)}, domain={brief(domain, 120)}): expected "
+                "LOW_WATERMARK or WALL_TIME."
             )
         if percentile != 100 and (domain != LOW_WATERMARK or percentile not in self._waits_for):
             raise PipelineError(
-                f"set_timer({tag!r}, percentile={percentile!r}): expected one of "
-                f"{[*sorted(self._waits_for), 100]}, of the low watermark. Declare it in "
+                f"set_timer({brief(tag, 120)}, percentile={brief(percentile, 120)}): expected one "
+                f"of {[*sorted(self._waits_for), 100]}, of the low watermark. Declare it in "
                 f"{self._spec.title}: percentiles = (95, 99)."
             )
         self._timers.set(encode_key(tag), int(domain), (at_us, hold_us, percentile))
@@ -201,8 +203,9 @@ class Calls:
     ) -> int:
         if after is None or at is not None:
             raise PipelineError(
-                f"set_timer({tag!r}, at={at!r}, after={after!r}): expected one of the two: at, the "
-                'time at which to fire, or after="10 s", how long from now.'
+                f"set_timer({brief(tag, 120)}, at={brief(at, 120)}, after={brief(after, 120)}): "
+                "expected one of the two: at, the time at which to fire, or "
+                'after="10 s", how long from now.'
             )
         now_us = self._user.wall_time if domain == WALL_TIME else self.at_hand_us
         return min(now_us + duration_us(after, "set_timer(after)"), MAX_TIMESTAMP)
@@ -238,8 +241,8 @@ def _instant(at: Any, call: str) -> int:
         at_us = None
     if at_us is None or not -MAX_TIMESTAMP <= at_us <= MAX_TIMESTAMP:
         raise PipelineError(
-            f"{call}: {at!r} is not a time. Expected microseconds since 1970 (UTC) as an int, "
-            "for seconds multiply by mr.SECOND; a datetime with a time zone; or text such as "
+            f"{call}: {brief(at, 120)} is not a time. Expected microseconds since 1970 (UTC) as an "
+            "int, for seconds multiply by mr.SECOND; a datetime with a time zone; or text such as "
             '"2026-11-22T10:00:00Z".'
         )
     return int(at_us)

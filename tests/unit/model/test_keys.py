@@ -112,3 +112,25 @@ def test_text_that_utf8_cannot_say_cannot_be_a_key(key):
 def test_bytes_that_no_key_encodes_to_are_refused():
     with pytest.raises(CoderError, match="not an encoded key"):
         decode_key(b"?what")
+
+
+class NoRepr:
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+
+@pytest.mark.parametrize("key", [10**20_000, (1, 10**20_000)], ids=["key", "item"])
+def test_an_int_too_long_to_write_out_is_refused_by_size(key):
+    with pytest.raises(CoderError, match=r"^key <int, .*> does not fit in 64 bits"):
+        encode_key(key)
+
+
+def test_what_has_no_repr_is_refused_by_type():
+    with pytest.raises(CoderError, match=r"^<NoRepr, .*RuntimeError> \(NoRepr\) cannot be a key"):
+        encode_key(NoRepr())
+
+
+def test_a_refused_key_is_told_in_brief():
+    with pytest.raises(CoderError) as refused:
+        encode_key("\udc80" * 1_000_000)
+    assert len(str(refused.value)) < 400

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from millrace.dataflow.values import Value
+from millrace.model.brief import brief
 from millrace.model.equality import equalities
 from millrace.model.errors import PipelineError
 
@@ -175,7 +176,8 @@ def without(values: list[Any], value: Any, function: CombineFn) -> list[Any]:
                 del values[position]
                 return values
     raise PipelineError(
-        f"{function!r} was to take {value!r} out, which is not among its {len(values)} values. A "
-        "retraction must meet the value that it takes back: was the key or the value made by a "
+        f"{function!r} was to take {brief(value)} out, which is not among its {len(values)} "
+        "values. A retraction must meet the value that it takes back: was the key or the value "
+        "made by a "
         "step or a computation that does not return the same for the same?"
     )

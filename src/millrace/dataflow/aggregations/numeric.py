@@ -14,6 +14,7 @@ from millrace.dataflow.aggregations.vector import (
     none_where,
     quotients,
 )
+from millrace.model.brief import brief
 from millrace.model.errors import PipelineError
 
 #: So many digits a sum of Decimals may have; none of them is ever rounded.
@@ -215,8 +216,8 @@ def number(value: Any, what: str) -> Any:
         if value.is_finite():
             return value
         raise PipelineError(
-            f"{what} was given {value!r}, and Decimals are added exactly. Filter such values out "
-            "before the window."
+            f"{what} was given {brief(value, 120)}, and Decimals are added exactly. Filter such "
+            "values out before the window."
         )
     if isinstance(value, bool | np.bool_):
         raise PipelineError(f"{what} was given {value!r}: count truths with int(value).")
@@ -225,8 +226,8 @@ def number(value: Any, what: str) -> Any:
     if hasattr(value, "__index__"):
         return value.__index__()
     raise PipelineError(
-        f"{what} was given {value!r} ({type(value).__name__}). Expected an int, a float or a "
-        "Decimal."
+        f"{what} was given {brief(value, 120)} ({type(value).__name__}). Expected an int, a float "
+        "or a Decimal."
     )
 
 

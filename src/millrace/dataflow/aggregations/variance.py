@@ -17,6 +17,7 @@ from millrace.dataflow.aggregations.vector import (
     none_where,
     quotients,
 )
+from millrace.model.brief import brief
 from millrace.model.errors import PipelineError
 
 
@@ -117,8 +118,8 @@ class Variance(VectorFold):
             at = math.inf
         if math.isinf(at):
             raise PipelineError(
-                f"{what} was given {value!r}, which is no finite float: nothing lies a known way "
-                "from it. Filter such values out before the window."
+                f"{what} was given {brief(value, 120)}, which is no finite float: nothing lies a "
+                "known way from it. Filter such values out before the window."
             )
         return at
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.dataflow.beside import Beside
 from millrace.dataflow.values import Value
+from millrace.model.brief import brief
 from millrace.model.coroutines import truth
 from millrace.model.errors import PipelineError
 
@@ -78,8 +79,8 @@ class Trigger(Value):
         answer = should_emit(ctx.element, ctx.get("state"))
         if not (isinstance(answer, tuple) and len(answer) == 2):
             raise PipelineError(
-                f"{self!r}.should_emit returned {answer!r}. Expected two things: whether to emit, "
-                "and the new state."
+                f"{self!r}.should_emit returned {brief(answer)}. Expected two things: whether to "
+                "emit, and the new state."
             )
         emit, state = answer
         ctx.set("state", state)

@@ -12,6 +12,7 @@ from typing import Any
 
 from millrace.dataflow.values import Value, last_word, text
 from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, alike, checked
+from millrace.model.brief import brief
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
 from millrace.model.record import Record
@@ -181,14 +182,14 @@ def _checked(returned: Any, function: str) -> list[Window]:
     """Return what a user's function returned as a list of windows, or say what is wrong."""
     if isinstance(returned, Window) or not isinstance(returned, Iterable):
         raise PipelineError(
-            f"{function} returned {returned!r}. Expected a list of windows: "
+            f"{function} returned {brief(returned)}. Expected a list of windows: "
             "[mr.Window(start, end)], or [] for none."
         )
     windows = list(returned)
     for n, window in enumerate(windows):
         if not isinstance(window, Window):
             raise PipelineError(
-                f"{function} returned {window!r} ({type(window).__name__}). Expected "
+                f"{function} returned {brief(window)} ({type(window).__name__}). Expected "
                 "windows: [mr.Window(start, end)], in microseconds."
             )
         if type(window.start) is not int:
@@ -199,8 +200,9 @@ def _checked(returned: Any, function: str) -> list[Window]:
             and MIN_TIMESTAMP <= window.start < window.end <= MAX_TIMESTAMP
         ):
             raise PipelineError(
-                f"{function} returned {window!r}. A window is a half-open interval [start, end) of "
-                "microseconds or datetimes, with start < end; the global one is mr.Window()."
+                f"{function} returned {brief(window)}. A window is a half-open interval [start, "
+                "end) of microseconds or datetimes, with start < end; the global one is "
+                "mr.Window()."
             )
     return windows
 
@@ -237,8 +239,9 @@ def checked_merge(
         if len(holders) != 1:
             where = "no window" if not holders else f"{len(holders)} windows"
             raise PipelineError(
-                f"{window_fn!r}.merge was given {list(windows)!r} and returned {merged!r}: "
-                f"{window!r} is in {where} of those. Each must be in exactly one."
+                f"{window_fn!r}.merge was given {brief(list(windows))} and returned "
+                f"{brief(merged)}: "
+                f"{brief(window)} is in {where} of those. Each must be in exactly one."
             )
         holders[0].append(window)
     for whole, sources in parts:
@@ -251,7 +254,8 @@ def checked_merge(
             )
         ):
             raise PipelineError(
-                f"{window_fn!r}.merge was given {list(windows)!r} and invented {whole!r}. A merged "
+                f"{window_fn!r}.merge was given {brief(list(windows))} and invented "
+                f"{brief(whole)}. A merged "
                 "window must begin with the first and end with the last of those it is made of."
             )
     return parts

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
+from millrace.model.brief import brief
 from millrace.model.errors import SinkError, ZombieWriter
 from millrace.sinks.postgres.connection import Away, connect, said
 from millrace.sinks.postgres.tables import ID, RETRACTED, TASK, Column, identifier
@@ -124,7 +125,7 @@ class Copying:
             bad = self._culprit(connection, batch)
             key, at, id = (bad.column(name)[0].as_py() for name in ("_key", "_timestamp", "_id"))
             raise SinkError(
-                f"{self._where}: the table refuses the record of key {key!r}, timestamp "
+                f"{self._where}: the table refuses the record of key {brief(key)}, timestamp "
                 f"{at.isoformat()}, id {id.hex()}: {said(error)} {error.diag.context or ''}\n"
                 "Nothing of the epoch was written. Mend the computation that produced it, or "
                 "change the column's type, and start again."

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.model.brief import brief
 from millrace.model.errors import SinkError
 from millrace.model.time import SECOND
 from millrace.sinks.postgres import statements
@@ -179,7 +180,7 @@ class TableWriter:
         bad = self._culprit(rows)
         key, at, id = (bad.column(name)[0].as_py() for name in ("_key", "_timestamp", "_id"))
         return SinkError(
-            f"{self._turns.sink}: the table refuses the record of key {key!r}, timestamp "
+            f"{self._turns.sink}: the table refuses the record of key {brief(key)}, timestamp "
             f"{at.isoformat()}, id {id.hex()}: {said(error)}\nNothing of this turn was written. "
             "Mend the computation that produced it, or change the column's type, and start again."
         )

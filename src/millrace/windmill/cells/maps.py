@@ -70,7 +70,7 @@ class BoundMap(Bound, MapState[Any]):
     def __setitem__(self, entry: Any, value: Any) -> None:
         encoded = encode_key(entry)
         if type(value) is not self.shape:
-            self._encoded(value, f"[{entry!r}]")
+            self._encoded(value, encoded)
         self._entries[encoded] = value
         self._changed.add(encoded)
 
@@ -129,7 +129,7 @@ class BoundMap(Bound, MapState[Any]):
             try:
                 data = self.coder.encode(value)
             except CoderError:
-                data = self._encoded(value, f"[{decode_key(entry)!r}]")
+                data = self._encoded(value, entry)
             if data != self._read.get(entry):
                 mutations[prefix + part] = data if part is entry else pack_entry(entry, data)
 
@@ -137,7 +137,7 @@ class BoundMap(Bound, MapState[Any]):
         """Raise if an entry cannot be stored."""
         for entry in self._changed.union(self._read):
             if self._entries[entry] is not GONE:
-                self._encoded(self._entries[entry], f"[{decode_key(entry)!r}]")
+                self._encoded(self._entries[entry], entry)
 
     def _load(self, entry: bytes) -> Any:
         """Read an entry that was not read before."""
