@@ -41,7 +41,7 @@ def check_interval(
 ) -> None:
     """Check one interval: log, cache, timers, holds and report say the same."""
     computation = spec.name
-    where = f"{computation!r}, interval {interval}"
+    where = f"{spec.title!r}, interval {interval}"
     number = max(state.commits.numbers(computation).get(interval, ()), default=0)
     number = max(number, *state.snapshots.numbers(computation).get(interval, (0,)))
     fresh = MemoryCaches().open(computation, interval)

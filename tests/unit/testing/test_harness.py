@@ -12,6 +12,7 @@ from millrace.model.errors import (
     WatermarkRegression,
 )
 from millrace.testing import Harness, Output
+from millrace.testing.invariants import check_interval
 
 
 class Echo(mr.Computation):
@@ -237,3 +238,37 @@ def test_values_are_limited_by_the_pipelines_own_sinks_and_not_by_the_harness():
     assert letters() == []
     assert ["NUL" in reason for reason in letters(("texts", table))] == [True]
     assert ["large" in reason for reason in letters(("large", mr.Parquet("out")))] == [True]
+
+
+def waiting(name: str, was: str = "") -> mr.Pipeline:
+    class Waits(mr.Computation):
+        inputs = {"in": mr.by(lambda _: "k")}
+
+        def process_record(self, record):
+            self.set_timer("t", at=1_000)
+
+        def process_timer(self, timer):
+            pass
+
+    p = mr.Pipeline("waits")
+    p.inject("in", format=int)
+    p.add(type(name, (Waits,), {}), was=was or ())
+    return p
+
+
+def check_intervals(h: Harness, low_us: int) -> None:
+    (spec,) = h._topology.computations
+    for one in h._epochs.positions.maps[spec.name].intervals:
+        report = h._epochs.authority.report(spec.name, one.id)
+        check_interval(h._durable, h._caches, spec, one.id, report, low_us)
+
+
+def test_invariants_of_a_renamed_computation_are_read_by_its_first_name() -> None:
+    with mr.testing.Harness(waiting("First")) as h:
+        h.inject("in", [(1, 1)])
+        h.update(waiting("Second", was="First"))
+        h.inject("in", [(2, 2)])
+        h.check()
+        pending = r"'Second', interval \d+: a timer for 1000 is pending at low watermark 2000"
+        with pytest.raises(InvariantViolation, match=pending):
+            check_intervals(h, 2_000)
