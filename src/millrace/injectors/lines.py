@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millrace.injectors.refusals import Refusal, with_refusals
 from millrace.injectors.schema import arrow_schema, batch_of, rows_batch
@@ -33,6 +34,10 @@ from millrace.model.time import (
 #: Takes a line or message, returns its columns: by name, or in order of the schema.
 Parse = Callable[[bytes], Mapping[str, Any] | tuple[Any, ...]]
 
+#: Characters of 2026-11-27T10:00:00Z: text of a time without seconds is left to Python.
+_TO_THE_SECOND: Final = 20
+_YEAR_1_US: Final = -62_135_596_800_000_000
+
 #: What JSON has for a column that many lines are decoded to at once. All others are decoded value
 #: by value. Text of times is not left to msgspec, which rounds what is finer than a microsecond.
 _AT_ONCE: Final[list[tuple[Callable[[pa.DataType], bool], Any]]] = [
@@ -42,6 +47,13 @@ _AT_ONCE: Final[list[tuple[Callable[[pa.DataType], bool], Any]]] = [
     (pa.types.is_string, str),
     (pa.types.is_timestamp, str | int),
 ]
+#: A 32-bit float would become infinite where a number does not fit.
+_PLAIN: Final = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_float64,
+    pa.types.is_string,
+)
 #: Digits of the largest number that may be an instant, in nanoseconds.
 _DIGITS: Final = 20
 #: Fractions keep every digit until it is known which type they are for.
@@ -110,6 +122,12 @@ class RowMaker:
         columns = arrow_schema(schema)
         self._names = columns.names
         self._times = {field.name for field in columns if pa.types.is_timestamp(field.type)}
+        #: Those of which decoding has checked the types that Arrow is given.
+        self._plain: dict[str, pa.DataType] = {
+            field.name: field.type
+            for field in columns
+            if any(holds(field.type) for holds in _PLAIN)
+        }
 
     def batch(
         self,
@@ -227,12 +245,14 @@ class RowMaker:
         try:
             structs = [decode(_NO_FIELDS if line is None else line) for line in lines]
             # A column at a time: tuples of all columns, turned about, take five times as long.
-            made = {
+            made: dict[str, Sequence[Any]] = {
                 name: list(map(attrgetter(attribute), structs))
                 for name, attribute in zip(self._names, attributes, strict=True)
             }
             for name in raw:
                 made[name] = list(map(_exactly, made[name]))
+            for name in self._plain.keys() - beside.keys():
+                made[name] = _column(made[name], self._plain[name])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
         return self._columns_of(made, beside)
@@ -280,6 +300,8 @@ class RowMaker:
         kinds = set(map(type, values))
         if str in kinds and kinds <= {str, NoneType}:
             read = dt.datetime.fromisoformat
+            if (plain := _in_utc(values)) is not None:
+                return plain  # type: ignore[no-any-return]
             try:
                 return [None if value is None else read(value) for value in values]
             except ValueError:
@@ -300,6 +322,31 @@ class RowMaker:
         times: Any = whole  # whole columns are counted as single numbers are
         counted: Any = in_microseconds(times, self._unit)
         return counted  # type: ignore[no-any-return]
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> Sequence[Any]:
+    """Return decoded values as a column; as they are if the type does not hold one of them."""
+    try:
+        return pa.array(values, kind)  # type: ignore[no-any-return]
+    except (pa.ArrowException, OverflowError, UnicodeError):
+        return values
+
+
+def _in_utc(values: Sequence[Any]) -> pa.Array | None:
+    """Return ISO 8601 texts that all end with Z as a column; None if that is not what they are.
+
+    What Arrow reads of those, Python reads to the same, but for the year 0. It refuses more.
+    """
+    try:
+        texts = pa.array(values, pa.string())
+        if not pc.all(pc.ends_with(texts, "Z")).as_py():
+            return None
+        if pc.min(pc.binary_length(texts)).as_py() < _TO_THE_SECOND:
+            return None
+        times = texts.cast(pa.timestamp("us", "UTC"))
+    except (pa.ArrowException, UnicodeError):
+        return None
+    return times if pc.min(times.view(pa.int64())).as_py() >= _YEAR_1_US else None
 
 
 @lru_cache(maxsize=128)

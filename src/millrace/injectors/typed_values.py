@@ -11,6 +11,7 @@ import datetime as dt
 import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from operator import attrgetter
 from types import NoneType
 from typing import Any, Final
 
@@ -58,12 +59,14 @@ def array_of(values: Sequence[Any], kind: pa.DataType, instant: ToInstant) -> pa
     """
     if isinstance(values, pa.Array):
         return values
-    if not (isinstance(values, np.ndarray) or set(map(type, values)) <= _exact(kind)):
+    kinds = set() if isinstance(values, np.ndarray) else set(map(type, values))
+    if not kinds <= _exact(kind):
         convert = _converter(kind, instant)
         values = [None if value is None else convert(value) for value in values]
-    elif pa.types.is_timestamp(kind):
-        for value in values:
-            if isinstance(value, dt.datetime):
+    elif dt.datetime in kinds:
+        there = values if NoneType not in kinds else [each for each in values if each is not None]
+        if None in map(_zone, there):
+            for value in there:
                 _aware(value)
     try:
         array = pa.array(values, kind)
@@ -85,6 +88,9 @@ def microsecond_instant(value: Any) -> dt.datetime | int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise _refusal(value, "a datetime with a time zone, or an integer of microseconds")
+
+
+_zone = attrgetter("tzinfo")
 
 
 def _aware(value: dt.datetime) -> dt.datetime:

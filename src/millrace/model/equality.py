@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from decimal import Context, Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any, Final
 
 import msgspec
@@ -23,7 +23,10 @@ import msgspec
 _encode = msgspec.msgpack.Encoder().encode
 #: Of these msgpack has one form for each value, and ``==`` within the type is the rule.
 _PLAIN: Final = frozenset((str, int, bytes, bool, type(None)))
+_TEXT: Final = frozenset((str,))
 _NAN: Final = float("nan")
+#: Rounds no Decimal that there is.
+_EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 
 def canonical(value: Any) -> bytes:
@@ -38,7 +41,10 @@ def canonical(value: Any) -> bytes:
     >>> canonical(1) == canonical(True)
     False
     """
-    return _encode(value if type(value) in _PLAIN else _normal(value))
+    kind = type(value)
+    if kind in _PLAIN or (kind is tuple and _PLAIN.issuperset(map(type, value))):
+        return _encode(value)
+    return _encode(_normal(value))
 
 
 def equalities(value: Any) -> tuple[Callable[[Any], bool], ...]:
@@ -78,15 +84,22 @@ def _normal(value: Any) -> Any:
     if kind is float:
         return value + 0.0 if value == value else _NAN  # -0.0 + 0.0 is 0.0
     if kind is list or kind is tuple:
-        return list(map(_normal, value))
+        # Most have nothing that must be made alike.
+        return value if _PLAIN.issuperset(map(type, value)) else list(map(_normal, value))
     if kind is dict:
+        if not _TEXT.issuperset(map(type, value)) and all(isinstance(key, str) for key in value):
+            value = {str.__str__(key): item for key, item in value.items()}
+        if _TEXT.issuperset(map(type, value)):
+            return {"": [(key, _normal(value[key])) for key in sorted(value)]}
         return {"": sorted((canonical(key), canonical(item)) for key, item in value.items())}
     if kind is Decimal:
         return _number(value)
     if isinstance(value, set | frozenset):
         return sorted(map(canonical, value))
     if isinstance(value, msgspec.Struct):
-        fields = {name: _normal(getattr(value, name)) for name in value.__struct_fields__}
+        fields = msgspec.structs.asdict(value)
+        if not _PLAIN.issuperset(map(type, fields.values())):
+            fields = {name: _normal(each) for name, each in fields.items()}
         return [value.__struct_config__.tag, fields]
     if dataclasses.is_dataclass(value):
         return {f.name: _normal(getattr(value, f.name)) for f in dataclasses.fields(value)}
@@ -99,4 +112,4 @@ def _number(value: Decimal) -> str:
     """Return a Decimal without the zeros that it is written with."""
     if value == 0 or not value.is_finite():
         return "0" if value == 0 else "NaN" if value.is_nan() else str(value)
-    return str(value.normalize(Context(prec=len(value.as_tuple().digits))))
+    return str(value.normalize(_EXACT))

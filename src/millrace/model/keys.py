@@ -41,7 +41,6 @@ HASH_SEED: Final = 42
 _SIGN: Final = 1 << 63
 #: From here on a float has no floor of 64 bits.
 _LARGE: Final = float(_SIGN)
-_ALL_BITS: Final = (1 << 64) - 1
 _NAN_BITS: Final = 0x7FF8 << 48
 #: Behind a whole number: it is the floor of a float, whose bits follow. Above all tags, so that the
 #: bytes of a tuple with a whole number are no beginning of those of one with a float.
@@ -52,6 +51,10 @@ _double = struct.Struct(">d")
 _bits = struct.Struct(">Q")
 #: A float from 0.0 on, of which the negative is given: it has the bits of the float, and the sign.
 _positive = struct.Struct(">BQBd")
+#: The beginning of a negative float.
+_whole = struct.Struct(">BQB")
+#: Turns each bit of bytes.
+_TURNED: Final = bytes(255 - byte for byte in range(256))
 
 
 def encode_key(key: Any) -> bytes:
@@ -94,6 +97,12 @@ def decode_key(data: bytes) -> Any:
         return _float_at(data, 10)
     if tag == 0x62:
         return data[1:]
+    if tag == 0x28 and data.isascii() and data[-1] == 0:
+        # Most tuples of ASCII are of text alone: that has no int from zero on, and no escape.
+        parts = data[1:-1].decode().split("\0")
+        texts = tuple([part[1:] for part in parts if part[:1] == "s"])
+        if len(texts) == len(parts):
+            return texts
     try:
         key, end = _item_at(data, 0) if tag != 0x28 else _items(data, 1)
     except (IndexError, ValueError, struct.error):
@@ -159,12 +168,12 @@ def _plain(key: Any) -> str | bytes | int | float:
 def _float(key: float) -> bytes:
     if 0.0 <= key < _LARGE:
         return _positive.pack(0x69, floor(key) + _SIGN, 0xFF, -(key + 0.0))  # -0.0 + 0.0 is 0.0
-    (bits,) = _bits.unpack(_double.pack(key))
     if -_LARGE <= key < 0.0:
-        return b"i" + _bits.pack(floor(key) + _SIGN) + _FRACTION + _bits.pack(bits ^ _ALL_BITS)
+        whole = _whole.pack(0x69, floor(key) + _SIGN, 0xFF)
+        return whole + _double.pack(key).translate(_TURNED)
     if key != key:
         return b"j" + _bits.pack(_NAN_BITS | _SIGN)
-    return b"j" + _bits.pack(bits | _SIGN) if key > 0 else b"h" + _bits.pack(bits ^ _ALL_BITS)
+    return b"j" + _double.pack(-key) if key > 0 else b"h" + _double.pack(key).translate(_TURNED)
 
 
 def _float_at(data: bytes, start: int) -> float:
@@ -172,8 +181,7 @@ def _float_at(data: bytes, start: int) -> float:
     if data[start] & 0x80:
         (found,) = _double.unpack_from(data, start)
         return -found
-    (turned,) = _bits.unpack_from(data, start)
-    (found,) = _double.unpack(_bits.pack(turned ^ _ALL_BITS))
+    (found,) = _double.unpack(data[start : start + 8].translate(_TURNED))
     return found
 
 
@@ -231,7 +239,7 @@ def _items(data: bytes, at: int) -> tuple[tuple[Any, ...], int]:
         if tag == 0x73:
             end = data.index(0, at) + 1
             if end == size or data[end] != 0xFF:
-                found.append(str(data[at + 1 : end - 1], "utf-8"))
+                found.append(data[at + 1 : end - 1].decode())
                 at = end
                 continue
         elif tag == 0x69:

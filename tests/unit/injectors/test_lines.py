@@ -12,7 +12,7 @@ import pytest
 
 import millrace as mr
 from millrace.injectors.lines import RowMaker, as_it_is, json_object
-from millrace.injectors.refusals import without_refusals
+from millrace.injectors.refusals import column_of, refusals_of, without_refusals
 from millrace.injectors.schema import column_names
 from millrace.model.errors import PipelineError, RecordRejected
 
@@ -294,3 +294,33 @@ def test_a_schema_that_no_line_can_fill_is_refused_when_the_injector_is_made(
 ):
     with pytest.raises(PipelineError, match=words):
         mr.Files(tmp_path, schema=schema)
+
+
+TIMES = [
+    "2026-11-22T10:00:00Z", "2026-11-22 10:00:00.5Z", "20261122T10Z", "2026-W47-1T10Z",
+    "2026-11-22T10:00:00.1234567Z", "2026-11-22T10:00:00,5Z", "2026-11-22T10:00:00 Z",
+    "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "2026-11-22T10:00:00+01:00",
+]  # fmt: skip
+NO_TIMES = [
+    "2026-11-22Z", "20261122Z", "2026-W47-1Z", "2026-11-22T10:00:00+01:00Z", "2026-11-22TZ",
+    "2026-11-22T10:00:00ZZ", "2026-11-22T10:00:00+Z", "2026-11-2210:00:00Z",
+    "2026-11-22T24:00:00Z", "2026-11-22T10:00:00", "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TIMES)
+@pytest.mark.parametrize("beside", [[], ["2026-11-22T10:00:00+02:00"], [None]], ids=repr)
+def test_a_time_in_utc_is_what_python_reads_whatever_stands_beside_it(text, beside):
+    maker = RowMaker("at timestamp", json_object)
+    lines = [json.dumps({"at": at}).encode() for at in [text, *beside]]
+    first, *_ = maker.batch(lines, str).column("at").to_pylist()
+    assert first == dt.datetime.fromisoformat(text)
+
+
+@pytest.mark.parametrize("text", NO_TIMES)
+@pytest.mark.parametrize("beside", [[], ["2026-11-22T10:00:00Z"], [None]], ids=repr)
+def test_what_is_no_time_in_utc_is_refused_whatever_stands_beside_it(text, beside):
+    maker = RowMaker("at timestamp", json_object)
+    lines = [json.dumps({"at": at}).encode() for at in [text, *beside]]
+    batch = maker.batch(lines, str)
+    assert list(refusals_of(column_of(batch))) == [0]
