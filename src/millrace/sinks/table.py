@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,9 +85,8 @@ class Commits:
         Raises:
             SinkError: Others keep changing the table, or have made of it what cannot take the rows.
         """
-        conflicts = self._conflicts()
-        refusal: Exception | None = None
-        for _ in range(_TRIES):
+
+        def add() -> None:
             try:
                 table = self._open() or self._make()
                 if self._has(table, epoch):
@@ -100,19 +99,16 @@ class Commits:
                 # Another driver has added the epoch meanwhile, and removed what was staged.
                 if not self.has(epoch):
                     raise
-            except MillraceError:
-                raise
-            except conflicts as conflict:
-                refusal = conflict
-                self._forget()
-            else:
-                return
-        raise self._error(
-            epoch,
-            f"the commit was refused {_TRIES} times, at last by {type(refusal).__name__}: "
-            f"{refusal}. Do others write to it all the time, or change what it is like, or is it "
-            "out of reach?",
-        ) from refusal
+                add()
+
+        refusal = self._change(add)
+        if refusal is not None:
+            raise self._error(
+                epoch,
+                f"the commit was refused {_TRIES} times, at last by {type(refusal).__name__}: "
+                f"{refusal}. Do others write to it all the time, or change what it is like, or is "
+                "it out of reach?",
+            ) from refusal
 
     def take_back(self, after: int, until: int) -> None:
         """Remove the files that epochs have added from the table, in one durable commit.
@@ -124,23 +120,35 @@ class Commits:
         Raises:
             SinkError: Others have rewritten them, or keep changing the table.
         """
-        conflicts, refusal = self._conflicts(), None
+
+        def remove() -> None:
+            table = self._open()
+            if table is not None:
+                self._remove(table, after, until)
+
+        refusal = self._change(remove)
+        if refusal is not None:
+            raise SinkError(
+                f"{self._sink}: what epochs {after + 1} to {until} have added cannot be taken "
+                f"back: {type(refusal).__name__}: {refusal}. Start again when nobody else changes "
+                "the table."
+            ) from refusal
+
+    def _change(self, attempt: Callable[[], None]) -> Exception | None:
+        """Try to commit a change to the table as it is now; return the last refusal, if all are."""
+        conflicts = self._conflicts()
+        refusal: Exception | None = None
         for _ in range(_TRIES):
             try:
-                table = self._open()
-                if table is not None:
-                    self._remove(table, after, until)
+                attempt()
             except MillraceError:
                 raise
             except conflicts as conflict:
                 refusal = conflict
                 self._forget()
             else:
-                return
-        raise SinkError(
-            f"{self._sink}: what epochs {after + 1} to {until} have added cannot be taken back: "
-            f"{type(refusal).__name__}: {refusal}. Start again when nobody else changes the table."
-        ) from refusal
+                return None
+        return refusal
 
     def _rewritten(self, files: list[str]) -> SinkError:
         return SinkError(
