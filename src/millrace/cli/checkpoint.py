@@ -77,12 +77,13 @@ def verify(context: click.Context, path: str, as_json: bool) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(verified), indent=2))
     else:
         journals = f", {verified.journals:,} journals" if verified.journals else ""
+        letters = f", {verified.letters:,} messages of letters" if verified.letters else ""
         for finding in verified.findings:
             state = "LOST" if finding.lost else "damaged"
             click.echo(f"{state}: {finding.what}: {finding.problem}")
         click.echo(
             f"read {verified.entries:,} epoch log entries, {verified.commits:,} commits, "
-            f"{verified.snapshots:,} snapshots{journals}: "
+            f"{verified.snapshots:,} snapshots{journals}{letters}: "
             + (
                 f"{len(verified.findings):,} damaged, {len(lost):,} lost"
                 if verified.findings

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
+from millrace.injectors.letters import LetterLog
 from millrace.inspect import Checkpoint, state_at
 from millrace.inspect.ended import Ended, ended
-from millrace.model.errors import StoreError
+from millrace.model.errors import InputLost, StoreError
 from millrace.plane.realtime.resuming import check_consumed
 from millrace.store import (
     Finding,
     HardState,
     Journals,
     Verified,
+    mailbox_of,
     verify_epochs,
     verify_interval,
     verify_journals,
@@ -35,6 +37,7 @@ def verify(location: str) -> Verified:
     verify_journals(state.journals, verified)
     if not any(finding.lost for finding in verified.findings):
         _verify_consumed(state, verified)
+    _verify_letters(state, verified)
     try:
         _verify_intervals(state, verified)
     except (StoreError, msgspec.MsgspecError) as error:
@@ -71,6 +74,21 @@ def _check_consumed(found: Ended, journals: Journals) -> None:
     maps = {name: interval_map(of) for entry in entries for name, of in entry.intervals.items()}
     there = {name: numbers.get(name, {}) for name in names.values()}
     check_consumed([journals, journals.under_way()], there, maps, names)
+
+
+def _verify_letters(state: HardState, verified: Verified) -> None:
+    """Read the dead letters that are sent again: without them nobody knows which were."""
+    mailbox = mailbox_of(state)
+    if mailbox is None:
+        return
+    log = LetterLog(mailbox)
+    for number in range(1, log.last() + 1):
+        verified.letters += 1
+        try:
+            log.read(number)
+        except (StoreError, InputLost) as error:
+            what = f"message {number} of the dead letters that are sent again"
+            verified.findings.append(Finding(what, str(error), lost=True))
 
 
 def _verify_intervals(state: HardState, verified: Verified) -> None:

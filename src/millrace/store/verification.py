@@ -40,6 +40,7 @@ class Verified(msgspec.Struct):
         commits: Commits.
         snapshots: Snapshots.
         journals: Journals.
+        letters: Messages with dead letters that are sent again.
         findings: What is damaged or lost.
     """
 
@@ -47,6 +48,7 @@ class Verified(msgspec.Struct):
     commits: int = 0
     snapshots: int = 0
     journals: int = 0
+    letters: int = 0
     findings: list[Finding] = msgspec.field(default_factory=list)
 
 

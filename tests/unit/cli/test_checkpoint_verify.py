@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from millrace.store import LmdbCaches, LocalHardState, SnapshotPolicy, write_if_due
+from millrace.injectors.letters import LetterLog
+from millrace.model.record import DeadLetter
+from millrace.store import (
+    LmdbCaches,
+    LocalHardState,
+    SnapshotPolicy,
+    mailbox_at,
+    write_if_due,
+)
 
 NAME = "Counter[bold]"
 
@@ -158,3 +166,23 @@ def test_a_damaged_journal_is_lost(millrace: Any, journaled: Path) -> None:
     assert run.exit_code == 4
     assert "LOST: the journals: journal " in run.output
     assert "damaged at offset " in run.output
+
+
+def test_messages_of_letters_that_are_sent_again_are_read(millrace: Any, written: Path) -> None:
+    letter = DeadLetter("s", "c", "no", "", "", "", 0, 7)
+    log = LetterLog(mailbox_at(str(written)))
+    for id in (b"1", b"2", b"3"):
+        log.append([(id, letter)])
+    run = millrace("checkpoint", "verify", str(written))
+    assert run.exit_code == 0
+    assert "2 snapshots, 3 messages of letters: all whole" in run.output
+
+    first, second, _ = sorted(written.rglob("letters-*"))
+    flip(first)
+    second.unlink()
+    run = millrace("checkpoint", "verify", str(written))
+    assert run.exit_code == 4
+    assert "LOST: message 1 of the dead letters that are sent again: " in run.output
+    assert "is not what was written" in run.output
+    assert "LOST: message 2 of the dead letters that are sent again: " in run.output
+    assert "2 damaged, 2 lost" in run.output
