@@ -3,8 +3,8 @@
 The documents are written to be read in the repository too. So README, CONTRIBUTING and their like
 lie where they lie and become pages here, as does the notebook with what its cells gave. A link to
 another file of the repository becomes a link to a copy in the site, and one whose text is a file's
-name gets that page's title. A block that needs Spark (``python spark``, see
-tests/spark/test_docs.py) is Python to the highlighter.
+name gets that page's title. A block that needs Spark or a system of the reader's (``python spark``
+and ``python external``, see tests/spark/test_docs.py) is Python to the highlighter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OUTSIDE = {
 
 _LINK = re.compile(r"\[([^\[\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
 _TITLE = re.compile(r"^# (.*)$", re.MULTILINE)
-_SPARK = re.compile(r"^```python spark$", re.MULTILINE)
+_SPARK = re.compile(r"^```python (?:spark|external)$", re.MULTILINE)
 
 
 def on_config(config: Any) -> Any:

@@ -1,8 +1,9 @@
-"""The examples in README and guides run: those without Spark here, the others in spark/.
+"""The examples in README and guides run: those without Spark here, all of them in spark/.
 
 A document's blocks share one namespace and run in order, as a reader would type them.
 """
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,11 @@ import pytest
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = ["README.md", *(str(file.relative_to(ROOT)) for file in ROOT.glob("docs/*.md"))]
 
+#: Blocks that run here; that need a Spark session; that name systems or data of the reader's.
+PYTHON = ("python", "python spark", "python external")
+
 _PLAIN = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_TEXT = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^```(.*)$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
 
@@ -30,9 +35,19 @@ def test_examples_without_spark_run(document: str) -> None:
 
 @pytest.mark.parametrize("document", sorted(DOCUMENTS))
 def test_every_block_says_what_it_is(document: str) -> None:
-    opening = _FENCE.findall((ROOT / document).read_text())[::2]
+    text = (ROOT / document).read_text()
 
-    assert set(opening) <= {"python", "python spark", "sh", "text"}
+    assert set(_FENCE.findall(text)[::2]) <= {*PYTHON, "sh", "text"}
+    for block in _TEXT.findall(text):
+        assert not _is_python(block), f"fence it as one of {PYTHON}, so that it runs: {block}"
+
+
+def _is_python(block: str) -> bool:
+    """Return whether text is a program: what calls nothing may be data."""
+    try:
+        return any(isinstance(node, ast.Call) for node in ast.walk(ast.parse(block)))
+    except SyntaxError:
+        return False
 
 
 @pytest.mark.parametrize("document", sorted(DOCUMENTS))
