@@ -6,6 +6,8 @@ is cut off, down, as everywhere.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -48,6 +50,8 @@ def cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         return _instants(column, wanted)
     if pa.types.is_integer(given) and _is_number(wanted):
         return _integers(column, wanted)
+    if pa.types.is_float16(given) and pa.types.is_floating(wanted):
+        return column.cast(pa.float32()).cast(wanted)  # Arrow does not compare them
     if pa.types.is_floating(given) and pa.types.is_floating(wanted):
         return _unchanged(column, column.cast(wanted))
     if pa.types.is_decimal(given) and pa.types.is_decimal(wanted):
@@ -95,28 +99,30 @@ def _nested(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         return _struct(column, wanted)
     if pa.types.is_map(given) and pa.types.is_map(wanted):
         pairs = column.cast(pa.map_(given.key_type, given.item_type))
+        offsets, part = _offsets(pairs)
+        keys, items = cast(part(pairs.keys), wanted.key_type), part(pairs.items)
         made = pa.MapArray.from_arrays(
-            _offsets(pairs), cast(pairs.keys, wanted.key_type), cast(pairs.items, wanted.item_type)
+            offsets, keys, cast(items, wanted.item_type), mask=column.is_null()
         )
         return made if made.type == wanted else made.cast(wanted)
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     if pa.types.is_list(wanted) and any(holds(given) for holds in lists):
         plain = column.cast(pa.list_(given.value_field))
-        made = pa.ListArray.from_arrays(_offsets(plain), cast(plain.values, wanted.value_type))
+        offsets, part = _offsets(plain)
+        made = pa.ListArray.from_arrays(
+            offsets, cast(part(plain.values), wanted.value_type), mask=column.is_null()
+        )
         return made if made.type == wanted else made.cast(wanted)
     raise pa.ArrowInvalid("they are different kinds of values")
 
 
-def _offsets(column: pa.Array) -> pa.Array:
-    """Return where each list begins, null for a null."""
-    if not column.null_count:
-        return column.offsets
-    valid = column.is_valid().to_pylist()
-    starts = column.offsets.to_pylist()
-    return pa.array(
-        [start if there else None for start, there in zip(starts, [*valid, True], strict=True)],
-        pa.int32(),
-    )
+def _offsets(column: pa.Array) -> tuple[pa.Array, Callable[[pa.Array], pa.Array]]:
+    """Return where each list begins, and what takes the column's values.
+
+    A slice of a column has the values of the whole one, with others before and behind its own.
+    """
+    first, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    return pc.subtract(column.offsets, first), lambda values: values.slice(first, end - first)
 
 
 def _struct(column: pa.StructArray, wanted: pa.StructType) -> pa.Array:

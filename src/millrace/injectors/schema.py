@@ -63,7 +63,8 @@ def arrow_schema(ddl: str) -> pa.Schema:
     """Return a schema as Arrow has it; a ``timestamp`` is in microseconds, UTC.
 
     Raises:
-        PipelineError: A type is none that a column of an injector can have.
+        PipelineError: A type is none that a column of an injector can have, or two columns, or two
+            fields of a struct, have one name.
 
     >>> arrow_schema("name string, sizes array<int>, at timestamp")
     name: string
@@ -71,7 +72,7 @@ def arrow_schema(ddl: str) -> pa.Schema:
       child 0, item: int32
     at: timestamp[us, tz=UTC]
     """
-    return pa.schema([(name, _type(kind, ddl)) for name, kind in _parts(ddl)])
+    return pa.schema(_fields(ddl, ddl))
 
 
 def batches_of(rows: Iterable[Sequence[Any]], ddl: str, where: str) -> Iterator[pa.RecordBatch]:
@@ -198,6 +199,11 @@ def conformed(batch: pa.RecordBatch, ddl: str, where: str) -> pa.RecordBatch:
     arrays, refusals = list[pa.Array](), dict[int, Refusal]()
     for field in schema:
         position = batch.schema.get_field_index(field.name)
+        if batch.schema.names.count(field.name) > 1:
+            raise PipelineError(
+                f"{where} has several columns {field.name!r}, which the schema {ddl!r} declares "
+                f"once. It has {batch.schema.names}."
+            )
         if position < 0:
             raise PipelineError(
                 f"{where} has no column {field.name!r}, which the schema {ddl!r} declares. It has "
@@ -280,6 +286,18 @@ def _apart(text: str) -> list[str]:
     return found
 
 
+def _fields(inner: str, ddl: str) -> list[tuple[str, pa.DataType]]:
+    """Return the fields of a schema, or of a struct in it."""
+    found = [(name, _type(kind, ddl)) for name, kind in _parts(inner)]
+    names = [name for name, _ in found]
+    if again := [name for name in names if names.count(name) > 1]:
+        raise PipelineError(
+            f"schema {ddl!r} declares {again[0]!r} {len(again)} times. Give each column, and each "
+            "field of a struct, a name of its own."
+        )
+    return found
+
+
 def _type(kind: str, ddl: str) -> pa.DataType:
     matched = _KIND.match(kind)
     word, inner, sizes = matched.group(1, 2, 3) if matched else ("", None, None)
@@ -294,7 +312,7 @@ def _type(kind: str, ddl: str) -> pa.DataType:
     if inner is not None and word == "array":
         return pa.list_(_type(inner, ddl))
     if inner is not None and word == "struct":
-        return pa.struct([(name, _type(part, ddl)) for name, part in _parts(inner)])
+        return pa.struct(_fields(inner, ddl))
     if inner is not None and word == "map" and len(_apart(inner)) == 2:
         key, item = (_type(part, ddl) for part in _apart(inner))
         if pa.types.is_nested(key):

@@ -33,6 +33,7 @@ from millrace.spark.source_checks import (
     KEY_TYPES,
     check_id,
     check_key_columns,
+    check_names,
     check_processes,
     check_timestamp,
     check_values,
@@ -215,6 +216,9 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
         (process, promises, punctuation, apart),
     )
     check_values(spec.name, frame, columns)
+    if injector is None:  # Python reads the columns of its rows
+        time = None if injection.ingress else injection.timestamp
+        check_names(spec.name, frame, (*columns, time, process, promises, punctuation, apart))
     reason = _python_reason(topology, spec, frame, columns)
     bare = (
         injection.unit is None

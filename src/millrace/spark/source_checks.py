@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -19,6 +19,20 @@ KEY_TYPES = (T.StringType, T.BinaryType, *INTEGERS)
 def is_timestamp(frame: DataFrame, name: str) -> bool:
     """Return whether a column holds instants, and not integers."""
     return isinstance(frame.schema[name].dataType, T.TimestampType)
+
+
+def check_names(stream: str, frame: DataFrame, names: Iterable[str | None]) -> None:
+    """Refuse columns of which a DataFrame has several under one name; case makes no difference."""
+    for name in names:
+        if name is None:
+            continue
+        alike = [other for other in frame.columns if other.lower() == name.lower()]
+        if len(alike) > 1:
+            raise PipelineError(
+                f"stream {stream!r}: its source has the columns {alike}, and takes its records "
+                f"from {name!r}. Spark finds a column whatever the case of its name, so that is "
+                "any of them. Give each a name of its own, for example with df.toDF(...)."
+            )
 
 
 def check_key_columns(spec: StreamSpec, frame: DataFrame) -> None:

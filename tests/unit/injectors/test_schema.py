@@ -37,6 +37,12 @@ def test_a_type_that_is_none_is_refused(kind):
         arrow_schema(f"a {kind}")
 
 
+@pytest.mark.parametrize("ddl", ["a int, b int, a string", "s struct<a: int, a: string>"])
+def test_a_name_that_is_declared_twice_is_refused(ddl):
+    with pytest.raises(PipelineError, match="declares 'a' 2 times"):
+        arrow_schema(ddl)
+
+
 def test_rows_become_batches():
     at = dt.datetime(2026, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2)))
     rows = [("a", 1, Decimal("1.50"), at), (None, None, None, None), (True, 2, 3, 5)]
@@ -93,6 +99,14 @@ def test_columns_are_taken_by_name_and_types_that_say_the_same_converted():
 def test_columns_that_are_not_of_the_schema_are_an_error(given, words):
     with pytest.raises(PipelineError, match=words):
         conformed(pa.RecordBatch.from_pydict(given), "n int, at timestamp", "here")
+
+
+def test_a_file_with_several_columns_of_one_name_is_an_error():
+    batch = pa.record_batch([pa.array([1]), pa.array([2])], ["a", "a"])
+    with pytest.raises(PipelineError, match=r"rows\.parquet has several columns 'a'"):
+        conformed(batch, "a long", "rows.parquet")
+    both = pa.record_batch([pa.array([1]), pa.array([2])], ["a", "A"])
+    assert conformed(both, "A long", "rows.parquet").to_pydict() == {"A": [2]}
 
 
 def test_a_value_that_a_declared_type_cannot_hold_is_refused_beside_the_others():
