@@ -15,8 +15,9 @@ import sys
 import types
 import typing
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -38,6 +39,45 @@ from millrace.model.pane import PanedCoder
 
 
 @dataclass(frozen=True)
+class ColumnLimit:
+    """What one column of a sink holds of the values of its field; None: any.
+
+    Attributes:
+        whole: The least and the greatest whole number.
+        digits: Digits of a number before the point, and behind it.
+        length: Characters of a text.
+    """
+
+    whole: tuple[int, int] | None = None
+    digits: tuple[int, int] | None = None
+    length: int | None = None
+
+    def within(self, other: ColumnLimit) -> ColumnLimit:
+        """Return what both hold."""
+        wholes = [one for one in (self.whole, other.whole) if one is not None]
+        digits = [one for one in (self.digits, other.digits) if one is not None]
+        lengths = [one for one in (self.length, other.length) if one is not None]
+        return ColumnLimit(
+            (max(low for low, _ in wholes), min(high for _, high in wholes)) if wholes else None,
+            (min(n for n, _ in digits), min(n for _, n in digits)) if digits else None,
+            min(lengths) if lengths else None,
+        )
+
+    @property
+    def integers(self) -> tuple[int, int]:
+        """The least and the greatest integer."""
+        low, high = self.whole or (-(1 << 63), (1 << 63) - 1)
+        if self.digits is None:
+            return low, high
+        most = int(10 ** self.digits[0]) - 1
+        return max(low, -most), min(high, most)
+
+
+#: Of a column that holds what its field has.
+ANY_VALUE: Final = ColumnLimit()
+
+
+@dataclass(frozen=True)
 class SinkLimits:
     """What a sink can hold; a sink tells by its attribute ``limits``.
 
@@ -45,11 +85,17 @@ class SinkLimits:
         nul: Whether text may have the character NUL.
         name_bytes: How long the name of a column may be in UTF-8; None: as long as you like.
         names: Of columns that are the sink's own, in lower case.
+        columns: Field, or ``value``, -> what its column holds, as far as a sink knows its table.
     """
 
     nul: bool = True
     name_bytes: int | None = None
     names: frozenset[str] = frozenset()
+    columns: Mapping[str, ColumnLimit] = dataclasses.field(default_factory=dict)
+
+    def column(self, name: str) -> ColumnLimit:
+        """Return what the column of a field holds."""
+        return self.columns.get(name, ANY_VALUE)
 
 
 #: Of sinks that tell none.
@@ -59,7 +105,11 @@ NO_LIMITS: Final = SinkLimits()
 def limits_of(sinks: Iterable[Any]) -> SinkLimits | None:
     """Return what the values of a stream must be for all its sinks; None if it has none."""
     each = [getattr(sink, "limits", NO_LIMITS) for sink in sinks]
-    return SinkLimits(nul=all(one.nul for one in each)) if each else None
+    columns: dict[str, ColumnLimit] = {}
+    for one in each:
+        for name, limit in one.columns.items():
+            columns[name] = columns.get(name, ANY_VALUE).within(limit)
+    return SinkLimits(nul=all(one.nul for one in each), columns=columns) if each else None
 
 
 def limited(coder: Coder, limits: SinkLimits) -> Coder:
@@ -93,7 +143,7 @@ cannot hold: Expected `int` <= 9223372036854775807.
     if isinstance(coder, FieldsCoder) and all(
         column_type(kind).name in _CONVERTED for kind in named.values()
     ):
-        made.read_columns([_bounded(kind, limits) for kind in named.values()])
+        made.read_columns([_bounded(k, limits, limits.column(n)) for n, k in named.items()])
     return made
 
 
@@ -201,10 +251,12 @@ def _field(value: Any, name: str) -> Any:
 
 def _bounds(coder: MsgpackCoder, record: Mapping[str, Any] | None, limits: SinkLimits) -> Any:
     """Return the type of a coder with bounds; the type itself if it needs none."""
-    return _bounded(coder.type, limits) if record is None else _record(coder, record, limits)
+    if record is None:
+        return _bounded(coder.type, limits, limits.column("value"))
+    return _record(coder, record, limits, limits.column)
 
 
-def _bounded(kind: Any, limits: SinkLimits) -> Any:
+def _bounded(kind: Any, limits: SinkLimits, held: ColumnLimit = ANY_VALUE) -> Any:
     """Return a type with the bounds of its column; the type itself if it needs none."""
     plain, column = bare(kind), column_type(kind)
     if column is JSON:
@@ -212,34 +264,40 @@ def _bounded(kind: Any, limits: SinkLimits) -> Any:
     metas = [m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Meta)]
     if plain is int:
         bounds: dict[str, Any] = {}
-        if all(meta.ge is None and meta.gt is None for meta in metas):
-            bounds["ge"] = -(1 << 63)
-        if all(meta.le is None and meta.lt is None for meta in metas):
-            bounds["le"] = (1 << 63) - 1
+        low, high = held.integers
+        if all((meta.ge is None or meta.ge < low) and meta.gt is None for meta in metas):
+            bounds["ge"] = low
+        if all((meta.le is None or meta.le > high) and meta.lt is None for meta in metas):
+            bounds["le"] = high
         return Annotated[kind, Meta(**bounds)] if bounds else kind
     if plain is dt.datetime:
         # Naive ones name no instant.
         return kind if any(meta.tz for meta in metas) else Annotated[kind, Meta(tz=True)]
     if plain is decimal.Decimal:
         # On the wire it is text; msgspec reads an int as a Decimal, too.
-        return Annotated[str, Meta(pattern=_DECIMAL)] | _bounded(int, limits)
+        pattern = _DECIMAL if held.digits is None else _decimals(*held.digits)
+        return Annotated[str, Meta(pattern=pattern)] | _bounded(int, limits, held)
     if plain is str:
-        if limits.nul or any(meta.pattern is not None for meta in metas):
-            return kind
-        return Annotated[kind, Meta(pattern=_NO_NUL)]
+        texts: dict[str, Any] = {}
+        if not limits.nul and all(meta.pattern is None for meta in metas):
+            texts["pattern"] = _NO_NUL
+        longest = [meta.max_length for meta in metas if meta.max_length is not None]
+        if held.length is not None and all(length > held.length for length in longest):
+            texts["max_length"] = held.length
+        return Annotated[kind, Meta(**texts)] if texts else kind
     origin, arguments = typing.get_origin(plain), typing.get_args(plain)
     if origin in (typing.Union, types.UnionType):
         present = next(argument for argument in arguments if argument is not type(None))
-        bounded = _bounded(present, limits)
+        bounded = _bounded(present, limits, held)
         return kind if bounded is present else bounded | None
     if column.name == "array":
-        element = _bounded(arguments[0], limits)
+        element = _bounded(arguments[0], limits, held)
         if element is arguments[0]:
             return kind
         made = origin[element, ...] if origin is tuple else origin[element]
         return Annotated[made, *metas] if metas else made
     fields = fields_of(plain) if column.name == "struct" else None
-    return kind if fields is None else _record(plain, fields, limits)
+    return kind if fields is None else _record(plain, fields, limits, lambda _: ANY_VALUE)
 
 
 def _bounded_text(kind: Any, limits: SinkLimits) -> Any:
@@ -257,9 +315,14 @@ def _bounded_text(kind: Any, limits: SinkLimits) -> Any:
     return typing.Union[inner] if origin in _UNIONS else origin[inner]  # noqa: UP007
 
 
-def _record(format: Any, fields: Mapping[str, Any], limits: SinkLimits) -> Any:
+def _record(
+    format: Any,
+    fields: Mapping[str, Any],
+    limits: SinkLimits,
+    held: Callable[[str], ColumnLimit],
+) -> Any:
     """Return a record type whose fields have bounds; the type itself if they need none."""
-    bounded = {name: _bounded(kind, limits) for name, kind in fields.items()}
+    bounded = {name: _bounded(kind, limits, held(name)) for name, kind in fields.items()}
     kind = format.type if isinstance(format, FieldsCoder) else getattr(format, "type", format)
     if all(bounded[name] is fields[name] for name in fields):
         return kind
@@ -387,27 +450,31 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield part
 
 
-def _decimals() -> str:
-    """Return a pattern of what has no more digits than a Decimal's column."""
-    before, scale = DECIMAL_DIGITS - DECIMAL_SCALE, DECIMAL_SCALE
+@cache
+def _decimals(before: int, scale: int) -> str:
+    """Return a pattern of Decimals with so many digits before the point, and behind it."""
     forms = [
-        rf"0*\d{{1,{before}}}(\.\d{{0,{scale}}}0*)?",
+        rf"0*\d{{0,{before}}}(\.\d{{0,{scale}}}0*)?",
         r"0+(\.0*)?E[+-]?\d+",
-        rf"\d(\.\d{{1,{scale}}})?E\+(1[0-{before - 11}]|\d)",
     ]
+    for shift in range(before):
+        digits = rf"(\.\d{{1,{scale + shift}}}0*)?" if scale + shift else ""
+        forms.append(rf"\d{digits}E\+{shift}")
     for shift in range(1, scale + 1):
         digits = rf"(\.\d{{1,{scale - shift}}}0*)?" if shift < scale else r"(\.0*)?"
         forms.append(rf"\d{digits}E-{shift}")
-    return rf"\A-?({'|'.join(forms)})\Z"
+    pattern = rf"\A-?({'|'.join(forms)})\Z"
+    _SAID[pattern] = (
+        f"a Decimal of at most {before} digits before the point and {scale} behind it (quantize it "
+        "where you make it)"
+    )
+    return pattern
 
 
-_DECIMAL: Final = _decimals()
 _NO_NUL: Final = r"\A[^\x00]*\Z"
-_SAID: Final = {
-    _DECIMAL: f"a Decimal of at most {DECIMAL_DIGITS - DECIMAL_SCALE} digits before the point and "
-    f"{DECIMAL_SCALE} behind it (quantize it where you make it)",
-    _NO_NUL: "text without the character NUL",
-}
+#: Pattern -> what it expects, for messages.
+_SAID: Final = {_NO_NUL: "text without the character NUL"}
+_DECIMAL: Final = _decimals(DECIMAL_DIGITS - DECIMAL_SCALE, DECIMAL_SCALE)
 _PLAIN: Final = frozenset(
     {bool, int, bytes, type(None), dt.date, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID}
 )

@@ -8,9 +8,10 @@ key, or has ``take_back(after, until)``, which removes what some epochs have add
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from millrace.compile.sink_limits import limits_of
 from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
 from millrace.plane.formats import SinkColumns
@@ -36,8 +37,11 @@ class Binding:
     columns: SinkColumns
 
 
-def bind_sinks(topology: Topology, owner: str) -> None:
+def bind_sinks(topology: Topology, owner: str) -> Topology:
     """Bind every sink that wants to be, before the checkpoint is claimed.
+
+    Returns:
+        The topology, with what its sinks know of their tables by then: the limits of values.
 
     Raises:
         PipelineError: A sink cannot take its stream, or two would write to the same place.
@@ -57,6 +61,22 @@ def bind_sinks(topology: Topology, owner: str) -> None:
                 "the second one's epochs would be taken for the first one's. Give each its own."
             )
         taken[place] = edge.stream
+    return _with_limits(topology)
+
+
+def _with_limits(topology: Topology) -> Topology:
+    """Return a topology whose streams know the limits that bound sinks have found in tables."""
+    sinks: dict[str, list[Any]] = {}
+    for edge in topology.edges:
+        if edge.sink is not None:
+            sinks.setdefault(edge.stream, []).append(topology.sinks[edge.sink])
+    streams = dict(topology.streams)
+    for name, of_stream in sinks.items():
+        spec, found = streams[name], limits_of(of_stream)
+        if spec.limits is not None and found is not None and found.columns:
+            limits = replace(spec.limits, columns=found.columns)
+            streams[name] = replace(spec, limits=limits)
+    return replace(topology, streams=streams)
 
 
 def claim_sinks(topology: Topology, epochs: Epochs) -> None:

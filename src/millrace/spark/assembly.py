@@ -174,7 +174,7 @@ def start(
         # A tick starts an epoch and has done its work: no row of it is read.
         nothing = ticks(spark, alarm).filter(F.col("tick") < 0).select(F.lit(None).alias("ts"))
         state = open_location(checkpoint, pipeline=pipeline.name)
-        bind_sinks(topology, state.uuid)
+        topology = bind_sinks(topology, state.uuid)
         epochs = Epochs(topology, state, intervals=intervals)
         offsets = progress_location(checkpoint, spark_checkpoint, base=epochs.base)
         _check_progress(checkpoint, epochs, offsets, has_offsets=has_progress(spark, offsets))

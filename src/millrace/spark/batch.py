@@ -105,7 +105,9 @@ def run_batch(
     if not sources:
         raise PipelineError(f"{pipeline!r} injects no stream, so it has nothing to run over.")
     tasks = at_once if tasks is None else tasks
-    plan = BatchPlan(topology, sources, tasks=tasks)
+    BatchPlan(topology, sources, tasks=tasks)  # what cannot be sent to workers is found first
+    topology = bind_sinks(topology, f"batch {uuid4()}")
+    plan = BatchPlan(topology, [source.of(topology) for source in sources], tasks=tasks)
     plan.ends_with(enough)
     # Only so that the plan, the manifest and the counters are those of a streaming epoch.
     state = MemoryHardState()
@@ -113,7 +115,6 @@ def run_batch(
     manifest = epochs.begin(0, wall_time_us=time.time_ns() // 1000, injectors={}, draining=True)
     assert manifest is not None, "the first epoch of new state is not completed"
     started = time.perf_counter()
-    bind_sinks(topology, f"batch {uuid4()}")
     claim_sinks(topology, epochs)
     plan.attach(None, "")
     rows = plan.rows()

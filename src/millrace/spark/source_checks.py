@@ -13,6 +13,23 @@ from millrace.model.errors import PipelineError
 from millrace.model.time import TimeUnit
 
 INTEGERS = (T.LongType, T.IntegerType, T.ShortType, T.ByteType)
+#: Types whose values Python has, each as one type of its own.
+VALUE_TYPES = (
+    *INTEGERS,
+    T.BinaryType,
+    T.BooleanType,
+    T.CharType,
+    T.DateType,
+    T.DayTimeIntervalType,
+    T.DecimalType,
+    T.DoubleType,
+    T.FloatType,
+    T.NullType,
+    T.StringType,
+    T.TimestampType,
+    T.TimeType,
+    T.VarcharType,
+)
 KEY_TYPES = (T.StringType, T.BinaryType, *INTEGERS)
 
 
@@ -153,4 +170,8 @@ def _refusal(kind: T.DataType) -> str | None:
         if isinstance(kind.keyType, T.ArrayType | T.StructType):
             return f"no dict has keys of {kind.keyType.simpleString()}"
         return _refusal(kind.keyType) or _refusal(kind.valueType)
+    if isinstance(kind, T.VariantType):
+        return "a variant does not say what it holds: F.variant_get() takes values of a type out"
+    if not isinstance(kind, VALUE_TYPES):
+        return f"Python has no values of {kind.simpleString()}"
     return None

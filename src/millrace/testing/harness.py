@@ -93,8 +93,7 @@ class Harness:
         lift: bool = False,
         epoch_time: Duration = 0,
     ) -> None:
-        self._topology = with_taps(pipeline)
-        bind_sinks(self._topology, "harness")
+        self._topology = bind_sinks(with_taps(pipeline), "harness")
         self._mailbox = MemoryMailbox()
         self._intervals = intervals
         self._publish = publish
@@ -292,8 +291,7 @@ class Harness:
             CheckpointMismatch: It cannot go on there. The Harness goes on with the pipeline it had.
         """
         before = self._topology
-        self._topology = with_taps(pipeline)
-        bind_sinks(self._topology, "harness")
+        self._topology = bind_sinks(with_taps(pipeline), "harness")
         try:
             self._recover()
         except Exception:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from millrace.compile.column_types import DECIMAL_DIGITS, DECIMAL_SCALE
 from millrace.model.errors import PipelineError
 from millrace.plane.formats import SinkColumns
+from millrace.sinks.postgres.fit import fit
 from millrace.sinks.postgres.tables import EPOCHS, Column, Tables
 
 if TYPE_CHECKING:
@@ -188,7 +189,21 @@ def _columns(
             f"{where}: the columns {needed} are NOT NULL without a default, and the records have "
             f"no such fields (they have {given}). Give them a default, or add the fields."
         )
-    return tuple(Column(column, *has[column]) for column in given if column in has)
+    made = []
+    for field in record.arrow:
+        if field.name not in has:
+            continue
+        kind, array = has[field.name]
+        try:
+            limit = fit(field.type, kind)
+        except ValueError as refused:
+            raise PipelineError(
+                f"{where}: the column {field.name!r} does not hold what the records have: "
+                f"{refused}. Change the type of the column ({column_type(field.type)} holds all "
+                "values), or convert them to what it holds, in a step before the sink."
+            ) from None
+        made.append(Column(field.name, kind, array, limit))
+    return tuple(made)
 
 
 def _check_key(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -120,6 +121,8 @@ class PostgreSQL:
                     binding.stream,
                     binding.columns,
                 )
+                columns = {one.name: one.limit for one in tables.columns if one.limit is not None}
+                self.limits = replace(type(self).limits, columns=columns)
                 self._ledger = Ledger(
                     self._where(), self.conninfo, tables, binding.pipeline, binding.owner
                 )

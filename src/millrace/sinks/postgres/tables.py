@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from millrace.compile.sink_limits import ColumnLimit
+
 if TYPE_CHECKING:
     from psycopg import sql
 
@@ -31,11 +33,13 @@ class Column:
         name: In the record and in the table.
         type: As PostgreSQL writes it, such as ``bigint`` or ``text[]``.
         array: Whether that is an array; nested data is written as JSON otherwise.
+        limit: What it holds of the field's values; None: it bends none.
     """
 
     name: str
     type: str
     array: bool
+    limit: ColumnLimit | None = None
 
 
 @dataclass(frozen=True)

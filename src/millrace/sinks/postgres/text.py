@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from millrace.compile.sink_limits import ColumnLimit
 from millrace.sinks.postgres.tables import Column
 
 #: Byte -> its two hexadecimal digits, as one number of two bytes.
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
 
-#: The type of a column with a scale, which PostgreSQL rounds to.
-_SCALED = re.compile(r"numeric\(\d+,(-?\d+)\)")
+#: Types that raise an error of their own, which says more.
+_RAISES = re.compile("smallint|integer")
 
 
 def as_csv(attempt: int, rows: pa.RecordBatch, columns: Sequence[Column]) -> bytes:
@@ -68,23 +69,37 @@ def _retracted(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _exact(array: pa.Array, column: Column) -> pa.Array:
-    """Return a column as it is, if the table does not round it.
+    """Return a column as it is, if the table neither rounds nor cuts it.
+
+    Most values that would be are refused where they are produced. These are not: keys, and what an
+    earlier run has committed for a table that has changed since.
 
     Raises:
-        psycopg.DataError: PostgreSQL would round a Decimal to the scale of its column.
+        psycopg.DataError: PostgreSQL would bend a value in silence.
     """
-    found = _SCALED.fullmatch(column.type) if pa.types.is_decimal(array.type) else None
-    if found is not None and int(found[1]) < array.type.scale:
-        try:
-            array.cast(pa.decimal128(array.type.precision, int(found[1])))
-        except pa.ArrowInvalid:
-            from psycopg import DataError
+    limit, values = column.limit, array
+    while pa.types.is_list(values.type):
+        values = values.flatten()
+    if limit is None or _RAISES.match(column.type) or not _is_beyond(values, limit):
+        return array
+    from psycopg import DataError
 
-            raise DataError(
-                f"column {column.name!r} is {column.type}, and would round a Decimal with more "
-                "digits behind the point"
-            ) from None
-    return array
+    raise DataError(f"column {column.name!r} is {column.type}, and would round or cut a value")
+
+
+def _is_beyond(values: pa.Array, limit: ColumnLimit) -> bool:
+    """Return whether one of the values would be bent."""
+    if limit.length is not None and pa.types.is_string(values.type):
+        return bool(pc.any(pc.greater(pc.utf8_length(values), limit.length)).as_py())
+    if limit.whole is not None:
+        low, high = limit.whole
+        return bool(pc.any(pc.or_(pc.less(values, low), pc.greater(values, high))).as_py())
+    if limit.digits is not None and pa.types.is_decimal(values.type):
+        try:
+            values.cast(pa.decimal128(values.type.precision, limit.digits[1]))
+        except pa.ArrowInvalid:
+            return True
+    return False
 
 
 def _text(array: pa.Array, as_array: bool) -> pa.Array:

@@ -172,7 +172,7 @@ def start(
     console = Quiet(spark)
     try:
         state = open_location(checkpoint, pipeline=pipeline.name, journals=journals)
-        bind_sinks(topology, state.uuid)
+        topology = bind_sinks(topology, state.uuid)
         epochs = Epochs(topology, state, intervals=intervals)
         check_not_drained(checkpoint, epochs)
         topology = epochs.topology
