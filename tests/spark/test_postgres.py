@@ -135,6 +135,14 @@ def test_a_batch_and_what_is_refused(
     postgres.query("DELETE FROM millrace_epochs")
     postgres.query("CREATE TABLE totals (team text, points smallint)")
     feed.add(("much", 100_000, 1))
-    with pytest.raises(RunFailed, match=r"SinkError: PostgreSQL.*record of key 'much'.*smallint"):
-        _pipeline(feed.bounded, mr.PostgreSQL(conninfo, "totals")).run_batch(spark)
+    p = _pipeline(feed.bounded, mr.PostgreSQL(conninfo, "totals"))
+    with pytest.raises(RunFailed, match=r"Total\(team='much'.*<= 32767 - at `\$\.points`"):
+        p.run_batch(spark)
     assert postgres.query("SELECT count(*) FROM totals") == [(0,)]
+
+    letters = mr.Memory()
+    p.dead_letter("letters")
+    p.sink("letters", letters)
+    p.run_batch(spark)
+    assert postgres.query("SELECT count(*), max(points) FROM totals") == [(50, 10)]
+    assert [letter.key for letter in letters.rows] == ["much"]

@@ -195,6 +195,12 @@ def _dataset(path: str) -> Any:
         from deltalake import DeltaTable
 
         return DeltaTable(path).to_pyarrow_dataset()
+    if next((Path(path) / "metadata").glob("*.metadata.json"), None) is not None:
+        raise PipelineError(
+            f"{path} is an Iceberg table, whose catalog knows which of its files count. Send them "
+            "from Python: mr.send_dead_letters(checkpoint, "
+            'load_catalog(...).load_table("...").scan().to_arrow()), of pyiceberg.catalog.'
+        )
     try:
         return ds.dataset(path, format="parquet")
     except (OSError, pa.ArrowInvalid) as error:

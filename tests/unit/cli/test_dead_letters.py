@@ -13,6 +13,8 @@ from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
 from millrace.injectors.letters import bind_letters
+from millrace.plane.binding import bind_sinks
+from millrace.plane.formats import SinkColumns
 from millrace.store import open_location
 
 
@@ -211,3 +213,53 @@ def test_what_cannot_be_sent_is_counted_and_what_is_no_letters_is_refused(
     other = millrace(*send, str(tmp_path / "others.parquet"))
     assert "have no columns ['_id', 'stream'" in other.output
     assert millrace("dead-letters", str(run.checkpoint), "--limit", "3").exit_code == 2
+
+
+def table_of(run: Run, sink: Any) -> None:
+    """Write the letters of a run with a sink, as its tasks do."""
+    p = mr.Pipeline("numbers")
+    p.inject("letters", format=mr.DeadLetter)
+    p.sink("letters", sink)
+    topology = bind_sinks(p.build(), "owner")
+    schema = pa.schema(list(SinkColumns(mr.DeadLetter, topology.streams["letters"].coder).arrow))
+    if hasattr(sink, "claim"):
+        sink.claim(1, -1)
+    for epoch, rows in run.rejects.epochs.items():
+        writing = sink.for_tasks().begin(epoch, 0)
+        writing.write(pa.RecordBatch.from_pylist(rows, schema))
+        sink.publish(epoch, [writing.close()])
+
+
+def test_letters_are_sent_from_a_delta_table(millrace: Any, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.feeds.limit = 4
+    run.epoch(Halving)
+    run.feeds.limit = 8
+    run.epoch(Halving)
+    table_of(run, mr.Delta(tmp_path / "table"))
+    send = ("dead-letters", str(run.checkpoint), "--send", str(tmp_path / "table"))
+
+    assert millrace(*send, "--limit", "3").output == "3 dead letters are sent again\n"
+    said = "1 dead letters are sent again; 3 were sent before\n"
+    assert millrace(*send).output == said
+    run.epoch(Mended)
+    assert run.halves == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5]
+    assert millrace(*send).output == "0 dead letters are sent again; 4 were sent before\n"
+
+
+def test_letters_of_an_iceberg_table_are_given_as_arrow(millrace: Any, tmp_path: Path) -> None:
+    from pyiceberg.catalog import load_catalog
+
+    run = Run(tmp_path)
+    run.feeds.limit = 8
+    run.epoch(Halving)
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    table_of(run, mr.Iceberg("lake.letters", tmp_path / "table", catalog=catalog))
+
+    refused = millrace("dead-letters", str(run.checkpoint), "--send", str(tmp_path / "table"))
+    assert refused.exit_code == 1
+    assert "is an Iceberg table" in refused.output
+    letters = load_catalog(**catalog).load_table("lake.letters").scan().to_arrow()
+    assert mr.send_dead_letters(run.checkpoint, letters).sent == 4
+    run.epoch(Mended)
+    assert run.halves == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5]
