@@ -140,6 +140,7 @@ def test_a_batch_and_what_is_refused(
         p.run_batch(spark)
     assert postgres.query("SELECT count(*) FROM totals") == [(0,)]
 
+    postgres.query("DELETE FROM millrace_epochs")
     letters = mr.Memory()
     p.dead_letter("letters")
     p.sink("letters", letters)
