@@ -453,16 +453,20 @@ def _leaves(value: Any) -> Iterator[Any]:
 @cache
 def _decimals(before: int, scale: int) -> str:
     """Return a pattern of Decimals with so many digits before the point, and behind it."""
+    plus, minus = [], []
+    for shift in range(before):
+        digits = rf"(\.\d{{1,{scale + shift}}}0*)?" if scale + shift else ""
+        plus.append(rf"\d{digits}E\+{shift}")
+    for shift in range(1, scale + 1):
+        digits = rf"(\.\d{{1,{scale - shift}}}0*)?" if shift < scale else r"(\.0*)?"
+        minus.append(rf"\d{digits}E-{shift}")
     forms = [
         rf"0*\d{{0,{before}}}(\.\d{{0,{scale}}}0*)?",
         r"0+(\.0*)?E[+-]?\d+",
+        # Whether it is one of many is asked once.
+        rf"(?=\d(\.\d+)?E\+)({'|'.join(plus)})",
+        rf"(?=\d(\.\d+)?E-)({'|'.join(minus)})",
     ]
-    for shift in range(before):
-        digits = rf"(\.\d{{1,{scale + shift}}}0*)?" if scale + shift else ""
-        forms.append(rf"\d{digits}E\+{shift}")
-    for shift in range(1, scale + 1):
-        digits = rf"(\.\d{{1,{scale - shift}}}0*)?" if shift < scale else r"(\.0*)?"
-        forms.append(rf"\d{digits}E-{shift}")
     pattern = rf"\A-?({'|'.join(forms)})\Z"
     _SAID[pattern] = (
         f"a Decimal of at most {before} digits before the point and {scale} behind it (quantize it "
