@@ -146,4 +146,4 @@ def test_a_batch_and_what_is_refused(
     p.sink("letters", letters)
     p.run_batch(spark)
     assert postgres.query("SELECT count(*), max(points) FROM totals") == [(50, 10)]
-    assert [letter.key for letter in letters.rows] == ["much"]
+    assert [letter.key for letter in letters.rows] == ["'much'"]
