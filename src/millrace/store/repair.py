@@ -44,6 +44,20 @@ class Repair(msgspec.Struct, array_like=True, frozen=True):
     snapshot: int = 0
     damaged: int = 0
 
+    def then(self, later: Repair) -> Repair:
+        """Return what both took.
+
+        >>> Repair(2, snapshot=4).then(Repair(1, rebuilt=True))
+        Repair(deltas_applied=3, rebuilt=True, bytes_read=0, snapshot=4, damaged=0)
+        """
+        return Repair(
+            self.deltas_applied + later.deltas_applied,
+            self.rebuilt or later.rebuilt,
+            self.bytes_read + later.bytes_read,
+            later.snapshot or self.snapshot,
+            self.damaged + later.damaged,
+        )
+
 
 NOTHING = Repair()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -18,15 +19,26 @@ from millrace.model.errors import (
 )
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.beginning import known_to, last_notes
+from millrace.plane.realtime.coordinator import Marked
+from millrace.plane.realtime.report import MarkReport
 from millrace.plane.realtime.resuming import commits_again
-from millrace.store import Commit, JournalName, MemoryCache, MemoryHardState, Sealing
+from millrace.store import (
+    NOTHING,
+    Commit,
+    JournalName,
+    MemoryCache,
+    MemoryCaches,
+    MemoryHardState,
+    Repair,
+    Sealing,
+)
 from millrace.store.memory_journals import MemoryJournal
 from millrace.watermark.bulletin import Bulletin
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.counters import Counters
 from millrace.windmill.manifest import Completion, LiveMark, decode_entry
 from millrace.windmill.positions import Positions
-from millrace.windmill.replay import footing
+from millrace.windmill.replay import Result, footing
 from millrace.windmill.routing import Productions
 
 FOOTING = footing(NOTHING_PENDING, Counters(), weak=False)
@@ -508,3 +520,44 @@ def test_a_clock_that_is_set_back_fires_no_timer_early_and_none_twice(again):
         fired.append(len(kept.rows))
     assert fired == [0, 0, 0, 0, 4, 4, 4]
     assert {row["value"] for row in kept.rows} == {mr.SECOND}
+
+
+def test_caches_that_a_session_has_to_build_are_reported_with_its_first_mark() -> None:
+    p, _ = pipeline()
+    live = Live(p)
+    live.boot()
+    live.feed(4)
+    live.plane.settle(live.clock_us)
+    live.plane.mark(live.clock_us)
+    live.feed(8)
+    live.plane.settle(live.clock_us)  # what comes after the mark is in a journal alone
+    live.caches = [MemoryCaches() for _ in live.caches]
+    marks: list[Marked] = []
+    live.coordinator._completed = marks.append
+    live.boot()
+    live.feed(12)
+    live.plane.settle(live.clock_us)
+    live.plane.mark(live.clock_us)
+
+    results = marks[0].outcome.results
+    assert max(result.number for result in results) > 1
+    # Of each interval all commits but the one that is new, if there were any.
+    assert [(one.repair.deltas_applied, one.repair.rebuilt) for one in results] == [
+        (one.number - 1, one.number > 1) for one in results
+    ]
+
+
+def test_all_that_was_done_to_a_cache_between_two_marks_is_reported() -> None:
+    report = MarkReport(1, 0)
+    result = Result("Counting", 3, 7, NOTHING_PENDING, Counters(), Productions(), repair=Repair(2))
+    report.repaired("Counting", 3, Repair(1, rebuilt=True, bytes_read=10, snapshot=4))
+    report.add(result)
+    report.add(result)
+    report.repaired("Counting", 3, Repair(damaged=1))
+    report.repaired("Counting", 4, Repair(5))
+
+    (interval,) = report.take().intervals
+    assert interval.repair == Repair(5, rebuilt=True, bytes_read=10, snapshot=4, damaged=1)
+    report.add(dataclasses.replace(result, interval=4, repair=NOTHING))
+    (interval,) = report.take().intervals
+    assert interval.repair == Repair(5), "what had no commit yet is reported with the next"

@@ -165,7 +165,9 @@ class LevelTask:
         def load(interval: int) -> list[rows.ChannelRow]:
             place = intervals.places[interval]
             position = positions.of(spec.name, interval)
-            found, _ = self._worker.channels(spec, Bundle(intervals.intervals[place], position))
+            bundle = Bundle(intervals.intervals[place], position)
+            found, repair = self._worker.channels(spec, bundle)
+            self._report.repaired(spec.name, interval, repair)
             return found
 
         return Consumption(self._topology, spec, intervals, load, self._consumed)

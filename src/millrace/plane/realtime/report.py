@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from millrace.plane import wire
-from millrace.store import NOTHING
+from millrace.store import NOTHING, Repair
 from millrace.windmill.counters import Counters
 from millrace.windmill.dead_letters import Reasons
 from millrace.windmill.replay import Result
@@ -27,6 +27,8 @@ class MarkReport:
     def __init__(self, level: int, task: int) -> None:
         self._level = level
         self._task = task
+        #: (computation, interval) -> repairs of its cache that no report has yet.
+        self._repairs: dict[tuple[str, int], Repair] = {}
         self._begin()
         self.covered: dict[str, dict[int, int]] = {}
 
@@ -41,10 +43,12 @@ class MarkReport:
         at = result.computation, result.interval
         found = self._intervals.get(at)
         if found is None:
-            counters, repair, load = Counters(), NOTHING, result.load
+            counters, load = Counters(), result.load
         else:
-            counters, repair, load = found.counters, found.repair, found.load.then(result.load)
+            counters, load = found.counters, found.load.then(result.load)
         counters.add(result.counters)
+        if result.repair is not NOTHING:
+            self.repaired(*at, result.repair)
         self._intervals[at] = wire.IntervalReport(
             *at,
             result.number,
@@ -52,10 +56,16 @@ class MarkReport:
             counters,
             False,
             result.chain,
-            repair if repair != NOTHING else result.repair,
+            NOTHING,  # until the report is taken
             load,
         )
         self.covered.setdefault(result.computation, {})[result.interval] = result.number
+
+    def repaired(self, computation: str, interval: int, repair: Repair) -> None:
+        """Take what it took to bring the cache of an interval to where it had to be."""
+        if repair != NOTHING:
+            at = computation, interval
+            self._repairs[at] = self._repairs.get(at, NOTHING).then(repair)
 
     def spend(self, seconds: float) -> None:
         """Count time in turns."""
@@ -71,13 +81,18 @@ class MarkReport:
     def take(self, **more: object) -> wire.TaskReport:
         """Return the report and begin the next one.
 
+        A cache that was brought forward for an interval without a commit is in a later one.
+
         Args:
             more: What an injector task adds, and what became of snapshots.
         """
         report = wire.TaskReport(
             self._level,
             self._task,
-            [replace(one, load=one.load.reported()) for one in self._intervals.values()],
+            [
+                replace(one, load=one.load.reported(), repair=self._repairs.pop(at, NOTHING))
+                for at, one in self._intervals.items()
+            ],
             {},
             {},
             {},
