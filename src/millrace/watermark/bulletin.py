@@ -16,7 +16,7 @@ from millrace.model.errors import ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.watermark.outstanding import NOTHING_OUTSTANDING, Outstanding
 from millrace.watermark.pending_timers import PendingTimers
-from millrace.watermark.report import NOTHING_PENDING, Report
+from millrace.watermark.report import NEVER, NOTHING_PENDING, Report
 from millrace.watermark.shown import Pending
 from millrace.watermark.tournament import Tournament
 
@@ -143,7 +143,7 @@ class Bulletin:
             wall_time_us: The wall clock.
         """
         if self._event_times is None:
-            self._event_times = Tournament(len(self._ids), initial=MAX_TIMESTAMP)
+            self._event_times = Tournament(len(self._ids), initial=NEVER)
             self._event_times.update(
                 [self._places[interval] for interval in self.reports],
                 [report.event_time_us() for report in self.reports.values()],

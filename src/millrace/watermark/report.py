@@ -7,11 +7,15 @@ oldest unfinished record; "Injector and low watermark API" (5.2): state can hold
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.watermark.outstanding import Outstanding
+
+#: When nothing is ever due. A timer may wait for the end of time, and a clock may be there.
+NEVER: Final = MAX_TIMESTAMP + 1
 
 
 class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -66,11 +70,14 @@ class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return oldest_us
 
     def event_time_us(self) -> int:
-        """Return the earliest low watermark, of any percentile, at which something is due."""
+        """Return the earliest low watermark, of any percentile, at which something is due.
+
+        It is :data:`NEVER` where nothing waits for one.
+        """
         first_us = min(self.low_watermark_timer_us, self.ids_us)
         if self.percentile_timers:
-            return min(first_us, *(at_us for _, at_us in self.percentile_timers))
-        return first_us
+            first_us = min(first_us, *(at_us for _, at_us in self.percentile_timers))
+        return first_us if first_us < MAX_TIMESTAMP or self.timers else NEVER
 
     def spread(self) -> Outstanding:
         """Return how the pending work is spread; what is not known keeps all percentiles back."""
@@ -81,16 +88,25 @@ class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
     def due(self, clocks: Mapping[int, int], wall_time_us: int) -> bool:
         """Return whether a timer is due, or there are ids to forget.
 
+        A clock at the end of time makes nothing due where nothing waits: the injector of a
+        computation's own keys is there from the beginning.
+
         Args:
             clocks: Percentile -> low watermark; 100 is the low watermark itself.
             wall_time_us: The wall clock.
         """
+        low_us = clocks[100]
         return (
-            self.low_watermark_timer_us <= clocks[100]
-            or self.wall_timer_us <= wall_time_us
-            or self.ids_us <= clocks[100]
-            or any(at_us <= clocks.get(p, clocks[100]) for p, at_us in self.percentile_timers)
+            _is_due(self.low_watermark_timer_us, low_us, self.timers)
+            or _is_due(self.wall_timer_us, wall_time_us, self.wall_timers)
+            or _is_due(self.ids_us, low_us, 0)
+            or any(at_us <= clocks.get(p, low_us) for p, at_us in self.percentile_timers)
         )
+
+
+def _is_due(at_us: int, clock_us: int, timers: int) -> bool:
+    """Return whether a clock is where the first of some timers waits for it."""
+    return at_us <= clock_us and (at_us < MAX_TIMESTAMP or timers > 0)
 
 
 NOTHING_PENDING = Report()

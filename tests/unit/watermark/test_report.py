@@ -73,3 +73,18 @@ def test_work_whose_spread_is_not_known_keeps_every_share_back():
 )
 def test_a_timer_is_due_by_its_own_clock(report, due):
     assert report.due({100: 10, 99: 20}, 5) is due
+
+
+@pytest.mark.parametrize(
+    ("report", "due"),
+    [
+        (Report(), False),
+        (Report(ids_us=mr.MAX_TIMESTAMP - 1), True),
+        (Report(low_watermark_timer_us=mr.MAX_TIMESTAMP, timers=1), True),
+        (Report(hold_us=5), False),
+        (Report(wall_timer_us=6, wall_timers=1), False),
+    ],
+)
+def test_at_the_end_of_time_an_interval_without_a_timer_has_none_due(report, due):
+    """That there is none is said by the end of time, at which there can be one."""
+    assert report.due({100: mr.MAX_TIMESTAMP, 50: mr.MAX_TIMESTAMP}, 5) is due

@@ -52,6 +52,41 @@ def test_each_key_begins_once_and_goes_on_by_its_timers(publish: bool) -> None:
         )
 
 
+def test_it_commits_when_it_has_something_to_do_and_not_because_its_input_is_over() -> None:
+    with heartbeat("a", "b") as h:
+        begun = dict(h._epochs.positions.numbers["Heartbeat"])
+        for to_us in (1, 2, 9):
+            h.advance_clock(to_us)
+        assert h._epochs.positions.numbers["Heartbeat"] == begun
+        assert sum(begun.values()) <= 2, "one for each interval of a key"
+        h.advance_clock(10)
+        assert [out.value for out in h.outputs("beats")] == [1, 1]
+        assert sum(h._epochs.positions.numbers["Heartbeat"].values()) == 2 * sum(begun.values())
+
+
+@pytest.mark.parametrize("percentile", [100, 50])
+def test_a_timer_at_the_end_of_time_fires_there(percentile: int) -> None:
+    class Last(mr.Computation):
+        inputs = {"events": mr.by(str)}
+        outputs = {"last": str}
+        percentiles = (50,)
+
+        def process_record(self, record: Any) -> None:
+            self.set_timer("end", at=mr.MAX_TIMESTAMP, percentile=percentile)
+
+        def process_timer(self, timer: Any) -> None:
+            self.produce("last", timer.tag, timestamp=0)
+
+    p = mr.Pipeline("last")
+    p.inject("events", format=str)
+    p.add(Last)
+    with mr.testing.Harness(p) as h:
+        h.inject("events", [("a", 5)])
+        assert not h.outputs("last")
+        h.advance_watermark("events", mr.MAX_TIMESTAMP)
+        assert [out.value for out in h.outputs("last")] == ["end"]
+
+
 def test_the_low_watermark_of_what_it_sends_is_its_oldest_timer() -> None:
     with heartbeat("a", "b") as h:
         assert h.low_watermark("Listener") == 10
