@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +236,13 @@ FEEDS = {
 }
 
 
+#: Streams whose records are written down with their names.
+TOLD = (
+    "sums", "visited", "visited at least", "once", "weakly counted", "answers", "letters",
+    "called", "pairs", "faded", "arrived", "kept", "begun",
+)  # fmt: skip
+
+
 class Features:
     """The pipeline, what is fed to it, and what came of it.
 
@@ -287,7 +294,7 @@ class Features:
             self.run.wait(0)
             raise AssertionError("not done in two minutes")
 
-    def wait_for(self, reached: Any, what: str) -> Any:
+    def wait_for(self, reached: Callable[[], Any], what: str) -> Any:
         deadline = time.monotonic() + PATIENCE_S
         while not (found := reached()):
             assert time.monotonic() < deadline, f"waited in vain: {what}"
@@ -337,8 +344,7 @@ class Features:
         p.add(Big)
         p.add(Beginning, keys=["here", "there"])
 
-        for name in ("sums", "visited", "visited at least", "once", "weakly counted", "answers",
-                     "letters", "called", "pairs", "faded", "arrived", "kept", "begun"):  # fmt: skip
+        for name in TOLD:
             p.stream(name).map(functools.partial(told, name)).to("told", format=str)
         p.sink("told", mr.Parquet(self._root / "told"))
         p.sink("totals", mr.PostgreSQL(self._conninfo, "totals"))
@@ -392,7 +398,7 @@ def orders(keys: Iterable[str], first: int, count: int) -> list[tuple[str, int]]
 
 
 def run_features(
-    spark: SparkSession, root: Path, conninfo: str, in_postgres: Any
+    spark: SparkSession, root: Path, conninfo: str, count_totals: Callable[[], int]
 ) -> dict[str, Any]:
     """Feed everything, with a failure and a restart amid it; return what was found."""
     features = Features(spark, root, conninfo)
@@ -400,7 +406,7 @@ def run_features(
     features.start()
     try:
         found |= _begin(features)
-        found |= _fail(features, in_postgres)
+        found |= _fail(features, count_totals)
         found |= _restart(features)
         status = features.run.status()
         assert features.run.drain("120 s")
@@ -432,19 +438,25 @@ def _begin(features: Features) -> dict[str, Any]:
     features.run.fire("now", FIRST[0])
     features.settle()
     found["called one"] = features.values("called")
+
+    def snapshots() -> int:
+        features.settle()  # they are reported with marks
+        return int(features.run.status().snapshots)
+
+    found["snapshots"] = features.wait_for(snapshots, "a snapshot")
     features.clock.set(T0 + 3_300 * mr.MILLISECOND)
     features.feed("fades", (FIRST[0], 7))
     features.settle()
     return found
 
 
-def _fail(features: Features, in_postgres: Any) -> dict[str, Any]:
+def _fail(features: Features, count_totals: Callable[[], int]) -> dict[str, Any]:
     """Kill the first task of level 1, with rows of others under way, and weak ones of its own."""
     run, calls = features.run, features.calls
     # Windows of the first task end before: what is weak waits for the next strong commit there.
     features.feed("orders", (SECOND[0], 0))
     features.settle()
-    before = in_postgres()
+    before = count_totals()
     features.feed("coins", *[(key, 100 + n) for n, key in enumerate(SECOND)])
     features.feed("visits", (SECOND[0], 2, "e2"), (SECOND[0], 3, "e3"))
     features.feed("arrivals", (SECOND[1], 3))
@@ -458,7 +470,7 @@ def _fail(features: Features, in_postgres: Any) -> dict[str, Any]:
         features.wait_for(lambda of=name: calls.of(of).total() == weak, f"what is {name}")
     for n in range(30):
         features.feed("orders", *orders(SECOND, 200 + 10 * n, 10))
-    features.wait_for(lambda: in_postgres() > before, "rows in PostgreSQL")
+    features.wait_for(lambda: count_totals() > before, "rows in PostgreSQL")
     victim = run.hosts[1, 0].pid
     os.kill(victim, signal.SIGKILL)
     # What was read has its time: it is read again when the clock is elsewhere.
@@ -470,8 +482,7 @@ def _fail(features: Features, in_postgres: Any) -> dict[str, Any]:
     run.fire("now")
     features.settle()
     found["called all"] = features.values("called")
-    status = run.status()
-    found["snapshots"], found["collected"] = status.snapshots, status.collected
+    found["collected"] = features.wait_for(lambda: run.status().collected, "collection")
     return found
 
 
@@ -533,7 +544,7 @@ def time_records(spark: SparkSession, root: Path) -> dict[str, Any]:
 def main(root: Path, conninfo: str) -> None:
     import psycopg
 
-    def in_postgres() -> int:
+    def count_totals() -> int:
         with psycopg.connect(conninfo) as connection:
             (count,) = connection.execute("SELECT count(*) FROM totals").fetchone() or (0,)
         return int(count)
@@ -544,7 +555,7 @@ def main(root: Path, conninfo: str) -> None:
     spark = session(root, "local[7]", java | {"spark.sql.session.timeZone": "UTC"})
     spark.sparkContext.setLogLevel("ERROR")
     began = time.monotonic()
-    found = {"features": run_features(spark, root / "features", conninfo, in_postgres)}
+    found = {"features": run_features(spark, root / "features", conninfo, count_totals)}
     print(f"features: {time.monotonic() - began:.1f} s", flush=True)  # noqa: T201
     began = time.monotonic()
     found["latency"] = time_records(spark, root / "latency")
