@@ -165,6 +165,8 @@ def test_a_stream_that_needs_python_takes_others_along(spark: SparkSession, tool
         "rows": "'rows' is read with 'others'",
         "others": "Others takes its key from 'others' by('text', 'number')",
     }
+    live = sources_of(p.build(), _no_injector, realtime=True)
+    assert {one.stream.name: one.native for one in live} == {"rows": True, "others": False}
 
 
 @pytest.mark.parametrize("integer", ["tinyint", "smallint", "int", "bigint"])

@@ -122,6 +122,8 @@ class Explanation:
         found = {spec.name: python_reason(self.topology, spec) for spec in streams}
         found.update(self.reasons)
         reasons = [reason for reason in found.values() if reason is not None]
+        if reasons and self.realtime and len(reasons) < len(found):
+            return f"by columns, but for some by Python: {'; '.join(reasons)}"
         if reasons:
             return f"with Python before the first shuffle: {'; '.join(reasons)}"
         if any(_has_injector(spec) for spec in streams):

@@ -59,8 +59,8 @@ class Source:
         columns: The columns that make a value.
         column: Name of the struct column that holds them on the wire.
         bare: Whether its event times are integers, and nobody said of what unit.
-        reason: Why Python has to encode its keys, record by record; None if they are in columns. It
-            is one pass over the input that serves all sources, so all have a reason or none.
+        reason: Why Python has to encode its keys, record by record; None if they are in columns. By
+            epochs one pass over the input serves all sources, so all have a reason or none.
         promises: Column in which its processes promise a low watermark; None if they do not.
         punctuation: Boolean column: whether a row is no record but only carries such a promise.
         pieces: Of an injector: the rows that stand for what the first stage reads; else None.
@@ -114,7 +114,11 @@ class Source:
 
 
 def sources_of(
-    topology: Topology, read: Callable[[str, Injector], DataFrame], *, batch: bool = False
+    topology: Topology,
+    read: Callable[[str, Injector], DataFrame],
+    *,
+    batch: bool = False,
+    realtime: bool = False,
 ) -> list[Source]:
     """Return the checked sources of a topology.
 
@@ -122,6 +126,7 @@ def sources_of(
         topology: The pipeline.
         read: Makes a DataFrame of the pieces of a stream's injector.
         batch: Whether it is for a batch, where rows that an injector reads leave in no packets.
+        realtime: Whether it is for live tasks, which read each source by itself.
 
     Raises:
         PipelineError: A stream has no source, or one that cannot make its records.
@@ -132,7 +137,8 @@ def sources_of(
         if isinstance(frame, Injector):
             pieces = read(spec.name, frame)
             frame = pieces.sparkSession.createDataFrame([], struct_type(frame.schema))
-        found.append(dataclasses.replace(_source(topology, spec, frame), pieces=pieces))
+        source = _source(topology, spec, frame, realtime=realtime)
+        found.append(dataclasses.replace(source, pieces=pieces))
     if batch:
         found = [
             source
@@ -142,7 +148,7 @@ def sources_of(
         ]
     # One pass over the input serves all sources, so one that needs Python takes the others along.
     slow = next((source.stream.name for source in found if not source.native), None)
-    if slow is None:
+    if slow is None or realtime:
         return found
     return [_because(source, f"{source.stream.name!r} is read with {slow!r}") for source in found]
 
@@ -174,7 +180,7 @@ def python_reasons(topology: Topology) -> dict[str, str | None]:
     }
 
 
-def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
+def _source(topology: Topology, spec: StreamSpec, frame: Any, *, realtime: bool = False) -> Source:
     """Return a checked source, given its DataFrame."""
     injection = spec.injection
     assert injection is not None, "injected() returns injected streams"
@@ -219,7 +225,7 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any) -> Source:
     if injector is None:  # Python reads the columns of its rows
         time = None if injection.ingress else injection.timestamp
         check_names(spec.name, frame, (*columns, time, process, promises, punctuation, apart))
-    reason = _python_reason(topology, spec, frame, columns)
+    reason = _python_reason(topology, spec, frame, columns, realtime=realtime)
     bare = (
         injection.unit is None
         and not injection.ingress
@@ -353,12 +359,17 @@ def _target(key: Column, edge: Column) -> list[Column]:
 
 
 def _python_reason(
-    topology: Topology, spec: StreamSpec, frame: DataFrame, columns: Sequence[str]
+    topology: Topology,
+    spec: StreamSpec,
+    frame: DataFrame,
+    columns: Sequence[str],
+    *,
+    realtime: bool,
 ) -> str | None:
     """Return why a source's keys cannot be encoded by Spark; None if they can."""
     if not spec.steps:
         check_key_columns(spec, frame)
-    if spec.injection is not None and spec.injection.ingress:
+    if spec.injection is not None and spec.injection.ingress and not realtime:
         return f"the event time of {spec.name!r} is that of its epoch"
     if (reason := python_reason(topology, spec)) is not None:
         return reason

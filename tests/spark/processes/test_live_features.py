@@ -103,6 +103,7 @@ def test_sums_that_are_combined_on_the_way_and_kept_as_columns_are_those_of_sql(
     assert "kept   as columns, all keys together" in sums.partition("level 2")[0]
     assert re.search(r"by\('key'\) -> 'sums'\n.*lifted: values of a key and window", plan)
     assert features["counters"]["sums"].counted["lifted"] > 0
+    assert "is read with" not in plan, "no source takes others along"
 
 
 @pytest.mark.parametrize("sink", ["PostgreSQL", "Delta", "Iceberg"])

@@ -217,6 +217,22 @@ def test_weak_productions_that_real_time_makes_strong_are_said_with_the_reason()
     assert about in str(live)
 
 
+def test_in_real_time_each_source_is_read_by_itself() -> None:
+    p = mr.Pipeline("two")
+    p.inject("names", format=str).key_by(len).window(mr.FixedWindows("1 h")).count().to("lengths")
+    p.inject("scores", format=Score).key_by("team").window(mr.FixedWindows("1 h")).count().to(
+        "teams"
+    )
+    reason = "lengths takes its key from 'names' by(len)"
+
+    assert (
+        str(p.explain()).splitlines()[2]
+        == f"sources, with Python before the first shuffle: {reason}"
+    )
+    live = dataclasses.replace(p.explain(), realtime=True)
+    assert str(live).splitlines()[2] == f"sources, by columns, but for some by Python: {reason}"
+
+
 def test_a_grouping_with_parts_says_so() -> None:
     p = mr.Pipeline("hot")
     scores = p.inject("scores", format=Score).key_by("team").window(mr.FixedWindows("1 h"))

@@ -150,7 +150,7 @@ def start(
         raise PipelineError(f"{pipeline!r} injects no stream, so it would never run.")
     _check_sources(topology)
     check_live(topology)
-    sources = sources_of(topology, lambda _, injector: _unread(spark, injector))
+    sources = sources_of(topology, lambda _, injector: _unread(spark, injector), realtime=True)
     publisher = Publisher.of(topology)
     levels = topology.depth
     tasks = tasks_within(spark, levels) if tasks is None else tasks
