@@ -24,6 +24,14 @@ CODE = [
 #: Where a path that a document names may begin.
 BASES = (ROOT, *(ROOT / name for name in ("src", "src/millrace", "tests", "docs")))
 
+#: Names of all tests.
+TESTS = {
+    name
+    for file in (ROOT / "tests").rglob("test_*.py")
+    for name in re.findall(r"^def (test_\w+)\(", file.read_text(), re.MULTILINE)
+}
+
+_TEST = re.compile(r"test_\w+")
 _SPAN = re.compile(r"`([^`\n]+)`")
 _PATH = re.compile(r"(?:[\w.-]+/)+[\w.-]+\.(?:py|md|sh|toml|lock|txt|json|png|yaml)")
 _BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -49,6 +57,14 @@ def test_files_that_a_guide_names_exist(guide: Path) -> None:
         if _PATH.fullmatch(span):
             found = [base for base in (*BASES, guide.parent) if (base / span).exists()]
             assert found, f"{guide.name} names {span}"
+
+
+@each_guide()
+def test_tests_that_a_guide_names_exist(guide: Path) -> None:
+    if guide.name.startswith("20"):
+        return
+    for span in _SPAN.findall(guide.read_text()):
+        assert not _TEST.fullmatch(span) or span in TESTS, f"{guide.name} names {span}"
 
 
 @each_guide()
