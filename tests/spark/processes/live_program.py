@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 import pyarrow.dataset as ds
 from live_pipeline import Count, Counting, Numbers, Passing, numbers, passed, session, wanted
+from obstore.store import S3Store
 from pyspark.sql import SparkSession
 
 import millrace as mr
@@ -195,8 +196,8 @@ def undisturbed(case: Case) -> dict[str, Any]:
 
 
 def batches(case: Case) -> dict[str, Any]:
-    """Let Spark end its batch; with a checkpoint in a bucket, and journals on a disk."""
-    journals = case.folder / "journals"
+    """Let Spark end its batch, and kill a worker; a checkpoint in a bucket, journals on a disk."""
+    journals, bucket = case.folder / "journals", S3Store("checkpoints", prefix="batches")
     run = case.start(
         realtime=True,
         spark_batch="3 s",
@@ -206,6 +207,10 @@ def batches(case: Case) -> dict[str, Any]:
     sessions = set()
     for n in range(1, 4):
         case.input.allow(300 * n)
+        if n == 2:
+            while (1, 0) not in run.hosts:
+                time.sleep(0.01)
+            os.kill(run.hosts[1, 0].pid, signal.SIGKILL)
         assert run.process_available("90 s")
         sessions.add(run._conductor.session)
         while run._conductor.session in sessions:
@@ -218,6 +223,9 @@ def batches(case: Case) -> dict[str, Any]:
         "counts": case.counts(),
         "state": found.get(3)["count"],
         "journals": len(list(journals.glob("*/journals/*-*"))),
+        "folders in the bucket": sorted(
+            {entry["path"].partition("/")[0] for entries in bucket.list() for entry in entries}
+        ),
     }
 
 
