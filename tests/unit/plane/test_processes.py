@@ -49,7 +49,9 @@ def test_what_an_injector_promises_beyond_the_end_of_time_is_its_end(claim_us):
     assert promise("injector Feed", "a", -claim_us, None) == MIN_TIMESTAMP
 
 
-@pytest.mark.parametrize("claim_us", [1.5, "soon", float("nan"), object()], ids=repr)
+@pytest.mark.parametrize(
+    "claim_us", [1.5, "soon", float("nan"), object()], ids=["1.5", "text", "nan", "object"]
+)
 def test_what_an_injector_promises_is_a_time(claim_us):
     with pytest.raises(
         PipelineError, match="injector Feed: process 'a' reported the low watermark"
