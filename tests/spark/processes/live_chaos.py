@@ -1,6 +1,7 @@
 """A driver that runs a pipeline in real time until it has seen everything: what is killed.
 
 It is given a folder of its own, in one with the settings, the input and the outputs of all drivers.
+The pipeline is that of numbers, with some of the mixes beside it.
 """
 
 from __future__ import annotations
@@ -16,32 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from live_pipeline import Counting, Numbers, numbers, session
+from tests.spark.processes.live_pipeline import Counting, Ticking, at_work, numbers, session
+from tests.spark.processes.mixes import BEAT, BEATS, MIXES, Mix
 
 import millrace as mr
 
-
-def at_work(root: Path) -> None:
-    """Write down that this process has work now, of whatever level."""
-    (root / "work" / str(os.getpid())).touch()
-
-
-class Ticking(Numbers):
-    """Has a row more every few milliseconds, until a file says how many."""
-
-    def __init__(self, root: Path, rate: float) -> None:
-        super().__init__(root / "limit")
-        self.root, self.rate = root, rate
-
-    def allowed(self) -> int:
-        if self.file.exists():
-            return super().allowed()
-        seconds = time.time() - (self.root / "began").stat().st_mtime
-        return int(seconds * self.rate)
-
-    def read(self, process: str, start: Any, end: Any) -> Any:
-        at_work(self.root)
-        yield from super().read(process, start, end)
+#: After how long what the clock forgets is gone, and all beats were.
+ENOUGH_S = BEAT * BEATS / mr.SECOND + 3
+LATELY_S = 3
 
 
 class Working(Counting):
@@ -55,28 +38,41 @@ class Working(Counting):
         super().process_record(record)
 
 
-class Seen:
-    """Writes down when rows were seen, and the highest count among them; a file a process."""
+class Watching:
+    """Writes down when rows of a key were seen, and the highest count; a file a process."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def __call__(self, rows: pa.RecordBatch) -> None:
         at_work(self.root)
+        pairs = zip(rows.column("key").to_pylist(), rows.column("count").to_pylist(), strict=True)
+        # Of equal keys the last, which is the highest.
+        highest = dict(sorted(pairs))
         with (self.root / "seen" / str(os.getpid())).open("a") as file:
-            file.write(f"{time.time()} {max(rows.column('count').to_pylist())}\n")
+            now = time.time()
+            file.write("".join(f"{now} {key} {count}\n" for key, count in highest.items()))
 
 
 def remap_now_and_then(run: Any, checkpoint: Path, every_s: float) -> None:
     """Split a key interval, or merge two, so often: all tasks rest for it."""
     while not run.wait(f"{every_s} s"):
-        there = mr.open_checkpoint(checkpoint)["Counting"].intervals
-        ids, at = [one.id for one in there], random.randrange(len(there))
-        several = at + 1 < len(ids) and random.random() < len(ids) / 8
         try:
+            there = mr.open_checkpoint(checkpoint)["Counting"].intervals
+            ids, at = [one.id for one in there], random.randrange(len(there))
+            several = at + 1 < len(ids) and random.random() < len(ids) / 8
             run.remap("Counting", [mr.Merge(*ids[at : at + 2]) if several else mr.Split(ids[at])])
-        except mr.MillraceError as refused:  # no mark is complete yet, or the run ends
+        except mr.MillraceError as refused:  # no mark is complete yet, the disk is full, it ends
             logging.info("not remapped: %s", refused)
+
+
+def disturb(run: Any, mixes: list[Mix]) -> None:
+    while not run.wait("1 s"):
+        for mix in mixes:
+            try:
+                mix.disturb(run)
+            except mr.MillraceError as refused:
+                logging.info("not done: %s", refused)
 
 
 def main(root: Path) -> None:
@@ -84,22 +80,33 @@ def main(root: Path) -> None:
     logging.basicConfig(level=logging.WARNING, format="\n%(asctime)s %(message)s")
     logging.getLogger("millrace").setLevel(logging.INFO)
     spark = session(root, settings["master"], settings["conf"])
-    source = Ticking(root, settings["rate"])
-    p = numbers(source, root / "out", Working(root))
-    p.sink("passed", mr.ArrowSink(Seen(root)))
+    source = Ticking(root)
+    p = numbers(source, root / "disk" / "out", Working(root))
+    p.sink("passed", mr.ArrowSink(Watching(root)))
+    mixes = [MIXES[name](root, settings["conninfo"]) for name in settings["mixes"]]
+    for mix in mixes:
+        mix.build(p)
     options = {"realtime": True, "tasks": 2, "progress": False} | settings["options"]
-    checkpoint = root / "checkpoint"
+    checkpoint = root / "disk" / "checkpoint"
     run = p.start(spark, checkpoint=str(checkpoint), **options)
+    threads = [(disturb, (run, mixes))]
     if settings["remaps"]:
-        threading.Thread(
-            target=remap_now_and_then, args=(run, checkpoint, settings["remaps"]), daemon=True
-        ).start()
+        threads.append((remap_now_and_then, (run, checkpoint, settings["remaps"])))
+    for target, args in threads:
+        threading.Thread(target=target, args=args, daemon=True).start()
     while not (source.file.exists() and run.process_available("120 s")):
         if run.wait("0.2 s"):
             raise SystemExit("the run has ended by itself")
-    run.stop()
+    enough = (root / "began").stat().st_mtime + ENOUGH_S - time.time() if mixes else 0
+    run.wait(f"{max(enough, LATELY_S if mixes else 0)} s")
+    run.process_available("120 s")
+    if not run.drain("120 s"):
+        raise SystemExit("the run has not ended in two minutes")
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).parent)
+    # Not as __main__: what is pickled here is read by workers.
+    from tests.spark.processes import live_chaos
+
+    live_chaos.main(Path(sys.argv[1]).parent)

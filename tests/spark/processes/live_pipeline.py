@@ -5,6 +5,8 @@ Whatever is read comes out of it, so what must be seen is known from how many ro
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +20,8 @@ import millrace as mr
 
 START = 1_700_000_000 * mr.SECOND
 KEYS = 10
+#: Rows a second, in each process.
+RATE = 50
 
 
 class Row(msgspec.Struct):
@@ -57,6 +61,33 @@ class Numbers(mr.Injector):
     def allowed(self) -> int:
         """Return how many rows there are in each process."""
         return int(self.file.read_text())
+
+
+def at_work(root: Path) -> None:
+    """Write down that this process has work now, of whatever level."""
+    (root / "work" / str(os.getpid())).touch()
+
+
+class Ticking(Numbers):
+    """Has a row more every few milliseconds, until a file says how many."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root / "limit")
+        self.root = root
+
+    def allowed(self) -> int:
+        if self.file.exists():
+            return super().allowed()
+        return rows_after(time.time() - (self.root / "began").stat().st_mtime)
+
+    def read(self, process: str, start: Any, end: Any) -> Any:
+        at_work(self.root)
+        yield from super().read(process, start, end)
+
+
+def rows_after(seconds: float) -> int:
+    """Return how many rows there are so long after the beginning, in each process."""
+    return int(seconds * RATE)
 
 
 class Counting(mr.Computation):

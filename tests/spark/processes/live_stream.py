@@ -9,49 +9,59 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.spark.processes.live_pipeline import KEYS, Numbers, passed, wanted
+from tests.spark.processes.live_pipeline import KEYS, Numbers, passed, rows_after, wanted
+from tests.spark.processes.mixes import MIXES, SHARE, Mix, rows_of
 
 PROGRAM = Path(__file__).with_name("live_chaos.py")
-#: Rows a second, of each of two processes.
-RATE = 50
 #: The input ends so much later than is decided.
 ENDS_S = 3
-#: Where nothing was seen for so long, the session was away.
-AWAY_S = 1.0
 
 
 class LiveStream:
     """Input, checkpoint and outputs, and the drivers.
 
+    What checkpoint and outputs are in is the folder ``disk``.
+
     Args:
         root: A folder.
         program: Starts a driver.
-        settings: Master, and more of Spark's settings and of the run's options; after how many
-            seconds the run is remapped, again and again, if it is.
+        master: Of Spark.
+        conf: More of Spark's settings.
+        options: Of the run.
+        remaps: After how many seconds the run is remapped, again and again; 0: it is not.
+        mixes: Names of those that the pipeline has beside the numbers.
+        conninfo: Of a PostgreSQL server.
+        environment: Variables of the drivers.
     """
 
     def __init__(
         self,
         root: Path,
-        program: Callable[[Path, Path], Any],
+        program: Callable[..., Any],
         *,
         master: str,
         conf: dict[str, str] | None = None,
         options: dict[str, Any] | None = None,
         remaps: float = 0,
+        mixes: list[str] | None = None,
+        conninfo: str = "",
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.root = root
+        self.mixes: list[Mix] = [MIXES[name](root, conninfo) for name in mixes or ()]
         self._program = program
+        self._environment = environment or {}
         self.drivers: list[Any] = []
         self._missing: set[tuple[int, int]] = set()
-        for name in ("seen", "work"):
-            (root / name).mkdir()
+        for name in ("seen", "work", "disk"):
+            (root / name).mkdir(exist_ok=True)
         settings = {
             "master": master,
-            "rate": RATE,
             "conf": conf or {},
             "options": options or {},
             "remaps": remaps,
+            "mixes": mixes or [],
+            "conninfo": conninfo,
         }
         (root / "settings.json").write_text(json.dumps(settings))
 
@@ -66,7 +76,7 @@ class LiveStream:
             (self.root / "began").touch()
         folder = self.root / f"driver-{len(self.drivers)}"
         folder.mkdir()
-        self.drivers.append(self._program(PROGRAM, folder))
+        self.drivers.append(self._program(PROGRAM, folder, **self._environment))
 
     def log(self) -> str:
         """Return what all drivers have said."""
@@ -85,38 +95,30 @@ class LiveStream:
 
     # -- what was seen -----------------------------------------------------------------------------
 
-    def seen(self, since: float) -> list[tuple[float, int]]:
-        """Return when rows were seen, and the highest count, in order; from an instant on."""
-        found = []
+    def back(self, since: float) -> float | None:
+        """Return when rows of all keys had been seen that came after an instant; None if not yet.
+
+        The keys are those of several tasks, at each level: so all tasks are there again.
+        """
+        # Of those that were there, both processes together.
+        before = 2 * rows_after(since - (self.root / "began").stat().st_mtime) // KEYS
+        first: dict[int, float] = {}
         for file in (self.root / "seen").iterdir():
             if file.stat().st_mtime >= since:
                 for line in file.read_text().splitlines(keepends=True):
-                    if line.endswith("\n"):
-                        at, count = line.split()
-                        found.append((float(at), int(count)))
-        return sorted(one for one in found if one[0] >= since)
+                    at, key, count = line.split() if line.endswith("\n") else ("0", "0", "0")
+                    if int(count) > before + 2:
+                        first[int(key)] = min(float(at), first.get(int(key), float(at)))
+        return max(first.values()) if len(first) == KEYS else None
 
-    def back(self, killed: float) -> float | None:
-        """Return when a row that is new was seen after a session that was killed; None if not yet.
-
-        What was on its way may be seen a moment after the kill; then nothing for over a second.
-        """
-        last, newest = killed, 0
-        for at, count in self.seen(killed - 5):
-            if at > killed and at - last > AWAY_S and count > newest:
-                return at
-            if at <= killed or at - last <= AWAY_S:
-                last, newest = max(last, at), max(newest, count)
-        return None
-
-    def wait_until_back(self, killed: float, seconds: float = 180) -> float:
-        """Return how long after an instant a new row was seen."""
+    def wait_until_back(self, since: float, seconds: float = 240) -> float:
+        """Return how long after an instant rows of all keys were seen that came after it."""
         deadline = time.monotonic() + seconds
-        while (at := self.back(killed)) is None:
+        while (at := self.back(since)) is None:
             assert self.driver.alive(), self.driver.output()
             assert time.monotonic() < deadline, self.driver.output()
             time.sleep(0.1)
-        return at - killed
+        return at - since
 
     # -- the outputs -------------------------------------------------------------------------------
 
@@ -126,31 +128,46 @@ class LiveStream:
         Marks stop nothing: what came from a task that had passed one may be seen before what came
         from one that had not. So a row may be missing behind others once, and not twice.
         """
-        found = passed(self.root / "out")
+        found = passed(self.root / "disk" / "out")
         highest: dict[int, int] = {}
         for key, count in found:
             highest[key] = max(highest.get(key, 0), count)
         right = Counter((key, n) for key, last in highest.items() for n in range(1, last + 1))
         missing = set(right - found)
-        assert not found - right, self._wrong(found, right)
-        assert not missing & self._missing, self._wrong(found, right)
+        assert not found - right, self._wrong("passed", found, right)
+        assert not missing & self._missing, self._wrong("passed", found, right)
         self._missing = missing
+        for mix in self.mixes:
+            for sink in mix.sinks:
+                ids = Counter(row["_id"] for row in rows_of(self.root / "disk" / sink))
+                assert ids.total() == len(ids), f"of {sink}, {ids.total() - len(ids)} twice"
         return found.total()
 
     def finish(self) -> int:
-        """End the input soon; check everything; return how many rows it had."""
+        """End the input soon; check everything; return how many rows the sinks have."""
         # Nothing may have been read beyond the end, however long it takes to say it.
         seconds = time.time() - (self.root / "began").stat().st_mtime + ENDS_S
-        each = int(seconds * RATE) // KEYS * KEYS
-        Numbers(self.root / "limit").allow(each)
+        # Of keys, and of what mixes read, there is no part.
+        rows = rows_after(seconds) // (KEYS * SHARE) * (KEYS * SHARE)
+        Numbers(self.root / "limit").allow(rows)
         assert self.driver.process.wait(300) == 0, self.driver.output()
-        found = passed(self.root / "out")
-        assert found == wanted(each), self._wrong(found, wanted(each))
-        return found.total()
+        found = passed(self.root / "disk" / "out")
+        assert found == wanted(rows), self._wrong("passed", found, wanted(rows))
+        seen = found.total()
+        for mix in self.mixes:
+            outputs, right = mix.found(), mix.expected(rows // SHARE)
+            assert outputs.keys() == right.keys()
+            for sink in right:
+                if outputs[sink] != right[sink]:
+                    raise AssertionError(self._wrong(sink, outputs[sink], right[sink]))
+                seen += outputs[sink].total()
+        return seen
 
-    def _wrong(self, found: Counter[Any], right: Counter[Any]) -> str:
+    def _wrong(self, sink: str, found: Counter[Any], right: Counter[Any]) -> str:
         missing, more = right - found, found - right
-        return f"missing: {sorted(missing)[:20]}, too many: {sorted(more)[:20]}\n{self.log()}"
+        some = f"missing: {sorted(missing)[:20]}, too many: {sorted(more)[:20]}"
+        logs = " ".join(str(driver.log) for driver in self.drivers)
+        return f"{sink}: {missing.total()} missing, {more.total()} too many; {some}; see {logs}"
 
     def end(self) -> None:
         """Leave no process behind."""

@@ -1,122 +1,190 @@
-"""What runs a pipeline in real time is killed, on a cluster of two executors, while rows flow."""
+"""What runs a pipeline in real time is killed, paused, cut off: its outputs are those of no fault.
+
+On a cluster of two executors, while rows flow. By default ten faults, always the same. ``make
+chaos-realtime`` goes on with round after round, each with mixes and faults of its own.
+"""
 
 from __future__ import annotations
 
 import os
 import random
-import signal
+import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import jvm
 import pytest
+from tests.spark.processes import live_faults, live_network
+from tests.spark.processes.live_faults import Scene
 from tests.spark.processes.live_stream import LiveStream
+from tests.spark.processes.mixes import MIXES
 
-SEED = 20130827
-#: How often something is killed: a worker, an executor and a driver, or as often as is said.
-KILLS = int(os.environ.get("CHAOS_KILLS", 3))
+SEED = int(os.environ.get("CHAOS_SEED", 20130827))
+#: Rounds go on until so much was killed, and so much was paused; the first is finished anyway.
+KILLS = int(os.environ.get("CHAOS_KILLS", 1))
+PAUSES = int(os.environ.get("CHAOS_PAUSES", 0))
+#: Begins no further round after so long.
+MINUTES = float(os.environ.get("CHAOS_MINUTES", "inf"))
+#: Faults of a round; of ten, six kill, two pause, one fills the disk, one cuts off an executor.
+FAULTS = int(os.environ.get("CHAOS_FAULTS", 10))
+#: The longest pause, in seconds.
+LONGEST_S = float(os.environ.get("CHAOS_LONGEST", 5))
 #: After so many seconds key intervals are split or merged, again and again; 0: never.
 REMAPS_S = float(os.environ.get("CHAOS_REMAPS", 5))
-#: Begins no further kill after so long.
-MINUTES = float(os.environ.get("CHAOS_MINUTES", "inf"))
-#: Rows are compared on the way so often: to read them all takes longer and longer.
-CHECKED = 10
+#: A task that does nothing for so long is ended: pauses are shorter, and longer.
+HANG_LIMIT_S = 10
+#: So many of the mixes are in a pipeline.
+MIXED = 3
+#: Of ten faults, so many come while the run is not back from the one before.
+AMID = 0.25
 
-
-@pytest.fixture
-def stream(tmp_path: Path, program: Any) -> Iterator[LiveStream]:
-    """On two executors, each with the slots for half of the tasks."""
-    conf = {
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "512m",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": jvm.OPTIONS,
-    }
-    made = LiveStream(
-        tmp_path, program, master="local-cluster[2,4,1024]", conf=conf, remaps=REMAPS_S
-    )
-    yield made
-    made.end()
-
-
-def _kill(pids: list[int]) -> None:
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-
-
-def _some(find: Callable[[], list[int]]) -> list[int]:
-    """Return processes as soon as there are any: at a rest there are none at work."""
-    deadline = time.monotonic() + 60
-    while not (found := find()):
-        assert time.monotonic() < deadline, "nothing is at work"
-        time.sleep(0.1)
-    return found
-
-
-def _kill_worker(stream: LiveStream, draw: random.Random) -> None:
-    """Or, now and then, all Python processes there are."""
-    at_work = _some(stream.workers)
-    _kill([draw.choice(at_work)] if draw.random() < 0.8 else _some(stream.pythons))
-
-
-def _kill_executor(stream: LiveStream, draw: random.Random) -> None:
-    """Its Python processes notice by themselves."""
-    _kill([draw.choice(stream.driver.find("CoarseGrainedExecutorBackend"))])
-
-
-def _kill_driver(stream: LiveStream, draw: random.Random) -> None:
-    """Or its JVM, or all processes of it; the next begins while what is left may be at work."""
-    driver = stream.driver
-    how = draw.choice(["program", "JVM", "all"])
-    if how == "program":
-        _kill([driver.process.pid])
-    elif how == "JVM":
-        _kill(driver.find("org.apache.spark.deploy.SparkSubmit"))
-    else:
-        driver.end()
-    stream.start()
-
-
-VICTIMS: dict[str, Callable[[LiveStream, random.Random], None]] = {
-    "worker": _kill_worker,
-    "executor": _kill_executor,
-    "driver": _kill_driver,
+CONF = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": jvm.OPTIONS,
+    # An executor that does not answer is given up after seconds, and not after minutes.
+    "spark.network.timeout": "10s",
+    "spark.network.timeoutInterval": "1s",
+    "spark.executor.heartbeatInterval": "1s",
 }
 
 
-@pytest.mark.timeout(600 + 90 * KILLS)
-def test_whatever_is_killed_each_row_counts_once(stream: LiveStream) -> None:
-    draw = random.Random(int(os.environ.get("CHAOS_SEED", SEED)))
-    victims = draw.sample(list(VICTIMS), len(VICTIMS))
-    victims += draw.choices(list(VICTIMS), weights=[5, 4, 1], k=max(0, KILLS - len(victims)))
+@pytest.fixture
+def scenes(tmp_path: Path, program: Any, postgres: Any) -> Iterator[Callable[..., Scene]]:
+    """Make a scene, after the end of the one before it."""
+    missing = live_network.missing()
+    if missing:
+        _say(f"no disk is filled, and nothing cut off: {missing}")
+    with ExitStack() as ends:
+
+        def make(number: int, draw: random.Random) -> Scene:
+            ends.close()
+            postgres.clear()
+            root = tmp_path / f"round-{number}"
+            root.mkdir()
+            network = disk = None
+            conf, environment = dict(CONF), {"PGPASSWORD": postgres.password}
+            if not missing:
+                disk = live_network.Disk(root / "disk")
+                ends.callback(disk.close)
+                network = live_network.Network(root / "network")
+                ends.callback(network.close)
+                conf["spark.driver.host"] = environment["SPARK_LOCAL_IP"] = network.host
+                conf["spark.executorEnv.JAVA_HOME"] = str(network.java_home)
+            stream = LiveStream(
+                root,
+                program,
+                # Each with the slots for half of the tasks.
+                master="local-cluster[2,4,1024]",
+                conf=conf,
+                options={"hang_limit": f"{HANG_LIMIT_S} s"},
+                remaps=REMAPS_S,
+                mixes=draw.sample(list(MIXES), MIXED),
+                conninfo=f"host={postgres.passfile.parent} port={postgres.port} "
+                f"user={postgres.user} dbname=postgres",
+                environment=environment,
+            )
+            ends.callback(stream.end)
+            return Scene(stream, draw, LONGEST_S, network, disk)
+
+        yield make
+
+
+class Tally:
+    """What was done, and what came of it."""
+
+    def __init__(self) -> None:
+        self.done: Counter[str] = Counter()
+        self.mixes: Counter[str] = Counter()
+        self.back: list[float] = []
+        self.rows = 0
+
+    def add(self, fault: live_faults.Fault, back_s: float | None) -> None:
+        self.done[fault.__name__] += 1
+        if back_s is not None:
+            self.back.append(back_s)
+
+    def of(self, kind: Any) -> int:
+        return sum(self.done[fault.__name__] for fault in kind)
+
+    def text(self) -> str:
+        back = sorted(self.back)
+        p50, p99 = statistics.median(back), back[min(len(back) - 1, len(back) * 99 // 100)]
+        mixes = ", ".join(f"{name} {count}" for name, count in sorted(self.mixes.items()))
+        return (
+            f"{self.of(live_faults.KILLS)} kills, {self.of(live_faults.PAUSES)} pauses, "
+            f"{self.done['fill_disk']} full disks, {self.done['cut_network']} networks cut\n"
+            f"mixes: {mixes}\n"
+            f"back after {p50:.1f} s (p50), {p99:.1f} s (p99)\n"
+            f"{self.rows} rows, none lost, none doubled\n"
+        )
+
+
+def _say(words: str) -> None:
+    sys.stdout.write(f"{words}\n")
+    sys.stdout.flush()
+
+
+@pytest.mark.timeout(900 + 60 * max(KILLS, 5 * PAUSES, FAULTS))
+def test_whatever_befalls_them_pipelines_have_the_outputs_of_no_fault(
+    scenes: Callable[..., Scene],
+) -> None:
+    tally = Tally()
+    deadline = time.monotonic() + 60 * MINUTES
+    number = 0
+    while (
+        tally.of(live_faults.KILLS) < KILLS or tally.of(live_faults.PAUSES) < PAUSES
+    ) and time.monotonic() < deadline:
+        seed = SEED + number
+        draw = random.Random(seed)
+        scene = scenes(number, draw)
+        names = [mix.name for mix in scene.stream.mixes]
+        _say(f"round {number}: {'; '.join(names)}\n  again: {again(seed)}")
+        try:
+            run_round(scene, draw, tally)
+        except BaseException:
+            _say(f"failed: {again(seed)}")
+            raise
+        tally.mixes.update(names)
+        number += 1
+    _say(tally.text())
+
+
+def again(seed: int) -> str:
+    """Return the command that runs a round again."""
+    return (
+        f"make chaos-realtime SEED={seed} KILLS=1 PAUSES=0 FAULTS={FAULTS} "
+        f"LONGEST={LONGEST_S:g} REMAPS={REMAPS_S:g}"
+    )
+
+
+def run_round(scene: Scene, draw: random.Random, tally: Tally) -> None:
+    """Start a pipeline, let all befall it that is drawn, and compare its outputs."""
+    stream = scene.stream
+    faults = live_faults.drawn(draw, FAULTS, scene.disk is not None)
     stream.start()
     stream.wait_until_back(time.time())
-    took: dict[str, list[float]] = {victim: [] for victim in VICTIMS}
-    deadline = time.monotonic() + 60 * MINUTES
-    for n, victim in enumerate(victims, 1):
-        if time.monotonic() > deadline:
-            break
+    for n, fault in enumerate(faults, 1):
         # Somewhere between two marks, or in one.
-        time.sleep(1 + 3 * draw.random())
-        killed = time.time()
-        VICTIMS[victim](stream, draw)
-        took[victim].append(stream.wait_until_back(killed))
-        checked = f", {stream.check_so_far()} rows" if n % CHECKED == 0 else ""
-        sys.stdout.write(f"{n}: {victim}, back after {took[victim][-1]:.1f} s{checked}\n")
-        sys.stdout.flush()
-    rows = stream.finish()
-    said = ", ".join(
-        f"{len(times)} of a {victim} (median {sorted(times)[len(times) // 2]:.1f} s until back)"
-        for victim, times in took.items()
-        if times
-    )
-    sys.stdout.write(f"{rows} rows, each once; kills: {said}\n")
+        time.sleep(2 * draw.random())
+        said = fault(scene)
+        over = time.time()
+        amid = n < len(faults) and draw.random() < AMID
+        back_s = None if amid else stream.wait_until_back(over)
+        tally.add(fault, back_s)
+        _say(f"  {n}: {said}" + (", and before it was back" if amid else f", back after {back_s:.1f} s"))
+        if n == len(faults) // 2:
+            stream.check_so_far()
+    tally.rows += stream.finish()
     log = stream.log()
     # Spark's refusals, after seconds of work: the run waits for an executor that is replaced.
     assert "INSUFFICIENT_SLOT" not in log
     assert not REMAPS_S or log.count("'Counting' has ") > 0
-    assert log.count("another session has begun, after") >= len(took["worker"] + took["executor"])
+    assert "another session has begun, after" in log

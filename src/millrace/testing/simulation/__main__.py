@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -30,6 +31,8 @@ PLANES: dict[str, type[World]] = {
 }
 #: Schedules that a process is given at a time.
 _LOT = 50
+#: First seeds are drawn below this one.
+_SEEDS = 10**9
 
 
 @click.command()
@@ -37,7 +40,7 @@ _LOT = 50
 @click.option("--keep", help="Of its faults only these, such as 0,3; '' for none.")
 @click.option("--trace", is_flag=True, help="Print every step.")
 @click.option("--schedules", type=int, default=1000, show_default=True, help="Run so many.")
-@click.option("--first", type=int, default=0, show_default=True, help="Seed of the first.")
+@click.option("--first", type=int, help="Seed of the first; by default one that is drawn anew.")
 @click.option("--minutes", type=float, help="Stop after so long, however many are left.")
 @click.option(
     "--plane", type=click.Choice([*PLANES]), default="epochs", show_default=True, help="Of which."
@@ -48,7 +51,7 @@ def main(
     keep: str | None,
     trace: bool,
     schedules: int,
-    first: int,
+    first: int | None,
     minutes: float | None,
     plane: str,
     processes: int,
@@ -57,6 +60,12 @@ def main(
     if seed is not None:
         kept = None if keep is None else [int(n) for n in keep.split(",") if n]
         sys.exit(_replay(PLANES[plane], seed, kept, trace=trace))
+    if first is None:
+        first = random.SystemRandom().randrange(_SEEDS)
+    click.echo(
+        f"seeds from {first} on; again: python -m millrace.testing.simulation --plane {plane} "
+        f"--schedules {schedules} --first {first}"
+    )
     sys.exit(_run(PLANES[plane], first, schedules, minutes, processes))
 
 

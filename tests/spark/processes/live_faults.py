@@ -1,0 +1,222 @@
+"""Faults that befall a pipeline in real time: what is killed, paused, filled or cut off, and how.
+
+Each returns how it was, and when it was over; what comes after that shows that the run is back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.spark.processes.live_network import Disk, Network
+from tests.spark.processes.live_stream import LiveStream
+
+#: What one JVM of a driver is found by, and one of an executor.
+DRIVER, EXECUTOR = "org.apache.spark.deploy.SparkSubmit", "CoarseGrainedExecutorBackend"
+
+
+@dataclass
+class Scene:
+    """What faults befall.
+
+    Attributes:
+        stream: With its drivers.
+        draw: What is not said is drawn.
+        longest_s: Of a pause.
+        network: Of the executors, where there is one of its own.
+        disk: Of checkpoint and outputs, the same.
+    """
+
+    stream: LiveStream
+    draw: random.Random
+    longest_s: float
+    network: Network | None = None
+    disk: Disk | None = None
+
+    def some_time(self) -> float:
+        """Return how long a pause is; the half of them is short."""
+        return round(5 + (self.longest_s - 5) * self.draw.random(), 1)
+
+    def executor(self) -> int:
+        """Return the process of an executor."""
+        return self.draw.choice(some(lambda: self.stream.driver.find(EXECUTOR)))
+
+
+Fault = Callable[[Scene], str]
+
+
+def some(find: Callable[[], list[int]]) -> list[int]:
+    """Return processes as soon as there are any: at a rest there are none at work."""
+    deadline = time.monotonic() + 60
+    while not (found := find()):
+        assert time.monotonic() < deadline, "nothing is at work"
+        time.sleep(0.1)
+    return sorted(found)
+
+
+def send(number: int, pids: list[int]) -> None:
+    """Send a signal to those that are still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+@contextlib.contextmanager
+def paused(pids: list[int]) -> Iterator[None]:
+    """Stop processes, and let those go on that are still there."""
+    send(signal.SIGSTOP, pids)
+    try:
+        yield
+    finally:
+        send(signal.SIGCONT, pids)
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that it started, directly or not."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(fields[1])
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+# -- kills -----------------------------------------------------------------------------------------
+
+
+def kill_worker(scene: Scene) -> str:
+    """Kill a Python worker that is at work."""
+    send(signal.SIGKILL, [scene.draw.choice(some(scene.stream.workers))])
+    return "killed a worker"
+
+
+def kill_pythons(scene: Scene) -> str:
+    """Kill all Python processes of all executors."""
+    send(signal.SIGKILL, some(scene.stream.pythons))
+    return "killed all workers"
+
+
+def kill_executor(scene: Scene) -> str:
+    """Kill its JVM; its Python processes notice by themselves."""
+    send(signal.SIGKILL, [scene.executor()])
+    return "killed an executor"
+
+
+def kill_driver(scene: Scene) -> str:
+    """Or its JVM, or all processes of it; the next begins while what is left may be at work."""
+    driver = scene.stream.driver
+    how = scene.draw.choice(["program", "JVM", "processes"])
+    if how == "program":
+        send(signal.SIGKILL, [driver.process.pid])
+    elif how == "JVM":
+        send(signal.SIGKILL, driver.find(DRIVER))
+    else:
+        driver.end()
+    scene.stream.start()
+    return f"killed the driver ({how})"
+
+
+# -- pauses ----------------------------------------------------------------------------------------
+
+
+def pause_worker(scene: Scene) -> str:
+    """Stop a worker, perhaps for longer than it may hang."""
+    seconds = scene.some_time()
+    with paused([scene.draw.choice(some(scene.stream.workers))]):
+        time.sleep(seconds)
+    return f"paused a worker for {seconds} s"
+
+
+def pause_executor(scene: Scene) -> str:
+    """Stop a host: the executor, and all that it started."""
+    seconds = scene.some_time()
+    with paused(family(scene.executor())):
+        time.sleep(seconds)
+    return f"paused an executor for {seconds} s"
+
+
+def pause_driver(scene: Scene) -> str:
+    """Stop program and JVM; executors go on as far as they can."""
+    driver, seconds = scene.stream.driver, scene.some_time()
+    with paused([driver.process.pid, *driver.find(DRIVER)]):
+        time.sleep(seconds)
+    return f"paused the driver for {seconds} s"
+
+
+def supersede_driver(scene: Scene) -> str:
+    """Stop program and JVM, and start another; the one that wakes up is to be told that it is."""
+    driver = scene.stream.driver
+    began = time.time()
+    with paused([driver.process.pid, *driver.find(DRIVER)]):
+        scene.stream.start()
+        scene.stream.wait_until_back(began)
+    deadline = time.monotonic() + 90
+    while driver.alive():
+        assert time.monotonic() < deadline, f"it goes on:\n{driver.output()}"
+        time.sleep(0.1)
+    assert driver.process.returncode, driver.output()
+    assert "ZombieWriter" in driver.output(), driver.output()
+    return f"paused the driver for {time.time() - began:.1f} s, and started another"
+
+
+# -- surroundings ----------------------------------------------------------------------------------
+
+
+def fill_disk(scene: Scene) -> str:
+    """Have no room for a while; what is freed meanwhile is taken, too."""
+    assert scene.disk is not None
+    seconds = round(1 + 5 * scene.draw.random(), 1)
+    deadline = time.monotonic() + seconds
+    try:
+        while time.monotonic() < deadline:
+            scene.disk.fill()
+            time.sleep(0.05)
+    finally:
+        scene.disk.empty()
+    return f"the disk was full for {seconds} s"
+
+
+def cut_network(scene: Scene) -> str:
+    """Have an executor without a network for a while."""
+    assert scene.network is not None
+    executor, seconds = scene.executor(), scene.some_time()
+    scene.network.cut(executor)
+    try:
+        time.sleep(seconds)
+    finally:
+        with contextlib.suppress(OSError):  # given up, and gone
+            scene.network.mend(executor)
+    return f"an executor was off the network for {seconds} s"
+
+
+KILLS: dict[Fault, int] = {kill_worker: 10, kill_pythons: 2, kill_executor: 5, kill_driver: 1}
+PAUSES: dict[Fault, int] = {
+    pause_worker: 3,
+    pause_executor: 2,
+    pause_driver: 2,
+    supersede_driver: 1,
+}
+SURROUNDINGS: tuple[Fault, ...] = (fill_disk, cut_network)
+
+
+def drawn(draw: random.Random, how_many: int, surroundings: bool) -> list[Fault]:
+    """Return faults in an order: of ten, six kills of all sorts, two pauses, and two others."""
+    found: list[Fault] = []
+    for _ in range(max(1, how_many // 10)):
+        ten = [kill_worker, kill_executor, kill_driver]
+        ten += draw.choices(list(KILLS), weights=list(KILLS.values()), k=3)
+        ten += draw.choices(list(PAUSES), weights=list(PAUSES.values()), k=2)
+        if surroundings:
+            ten += SURROUNDINGS
+        found += draw.sample(ten, len(ten))
+    return found

@@ -1,0 +1,153 @@
+"""A network of namespaces: each executor is in one of its own, and can be taken off the network.
+
+Spark starts an executor by the ``java`` of its ``JAVA_HOME``. The one here makes a namespace, with
+an address on a bridge, and becomes Java in it. All that the executor starts is in it, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+#: Of RFC 2544, for networks that are tried; a bridge takes one of its subnets.
+_ADDRESSES = "198.18.{}"
+
+_JAVA = """#!/bin/sh
+# Of all arguments only the name that an executor tells others is changed.
+set -e
+case "$*" in *CoarseGrainedExecutorBackend*) ;; *) exec {java} "$@" ;; esac
+number=$(flock {folder}/number sh -c 'n=$(cat {folder}/number); n=$((n + 1)); echo $n > {folder}/number; echo $n')
+name={bridge}n$number; address={subnet}.$((number % 250 + 2))
+ip netns add $name
+touch {folder}/$name
+ip link add {bridge}v$number type veth peer name eth0 netns $name
+ip link set {bridge}v$number master {bridge} up
+ip -n $name address add $address/24 dev eth0
+ip -n $name link set eth0 up
+ip -n $name link set lo up
+echo {bridge}v$number > {folder}/pid-$$
+first=yes
+for argument in "$@"; do
+  if [ $first ]; then set --; first=; fi
+  if [ "$before" = --hostname ]; then argument=$address; fi
+  set -- "$@" "$argument"; before=$argument
+done
+export SPARK_LOCAL_IP=$address
+exec ip netns exec $name {java} "$@"
+"""
+
+
+def missing() -> str:
+    """Return what there is not, for namespaces and file systems of one's own; "" if all is."""
+    if os.geteuid() != 0:
+        return "it takes root"
+    tools = [tool for tool in ("ip", "flock", "mount") if shutil.which(tool) is None]
+    if tools:
+        return f"there is no {', '.join(tools)} here"
+    name = f"mr{os.getpid()}t"
+    try:
+        _run("ip", "netns", "add", name)
+        _run("ip", "link", "add", name, "type", "bridge")
+    except subprocess.CalledProcessError as error:
+        return f"{' '.join(error.cmd)}: {error.stderr.strip()}"
+    finally:
+        for kind in (["link"], ["netns"]):
+            with contextlib.suppress(subprocess.CalledProcessError):
+                _run("ip", *kind, "delete", name)
+    return ""
+
+
+class Network:
+    """A bridge to which executors are connected.
+
+    Args:
+        folder: For what it writes down.
+
+    Attributes:
+        java_home: For executors.
+        host: Address of the driver.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir()
+        (folder / "number").write_text("0")
+        self._bridge = f"mr{os.getpid() % 100_000}"
+        subnet = _ADDRESSES.format(os.getpid() % 250)
+        self.host = f"{subnet}.1"
+        _run("ip", "link", "add", self._bridge, "type", "bridge")
+        _run("ip", "address", "add", f"{self.host}/24", "dev", self._bridge)
+        _run("ip", "link", "set", self._bridge, "up")
+        self.java_home = folder / "java"
+        java = self.java_home / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        real = Path(os.environ.get("JAVA_HOME") or Path(_which("java")).resolve().parents[1])
+        text = _JAVA.format(
+            java=real / "bin" / "java", folder=folder, bridge=self._bridge, subnet=subnet
+        )
+        java.write_text(text)
+        java.chmod(0o755)
+
+    def cut(self, executor: int) -> None:
+        """Take a process's namespace off the network."""
+        _run("ip", "link", "set", self._link(executor), "down")
+
+    def mend(self, executor: int) -> None:
+        """Undo that."""
+        _run("ip", "link", "set", self._link(executor), "up")
+
+    def _link(self, executor: int) -> str:
+        return (self._folder / f"pid-{executor}").read_text().strip()
+
+    def close(self) -> None:
+        """Leave nothing; what was in the namespaces must have ended."""
+        for name in self._folder.glob(f"{self._bridge}n*"):
+            with contextlib.suppress(subprocess.CalledProcessError):
+                _run("ip", "netns", "delete", name.name)
+        with contextlib.suppress(subprocess.CalledProcessError):
+            _run("ip", "link", "delete", self._bridge)
+
+
+class Disk:
+    """A file system of its own, which can be filled.
+
+    Args:
+        folder: Where it is mounted.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir()
+        _run("mount", "-t", "tmpfs", "-o", "size=512m", "millrace", str(folder))
+
+    def fill(self) -> None:
+        """Leave no room, of what is free now."""
+        block = bytes(1 << 16)
+        with (self._folder / "filler").open("ab", buffering=0) as file:
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(block)
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(block[:1])
+
+    def empty(self) -> None:
+        """Undo that."""
+        (self._folder / "filler").unlink()
+
+    def close(self) -> None:
+        """Leave nothing."""
+        _run("umount", "--lazy", str(self._folder))
+
+
+def _which(program: str) -> str:
+    found = shutil.which(program)
+    assert found is not None, program
+    return found
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True)
