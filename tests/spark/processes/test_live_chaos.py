@@ -179,7 +179,10 @@ def run_round(scene: Scene, draw: random.Random, tally: Tally) -> None:
         amid = n < len(faults) and draw.random() < AMID
         back_s = None if amid else stream.wait_until_back(over)
         tally.add(fault, back_s)
-        _say(f"  {n}: {said}" + (", and before it was back" if amid else f", back after {back_s:.1f} s"))
+        _say(
+            f"  {n}: {said}"
+            + (", and before it was back" if amid else f", back after {back_s:.1f} s")
+        )
         if n == len(faults) // 2:
             stream.check_so_far()
     tally.rows += stream.finish()

@@ -12,6 +12,7 @@ import logging
 import os
 import pickle
 import socket
+import struct
 import threading
 import time
 import traceback
@@ -52,6 +53,10 @@ _AT_ONCE: Final = 64
 _LOGGED_S: Final = 60.0
 #: How often the listener looks at the clock.
 _LOOK_S: Final = 0.2
+#: Of each message; the second where the first is -1, in messages of 2 GiB and more.
+_LENGTH, _LONG_LENGTH = struct.Struct("!i"), struct.Struct("!Q")
+#: What is read of a line at a time.
+_RECEIVED_BYTES: Final = 1 << 16
 
 _log = logging.getLogger("millrace")
 
@@ -156,10 +161,10 @@ class Switchboard:
         self._host = host
         self._bound = bound if bound is not None else host
         self._lock = threading.Lock()
-        self._lines: dict[Connection[Any, Any], Where | None] = {}
-        self._at: dict[Where, Connection[Any, Any]] = {}
+        self._lines: dict[_DriversEnd, Where | None] = {}
+        self._at: dict[Where, _DriversEnd] = {}
         # Those of queries that are over: what they still have in their buffers is not heard.
-        self._over: set[Connection[Any, Any]] = set()
+        self._over: set[_DriversEnd] = set()
         self._query = self._heard_in = 0
         self._bell, self._rung = socket.socketpair()
         self._listener: socket.socket | None = None
@@ -184,13 +189,16 @@ class Switchboard:
             timeout_s: How long to wait for the first.
         """
         with self._lock:
-            waited: list[Any] = [self._rung, *self._lines]
+            lines = list(self._lines)
             self._heard_in = self._query
+        for line in lines:
+            line.send()
+        waited: list[Any] = [self._rung, *lines]
         heard: list[tuple[Where, Said | None]] = []
         for ready in wait(waited, timeout_s):
             if ready is self._rung:
                 self._rung.recv(1024)
-            elif isinstance(ready, Connection):
+            elif isinstance(ready, _DriversEnd):
                 heard += self._hear(ready)
         return heard
 
@@ -200,11 +208,14 @@ class Switchboard:
         return self._heard_in != self._query
 
     def tell(self, where: Where, message: ToTask) -> None:
-        """Send a message to a task; nothing happens if it is gone, which :meth:`listen` says."""
+        """Send a message to a task; nothing happens if it is gone, which :meth:`listen` says.
+
+        What a task does not take at once is kept, and sent when somebody listens: the driver waits
+        for no task, which may be stopped.
+        """
         line = self._at.get(where)
         if line is not None:
-            with contextlib.suppress(OSError):
-                line.send_bytes(encode(message))
+            line.send(encode(message))
 
     def wake(self) -> None:
         """Let :meth:`listen` return."""
@@ -223,7 +234,7 @@ class Switchboard:
             self._over.update(self._lines)
             self._query += 1
             for line in self._lines:
-                _shut(line)
+                line.shut()
 
     def close(self) -> None:
         """Hang up for good; nobody listens any more."""
@@ -287,7 +298,7 @@ class Switchboard:
             if self._listener is not listener:
                 line.close()
                 return
-            self._lines[line] = None
+            self._lines[_DriversEnd(line)] = None
         self.wake()
 
     def _count_stranger(self, error: Exception) -> None:
@@ -306,23 +317,26 @@ class Switchboard:
             self.strangers,
         )
 
-    def _hear(self, line: Connection[Any, Any]) -> list[tuple[Where, Said | None]]:
+    def _hear(self, line: _DriversEnd) -> list[tuple[Where, Said | None]]:
         try:
-            message = decode_said(line.recv_bytes())
+            messages = [decode_said(data) for data in line.receive()]
         except (OSError, EOFError):
             return self._lost(line)
-        where = message.level, message.task
-        with self._lock:
-            if line in self._over:
-                return []
-            if isinstance(message, Hello) and line in self._lines:
-                self._lines[line] = where
-                self._at[where] = line
-            elif self._at.get(where) is not line:
-                return []  # another task has its place
-        return [(where, message)]
+        heard: list[tuple[Where, Said | None]] = []
+        for message in messages:
+            where = message.level, message.task
+            with self._lock:
+                if line in self._over:
+                    return []
+                if isinstance(message, Hello) and line in self._lines:
+                    self._lines[line] = where
+                    self._at[where] = line
+                elif self._at.get(where) is not line:
+                    continue  # another task has its place
+            heard.append((where, message))
+        return heard
 
-    def _lost(self, line: Connection[Any, Any]) -> list[tuple[Where, Said | None]]:
+    def _lost(self, line: _DriversEnd) -> list[tuple[Where, Said | None]]:
         line.close()
         with self._lock:
             self._over.discard(line)
@@ -331,6 +345,83 @@ class Switchboard:
                 return []
             del self._at[where]
         return [(where, None)]
+
+
+class _DriversEnd:
+    """The driver's end of one line, which waits for nothing that the task does or does not do.
+
+    A task that is stopped, or whose network is gone, reads nothing, and may have sent half a
+    message. One thread listens to all tasks: it would wait for that one, and nobody would notice
+    that it hangs.
+
+    Args:
+        line: To a task that has proved the key; it is taken over.
+    """
+
+    def __init__(self, line: Connection[Any, Any]) -> None:
+        self._socket = socket.socket(fileno=os.dup(line.fileno()))
+        self._socket.setblocking(False)
+        line.close()
+        self._received = bytearray()
+        self._unsent = bytearray()
+        self._sends = threading.Lock()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> list[bytes]:
+        """Return the messages that are here as a whole.
+
+        Raises:
+            OSError: The line has broken.
+            EOFError: The task has hung up, and all that it said has been returned.
+        """
+        with contextlib.suppress(BlockingIOError):
+            while some := self._socket.recv(_RECEIVED_BYTES):
+                self._received += some
+                if len(some) < _RECEIVED_BYTES:
+                    break
+            else:
+                if not (messages := self._whole()):
+                    raise EOFError
+                return messages
+        return self._whole()
+
+    def _whole(self) -> list[bytes]:
+        """Take the whole messages out of what was received; they are framed as by a Connection."""
+        messages, at, received = [], 0, self._received
+        while len(received) >= at + _LENGTH.size:
+            begin = at + _LENGTH.size
+            (length,) = _LENGTH.unpack_from(received, at)
+            if length == -1:
+                begin += _LONG_LENGTH.size
+                if len(received) < begin:
+                    break
+                (length,) = _LONG_LENGTH.unpack_from(received, at + _LENGTH.size)
+            if len(received) < begin + length:
+                break
+            messages.append(bytes(received[begin : begin + length]))
+            at = begin + length
+        del received[:at]
+        return messages
+
+    def send(self, message: bytes | None = None) -> None:
+        """Send a message as far as the task takes it, after what it had not taken before."""
+        with self._sends:
+            if message is not None:
+                self._unsent += _LENGTH.pack(len(message))
+                self._unsent += message
+            with contextlib.suppress(OSError):  # who listens notices if it is gone
+                while self._unsent:
+                    del self._unsent[: self._socket.send(self._unsent)]
+
+    def shut(self) -> None:
+        """End the line; who listens closes it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 class InTask(Exception):
@@ -374,7 +465,7 @@ def _with_cause(error: BaseException, text: str) -> BaseException:
 
 
 def _shut(line: Connection[Any, Any]) -> None:
-    """End a connection that another thread may read or write; that thread closes it."""
+    """End a connection that another thread reads or writes; that thread closes it."""
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as ended:
         ended.shutdown(socket.SHUT_RDWR)
 

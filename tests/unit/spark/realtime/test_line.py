@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from millrace.model.errors import UserCodeError
-from millrace.plane.realtime.messages import Halt, Hello, Mark, Over, Said
+from millrace.plane.realtime.messages import Halt, Hello, Hold, Mark, Over, Said, encode
 from millrace.spark.realtime.line import (
     Address,
     InTask,
@@ -131,6 +133,63 @@ def test_listening_can_be_ended_from_outside(board: Switchboard) -> None:
     board.wake()
     listening.join(10)
     assert not listening.is_alive()
+
+
+def in_time(act: Callable[[], object], seconds: float = 20) -> bool:
+    """Whether something returns."""
+    acting = threading.Thread(target=act, daemon=True)
+    acting.start()
+    acting.join(seconds)
+    return not acting.is_alive()
+
+
+def test_a_task_that_is_stopped_holds_up_nobody_who_tells_it_something(board: Switchboard) -> None:
+    """It does not read, and the kernel's buffers are full after some megabytes."""
+    address = board.open()
+    stopped, other = Line(address), Line(address)
+    stopped.say(Hello(1, 0))
+    other.say(Hello(1, 1))
+    heard(board, 2)
+    word = Hold([f"stream {n}" for n in range(1000)], {})
+
+    def tell() -> None:
+        for _ in range(1000):
+            board.tell((1, 0), word)
+
+    assert in_time(tell)
+    board.tell((1, 1), Mark(7))
+    assert other.hear() == Mark(7)
+
+    def listen() -> None:
+        while board.listen(0.01) is not None and not done.is_set():
+            pass
+
+    # As soon as it goes on, it hears all of it, in order.
+    done = threading.Event()
+    listening = threading.Thread(target=listen)
+    listening.start()
+    board.tell((1, 0), Mark(8))
+    assert [stopped.hear() for _ in range(1001)] == [word] * 1000 + [Mark(8)]
+    done.set()
+    listening.join()
+
+
+def test_half_of_what_a_task_says_holds_up_nobody_who_listens(board: Switchboard) -> None:
+    """It was stopped while it spoke, or its network was taken away."""
+    address = board.open()
+    stopped, other = Line(address), Line(address)
+    stopped.say(Hello(1, 0))
+    other.say(Hello(1, 1))
+    heard(board, 2)
+    long = encode(Over(1, 0, bytes(100_000)))
+    with socket.socket(fileno=os.dup(stopped._connection.fileno())) as half:
+        half.sendall(struct.pack("!i", len(long)) + long[:70_000])
+        other.say(Over(1, 1))
+        found: list[Any] = []
+        assert in_time(lambda: found.extend(heard(board, 1)))
+        assert found == [((1, 1), Over(1, 1))]
+        half.sendall(long[70_000:])
+    assert heard(board, 1) == [((1, 0), Over(1, 0, bytes(100_000)))]
 
 
 #: What strangers send: nothing, another protocol, lengths that are none.
