@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 WORKERS ?= 2
 N ?= 10000
-FIRST ?= 1000
+FIRST ?=
 MINUTES ?=
 NAB ?=
 PLANES ?= epochs changes remaps remaps-and-changes realtime realtime-remaps
@@ -31,14 +31,14 @@ test: setup ## run every tier of tests, in WORKERS processes; what they took is 
 test-fast: setup ## what to run before a commit: in less than three minutes, and without a JVM
 	$(BIN)/pytest -n $(WORKERS) --fast --durations-file=build/durations-fast.txt $(ARGS)
 
-chaos: setup ## N schedules of simulated faults on each of PLANES, for MINUTES at most, from seed FIRST on
-	for plane in $(PLANES); do $(BIN)/python -m millrace.testing.simulation --plane $$plane --schedules $(N) --first $(FIRST) $(if $(MINUTES),--minutes $(MINUTES)) || exit; done
+chaos: setup ## N schedules of simulated faults on each of PLANES, for MINUTES at most, from a new seed on, which is printed, or from FIRST
+	for plane in $(PLANES); do $(BIN)/python -m millrace.testing.simulation --plane $$plane --schedules $(N) $(if $(FIRST),--first $(FIRST)) $(if $(MINUTES),--minutes $(MINUTES)) || exit; done
 
 chaos-processes: setup ## kill real drivers, executors and workers for MINUTES, by default 10
 	CHAOS_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -s tests/spark/processes tests/spark/test_zeitgeist.py $(ARGS)
 
-chaos-realtime: setup ## kill what runs a pipeline in real time, KILLS times, by default 100, or for MINUTES; remapped every REMAPS s; SEED draws
-	CHAOS_KILLS=$(or $(KILLS),100) $(if $(MINUTES),CHAOS_MINUTES=$(MINUTES)) $(if $(REMAPS),CHAOS_REMAPS=$(REMAPS)) $(if $(SEED),CHAOS_SEED=$(SEED)) $(BIN)/pytest -s tests/spark/processes/test_live_chaos.py $(ARGS)
+chaos-realtime: setup ## kill what runs mixes in real time KILLS times, by default 100, and pause it PAUSES times, or for MINUTES, FAULTS a round; SEED draws
+	CHAOS_SEED=$(or $(SEED),$(strip $(shell od -An -N3 -tu4 /dev/urandom))) CHAOS_KILLS=$(or $(KILLS),100) CHAOS_PAUSES=$(or $(PAUSES),20) CHAOS_FAULTS=$(or $(FAULTS),20) CHAOS_LONGEST=$(or $(LONGEST),30) $(if $(MINUTES),CHAOS_MINUTES=$(MINUTES)) $(if $(REMAPS),CHAOS_REMAPS=$(REMAPS)) $(BIN)/pytest -s tests/spark/processes/test_live_chaos.py $(ARGS)
 
 evolution: setup ## the flights of a year through five versions of a program on Spark, killed KILLS times, by default 6
 	EVOLUTION_KILLS=$(or $(KILLS),6) $(BIN)/pytest -s tests/spark/processes/test_evolution.py $(ARGS)

@@ -147,7 +147,23 @@ def test_many_schedules_from_the_command_line():
     assert "failed      0" in done.stdout
 
 
+def test_each_run_begins_at_another_seed_and_prints_how_it_is_run_again():
+    ran = [command("--schedules", "2", "--processes", "1", "--plane", "changes") for _ in "ab"]
+    lines = [done.stdout.splitlines() for done in ran]
+    again = [
+        of_one[0].partition("again: python -m millrace.testing.simulation ") for of_one in lines
+    ]
+    assert again[0] != again[1]
+    repeated = command(*again[0][2].split(), "--processes", "1").stdout.splitlines()
+    assert [line for line in repeated if "time" not in line] == [
+        line for line in lines[0] if "time" not in line
+    ]
+    assert again[0][2].startswith("--plane changes --schedules 2 --first ")
+
+
 def test_the_command_line_stops_when_its_time_is_over():
-    done = command("--schedules", "100000", "--minutes", "0", "--processes", "1")
+    done = command(
+        "--schedules", "100000", "--first", "0", "--minutes", "0", "--processes", "1"
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "schedules   50, seeds 0 to 49" in done.stdout

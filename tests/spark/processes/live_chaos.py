@@ -58,12 +58,14 @@ def remap_now_and_then(run: Any, checkpoint: Path, every_s: float) -> None:
     """Split a key interval, or merge two, so often: all tasks rest for it."""
     while not run.wait(f"{every_s} s"):
         try:
-            there = mr.open_checkpoint(checkpoint)["Counting"].intervals
-            ids, at = [one.id for one in there], random.randrange(len(there))
+            ids = [one.id for one in mr.open_checkpoint(checkpoint)["Counting"].intervals]
+            if not ids:
+                continue  # no mark is complete yet
+            at = random.randrange(len(ids))
             several = at + 1 < len(ids) and random.random() < len(ids) / 8
             run.remap("Counting", [mr.Merge(*ids[at : at + 2]) if several else mr.Split(ids[at])])
-        except mr.MillraceError as refused:  # no mark is complete yet, the disk is full, it ends
-            logging.info("not remapped: %s", refused)
+        except mr.MillraceError as refused:  # the disk is full, the run ends
+            logging.warning("not remapped: %s", refused)
 
 
 def disturb(run: Any, mixes: list[Mix]) -> None:
@@ -72,7 +74,7 @@ def disturb(run: Any, mixes: list[Mix]) -> None:
             try:
                 mix.disturb(run)
             except mr.MillraceError as refused:
-                logging.info("not done: %s", refused)
+                logging.warning("not done: %s", refused)
 
 
 def main(root: Path) -> None:
