@@ -51,9 +51,9 @@ class Scene:
 Fault = Callable[[Scene], str]
 
 
-def some(find: Callable[[], list[int]]) -> list[int]:
+def some(find: Callable[[], list[int]], seconds: float = 60) -> list[int]:
     """Return processes as soon as there are any: at a rest there are none at work."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + seconds
     while not (found := find()):
         assert time.monotonic() < deadline, "nothing is at work"
         time.sleep(0.1)
@@ -91,6 +91,12 @@ def family(pid: int) -> list[int]:
     return found
 
 
+def start_another(scene: Scene) -> None:
+    """Start a driver, and wait for its workers: those of the one before may be at work yet."""
+    scene.stream.start()
+    some(scene.stream.workers, 180)
+
+
 # -- kills -----------------------------------------------------------------------------------------
 
 
@@ -115,15 +121,15 @@ def kill_executor(scene: Scene) -> str:
 def kill_driver(scene: Scene) -> str:
     """Or its JVM, or all processes of it; the next begins while what is left may be at work."""
     driver = scene.stream.driver
-    how = scene.draw.choice(["program", "JVM", "processes"])
+    how, began = scene.draw.choice(["program", "JVM", "processes"]), time.time()
     if how == "program":
         send(signal.SIGKILL, [driver.process.pid])
     elif how == "JVM":
         send(signal.SIGKILL, driver.find(DRIVER))
     else:
         driver.end()
-    scene.stream.start()
-    return f"killed the driver ({how})"
+    start_another(scene)
+    return f"killed the driver ({how}), and another works after {time.time() - began:.1f} s"
 
 
 # -- pauses ----------------------------------------------------------------------------------------
@@ -158,8 +164,8 @@ def supersede_driver(scene: Scene) -> str:
     driver = scene.stream.driver
     began = time.time()
     with paused([driver.process.pid, *driver.find(DRIVER)]):
-        scene.stream.start()
-        scene.stream.wait_until_back(began)
+        start_another(scene)
+        scene.stream.wait_until_back(time.time())
     deadline = time.monotonic() + 90
     while driver.alive():
         assert time.monotonic() < deadline, f"it goes on:\n{driver.output()}"

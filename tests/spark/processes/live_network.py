@@ -19,7 +19,11 @@ _JAVA = """#!/bin/sh
 # Of all arguments only the name that an executor tells others is changed.
 set -e
 case "$*" in *CoarseGrainedExecutorBackend*) ;; *) exec {java} "$@" ;; esac
-number=$(flock {folder}/number sh -c 'n=$(cat {folder}/number); n=$((n + 1)); echo $n > {folder}/number; echo $n')
+exec 9< {folder}/number
+flock 9
+number=$(($(cat {folder}/number) + 1))
+echo $number > {folder}/number
+exec 9<&-
 name={bridge}n$number; address={subnet}.$((number % 250 + 2))
 ip netns add $name
 touch {folder}/$name

@@ -419,7 +419,7 @@ class Readings(Mix):
     """Counted by source ids, without, and behind a weak computation."""
 
     name = "weak productions and source ids"
-    sinks: ClassVar = {name: ("meter", "nth") for name in ("once", "every", "behind weak")}
+    sinks: ClassVar = dict.fromkeys(("once", "every", "behind weak"), ("meter", "nth"))
 
     def build(self, p: mr.Pipeline) -> None:
         schema = "id string, meter long, at long"

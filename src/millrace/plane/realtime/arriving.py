@@ -20,8 +20,8 @@ class Arrived(NamedTuple):
     Attributes:
         few: Rows for this level, if they are a handful.
         table: Rows for this level, if they are not; then ``few`` is empty.
-        passing: Rows for levels below.
-        few_passing: A handful of rows for levels below.
+        passing: Rows for levels below, unless all of them are few.
+        few_passing: Those, if they are; then ``passing`` is empty.
         held: Rows for sinks that came after a mark which has not passed here yet.
         through: Edge -> sender -> how far it has come in the partials on that edge.
     """
@@ -67,14 +67,23 @@ class Sorting:
         """
         few, few_passing = list[Handful](), list[Handful]()
         here, passing, held = (list[pa.RecordBatch]() for _ in range(3))
+
+        def in_order() -> None:
+            """Have few rows that came before others stand before them: a sender's are in order."""
+            passing.extend(rows.batch(self._task) for rows in few_passing)
+            few_passing.clear()
+
         for packet in packets:
             ahead = packet.sender in marked
             if packet.mark != NO_MARK:
                 marked.add(packet.sender)  # it comes after the packet's own rows
             for batch in batches_of(packet) if packet.rows else ():
+                in_order()
                 self._sort_batch(batch, ahead, here, passing, held)
             if packet.few is not None:
                 self._sort_few(packet.few, ahead, few, few_passing, held)
+        if passing:
+            in_order()
         through = _through(packets)
         if here or sum(map(len, few)) > FEW or not self._takes_few:
             here += [one.batch(self._task) for one in few]

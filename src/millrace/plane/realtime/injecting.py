@@ -191,7 +191,8 @@ class InjectorTask:
         taken = [] if mark is not None else self._following.take(wait_s, self.doing)
         began = time.perf_counter()
         self._write_down(taken)
-        plain, lifted, handfuls = list[pa.RecordBatch](), list[pa.RecordBatch](), list[Handfuls]()
+        plain, lifted = list[pa.RecordBatch](), list[pa.RecordBatch]()
+        handfuls: list[tuple[Handfuls, bool]] = []
         through: dict[Sender, Number] = {}
         promising = self._promising
         manifest = turns_manifest(
@@ -206,8 +207,15 @@ class InjectorTask:
         for stream, one in taken:
             for made, again in self._read(task, stream, one, through, observed):
                 if isinstance(made, Mapping):
-                    handfuls.append(made)
-                elif again:
+                    handfuls.append((made, again))
+                    continue
+                # Few rows that came before these go before them: a process's are in order.
+                for few, few_again in handfuls:
+                    (plain if few_again else lifted).extend(
+                        rows.batch(receiver) for receiver, rows in few.items()
+                    )
+                handfuls.clear()
+                if again:
                     plain.append(made)
                 else:
                     lifted += self._rows.lifted(task, made)
@@ -218,7 +226,7 @@ class InjectorTask:
         promising.publish(clock_us, draining=mark is not None and mark.draining)
         yield from self._pipes.send(
             [*plain, *lifted],
-            by_task(handfuls),
+            by_task([few for few, _ in handfuls]),
             through=dict.fromkeys(combined_edges(lifted), through),
             message=promising.message(self._wall_us, everyone=mark is not None),
             wall_us=self._wall_us,

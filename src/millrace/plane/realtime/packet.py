@@ -66,7 +66,7 @@ class Packet(msgspec.Struct, array_like=True):
         sender: Number of the task that sends.
         number: 1, 2, 3 ... between these two tasks in this session.
         rows: Rows of the wire, in order.
-        few: A handful besides, made after them.
+        few: A handful besides, after them: of no sender the rows before some of ``rows``.
         through: How far senders have come in the partials among them.
         message: Low watermarks that hold when the rows have been taken; None if as before.
         mark: The mark that comes after all of this; NO_MARK if none.
@@ -138,7 +138,7 @@ class Pipes:
 
         Args:
             batches: Rows of the wire.
-            few: Task -> rows besides, after them.
+            few: Task -> rows besides, after them: of no sender those before some of the batches.
             through: Edge -> how far senders have come in the partials among them.
             message: Low watermarks that hold when the rows have been taken.
             wall_us: What time it is.
