@@ -24,7 +24,7 @@ from tests.spark.processes.live_faults import Scene
 from tests.spark.processes.live_stream import LiveStream
 from tests.spark.processes.mixes import MIXES
 
-SEED = int(os.environ.get("CHAOS_SEED", 20130827))
+SEED = int(os.environ.get("CHAOS_SEED", 20130832))
 #: Rounds go on until so much was killed, and so much was paused; the first is finished anyway.
 KILLS = int(os.environ.get("CHAOS_KILLS", 1))
 PAUSES = int(os.environ.get("CHAOS_PAUSES", 0))
