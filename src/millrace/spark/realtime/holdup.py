@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from millrace.plane.realtime.coordinator import Where
 from millrace.plane.realtime.messages import Hello
@@ -20,13 +19,11 @@ class HoldUp:
     """Says who is in the way of a mark.
 
     Args:
-        liveness: Knows what tasks do.
-        clock: Returns seconds.
+        liveness: Knows what tasks do, and how long the driver has watched them.
     """
 
-    def __init__(self, liveness: Liveness, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, liveness: Liveness) -> None:
         self._liveness = liveness
-        self._clock = clock
         self._awaited: list[Where] = []
         self._told_at = 0.0
 
@@ -37,7 +34,7 @@ class HoldUp:
             awaited: In any order; none if no mark is under way.
             hosts: Task -> where it runs.
         """
-        now, awaited = self._clock(), sorted(awaited)
+        now, awaited = self._liveness.now_s, sorted(awaited)
         if awaited != self._awaited or not awaited:
             self._awaited, self._told_at = awaited, now
         elif now - self._told_at >= _TOLD_S:

@@ -54,6 +54,9 @@ class Liveness:
         tell: Sends a message to a task.
         limit_s: How long a task may be at one thing.
         clock: Returns seconds.
+
+    Attributes:
+        now_s: Seconds in which the driver has watched: none of those in which it was paused.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class Liveness:
     ) -> None:
         self._tell = tell
         self._clock = clock
-        self._looked_s, self._now_s = clock(), 0.0
+        self._looked_s, self.now_s = clock(), 0.0
         self._every_s = min(_ASKED_S, limit_s / 4)
         self._tasks: dict[Where, Activity] = {}
         self._asked_s: dict[Where, float] = {}
@@ -72,7 +75,7 @@ class Liveness:
 
     def heard(self, message: Said) -> None:
         """Take what a task says."""
-        now = self._now_s
+        now = self.now_s
         where = message.level, message.task
         task = self._tasks.get(where)
         if task is None:
@@ -93,9 +96,9 @@ class Liveness:
                 more. Whoever is new among them has moved just now.
         """
         clock = self._clock()
-        self._now_s += min(clock - self._looked_s, _PAUSED_S)
+        self.now_s += min(clock - self._looked_s, _PAUSED_S)
         self._looked_s = clock
-        now = self._now_s
+        now = self.now_s
         for where in self._tasks.keys() - set(watched):
             del self._tasks[where]
         for where in watched:
@@ -112,9 +115,9 @@ class Liveness:
     def said_of(self, where: Where) -> tuple[str, bool]:
         """Return what a task does, in words; "" if it waits. And whether that is up to outside."""
         task = self._tasks.get(where)
-        if task is None or self._now_s - task.since_s < self._every_s:
+        if task is None or self.now_s - task.since_s < self._every_s:
             return "", False
-        if self._now_s - task.heard_s >= 2 * self._every_s:
+        if self.now_s - task.heard_s >= 2 * self._every_s:
             return (
                 "does not answer: its process is stopped, or in native code that lets no other "
                 "thread run",
@@ -122,6 +125,6 @@ class Liveness:
             )
         if not task.what:
             return "", False
-        return f"is at {task.what}, for {self._now_s - task.since_s:.0f} s at the least", (
+        return f"is at {task.what}, for {self.now_s - task.since_s:.0f} s at the least", (
             task.outside
         )

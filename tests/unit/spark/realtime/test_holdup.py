@@ -21,7 +21,7 @@ class Stuck:
         self.asked: list[Where] = []
         self.answers: dict[Where, str] = {}
         self._liveness = Liveness(self._tell, clock=lambda: self.now)
-        self._holdup = HoldUp(self._liveness, lambda: self.now)
+        self._holdup = HoldUp(self._liveness)
         self._tasks = awaited
 
     def _tell(self, where: Where, message: ToTask) -> None:
@@ -54,6 +54,18 @@ def test_it_is_said_where_a_task_hangs_and_since_when(caplog: pytest.LogCaptureF
     ) in said
     stuck.go_on(60)
     assert "for 115 s at the least" in caplog.messages[1]
+
+
+def test_a_minute_in_which_the_driver_was_paused_itself_is_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stuck = Stuck((1, 0), (1, 1))
+    stuck.go_on(5)
+    stuck.now += 120
+    stuck.go_on(50)
+    assert not caplog.records
+    stuck.go_on(10)
+    assert len(caplog.records) == 1
 
 
 def test_who_is_at_another_key_each_time_is_not_said_to_hang(
