@@ -25,8 +25,8 @@ number=$(($(cat {folder}/number) + 1))
 echo $number > {folder}/number
 exec 9<&-
 name={bridge}n$number; address={subnet}.$((number % 250 + 2))
-ip netns add $name
 touch {folder}/$name
+ip netns add $name
 ip link add {bridge}v$number type veth peer name eth0 netns $name
 ip link set {bridge}v$number master {bridge} up
 ip -n $name address add $address/24 dev eth0
