@@ -1,7 +1,4 @@
-"""Faults that befall a pipeline in real time: what is killed, paused, filled or cut off, and how.
-
-Each returns how it was, and when it was over; what comes after that shows that the run is back.
-"""
+"""Faults that befall a pipeline in real time: something is killed, paused, full or cut off."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.spark.processes.live_network import Disk, Network
@@ -48,7 +45,20 @@ class Scene:
         return self.draw.choice(some(lambda: self.stream.driver.find(EXECUTOR)))
 
 
-Fault = Callable[[Scene], str]
+@dataclass
+class Befallen:
+    """How a fault was.
+
+    Attributes:
+        how: In words.
+        since: From when on the run could be back, in seconds since 1970; by default from now on.
+    """
+
+    how: str
+    since: float = field(default_factory=time.time)
+
+
+Fault = Callable[[Scene], Befallen]
 
 
 def some(find: Callable[[], list[int]], seconds: float = 60) -> list[int]:
@@ -100,28 +110,29 @@ def start_another(scene: Scene) -> None:
 # -- kills -----------------------------------------------------------------------------------------
 
 
-def kill_worker(scene: Scene) -> str:
+def kill_worker(scene: Scene) -> Befallen:
     """Kill a Python worker that is at work."""
     send(signal.SIGKILL, [scene.draw.choice(some(scene.stream.workers))])
-    return "killed a worker"
+    return Befallen("killed a worker")
 
 
-def kill_pythons(scene: Scene) -> str:
+def kill_pythons(scene: Scene) -> Befallen:
     """Kill all Python processes of all executors."""
     send(signal.SIGKILL, some(scene.stream.pythons))
-    return "killed all workers"
+    return Befallen("killed all workers")
 
 
-def kill_executor(scene: Scene) -> str:
+def kill_executor(scene: Scene) -> Befallen:
     """Kill its JVM; its Python processes notice by themselves."""
     send(signal.SIGKILL, [scene.executor()])
-    return "killed an executor"
+    return Befallen("killed an executor")
 
 
-def kill_driver(scene: Scene) -> str:
+def kill_driver(scene: Scene) -> Befallen:
     """Or its JVM, or all processes of it; the next begins while what is left may be at work."""
     driver = scene.stream.driver
-    how, began = scene.draw.choice(["program", "JVM", "processes"]), time.time()
+    how = scene.draw.choice(["program", "JVM", "processes"])
+    began = time.time()
     if how == "program":
         send(signal.SIGKILL, [driver.process.pid])
     elif how == "JVM":
@@ -129,56 +140,56 @@ def kill_driver(scene: Scene) -> str:
     else:
         driver.end()
     start_another(scene)
-    return f"killed the driver ({how}), and another works after {time.time() - began:.1f} s"
+    return Befallen(f"killed the driver ({how})", began)
 
 
 # -- pauses ----------------------------------------------------------------------------------------
 
 
-def pause_worker(scene: Scene) -> str:
+def pause_worker(scene: Scene) -> Befallen:
     """Stop a worker, perhaps for longer than it may hang."""
     seconds = scene.some_time()
     with paused([scene.draw.choice(some(scene.stream.workers))]):
         time.sleep(seconds)
-    return f"paused a worker for {seconds} s"
+    return Befallen(f"paused a worker for {seconds} s")
 
 
-def pause_executor(scene: Scene) -> str:
+def pause_executor(scene: Scene) -> Befallen:
     """Stop a host: the executor, and all that it started."""
     seconds = scene.some_time()
     with paused(family(scene.executor())):
         time.sleep(seconds)
-    return f"paused an executor for {seconds} s"
+    return Befallen(f"paused an executor for {seconds} s")
 
 
-def pause_driver(scene: Scene) -> str:
+def pause_driver(scene: Scene) -> Befallen:
     """Stop program and JVM; executors go on as far as they can."""
     driver, seconds = scene.stream.driver, scene.some_time()
     with paused([driver.process.pid, *driver.find(DRIVER)]):
         time.sleep(seconds)
-    return f"paused the driver for {seconds} s"
+    return Befallen(f"paused the driver for {seconds} s")
 
 
-def supersede_driver(scene: Scene) -> str:
+def supersede_driver(scene: Scene) -> Befallen:
     """Stop program and JVM, and start another; the one that wakes up is to be told that it is."""
     driver = scene.stream.driver
     began = time.time()
     with paused([driver.process.pid, *driver.find(DRIVER)]):
         start_another(scene)
         scene.stream.wait_until_back(time.time())
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 180
     while driver.alive():
         assert time.monotonic() < deadline, f"it goes on:\n{driver.output()}"
         time.sleep(0.1)
     assert driver.process.returncode, driver.output()
     assert "ZombieWriter" in driver.output(), driver.output()
-    return f"paused the driver for {time.time() - began:.1f} s, and started another"
+    return Befallen(f"paused the driver for {time.time() - began:.1f} s, and started another")
 
 
 # -- surroundings ----------------------------------------------------------------------------------
 
 
-def fill_disk(scene: Scene) -> str:
+def fill_disk(scene: Scene) -> Befallen:
     """Have no room for a while; what is freed meanwhile is taken, too."""
     assert scene.disk is not None
     seconds = round(1 + 5 * scene.draw.random(), 1)
@@ -189,10 +200,10 @@ def fill_disk(scene: Scene) -> str:
             time.sleep(0.05)
     finally:
         scene.disk.empty()
-    return f"the disk was full for {seconds} s"
+    return Befallen(f"the disk was full for {seconds} s")
 
 
-def cut_network(scene: Scene) -> str:
+def cut_network(scene: Scene) -> Befallen:
     """Have an executor without a network for a while."""
     assert scene.network is not None
     executor, seconds = scene.executor(), scene.some_time()
@@ -200,9 +211,8 @@ def cut_network(scene: Scene) -> str:
     try:
         time.sleep(seconds)
     finally:
-        with contextlib.suppress(OSError):  # given up, and gone
-            scene.network.mend(executor)
-    return f"an executor was off the network for {seconds} s"
+        scene.network.mend(executor)
+    return Befallen(f"an executor was off the network for {seconds} s")
 
 
 KILLS: dict[Fault, int] = {kill_worker: 10, kill_pythons: 2, kill_executor: 5, kill_driver: 1}

@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 #: Of RFC 2544, for networks that are tried; a bridge takes one of its subnets.
@@ -100,11 +101,16 @@ class Network:
         _run("ip", "link", "set", self._link(executor), "down")
 
     def mend(self, executor: int) -> None:
-        """Undo that."""
+        """Undo that, also where the process has ended since."""
         _run("ip", "link", "set", self._link(executor), "up")
 
     def _link(self, executor: int) -> str:
-        return (self._folder / f"pid-{executor}").read_text().strip()
+        """Return what connects a process, which may have begun a moment ago."""
+        file, deadline = self._folder / f"pid-{executor}", time.monotonic() + 30
+        while not file.exists() or not file.read_text():
+            assert time.monotonic() < deadline, f"process {executor} is in no namespace"
+            time.sleep(0.05)
+        return file.read_text().strip()
 
     def close(self) -> None:
         """Leave nothing; what was in the namespaces must have ended."""

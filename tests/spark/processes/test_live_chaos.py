@@ -174,15 +174,14 @@ def run_round(scene: Scene, draw: random.Random, tally: Tally) -> None:
     for n, fault in enumerate(faults, 1):
         # Somewhere between two marks, or in one.
         time.sleep(2 * draw.random())
-        said = fault(scene)
-        over = time.time()
+        befallen = fault(scene)
+        now = time.time()
         amid = n < len(faults) and draw.random() < AMID
-        back_s = None if amid else stream.wait_until_back(over)
+        # What is seen after now is of those that work now.
+        back_s = None if amid else now + stream.wait_until_back(now) - befallen.since
         tally.add(fault, back_s)
-        _say(
-            f"  {n}: {said}"
-            + (", and before it was back" if amid else f", back after {back_s:.1f} s")
-        )
+        back = "and before it was back" if back_s is None else f"back after {back_s:.1f} s"
+        _say(f"  {n}: {befallen.how}, {back}")
         if n == len(faults) // 2:
             stream.check_so_far()
     tally.rows += stream.finish()
