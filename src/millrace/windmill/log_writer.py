@@ -76,4 +76,7 @@ class LogWriter:
 
     def superseded(self) -> ZombieWriter | None:
         """Return the error to end with if a newer run has claimed the checkpoint, else None."""
-        return superseded_run(self.generation) if self._log.last() > self.last else None
+        mine = self.last
+        if self._unwritten is not None and self._log.read(mine + 1) == self._unwritten[0]:
+            mine += 1  # it was written, and the store said that it was not
+        return superseded_run(self.generation) if self._log.last() > mine else None

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from millrace.injectors.injector import Injector
 from millrace.injectors.remaining import nothing_left
 from millrace.injectors.throttle import Throttle
-from millrace.model.errors import ZombieWriter
+from millrace.model.errors import StoreError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.balancing import Balancing
 from millrace.plane.realtime.coordinator import Coordinator, Marked, Where
@@ -246,7 +247,13 @@ class LiveRun(Handle):
             self._tell()
 
     def _tried_again(self, failure: BaseException) -> bool:
-        """Wait as long as it takes after a failure; return whether a session is to follow."""
+        """Wait as long as it takes after a failure; return whether a session is to follow.
+
+        A run that was superseded takes from its successor no slots, and no time, for a session that
+        cannot begin.
+        """
+        with suppress(StoreError):
+            failure = self._epochs.superseded() or failure
         pause_s = self._patience.after(failure)
         if pause_s is None:
             self._fail(failure)

@@ -1,0 +1,49 @@
+"""A run of the real-time plane whose session has ended, and that was superseded meanwhile."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millrace.model.errors import DamagedStore, ZombieWriter
+from millrace.spark.realtime.comeback import Comeback
+from millrace.spark.realtime.patience import Patience
+from millrace.spark.realtime.run import LiveRun
+
+
+class Epochs:
+    def __init__(self, answer: Exception | None) -> None:
+        self._answer = answer
+
+    def superseded(self) -> ZombieWriter | None:
+        if isinstance(self._answer, DamagedStore):
+            raise self._answer
+        return self._answer if isinstance(self._answer, ZombieWriter) else None
+
+
+def tried_again(answer: Exception | None) -> tuple[bool, list[BaseException]]:
+    """Return whether another session is to follow a lost task, and how the run has failed."""
+    failed: list[BaseException] = []
+    patience = Patience(attempts=3)
+    patience.well()
+    run: Any = SimpleNamespace(
+        _epochs=Epochs(answer),
+        _patience=patience,
+        _comeback=Comeback(),
+        _giving_up=False,
+        _fail=failed.append,
+        _pause=lambda _: None,
+    )
+    return LiveRun._tried_again(run, ConnectionError("a task is lost")), failed
+
+
+def test_it_ends_at_once_and_starts_no_query_in_its_successors_way() -> None:
+    zombie = ZombieWriter("a newer run goes on")
+    assert tried_again(zombie) == (False, [zombie])
+
+
+@pytest.mark.parametrize("answer", [None, DamagedStore("it cannot be read")])
+def test_one_that_was_not_or_cannot_know_tries_again(answer: Exception | None) -> None:
+    assert tried_again(answer) == (True, [])
