@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.model.errors import SinkError
+from millrace.sinks.postgres.consumed import senders_of
 from millrace.testing.simulation.fate import Fate
 from millrace.testing.simulation.scheduler import Scheduler
 
@@ -43,6 +44,10 @@ class Stand:
         self.published: dict[int, list[SinkRow]] = {}
         self.live: dict[bytes, SinkRow] = {}
         self._staged: dict[int, list[SinkRow]] = {}
+
+    def violated(self, what: str) -> None:
+        """Note what must not be."""
+        self._site.violated(what)
 
     # -- by mark -----------------------------------------------------------------------------------
 
@@ -120,11 +125,18 @@ class Writing:
     def __init__(self, stand: Stand) -> None:
         self._stand = stand
         self._rows: list[SinkRow] = []
+        self._last: dict[int, tuple[int, int]] = {}
 
     def write(
         self, rows: pa.RecordBatch, origins: npt.NDArray[Any], sequences: npt.NDArray[Any]
     ) -> None:
-        """Take rows."""
+        """Take rows; those of a sender must be in order, as a sink may go by their numbers."""
+        ids = zip(origins.tolist(), sequences.tolist(), strict=True)
+        for sender, number in zip(senders_of(origins, sequences).tolist(), ids, strict=True):
+            last = self._last.get(sender)
+            if last is not None and number <= last:
+                self._stand.violated(f"a live sink got {number} of a sender after its {last}")
+            self._last[sender] = number
         self._rows += rows.to_pylist()
         if len(self._rows) > 1:
             self.flush()
