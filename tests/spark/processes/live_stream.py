@@ -95,30 +95,35 @@ class LiveStream:
 
     # -- what was seen -----------------------------------------------------------------------------
 
-    def back(self, since: float) -> float | None:
-        """Return when rows of all keys had been seen that came after an instant; None if not yet.
+    def wait_until_back(self, since: float, seconds: float = 240) -> float:
+        """Wait for rows of all keys that came after an instant, which is now; return how long.
 
         The keys are those of several tasks, at each level: so all tasks are there again.
         """
+        deadline = time.monotonic() + seconds
         # Of those that were there, both processes together.
         before = 2 * rows_after(since - (self.root / "began").stat().st_mtime) // KEYS
+        places = {file: file.stat().st_size for file in (self.root / "seen").iterdir()}
         first: dict[int, float] = {}
-        for file in (self.root / "seen").iterdir():
-            if file.stat().st_mtime >= since:
-                for line in file.read_text().splitlines(keepends=True):
-                    at, key, count = line.split() if line.endswith("\n") else ("0", "0", "0")
-                    if int(count) > before + 2:
-                        first[int(key)] = min(float(at), first.get(int(key), float(at)))
-        return max(first.values()) if len(first) == KEYS else None
-
-    def wait_until_back(self, since: float, seconds: float = 240) -> float:
-        """Return how long after an instant rows of all keys were seen that came after it."""
-        deadline = time.monotonic() + seconds
-        while (at := self.back(since)) is None:
+        while len(first) < KEYS:
             assert self.driver.alive(), self.driver.output()
             assert time.monotonic() < deadline, self.driver.output()
             time.sleep(0.1)
-        return at - since
+            for file in (self.root / "seen").iterdir():
+                for at, key, count in self._seen(file, places):
+                    if count > before + 2:
+                        first.setdefault(key, at)
+        return max(first.values()) - since
+
+    @staticmethod
+    def _seen(file: Path, places: dict[Path, int]) -> list[tuple[float, int, int]]:
+        """Return when rows of which key were seen, and the highest count, since the last look."""
+        with file.open() as opened:
+            opened.seek(places.get(file, 0))
+            whole, end, _ = opened.read().rpartition("\n")
+        places[file] = places.get(file, 0) + len(whole) + len(end)
+        fields = (line.split() for line in whole.splitlines())
+        return [(float(at), int(key), int(count)) for at, key, count in fields]
 
     # -- the outputs -------------------------------------------------------------------------------
 
