@@ -84,7 +84,7 @@ def scenes(tmp_path: Path, program: Any, postgres: Any) -> Iterator[Callable[...
                 # Each with the slots for half of the tasks.
                 master="local-cluster[2,4,1024]",
                 conf=conf,
-                options={"hang_limit": f"{HANG_LIMIT_S} s"},
+                options={"hang_limit": f"{HANG_LIMIT_S} s", "marks": "1 s"},
                 remaps=REMAPS_S,
                 mixes=draw.sample(list(MIXES), MIXED),
                 conninfo=f"host={postgres.passfile.parent} port={postgres.port} "
@@ -173,7 +173,7 @@ def run_round(scene: Scene, draw: random.Random, tally: Tally) -> None:
     stream.wait_until_back(time.time())
     for n, fault in enumerate(faults, 1):
         # Somewhere between two marks, or in one.
-        time.sleep(2 * draw.random())
+        time.sleep(draw.random())
         befallen = fault(scene)
         now = time.time()
         amid = n < len(faults) and draw.random() < AMID
