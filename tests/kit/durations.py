@@ -23,8 +23,8 @@ from typing import Any
 
 import pytest
 
-#: What the fixed piece of work takes on a quiet machine, in seconds.
-REFERENCE_S = 0.015
+#: What the fixed piece of work takes, in seconds, on the machine of the budgets as the suite runs.
+REFERENCE_S = 0.026
 
 #: How often a process times it, in seconds.
 EVERY_S = 5.0
@@ -32,21 +32,22 @@ EVERY_S = 5.0
 #: A tier fails beyond so many times its budget.
 MARGIN = 1.5
 
-#: Reference seconds that the tests of a tier take together, over all processes. They come from runs
-#: on a machine that was busy, and have room: to be lowered after each run that shows less.
+#: Reference seconds that the tests of a tier take together, over all processes. They are those of a
+#: whole run in two processes on two cores that had nothing else to do, and a fifth more for what
+#: waits for JVMs and processes.
 BUDGETS = {
-    "unit": 200.0,
-    "transcripts": 60.0,
-    "properties": 160.0,
-    "faults": 215.0,
-    "simulation": 400.0,
-    "browser": 100.0,
-    "spark": 1200.0,
-    "spark/processes": 1280.0,
+    "unit": 300.0,
+    "transcripts": 40.0,
+    "properties": 220.0,
+    "faults": 200.0,
+    "simulation": 340.0,
+    "browser": 90.0,
+    "spark": 1100.0,
+    "spark/processes": 1150.0,
 }
 
 #: The same with ``--fast``.
-FAST_BUDGETS = {"unit": 110.0, "transcripts": 20.0, "properties": 30.0, "simulation": 35.0}
+FAST_BUDGETS = {"unit": 190.0, "transcripts": 35.0, "properties": 50.0, "simulation": 60.0}
 
 
 def fixed_work() -> float:

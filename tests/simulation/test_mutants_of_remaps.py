@@ -107,7 +107,7 @@ def ids_are_given_that_another_driver_had_reserved(patch):
     patch.setattr(carrying, "first_id", above_the_map)
 
 
-@found_at(614, calm=False)
+@found_at(786, calm=False)
 def a_remap_is_begun_without_a_claim(patch):
     remap = Epochs.remap
 
