@@ -68,25 +68,33 @@ def pipeline(source, *, native, letters=True):
     return p, kept, rejects
 
 
-def run(plane, source, *, native):
-    """Return the sums, and (reason, place, raw, raw key) of each dead letter in order of place."""
-    p, kept, rejects = pipeline(source, native=native)
+def run_through(plane: str, p: mr.Pipeline) -> mr.testing.Harness | None:
+    """Run a pipeline over all that its source has; return the Harness, if that is the plane."""
     if plane == "harness":
         h = mr.testing.Harness(p)
         while h.poll("events"):
             pass
+        return h
+    live = Live(p, tasks=2)
+    if plane == "live":
+        live.boot()
+        live.finish()
+    else:
+        epochs = InEpochs(live)
+        epochs.run(live.clock_us)
+        epochs.run(live.clock_us)
+    return None
+
+
+def run(plane, source, *, native):
+    """Return the sums, and (reason, place, raw, raw key) of each dead letter in order of place."""
+    p, kept, rejects = pipeline(source, native=native)
+    h = run_through(plane, p)
+    if h is not None:
         counted = h.dead_letters("events") if not native else h.dead_letters()
         sums = [output.value for output in h.outputs("sums")]
         letters = [output.value for output in h.outputs("rejects")]
     else:
-        live = Live(p, tasks=2)
-        if plane == "live":
-            live.boot()
-            live.finish()
-        else:
-            epochs = InEpochs(live)
-            epochs.run(live.clock_us)
-            epochs.run(live.clock_us)
         sums = [int(row["value"]) for row in kept.rows]
         letters = [SimpleNamespace(**row) for row in rejects.rows]
         counted = len(letters)
@@ -326,21 +334,11 @@ def test_a_key_that_is_not_utf8_is_a_dead_letter_and_an_id_is_bytes(plane, nativ
     p.sink("sums", kept)
     p.dead_letter("rejects")
     p.sink("rejects", rejects)
-    if plane == "harness":
-        h = mr.testing.Harness(p)
-        while h.poll("events"):
-            pass
+    h = run_through(plane, p)
+    if h is not None:
         count = len(h.outputs("sums"))
         letters = [output.value for output in h.outputs("rejects")]
     else:
-        live = Live(p, tasks=2)
-        if plane == "live":
-            live.boot()
-            live.finish()
-        else:
-            epochs = InEpochs(live)
-            epochs.run(live.clock_us)
-            epochs.run(live.clock_us)
         count, letters = len(kept.rows), [SimpleNamespace(**row) for row in rejects.rows]
     (letter,) = letters
     assert "column 'key' (string): 'utf-8' codec can't decode byte 0xff" in letter.reason
