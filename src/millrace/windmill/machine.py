@@ -134,6 +134,7 @@ class Machine:
         key_rows.view = view
         self._user.wall_time = work.wall_time_us
         self._work = work
+        self._apart.clear()  # an earlier bundle may have ended with an error
         self._timers.clocks = work.clocks()
         # Counted only where some computation of the pipeline waits for a percentile.
         key_rows.delta = {} if self._percentiles else None
