@@ -123,7 +123,7 @@ class Explanation:
         found.update(self.reasons)
         reasons = [reason for reason in found.values() if reason is not None]
         if reasons and self.realtime and len(reasons) < len(found):
-            return f"by columns, but for some by Python: {'; '.join(reasons)}"
+            return f"by columns, and these record by record in Python: {'; '.join(reasons)}"
         if reasons:
             return f"with Python before the first shuffle: {'; '.join(reasons)}"
         if any(_has_injector(spec) for spec in streams):

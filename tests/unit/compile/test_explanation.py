@@ -230,7 +230,9 @@ def test_in_real_time_each_source_is_read_by_itself() -> None:
         == f"sources, with Python before the first shuffle: {reason}"
     )
     live = dataclasses.replace(p.explain(), realtime=True)
-    assert str(live).splitlines()[2] == f"sources, by columns, but for some by Python: {reason}"
+    assert str(live).splitlines()[2] == (
+        f"sources, by columns, and these record by record in Python: {reason}"
+    )
 
 
 def test_a_grouping_with_parts_says_so() -> None:
