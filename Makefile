@@ -32,7 +32,7 @@ test-fast: setup ## what to run before a commit: in less than three minutes, and
 	$(BIN)/pytest -n $(WORKERS) --fast --durations-file=build/durations-fast.txt $(ARGS)
 
 chaos: setup ## N schedules of simulated faults on each of PLANES, for MINUTES at most, from a new seed on, which is printed, or from FIRST
-	for plane in $(PLANES); do $(BIN)/python -m millrace.testing.simulation --plane $$plane --schedules $(N) $(if $(FIRST),--first $(FIRST)) $(if $(MINUTES),--minutes $(MINUTES)) || exit; done
+	for plane in $(PLANES); do $(BIN)/python -m simulation --plane $$plane --schedules $(N) $(if $(FIRST),--first $(FIRST)) $(if $(MINUTES),--minutes $(MINUTES)) || exit; done
 
 chaos-processes: setup ## kill real drivers, executors and workers for MINUTES, by default 10
 	CHAOS_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -s tests/spark/processes tests/spark/test_zeitgeist.py $(ARGS)
@@ -116,4 +116,4 @@ clean: ## remove environments, caches, build artefacts and demo results
 	rm -rf build dist *.egg-info src/*.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	rm -rf demo-out spark-warehouse metastore_db derby.log
-	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests examples benchmarks simulation -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

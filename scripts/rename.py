@@ -39,6 +39,7 @@ ROOTS = {
     "millrace": "src/millrace",
     "millrace_examples": "examples",
     "benchmarks": "benchmarks",
+    "simulation": "simulation",
     "scripts": "scripts",
     "tests": "tests",
 }
@@ -363,7 +364,7 @@ class _Python(cst.CSTTransformer):
         statements = list[cst.BaseStatement]()
         for new_home in homes:
             of_home = [a for a, (of, _) in zip(renamed, new, strict=True) if of == new_home]
-            after = _one_line(self._with_home(before.with_changes(names=of_home), new_home))
+            after = self._with_home(_one_line(before.with_changes(names=of_home)), new_home)
             line = updated_node.with_changes(leading_lines=[]) if statements else updated_node
             statements.append(line.with_changes(body=[after]))
         return cst.FlattenSentinel(statements)
@@ -376,9 +377,12 @@ class _Python(cst.CSTTransformer):
         package = package[: len(package) - len(node.relative) + 1]
         return ".".join([*package, *([named] if named else [])])
 
-    def _with_home(self, node: cst.ImportFrom, home: str) -> cst.ImportFrom:
+    def _with_home(self, node: cst.ImportFrom, home: str) -> cst.ImportFrom | cst.Import:
         if home == self._home(node):
             return node
+        if not home:  # a package of its own now
+            assert not isinstance(node.names, cst.ImportStar)
+            return cst.Import(node.names)
         return node.with_changes(module=_dotted(home), relative=())
 
     def leave_ImportAlias(

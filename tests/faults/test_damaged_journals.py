@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live import Feeds, Kept, Live
 
 import millrace as mr
 from millrace.cli.verify import verify
 from millrace.model.errors import DamagedStore
 from millrace.store import JournalName, LocalHardState
 from millrace.store.journal_bytes import HEADER_BYTES, Frames
+from tests.live import Feeds, Kept, Live
 
 ROUNDS, TASKS = 8, 2
 

@@ -24,7 +24,7 @@ from millrace.store import (
     MemoryHardState,
     ObjectHardState,
 )
-from millrace.testing.simulation.disk import SimulatedDisk
+from simulation.disk import SimulatedDisk
 
 COMMIT = Commit("count", 0, 1, 1, 1, [(b"Sk", b"v" * 2000)])
 LATER = Commit("count", 0, 2, 1, 1, [(b"Sk", b"w")])

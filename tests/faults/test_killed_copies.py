@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
-from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
 from millrace.cli.main import main
 from millrace.model.errors import CheckpointMismatch
 from millrace.store import open_location
+from tests.live import Feeds, InEpochs, Kept, Live
 
 PROGRAM = Path(__file__).with_name("copying.py")
 ROWS = 24

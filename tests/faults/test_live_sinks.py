@@ -12,7 +12,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.live import Feeds, InEpochs, Live
 
 import millrace as mr
 from millrace.plane.binding import sinks_by_edge
@@ -20,6 +19,7 @@ from millrace.plane.realtime.handover import from_live_tasks
 from millrace.sinks import delta_table, parquet_versions
 from millrace.sinks.parquet_files import STAGING
 from millrace.windmill.epochs import Epochs
+from tests.live import Feeds, InEpochs, Live
 
 
 class Event(msgspec.Struct):

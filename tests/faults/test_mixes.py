@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.spark.processes.mixes import MIXES, SHARE, Mix, Rows, Tables
 
 import millrace as mr
+from tests.spark.processes.mixes import MIXES, SHARE, Mix, Rows, Tables
 
 ROWS = 120
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.live import Feeds, Live
 
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
@@ -22,6 +21,7 @@ from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.manifest import decode_entry
 from millrace.windmill.record_ids import production_ids
 from millrace.windmill.rows import ChannelRow
+from tests.live import Feeds, Live
 
 
 class Both(mr.Computation):

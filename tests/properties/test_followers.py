@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.live import Feeds, Kept, Live
 
 import millrace as mr
 from millrace.injectors.advance import Advances, along, decision
@@ -25,6 +24,7 @@ from millrace.windmill.channels import number_of, sender_of
 from millrace.windmill.dead_letters import total
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.observed import Observed
+from tests.live import Feeds, Kept, Live
 
 
 class Shuffled(mr.Injector):

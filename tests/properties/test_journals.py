@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from millrace.model.errors import CheckpointUnwritable, DamagedStore, StoreError
 from millrace.store import Commit, Group, Journal, JournalName, LocalHardState
-from millrace.testing.simulation.disk import SimulatedDisk
+from simulation.disk import SimulatedDisk
 
 ROOT = Path("/data/checkpoint")
 LEVELS, TASKS = 2, 2

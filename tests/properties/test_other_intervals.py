@@ -16,8 +16,6 @@ import msgspec
 import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
-from tests.everything import Everything
-from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
 from millrace.model.errors import MillraceError
@@ -26,6 +24,8 @@ from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import dividing, remapping
 from millrace.windmill.remapping import resized
+from tests.everything import Everything
+from tests.live import Feeds, InEpochs, Kept, Live
 
 KEYS = 7
 ROWS = 48

@@ -13,7 +13,6 @@ import msgspec
 import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
-from tests.everything import Everything
 
 import millrace as mr
 from millrace.model.errors import PipelineError, ZombieWriter
@@ -22,6 +21,7 @@ from millrace.testing.crash import Crash, CrashingState
 from millrace.windmill import carrying
 from millrace.windmill.epoch_log import end_of
 from millrace.windmill.epochs import Epochs
+from tests.everything import Everything
 
 NAMES = ["Everything", "counted", "visits"]
 STREAMS = ["said", "counted", "visits"]

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from millrace.testing.simulation import Simulation
-from millrace.testing.simulation.workload import TURN
-from millrace.testing.simulation.world import World
+from simulation import Simulation
+from simulation.workload import TURN
+from simulation.world import World
 
 #: A mutant must be found within so many schedules.
 SCHEDULES = 2_500

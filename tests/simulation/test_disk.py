@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from millrace.store import Commit, LocalHardState
-from millrace.testing.simulation.disk import LOST_REPLY, SimulatedDisk
+from simulation.disk import LOST_REPLY, SimulatedDisk
 
 ROOT = Path("/data/checkpoint")
 COMMIT = Commit("count", 0, 1, epoch=1, generation=1, mutations=[(b"Sk", b"1")])

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from millrace.testing.simulation.realtime.feeds import Feeds
+from simulation.realtime.feeds import Feeds
 
 
 class Numbers:

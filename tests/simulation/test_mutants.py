@@ -24,9 +24,6 @@ from millrace.store.local_commits import LocalCommitLog
 from millrace.store.local_epochs import LocalEpochLog
 from millrace.store.local_snapshots import LocalSnapshots
 from millrace.store.repair import NOTHING
-from millrace.testing.simulation import Simulation, driver
-from millrace.testing.simulation.hosts import _SharedCache
-from millrace.testing.simulation.spark import Job
 from millrace.watermark.authority import Authority
 from millrace.windmill import epoch_log, execution, fence, rows, worker
 from millrace.windmill.epochs import Epochs
@@ -34,6 +31,9 @@ from millrace.windmill.execution import Execution
 from millrace.windmill.log_writer import LogWriter
 from millrace.windmill.manifest import encode_entry
 from millrace.windmill.worker import Worker
+from simulation import Simulation, driver
+from simulation.hosts import _SharedCache
+from simulation.spark import Job
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: list[Mutant] = []

@@ -5,9 +5,9 @@ from msgspec.structs import replace
 
 from millrace.compile import shapes
 from millrace.compile.change import Change
-from millrace.testing.simulation.changing import ChangingSimulation
 from millrace.watermark.authority import Authority
 from millrace.windmill.reshaping import Reshaping
+from simulation.changing import ChangingSimulation
 
 #: Mutant -> where it was found last, and whether without any fault.
 PLANTED = {}

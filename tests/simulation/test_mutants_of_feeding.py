@@ -7,9 +7,9 @@ from millrace.injectors.calls import Calls
 from millrace.injectors.policy import ArrivalTime
 from millrace.plane.outbox import Outbox
 from millrace.plane.realtime.ingress import IngressTimes
-from millrace.testing.simulation import Simulation
-from millrace.testing.simulation.realtime import RealtimeSimulation
 from millrace.windmill.epochs import Epochs
+from simulation import Simulation
+from simulation.realtime import RealtimeSimulation
 
 #: Mutant -> the schedules that found it last: by epoch, and in real time; None: it is not sought
 #: there.

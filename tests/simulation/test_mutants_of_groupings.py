@@ -17,11 +17,11 @@ from millrace.dataflow.windows import SlidingWindows
 from millrace.model.pane import Paned, PanedCoder, Timing
 from millrace.model.stream import Spread
 from millrace.plane.lifting import Lifter
-from millrace.testing.simulation import Simulation, simulation
-from millrace.testing.simulation.hosts import _SharedCache
 from millrace.windmill import rows, worker
 from millrace.windmill.execution import Execution
 from millrace.windmill.routing import Productions
+from simulation import Simulation, simulation
+from simulation.hosts import _SharedCache
 
 #: Mutant -> the schedule that found it last, to look there first.
 WITH_FAULTS = {}

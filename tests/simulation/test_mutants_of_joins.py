@@ -6,8 +6,8 @@ from millrace.dataflow.nearness import Nearness
 from millrace.dataflow.partners import InMaps, InOneRow
 from millrace.dataflow.time_join import JoinByKeyAndTime
 from millrace.model.time import SECOND
-from millrace.testing.simulation import Simulation
-from millrace.testing.simulation.realtime import RealtimeSimulation
+from simulation import Simulation
+from simulation.realtime import RealtimeSimulation
 
 #: Mutant -> the schedules that find it: by epoch, and in real time.
 SEEDS = {}

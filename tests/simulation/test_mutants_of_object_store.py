@@ -7,8 +7,8 @@ from obstore import exceptions
 from millrace.model.errors import CheckpointUnwritable
 from millrace.store import Bucket
 from millrace.store.object_segments import ObjectSegments, SegmentCommits
-from millrace.testing.simulation import Simulation
 from millrace.windmill.epochs import Epochs
+from simulation import Simulation
 
 #: Mutant -> the schedule that found it last, to look there first.
 MUTANTS = {}

@@ -8,12 +8,12 @@ from millrace.dataflow.formats import Picks
 from millrace.dataflow.lookup import Lookup
 from millrace.model.element import OfRecord
 from millrace.plane.outbox import Outbox
-from millrace.testing.simulation import Simulation
-from millrace.testing.simulation.realtime import RealtimeSimulation
 from millrace.windmill.cells.expiring import ExpiringMap, Keeping
 from millrace.windmill.cells.maps import BoundMap
 from millrace.windmill.cells.sides import BoundSide
 from millrace.windmill.timers import KeyTimers
+from simulation import Simulation
+from simulation.realtime import RealtimeSimulation
 
 #: Mutant -> the schedules that find it: by epoch, and in real time; None: it is not sought there.
 SEEDS = {}

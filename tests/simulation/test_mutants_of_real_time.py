@@ -21,10 +21,10 @@ from millrace.store import AheadCache, collection
 from millrace.store.journal_store import JournalStore
 from millrace.store.local_journals import LocalJournal, LocalJournals
 from millrace.store.sealing import End
-from millrace.testing.simulation.realtime import RealtimeSimulation
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.live_worker import LiveWorker, SessionFence
 from millrace.windmill.routing import Productions
+from simulation.realtime import RealtimeSimulation
 
 #: Mutant -> the schedule that found it last, to look there first.
 MUTANTS: dict[Any, int] = {}

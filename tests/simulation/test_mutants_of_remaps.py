@@ -15,14 +15,14 @@ from millrace.plane.realtime.injecting import InjectorTask
 from millrace.plane.realtime.level import LevelTask
 from millrace.store import MemoryCache
 from millrace.store.cache import Standing
-from millrace.testing.simulation.realtime import RealtimeRemapping
-from millrace.testing.simulation.realtime.query import Query
-from millrace.testing.simulation.remapping import RemappingSimulation
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill import carrying, remapping, rows
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import decode_manifest, encode_entry
 from millrace.windmill.preparing import Preparation
+from simulation.realtime import RealtimeRemapping
+from simulation.realtime.query import Query
+from simulation.remapping import RemappingSimulation
 
 #: Mutant -> where it was found last, and whether without any fault.
 PLANTED = {}

@@ -8,16 +8,16 @@ from random import Random
 
 import pytest
 
-from millrace.testing import simulation
-from millrace.testing.simulation import Simulation, shrink
-from millrace.testing.simulation.__main__ import PLANES
-from millrace.testing.simulation.faults import OF_REAL_TIME
-from millrace.testing.simulation.report import Summary, failure
-from millrace.testing.simulation.scheduler import Scheduler, Turns
+import simulation
 from millrace.windmill import worker
 from millrace.windmill.epochs import Epochs
+from simulation import Simulation, shrink
+from simulation.__main__ import PLANES
+from simulation.faults import OF_REAL_TIME
+from simulation.report import Summary, failure
+from simulation.scheduler import Scheduler, Turns
 
-COMMAND = [sys.executable, "-m", "millrace.testing.simulation"]
+COMMAND = [sys.executable, "-m", "simulation"]
 
 
 def command(*arguments, **environment):
@@ -42,7 +42,7 @@ def test_a_seed_replays_step_by_step_whatever_the_hashes_of_strings():
 @pytest.mark.parametrize("plane", PLANES)
 def test_no_plane_depends_on_the_hashes_of_strings(plane):
     script = (
-        "from millrace.testing.simulation.__main__ import PLANES\n"
+        "from simulation.__main__ import PLANES\n"
         "for seed in (*range(3), 100_000):\n"
         f"    print(seed, *PLANES[{plane!r}](seed, trace=True).run().trace, sep='\\n')"
     )
@@ -150,9 +150,7 @@ def test_many_schedules_from_the_command_line():
 def test_each_run_begins_at_another_seed_and_prints_how_it_is_run_again():
     ran = [command("--schedules", "2", "--processes", "1", "--plane", "changes") for _ in "ab"]
     lines = [done.stdout.splitlines() for done in ran]
-    again = [
-        of_one[0].partition("again: python -m millrace.testing.simulation ") for of_one in lines
-    ]
+    again = [of_one[0].partition("again: python -m simulation ") for of_one in lines]
     assert again[0] != again[1]
     repeated = command(*again[0][2].split(), "--processes", "1").stdout.splitlines()
     assert [line for line in repeated if "time" not in line] == [

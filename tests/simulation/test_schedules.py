@@ -2,12 +2,12 @@
 
 import pytest
 
-from millrace.testing.simulation import Simulation, run_all
-from millrace.testing.simulation.changing import ChangingSimulation
-from millrace.testing.simulation.realtime import RealtimeRemapping, RealtimeSimulation
-from millrace.testing.simulation.remapping import RemappingSimulation, RemappingVersions
-from millrace.testing.simulation.report import failure
-from millrace.testing.simulation.workload import TURN
+from simulation import Simulation, run_all
+from simulation.changing import ChangingSimulation
+from simulation.realtime import RealtimeRemapping, RealtimeSimulation
+from simulation.remapping import RemappingSimulation, RemappingVersions
+from simulation.report import failure
+from simulation.workload import TURN
 
 #: Schedules by plane, from a first seed on: all of them, and those with ``--fast``.
 SCHEDULES = [

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from examples import Examples
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import millrace as mr
+from examples import Examples
 
 ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -37,7 +37,7 @@ GIVEN = {
     "operating.md": """\
 p = mr.Pipeline("flights")
 windows = p.inject("spans", format=dict).key_by("airport").window(mr.FixedWindows("1 h"))
-from millrace.testing.simulation.composition import Spread
+from simulation.composition import Spread
 """,
     "tutorial.md": """\
 out = "/results"

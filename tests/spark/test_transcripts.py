@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.transcripts.asking import NAMES
 
 import millrace as mr
 from millrace.testing import Transcript, TranscriptMismatch, play, read_transcripts, run_on_spark
 from millrace.testing.player import OnHarness
 from millrace.testing.timetable import Played
+from tests.transcripts.asking import NAMES
 
 TRANSCRIPTS = Path(__file__).parents[1] / "transcripts"
 RIGHT = read_transcripts(TRANSCRIPTS, names=NAMES) + read_transcripts(TRANSCRIPTS / "figures")

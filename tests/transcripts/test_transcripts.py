@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.transcripts.asking import NAMES
+from realtime_transcripts import OnRealTime
 
 from millrace.model.errors import PipelineError
 from millrace.testing import Transcript, TranscriptMismatch, play, read_transcripts
 from millrace.testing.player import OnHarness
-from millrace.testing.real_time import OnRealTime
+from tests.transcripts.asking import NAMES
 
 HERE = Path(__file__).parent
 

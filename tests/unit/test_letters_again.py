@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
 from millrace.injectors.letters import LetterLog, Letters, bind_letters
@@ -18,6 +17,7 @@ from millrace.injectors.polling import Polling
 from millrace.inspect.letters import send
 from millrace.model.errors import DamagedStore, InputLost
 from millrace.store import MemoryMailbox
+from tests.live import Feeds, InEpochs, Kept, Live
 
 AGAIN = "dead-letters.again"
 

@@ -173,6 +173,18 @@ FILE = f"src/millrace/gear/stones.py {Other.Wheel} millrace.gear"
     )  # fmt: skip
 
 
+def test_a_folder_leaves_its_package(rename: Any, there: Path) -> None:
+    rename.main(["--root", str(there), "millrace.kept", "simulation"])
+    user = (there / "src/millrace/user.py").read_text()
+    assert "import simulation\n" in user
+    assert "from simulation.mill import WIDTH" in user
+    assert "MADE = (simulation.mill.Wheel, simulation.mill.Wheel)" in user
+    subprocess.run(
+        [sys.executable, "-c", "import millrace.user"], cwd=there, check=True,
+        env={"PYTHONPATH": ".:src"},
+    )  # fmt: skip
+
+
 def test_there_and_back_leaves_no_difference(rename: Any, there: Path) -> None:
     names = [
         "millrace.kept",

@@ -1,7 +1,7 @@
 """Disk: the system calls that the store makes, so that the simulator can stand in for the kernel.
 
-The real disk is the module :mod:`os` itself. ``millrace.testing.simulation`` has another one, which
-loses what was not fsync'd, tears what was, fills up, and stops its caller between any two calls.
+The real disk is the module :mod:`os` itself. The simulator has another one, which loses what was
+not fsync'd, tears what was, fills up, and stops its caller between any two calls.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tests.spark.processes.live_pipeline import Counting, Ticking, at_work, numbers, session
-from tests.spark.processes.mixes import BEAT, BEATS, MIXES, Mix
 
 import millrace as mr
+from tests.spark.processes.live_pipeline import Counting, Ticking, at_work, numbers, session
+from tests.spark.processes.mixes import BEAT, BEATS, MIXES, Mix
 
 #: After how long what the clock forgets is gone, and all beats were.
 ENOUGH_S = BEAT * BEATS / mr.SECOND + 3

@@ -24,13 +24,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from tests.spark.processes.live_pipeline import session
 
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
 from millrace.spark import housekeeping
 from millrace.testing.output import Output, outputs_of
 from millrace.testing.script import ScriptedClock, ScriptedStream
+from tests.spark.processes.live_pipeline import session
 
 #: Where the clock begins; far ahead, as the alarm of an idle run goes by the machine's own.
 T0 = 4_102_444_800 * mr.SECOND

@@ -20,6 +20,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
+
+import millrace as mr
+from millrace.testing import Output, outputs_of
+from millrace.testing.script import ScriptedClock, ScriptedStream
+from millrace_examples.nexmark import files, suite
 from tests.spark import (
     conftest,
     test_nexmark,
@@ -28,11 +33,6 @@ from tests.spark import (
     test_windows,
 )
 from tests.spark.processes.live_pipeline import session
-
-import millrace as mr
-from millrace.testing import Output, outputs_of
-from millrace.testing.script import ScriptedClock, ScriptedStream
-from millrace_examples.nexmark import files, suite
 
 T0 = conftest.T0
 #: Two tasks for each of three levels and the injectors, and one more slot.

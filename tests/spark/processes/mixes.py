@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 import msgspec
 import pyarrow.parquet as pq
-from tests.spark.processes.live_pipeline import START, Ticking
 
 import millrace as mr
+from tests.spark.processes.live_pipeline import START, Ticking
 
 PROCESSES = ("a", "b")
 #: Between two rows of a process, in event time.

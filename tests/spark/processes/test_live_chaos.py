@@ -19,6 +19,7 @@ from typing import Any
 
 import jvm
 import pytest
+
 from tests.spark.processes import live_faults, live_network
 from tests.spark.processes.live_faults import Scene
 from tests.spark.processes.live_stream import LiveStream

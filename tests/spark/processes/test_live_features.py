@@ -17,11 +17,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.spark.processes import live_features
-from tests.spark.processes.live_features import FIRST, RATE, SECOND, T0, WARM_UP_S
 
 import millrace as mr
 from millrace.testing import Output
+from tests.spark.processes import live_features
+from tests.spark.processes.live_features import FIRST, RATE, SECOND, T0, WARM_UP_S
 
 PROGRAM = Path(__file__).with_name("live_features.py")
 #: Of 200 records/s through two stages, half must have been seen after so long.

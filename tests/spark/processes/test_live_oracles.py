@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark import test_nexmark, test_transcripts
-from tests.spark.test_transcripts import Runs
 
 from millrace.testing import Transcript, TranscriptMismatch, play
 from millrace_examples.nexmark import oracle, results, suite
+from tests.spark import test_nexmark, test_transcripts
+from tests.spark.test_transcripts import Runs
 
 PROGRAM = Path(__file__).with_name("live_oracles.py")
 

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
 from millrace.injectors.letters import bind_letters
 from millrace.plane.binding import bind_sinks
 from millrace.plane.formats import SinkColumns
 from millrace.store import open_location
+from tests.live import Feeds, InEpochs, Kept, Live
 
 
 class Halving(mr.Computation):

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.live import Kept, Live
 
 import millrace as mr
 from millrace_examples.nab import scoring, streams
 from millrace_examples.nab.__main__ import by_numpy, held_out, write
 from millrace_examples.nab.novelty import Known, novelty
 from millrace_examples.nab.pipeline import Reading, build, replay
+from tests.live import Kept, Live
 
 STEP_S = 1800
 RECORDS = 900

@@ -7,10 +7,10 @@ import random
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.live import Feeds, Kept, Live
 
 import millrace as mr
 from millrace_examples.nexmark import events, files, oracle, results, suite
+from tests.live import Feeds, Kept, Live
 
 MADE = [event for _, event in events.Generator(rate=20, seed=3).events(300)]
 BIDS = [msgspec.structs.astuple(event) for event in MADE if isinstance(event, events.Bid)]

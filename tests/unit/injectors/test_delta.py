@@ -11,11 +11,11 @@ from itertools import chain, pairwise
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.injectors.lakeside import Lakeside
 
 import millrace as mr
 from millrace.injectors.offsets import pieces, pieces_until_now, rows
 from millrace.model.errors import InputLost, PipelineError
+from tests.unit.injectors.lakeside import Lakeside
 
 deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
 

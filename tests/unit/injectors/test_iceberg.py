@@ -4,11 +4,11 @@ import json
 from itertools import chain, pairwise
 
 import pytest
-from tests.unit.injectors.lakeside import Lakeside
 
 import millrace as mr
 from millrace.injectors.offsets import pieces, pieces_until_now, rows
 from millrace.model.errors import InputLost, PipelineError
+from tests.unit.injectors.lakeside import Lakeside
 
 pytest.importorskip("pyiceberg", reason="an extra: pip install 'millrace-spark[iceberg]'")
 import pyarrow as pa

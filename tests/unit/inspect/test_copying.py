@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
-from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
 from millrace.cli.main import main
@@ -23,6 +22,7 @@ from millrace.model.errors import (
 )
 from millrace.store import open_location
 from millrace.store.local_snapshots import LocalSnapshots
+from tests.live import Feeds, InEpochs, Kept, Live
 
 ROWS = 24
 

@@ -11,7 +11,6 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
 from millrace.cli.main import main
@@ -26,6 +25,7 @@ from millrace.model.errors import (
 )
 from millrace.store import open_location
 from millrace.store.local_snapshots import LocalSnapshots
+from tests.live import Feeds, InEpochs, Kept, Live
 
 ROWS = 24
 

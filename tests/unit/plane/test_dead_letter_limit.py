@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.live import Feeds, Kept, Live
 
 import millrace as mr
 from millrace.model.errors import DeadLettersExceeded
+from tests.live import Feeds, Kept, Live
 
 
 class Halving(mr.Computation):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.live import Live, undisturbed
-from tests.unit.plane.test_live_remaps import counting, on, to_rest, values
 
 from millrace.model.errors import ZombieWriter
 from millrace.plane.balancing import Balancing
 from millrace.plane.realtime.handover import to_other_intervals
 from millrace.windmill.balancer import Balance
 from millrace.windmill.preparing import Preparation
+from tests.live import Live, undisturbed
+from tests.unit.plane.test_live_remaps import counting, on, to_rest, values
 
 
 def balancing_of(live: Live, *, every: int = 2) -> Balancing:

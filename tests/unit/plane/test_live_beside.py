@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from tests.live import Feeds, Kept, Live
 
 import millrace as mr
 from millrace.injectors.calls import Calls, put_call
 from millrace.injectors.polling import Polling
 from millrace.store import LocalHardState
+from tests.live import Feeds, Kept, Live
 
 
 class Beat(mr.Computation):

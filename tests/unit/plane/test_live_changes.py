@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch
+from tests.live import Feeds, InEpochs, Kept, Live
 
 
 class Event(msgspec.Struct):

@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 import pytest
-from tests.live import Feeds, Kept, Live
 
 import millrace as mr
 from millrace.model.errors import (
@@ -40,6 +39,7 @@ from millrace.windmill.manifest import Completion, LiveMark, decode_entry
 from millrace.windmill.positions import Positions
 from millrace.windmill.replay import Result, footing
 from millrace.windmill.routing import Productions
+from tests.live import Feeds, Kept, Live
 
 FOOTING = footing(NOTHING_PENDING, Counters(), weak=False)
 

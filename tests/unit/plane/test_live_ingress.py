@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.live import Feeds, Kept, Live
 
 import millrace as mr
 from millrace.injectors.polling import Polling
+from tests.live import Feeds, Kept, Live
 
 
 class OneByOne(Feeds):

@@ -1,12 +1,12 @@
 """Injector tasks of the real-time plane: what they hear of processes, and the ids of records."""
 
 import pytest
-from tests.live import Feeds, Kept, Live
 
 import millrace as mr
 from millrace.plane.realtime import injecting
 from millrace.plane.realtime.injecting import InjectorTask
 from millrace.windmill.place import Place
+from tests.live import Feeds, Kept, Live
 
 
 class Same(mr.Computation):

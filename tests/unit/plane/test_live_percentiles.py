@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
 from millrace.store import MemoryHardState
+from tests.live import Feeds, InEpochs, Kept, Live
 
 SCHEMA = "key string, n long, at long"
 SHARES = (50, 90)

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 import millrace as mr
 from millrace.plane import outbox
 from millrace.plane.realtime import arriving, rows
 from millrace.plane.realtime.committing import Committing
 from millrace.store import JournalName
+from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 
 class Event(msgspec.Struct):

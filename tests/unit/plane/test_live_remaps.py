@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 import millrace as mr
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
@@ -22,6 +21,7 @@ from millrace.testing.crash import Crash, CrashingState
 from millrace.watermark.remap import Merge, Split
 from millrace.windmill.fence import seal_left
 from millrace.windmill.preparing import Preparation
+from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 
 class Event(msgspec.Struct):

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
 from millrace.inspect.watermark import explain_watermark
 from millrace.model.time import format_duration
 from millrace.plane.realtime.messages import Hold, Reached
+from tests.live import Feeds, InEpochs, Kept, Live
 
 SCHEMA = "key long, at long"
 STEP = 10 * mr.SECOND

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.live import Feeds, Live
 
 import millrace as mr
 from millrace.sinks.postgres.consumed import Consumed
+from tests.live import Feeds, Live
 
 #: Rows of one turn that are few, and of another that are many.
 FEW, MANY = 5, 200

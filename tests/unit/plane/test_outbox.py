@@ -1,7 +1,6 @@
 """What a task sends: where it is more than an Arrow batch can hold."""
 
 import pytest
-from tests.live import Feeds, Live
 
 import millrace as mr
 from millrace.model.errors import PipelineError
@@ -9,6 +8,7 @@ from millrace.plane.outbox import Outbox
 from millrace.plane.task import Task
 from millrace.windmill.manifest import decode_entry
 from millrace.windmill.routing import Productions
+from tests.live import Feeds, Live
 
 
 def outbox() -> Outbox:

@@ -6,12 +6,12 @@ import random
 
 import msgspec
 import pytest
-from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
 from millrace.inspect import Checkpoint
 from millrace.inspect.overview import overview_of_log, overview_of_run
 from millrace.windmill.epochs import Epochs
+from tests.live import Feeds, InEpochs, Kept, Live
 
 #: Of more keys than key intervals, each record with a timer of its own, half by either clock.
 ROWS = [(n % 12, n, (n + 1) * mr.SECOND) for n in range(60)]

@@ -16,10 +16,10 @@ from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
-from millrace.testing.simulation.sunk import sink_rows
 from millrace.watermark.process import ONLY
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.worker import Worker
+from simulation.sunk import sink_rows
 
 
 def outputs(p: mr.Pipeline, stream: str, *batches: list[tuple[Any, int]]) -> Iterator[Any]:

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.live import Feeds, InEpochs, Kept, Live
 
 import millrace as mr
 from millrace.injectors.kafka_messages import MessageRows
 from millrace.injectors.polling import Polling
 from millrace.model.errors import RecordRejected
+from tests.live import Feeds, InEpochs, Kept, Live
 
 SCHEMA = "key long, value long, at long"
 LINES = [

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live import InEpochs, Kept, Live
 
 import millrace as mr
 from millrace.injectors.polling import Polling
+from tests.live import InEpochs, Kept, Live
 
 
 class Logs(mr.Files):

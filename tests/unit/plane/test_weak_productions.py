@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 import millrace as mr
 from millrace.plane.realtime.committing import WEAK_TURNS
@@ -16,6 +15,7 @@ from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.task import Sent
 from millrace.plane.realtime.weak import weak_computations, why_strong
 from millrace.store.memory_journals import MemoryJournals
+from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 
 class Spread(mr.Computation):

@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.spark.test_status_text import status
 
 import millrace as mr
 from millrace.dashboard.measured import calls_in, epochs_by_part, hottest_in
@@ -16,6 +15,7 @@ from millrace.testing import Harness
 from millrace.windmill.hook_times import HookTimes
 from millrace.windmill.load import Load
 from millrace.windmill.loads import Loads
+from tests.unit.spark.test_status_text import status
 
 MEGABYTE = 1 << 20
 MARKUP = "<img src=x onerror=alert(1)>"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.spark.test_status_text import BEFORE_ANYTHING, IN_THE_MIDDLE, NINE, status
 
 import millrace as mr
 from millrace.inspect import ComputationLoad, KeyShare
@@ -20,6 +19,7 @@ from millrace.spark.metrics.families import by_name, families
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.windmill.hook_times import HookTimes
+from tests.unit.spark.test_status_text import BEFORE_ANYTHING, IN_THE_MIDDLE, NINE, status
 
 pytest.importorskip("prometheus_client")
 

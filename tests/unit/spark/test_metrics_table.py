@@ -5,12 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.unit.spark.test_status_text import BEFORE_ANYTHING, status
 
 from millrace.inspect import ComputationLoad
 from millrace.spark.metrics.families import families, hook_times
 from millrace.spark.metrics.lines import MetricLines
 from millrace.windmill.hook_times import HookTimes
+from tests.unit.spark.test_status_text import BEFORE_ANYTHING, status
 
 OPERATING = Path(__file__).parents[3] / "docs" / "operating.md"
 ROW = re.compile(r"\| `(\w+)` \| (\w+) \| (?:`(\w+)`)? *\| ([^|]+) \| [^|]+ \|")

@@ -1,7 +1,6 @@
 """Secrets of sources and sinks: in no text about a pipeline, and in no file of its checkpoint."""
 
 import pytest
-from tests.unit.spark.test_status_text import status
 
 import millrace as mr
 from millrace.spark.metrics.families import by_name, families
@@ -10,6 +9,7 @@ from millrace.spark.status_text import as_html, as_text
 from millrace.store import open_location
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.observed import Observed
+from tests.unit.spark.test_status_text import status
 
 pytest.importorskip("confluent_kafka")
 

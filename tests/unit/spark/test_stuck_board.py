@@ -5,12 +5,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.spark.test_status_text import IN_THE_MIDDLE, status
 
 from millrace.plane.stuck import Stuck
 from millrace.spark.metrics.families import by_name, families
 from millrace.spark.stuck_board import Board, Reporter
 from millrace.store import LocalHardState, Mailbox
+from tests.unit.spark.test_status_text import IN_THE_MIDDLE, status
 
 
 def stuck(seconds: float, key: str = "'ann'") -> Stuck:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.transcripts.asking import NAMES
 
 import millrace as mr
 from millrace.testing import Transcript, TranscriptMismatch, play, read_transcripts
 from millrace.testing.timetable import Timetable
+from tests.transcripts.asking import NAMES
 
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.unit.windmill.test_changed_pipelines import restarted as changed
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.windmill.epochs import Epochs
+from tests.unit.windmill.test_changed_pipelines import restarted as changed
 
 
 class Totals(mr.Computation):

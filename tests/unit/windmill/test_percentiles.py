@@ -1,12 +1,12 @@
 """Percentile low watermarks: timers that do not wait for the stragglers, across levels."""
 
 import pytest
-from tests.live import Feeds
 
 import millrace as mr
 from millrace.model.errors import UserCodeError, WatermarkRegression
 from millrace.watermark.report import Report
 from millrace.windmill.execution import _percentiles
+from tests.live import Feeds
 
 
 class Early(mr.Computation):

@@ -1,0 +1,225 @@
+"""The driver's process: Spark's loop of batches around the epoch loop.
+
+Spark first writes a batch's offsets into a log of its own, put-if-absent, and a mark when the batch
+is done. A driver that starts reads both and goes on from there. Everything between is Millrace's:
+begin the epoch, run its job, write the sinks, complete it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Protocol
+
+from millrace.compile.topology import Topology
+from millrace.injectors.injector import Injector
+from millrace.injectors.publisher import Publisher
+from millrace.model.time import MAX_TIMESTAMP
+from millrace.plane.epoch import EpochDriver
+from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.runtime import Runtime
+from millrace.plane.task import Task
+from millrace.store import Collector, HardState
+from millrace.testing.feed import Feed, Read
+from millrace.watermark.process import ONLY, Process
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.manifest import Manifest
+from millrace.windmill.source_ids import fingerprint
+from simulation.program import STREAM
+from simulation.scheduler import Scheduler
+from simulation.spark import Cluster, Job
+from simulation.sunk import Row, sink_rows
+from simulation.workload import Workload
+
+#: A run repeats its claim after so many entries of the epoch log, so that schedules cross it.
+CLAIM_ENTRIES = 6
+
+
+class ConcurrentQuery(Exception):
+    """Spark found the offsets of a batch that it was about to plan: another query writes them."""
+
+
+class SinkFailed(Exception):
+    """The simulation let a sink fail."""
+
+
+@dataclass
+class QueryLog:
+    """Spark's own log of a streaming query.
+
+    Attributes:
+        offsets: Batch -> records of the source, from and up to.
+        brought: Batch -> stream -> up to where it is read, of those that injectors of Millrace's
+            bring: calls, and keys that begin by themselves.
+        done: Batches that Spark knows to be done.
+    """
+
+    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    brought: dict[int, dict[str, Any]] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+
+
+class World(Cluster, Protocol):
+    """What a driver needs of the simulation."""
+
+    scheduler: Scheduler
+    random: Random
+    work: Workload
+    query_log: QueryLog
+    jobs: list[Job]
+
+    def open_state(self) -> HardState:
+        """Open the checkpoint as a driver does."""
+        ...
+
+    def open_epochs(self, state: HardState) -> Epochs:
+        """Claim the checkpoint."""
+        ...
+
+    def between_epochs(self, epochs: Epochs, tasks: int) -> None:
+        """Do what a run does where an epoch is complete that had so many tasks a level."""
+        ...
+
+    def hands_over(self, topology: Topology) -> bool:
+        """Return whether the driver at hand, of this pipeline, has started another in its place."""
+        ...
+
+    def claimed(self, generation: int) -> None:
+        """Take it that the driver at hand has claimed the checkpoint."""
+        ...
+
+    def tasks(self, generation: int) -> int:
+        """Return how many tasks a level the epochs have that this run begins."""
+        ...
+
+    def clock(self) -> int:
+        """Return what this driver takes for the time."""
+        ...
+
+    def tidy_up(self, name: str, work: Callable[[], object]) -> None:
+        """Do this beside everything else, or not, as the schedule says."""
+        ...
+
+    def write_sink(self, epoch: int, row: Row) -> None:
+        """Upsert a row by its id."""
+        ...
+
+
+def feeds(topology: Topology, work: Workload, log: QueryLog, batch: int) -> Iterator[Feed]:
+    """Yield what the source delivers in a batch, and what injectors bring beside it."""
+    start, end = log.offsets[batch]
+    ids = work.program.ids
+    records = [
+        Read(value, at_us, ONLY, fingerprint(value["id"]) if ids else None)
+        for value, at_us in work.records[start:end]
+    ]
+    yield Feed(STREAM, records, {})
+    for stream, injector in injectors(topology).items():
+        (process,) = injector.processes()
+        told = {process: Process(promised_us=MAX_TIMESTAMP)}
+        brought = [
+            Read(value, at, process) for value, at in brought_by(injector, stream, log, batch)
+        ]
+        yield Feed(stream, brought, told)
+
+
+def injectors(topology: Topology) -> dict[str, Injector]:
+    """Return the injectors of Millrace's own, by their streams: they have one process each."""
+    sources = {spec.name: spec.injection.source for spec in topology.injected() if spec.injection}
+    return {stream: one for stream, one in sources.items() if isinstance(one, Injector)}
+
+
+def brought_by(
+    injector: Injector, stream: str, log: QueryLog, batch: int
+) -> Iterable[tuple[Any, ...]]:
+    """Return the rows that an injector brings in a batch."""
+    (process,) = injector.processes()
+    before, after = (log.brought.get(n, {}).get(stream) for n in (batch - 1, batch))
+    return () if before == after else injector.read(process, before, after)
+
+
+def _asked(topology: Topology, log: QueryLog, batch: int) -> dict[str, Any]:
+    """Ask injectors how far the next batch reads."""
+    found = {}
+    for stream, injector in injectors(topology).items():
+        (process,) = injector.processes()
+        before = log.brought.get(batch - 1, {}).get(stream)
+        found[stream] = injector.advance(process, before).offset
+    return found
+
+
+def drains(log: QueryLog, batch: int, records: int) -> bool:
+    """Return whether a batch is to end the input: the second after the source was read."""
+    return batch >= 2 and all(log.offsets[n] == (records, records) for n in (batch - 1, batch))
+
+
+def drive(world: World, name: str, random_end: Callable[[int], int]) -> None:
+    """Run batches to the end of the input: the code of a driver's process.
+
+    Args:
+        world: The simulation.
+        name: Of the driver.
+        random_end: Chooses how far the next batch reads, given where it starts.
+    """
+    state = world.open_state()
+    epochs = world.open_epochs(state)
+    world.claimed(epochs.generation)
+    collector = Collector(state, kept_parts=2)
+    tasks = world.tasks(epochs.generation)
+    driver = EpochDriver(epochs.topology, epochs, Publisher.of(epochs.topology), tasks=tasks)
+    log = world.query_log
+    world.scheduler.step("read Spark's log")
+    batch = max(log.offsets, default=-1)
+    planned = batch in log.offsets and batch not in log.done
+    batch += not planned
+    while not epochs.drained:
+        if not planned:
+            start = log.offsets[batch - 1][1] if batch else 0
+            end, brought = random_end(start), _asked(epochs.topology, log, batch)
+            world.scheduler.step(f"write offsets {batch}")
+            if batch in log.offsets:
+                raise ConcurrentQuery(f"the offsets of batch {batch} are there already")
+            log.offsets[batch], log.brought[batch] = (start, end), brought
+        planned = False
+        _run_batch(world, name, epochs.topology, driver, batch)
+        if not epochs.drained:
+            # Spark does not know of it yet that the batch is done: it may come once more.
+            world.between_epochs(epochs, tasks)
+        world.tidy_up(f"{name} collector", lambda: collector.collect(epochs.collectable()))
+        world.scheduler.step(f"write commit {batch}")
+        log.done.add(batch)
+        batch += 1
+        if not epochs.drained and world.hands_over(epochs.topology):
+            return
+
+
+def _run_batch(
+    world: World, name: str, topology: Topology, driver: EpochDriver, batch: int
+) -> None:
+    work = world.work
+
+    def stages(manifest: Manifest) -> Outcome:
+        source = Task(Runtime(topology, tasks=manifest.tasks), manifest, 0)
+        fed = feeds(topology, work, world.query_log, batch)
+        sent = [rows for feed in fed for rows in feed.rows(source)]
+        job = Job(world, f"{name}/{batch}", topology, manifest, manifest.tasks, sent)
+        world.jobs.append(job)
+        left = job.run()
+        rows = sink_rows(topology, left)
+        world.random.shuffle(rows)
+        write_sinks(world, batch, rows)
+        return Outcome.of(reports_in(left))
+
+    driver.run(
+        batch,
+        stages,
+        wall_time_us=world.clock(),
+        draining=drains(world.query_log, batch, len(work.records)),
+    )
+
+
+def write_sinks(world: World, epoch: int, rows: list[Row]) -> None:
+    """Write an epoch's rows."""
+    for row in rows:
+        world.write_sink(epoch, row)

@@ -1,0 +1,10 @@
+"""Simulation of the real-time plane: sessions of live tasks on machines that fail as a seed says.
+
+Real are the coordinator, the tasks and their packets, channels, journals and seals; Spark's part is
+:mod:`.query`: processes, pipes between them, and how a query comes to its end.
+"""
+
+from simulation.realtime.remapping import RealtimeRemapping
+from simulation.realtime.simulation import RealtimeSimulation
+
+__all__ = ["RealtimeRemapping", "RealtimeSimulation"]

@@ -1,0 +1,218 @@
+"""The driver's process on the real-time plane: a coordinator, and query after query.
+
+It does what :mod:`millrace.spark.realtime` does in threads: it hands to the coordinator what tasks
+say and the clock, does at a rest what was asked for, starts the query again when a session has
+failed, and gives up where that is no use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from millrace.injectors.remaining import nothing_left
+from millrace.model.errors import CheckpointMismatch, SinkError, StoreError, ZombieWriter
+from millrace.plane.realtime.coordinator import Coordinator, Marked, Orders
+from millrace.store import Collector, HardState
+from millrace.windmill.epochs import Epochs
+from simulation.driver import CLAIM_ENTRIES, injectors
+from simulation.program import STREAM
+from simulation.realtime.query import Cluster, Query, TaskLost
+from simulation.realtime.sinks import Stand
+from simulation.realtime.workload import LiveWorkload
+from simulation.scheduler import Process
+
+#: A driver gives up after so many failures without a mark between.
+_PATIENCE = 4
+
+
+class GaveUp(Exception):
+    """A driver has seen too many failures; another one may do better."""
+
+
+class LiveWorld(Cluster, Protocol):
+    """What a driver needs of the simulation."""
+
+    work: LiveWorkload
+    stands: dict[int, Stand]
+    queries: list[Query]
+    stops: int
+    marks_wanted: bool
+    marks: int
+
+    def tasks(self) -> int:
+        """Return how many tasks a level the next run has."""
+        ...
+
+    def open_recorded(self) -> HardState:
+        """Open the checkpoint as a driver does."""
+        ...
+
+    def claimed(self, generation: int) -> None:
+        """Take it that the driver at hand has claimed the checkpoint."""
+        ...
+
+    def clock(self) -> int:
+        """Return what this driver takes for the time."""
+        ...
+
+    def wants_rest(self, epochs: Epochs) -> bool:
+        """Return whether something is to be done while nothing is under way."""
+        ...
+
+    def at_rest(self, epochs: Epochs) -> None:
+        """Do it."""
+        ...
+
+    def tidy_up(self, name: str, work: Callable[[], object]) -> None:
+        """Do this beside everything else, or not, as the schedule says."""
+        ...
+
+
+class Run:
+    """One driver's run.
+
+    Args:
+        world: The simulation.
+        name: Of the driver.
+        random: Decides what is the driver's to decide.
+    """
+
+    def __init__(self, world: LiveWorld, name: str, random: Random) -> None:
+        self._world = world
+        self._name = name
+        self._random = random
+        self._process: Process = world.scheduler.current  # type: ignore[assignment]  # it runs
+        state = world.open_recorded()
+        self.epochs = Epochs(
+            world.work.program.topology,
+            state,
+            intervals=world.work.intervals,
+            claim_entries=CLAIM_ENTRIES,
+        )
+        world.claimed(self.epochs.generation)
+        # Another number only after a stop, which another driver may just have come to.
+        begun = self.epochs.open
+        self._tasks = world.tasks() if begun is None else begun.live or world.tasks()
+        self._collector = Collector(state, kept_parts=2)
+        self._coordinator = Coordinator(
+            self.epochs,
+            tasks=self._tasks,
+            sources=self,
+            sinks=dict(world.stands),
+            mark_every_us=world.work.mark_every_us,
+            completed=self._completed,
+        )
+        self._failures = 0
+        self._stops = world.stops
+        self._rest_wanted = False
+
+    def processes(self) -> dict[str, list[str]]:
+        """Return the processes of the injected streams."""
+        sources = injectors(self.epochs.topology)
+        return {stream: [*injector.processes()] for stream, injector in sources.items()}
+
+    def run(self) -> bool:
+        """Run until the last mark is complete; return whether the input has ended with it."""
+        queries = 0
+        while self._goes_on():
+            failure = self._query(f"{self._name}/{queries}")
+            queries += 1
+            if failure is None:
+                continue
+            self._failures += 1
+            if isinstance(failure, (ZombieWriter, CheckpointMismatch)):
+                raise failure
+            if self._failures >= _PATIENCE:
+                raise GaveUp(f"{type(failure).__name__}: {failure}") from failure
+            self._process.paused_until = self._world.scheduler.steps + self._random.choice((0, 30))
+        return self.epochs.drained
+
+    def _goes_on(self) -> bool:
+        """Do what is to be done if nothing is under way; return whether a session follows."""
+        if not self._coordinator.ended:
+            return True
+        if not self._rest_wanted or self.epochs.drained:
+            return False
+        if self._world.stops > self._stops:
+            newer = self.epochs.superseded()
+            if newer is not None:
+                raise newer  # so it is not this run that was stopped
+            return False
+        self._rest_wanted = False
+        self._world.at_rest(self.epochs)
+        self._coordinator.go_on()
+        return True
+
+    def _query(self, name: str) -> BaseException | None:
+        """Run one query to its end; return why it failed, None if it did not."""
+        world, coordinator = self._world, self._coordinator
+        depth = self.epochs.topology.depth
+        query = Query(world, self._process, name, levels=depth + 1, tasks=self._tasks)
+        world.queries.append(query)
+        for where in query.members:
+            coordinator.lost(*where, TaskLost("the query was started again"))
+        coordinator.failed = None
+        try:
+            while self._goes_on():
+                try:
+                    self._listen(query)
+                except (StoreError, SinkError) as error:
+                    return error
+                if coordinator.failed is not None:
+                    return coordinator.failed
+                if query.silent() is not None:
+                    return TaskLost(f"task {query.silent()} is silent")
+                if query.heard or coordinator.session is not None:
+                    continue
+                if len(query.alive()) < len(query.members):
+                    # Spark ends a query of which a task has ended, if it does not go on by itself.
+                    return None if query.over else TaskLost("the query has ended")
+        finally:
+            query.cancel()
+        return None
+
+    def _listen(self, query: Query) -> None:
+        """Take what tasks have said, and look at the clock."""
+        world, coordinator = self._world, self._coordinator
+        world.scheduler.step("listen")
+        while query.heard:
+            where, message = query.heard.popleft()
+            if message is None:
+                orders = coordinator.lost(*where, TaskLost(f"task {where} is lost"))
+            else:
+                orders = coordinator.heard(message, world.clock())
+            query.tell(orders)
+        query.tell(self._looked())
+
+    def _looked(self) -> Orders:
+        """Look at the clock, and at what the run is to do next."""
+        world, coordinator = self._world, self._coordinator
+        if world.stops > self._stops:
+            coordinator.end()
+        if world.marks_wanted:
+            world.marks_wanted = False
+            coordinator.mark_soon()
+        if self._all_is_read():
+            coordinator.end(draining=True)
+        if self._rest_wanted or world.wants_rest(self.epochs):
+            self._rest_wanted = True
+            coordinator.rest()
+        return coordinator.tick(world.clock())
+
+    def _all_is_read(self) -> bool:
+        """Return whether all records were read, and all keys that begin by themselves."""
+        places, topology = self.epochs.places, self.epochs.topology
+        read = sum(place.count for place in places.get(STREAM, {}).values())
+        sources = injectors(topology)
+        keys = {spec.starts for spec in topology.computations if spec.starts is not None}
+        return read >= len(self._world.work.records) and all(
+            nothing_left(sources[stream], places.get(stream, {})) for stream in keys
+        )
+
+    def _completed(self, marked: Marked) -> None:
+        self._failures = 0
+        self._world.marks += 1
+        collectable = self._coordinator.collectable()
+        self._world.tidy_up(f"{self._name} collector", lambda: self._collector.collect(collectable))

@@ -1,0 +1,188 @@
+"""History: what was committed, and what each commit was made of, as the simulation saw it.
+
+Live tasks may interleave in any way, so there is no one outcome to compare with. What there is: for
+each interval one chain of commits that count, and for each of those one run of user code over
+certain records, at certain clocks. The oracle checks that these fit together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from millrace.compile.topology import ComputationSpec
+from millrace.store import Commit, Journal, JournalName, Journals, Repair, Sealing
+from millrace.windmill.bundle import Attempt, Bundle
+from millrace.windmill.effects import Effects
+from millrace.windmill.execution import Execution
+from simulation.scheduler import Process, Scheduler
+
+#: Computation and interval.
+Owner = tuple[str, int]
+
+
+class Run(NamedTuple):
+    """One run of user code.
+
+    Attributes:
+        bundle: Over what.
+        attempt: When.
+        draws: The random numbers that it got.
+    """
+
+    bundle: Bundle
+    attempt: Attempt
+    draws: tuple[int, ...]
+
+
+class Written(NamedTuple):
+    """A commit that counts, and the run that made it."""
+
+    commit: Commit
+    run: Run
+
+
+class History:
+    """What happened.
+
+    Args:
+        scheduler: Says who is at work.
+        violated: Told of what must not be.
+
+    Attributes:
+        commits: Computation and interval -> number -> the commit that counts.
+        sessions: Numbers of the sessions that were sealed.
+    """
+
+    def __init__(self, scheduler: Scheduler, violated: Callable[[str], None]) -> None:
+        self._scheduler = scheduler
+        self._violated = violated
+        self.commits: dict[Owner, dict[int, Written]] = {}
+        self.sessions: list[int] = []
+        self._pending: dict[Process | None, dict[tuple[str, int, int], Run]] = {}
+        self._runs: dict[tuple[str, str, int, int], Run] = {}
+        self._appended: dict[str, list[Commit]] = {}
+        self._draws: dict[Process | None, list[int]] = {}
+        self._sealed: dict[str, tuple[int, bytes]] = {}
+        self._removed: set[str] = set()
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def drew(self, number: int) -> int:
+        """Take a random number that user code got."""
+        self._draws.setdefault(self._scheduler.current, []).append(number)
+        return number
+
+    def begin(self) -> None:
+        """Take it that user code begins."""
+        self._draws[self._scheduler.current] = []
+
+    def ran(self, name: str, bundle: Bundle, attempt: Attempt) -> None:
+        """Take it that user code ran over a bundle."""
+        process = self._scheduler.current
+        run = Run(bundle, attempt, tuple(self._draws.get(process, ())))
+        at = name, bundle.interval.id, bundle.position.number + 1
+        self._pending.setdefault(process, {})[at] = run
+
+    def append(self, journal: JournalName, commits: Iterable[Commit]) -> None:
+        """Take it that commits are about to be appended."""
+        pending = self._pending.get(self._scheduler.current, {})
+        mine = self._appended.setdefault(str(journal), [])
+        for one in commits:
+            at = one.computation, one.interval, one.number
+            self._runs[str(journal), *at] = pending.pop(at)
+            mine.append(one)
+
+    def sealed(self, journals: Journals, sealing: Sealing) -> None:
+        """Take what is inside a seal."""
+        current, self._scheduler.current = self._scheduler.current, None
+        try:
+            self.sessions.append(sealing.session)
+            for name, length in sealing.lengths.items():
+                end = length, sealing.tails.get(name, b"")
+                known = self._sealed.setdefault(name, end)
+                if known != end:
+                    self._violated(f"journal {name} ended at {known}, and now at {end}")
+                if name in self._removed:
+                    continue  # while it was sealed, and counted then
+                parsed = JournalName.parse(name)
+                assert parsed is not None, "seals name journals only"
+                for group in journals.groups(parsed):
+                    self._count(name, group.commits)
+        finally:
+            self._scheduler.current = current
+
+    def removed(self, name: JournalName) -> None:
+        """Take it that a part is collected; what is in it counts, sealed or not."""
+        self._removed.add(str(name))
+        if str(name) not in self._sealed:
+            self._count(str(name), self._appended.get(str(name), ()))
+
+    def _count(self, journal: str, commits: Sequence[Commit]) -> None:
+        for one in commits:
+            mine = self.commits.setdefault((one.computation, one.interval), {})
+            written = Written(one, self._runs[journal, one.computation, one.interval, one.number])
+            known = mine.setdefault(one.number, written)
+            if known.commit != one:
+                self._violated(
+                    f"commit {one.number} of {one.computation}, interval {one.interval}, in "
+                    f"journal {journal}, and another one counted before"
+                )
+
+
+class RecordedJournals:
+    """Journals of which the history is told."""
+
+    def __init__(self, journals: Journals, history: History) -> None:
+        self._journals = journals
+        self._history = history
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journals, name)
+
+    def seal(self, session: int) -> Sealing | None:
+        """Seal, and take what is inside."""
+        sealing = self._journals.seal(session)
+        if sealing is not None:
+            self._history.sealed(self._journals, sealing)
+        return sealing
+
+    def create(self, session: int, level: int, task: int, part: int) -> Journal:
+        """Make a journal that is recorded."""
+        return _RecordedJournal(self._journals.create(session, level, task, part), self._history)
+
+    def remove(self, names: Iterable[JournalName]) -> None:
+        """Remove journals, and keep what counts of them."""
+        names = list(names)
+        for name in names:
+            self._history.removed(name)
+        self._journals.remove(names)
+
+
+class _RecordedJournal:
+    def __init__(self, journal: Journal, history: History) -> None:
+        self._journal = journal
+        self._history = history
+        self.name = journal.name
+
+    def append(self, commits: Sequence[Commit], note: bytes = b"") -> None:
+        self._history.append(self.name, commits)
+        self._journal.append(commits, note)
+
+    def close(self) -> None:
+        self._journal.close()
+
+
+class RecordedExecution(Execution):
+    """Runs bundles, and tells the history of them."""
+
+    history: History
+
+    def run(
+        self, spec: ComputationSpec, bundle: Bundle, attempt: Attempt, *more: Any, **how: Any
+    ) -> tuple[Effects, Repair]:
+        """Run a bundle."""
+        self.history.begin()
+        made = super().run(spec, bundle, attempt, *more, **how)
+        self.history.ran(spec.name, bundle, attempt)
+        return made

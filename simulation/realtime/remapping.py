@@ -1,0 +1,113 @@
+"""A simulation in which key intervals split, merge and move at rests of live tasks.
+
+Somebody asks at any moment; most of what the remap needs is read beside the tasks. Then the run has
+a last mark made, remaps while nothing is under way, cuts the ranges of tasks anew or does not, and
+goes on with another session. The driver may be killed, sleep, be refused or be superseded at any
+call between, and tasks and hosts may go as at any other mark.
+
+Source: MillWheel, "Architecture" (7.1); MillWheel 6.2.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+from millrace.model.errors import DamagedStore, PipelineError, StoreError, ZombieWriter
+from millrace.plane.realtime.handover import to_other_intervals
+from millrace.watermark.intervals import IntervalMap
+from millrace.watermark.remap import Remapped
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.preparing import Preparation
+from simulation.realtime.simulation import RealtimeSimulation
+from simulation.realtime.workload import LiveWorkload
+from simulation.remapping import Asked, drawn_remaps, may_be_refused, read_beside
+
+#: With so many intervals none is split.
+_MANY = 8
+#: A run is asked so often, in a thousand of its looks at the clock; and in a schedule so often.
+_ASKED, _MOST = 40, 5
+
+
+class RealtimeRemapping(RealtimeSimulation):
+    """A world of the real-time plane, whose key intervals change.
+
+    >>> print(RealtimeRemapping(1).run().violation)
+    None
+    """
+
+    plane = "realtime-remaps"
+
+    def _workload(self, random: Random) -> LiveWorkload:
+        self._remaps = Random(f"{self.seed} remaps")
+        # Each dies with its driver, as in a process of its own.
+        self._asked = dict[Epochs, Asked]()
+        self._rests = 0
+        return super()._workload(random)
+
+    def wants_rest(self, epochs: Epochs) -> bool:
+        """Return whether a remap that somebody has asked for is prepared, or is not to be."""
+        random = self._remaps
+        if epochs not in self._asked:
+            if self._rests == _MOST or random.randrange(1000) >= _ASKED:
+                return False
+            self._rests += 1
+            name = random.choice([*epochs.positions.maps])
+            intervals = epochs.positions.maps[name]
+            remaps = [*drawn_remaps(random, intervals, _MANY)]
+            self.note(self.scheduler.current, f"remap {name} {remaps}")
+            self._asked[epochs] = Asked(name, intervals, Preparation(epochs, {name: remaps}))
+            if random.random() < 0.3:
+                return True
+        preparation = self._asked[epochs].preparation
+        if preparation.under_way:
+            return False
+        try:
+            if preparation.is_near_a_mark():
+                return True
+            read_beside(self.scheduler, preparation)
+        except PipelineError as refused:
+            self._tell(epochs, self._asked.pop(epochs), refused)
+        return False
+
+    def at_rest(self, epochs: Epochs) -> None:
+        """Remap a computation, as a run does; what cannot be is told to who asked."""
+        asked = self._asked.pop(epochs)
+        try:
+            to_other_intervals(
+                epochs,
+                asked.preparation.remaps,
+                ready=asked.preparation.ready,
+                grouped=partial(self._grouped, epochs),
+            )
+        except ZombieWriter:
+            raise
+        except (StoreError, PipelineError) as refused:
+            self._tell(epochs, asked, refused)
+
+    def _grouped(self, epochs: Epochs, made: Remapped) -> IntervalMap:
+        """Return a map whose ranges of intervals are cut somewhere, or are as they come."""
+        intervals, random = made.intervals.intervals, self._remaps
+        tasks = 0 if epochs.live is None else epochs.live.tasks
+        if tasks < 2 or random.random() < 0.5:
+            return made.intervals
+        return IntervalMap(
+            intervals, sorted(random.randint(0, len(intervals)) for _ in range(tasks - 1))
+        )
+
+    def _tell(self, epochs: Epochs, asked: Asked, refused: StoreError | PipelineError) -> None:
+        """Tell who asked, if what was refused may be; else raise it."""
+        if isinstance(refused, PipelineError):
+            # One that was refused before has taken effect all the same, or another driver is ahead.
+            as_it_was = epochs.positions.maps[asked.name] == asked.intervals
+            known = not as_it_was or epochs.superseded() is not None
+        else:
+            known = may_be_refused(refused) or _of_a_call(refused)
+        if not known:
+            raise refused
+        self.note(self.scheduler.current, f"{asked.name} is not remapped now: {refused}")
+
+
+def _of_a_call(error: StoreError) -> bool:
+    """Return whether a call of the disk was refused, and may be made again."""
+    return isinstance(error, DamagedStore) and isinstance(error.__cause__, OSError)

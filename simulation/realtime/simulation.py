@@ -1,0 +1,230 @@
+"""One simulation of the real-time plane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+
+from millrace.plane import handful, outbox
+from millrace.plane.realtime import arriving, rows
+from millrace.plane.runtime import Runtime
+from millrace.store import HardState, Written
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.worker import Worker
+from simulation.faults import Fault, Kind
+from simulation.hosts import Host, HostCaches
+from simulation.realtime import oracle
+from simulation.realtime.driver import Run
+from simulation.realtime.feeds import Feeds
+from simulation.realtime.history import History, RecordedExecution, RecordedJournals
+from simulation.realtime.query import Packets, Query
+from simulation.realtime.sinks import LiveStand, Stand
+from simulation.realtime.workload import LiveWorkload, generate
+from simulation.scheduler import Process
+from simulation.workload import of
+from simulation.world import Outcome, World
+
+
+class RealtimeSimulation(World):
+    """A world of the real-time plane.
+
+    >>> print(RealtimeSimulation(1).run().violation)
+    None
+    """
+
+    plane = "realtime"
+    realtime = True
+    calm_stickiness = 0.5
+    work: LiveWorkload
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        keep: Sequence[int] | None = None,
+        trace: bool = False,
+        calm: bool = False,
+    ) -> None:
+        super().__init__(seed, keep=keep, trace=trace, calm=calm)
+        self.packets = Packets()
+        self.queries: list[Query] = []
+        self.stops = self.marks = 0
+        self.marks_wanted = False
+        self.history = History(self.scheduler, self.violated)
+        self.stands = {
+            edge.number: Stand(self) for edge in self.topology.edges if edge.sink is not None
+        }
+        self._drained = False
+        self._stopped = 0
+        self._host_skews = [self.random.choice((0, 0, 3, 40)) for _ in self.hosts]
+
+    def run(self) -> Outcome:
+        """Run the schedule to its end, and judge it."""
+        with _few_are(self.work.few):
+            return super().run()
+
+    @property
+    def feeds(self) -> Feeds:
+        """What is delivered."""
+        return self.work.feeds
+
+    def there(self) -> int:
+        """Return how much there is to read by now, of all that is read."""
+        feeds = self.feeds
+        return sum(map(feeds.there, feeds.lots)) + self.callers.made.total()
+
+    # -- what a plane says -------------------------------------------------------------------------
+
+    def _workload(self, random: Random) -> LiveWorkload:
+        return generate(random, of(self.seed))
+
+    def _drive(self, name: str, random: Random) -> None:
+        if Run(self, name, random).run():
+            self._drained = True
+        else:
+            self._stopped += 1
+
+    def _processed_by(self, process: Process) -> bool:
+        return self._drained
+
+    def _judge(self) -> str | None:
+        state = self.open_recorded()
+        sealing = state.journals.seal(state.journals.last() + 1)
+        assert sealing is not None, "nobody else is there"
+        return oracle.judge(self)
+
+    def _forbidden(self, process: Process) -> str | None:
+        alone = len(self.queries) <= 1 and len(self.drivers) <= 1
+        stale = bool(self.fate.happened[Kind.STALE])
+        return oracle.forbidden(process.error, alone=alone, stale=stale)
+
+    def _epochs(self) -> int:
+        return self.marks
+
+    def _sessions(self) -> int:
+        return len(self.history.sessions)
+
+    # -- what drivers and tasks ask of the world ---------------------------------------------------
+
+    def tasks(self) -> int:
+        """Return how many tasks a level the next run has: another number after each stop."""
+        return 1 + (self.work.tasks - 1 + self._stopped) % 3
+
+    def open_recorded(self) -> HardState:
+        """Open the checkpoint as a driver does."""
+        return self._recorded(self.open_state())
+
+    def _recorded(self, state: HardState) -> HardState:
+        state.journals = RecordedJournals(state.journals, self.history)  # type: ignore[misc]
+        return state
+
+    def live_runtime(self, host: Host, tasks: int) -> Runtime:
+        """Return the runtime of a new Python process on a host."""
+        state = self._recorded(self.storage.open())
+        worker = Worker(self.topology, state, HostCaches(host))
+        worker.execution = RecordedExecution(self.topology, state, HostCaches(host))
+        worker.execution.history = self.history
+        live = {edge for n, edge in enumerate(self.stands) if self.work.live_sinks >> n & 1}
+        return Runtime(
+            self.topology,
+            tasks=tasks,
+            worker=worker,
+            snapshots=_Snapshots(self, host),
+            sources=self.work.sources,
+            writers={edge: one for edge, one in self.stands.items() if edge not in live},
+            live_writers={edge: LiveStand(self.stands[edge]) for edge in live},
+            live=True,
+        )
+
+    def clock(self) -> int:
+        """Return what the driver at hand takes for the time; drivers disagree."""
+        assert self.scheduler.current is not None, "only a process has a clock"
+        return self._now_us(self._clocks[self.scheduler.current])
+
+    def host_clock(self, host: Host) -> int:
+        """Return what time it is on a host."""
+        return self._now_us(self._host_skews[host.number])
+
+    def _now_us(self, skew: int) -> int:
+        self.feeds.step = self.scheduler.steps
+        return (10_000_000 + self.scheduler.steps + skew) * self.work.step_us
+
+    def _draw(self, key: str, nth: int) -> int:
+        return self.history.drew(super()._draw(key, nth))
+
+    def wants_rest(self, epochs: Epochs) -> bool:
+        """Return whether something is to be done while nothing is under way: nothing ever is."""
+        return False
+
+    def at_rest(self, epochs: Epochs) -> None:
+        """Do it."""
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def _on_end(self, process: Process) -> None:
+        super()._on_end(process)
+        if process.error is not None:
+            for query in self.queries:
+                for where, member in query.members.items():
+                    if member is process:
+                        query.lost(where)
+
+    def lose_outputs(self, host: Host | None = None) -> None:
+        """Lose the tasks of a host; what they had sent may arrive or not."""
+        if host is None:
+            return
+        for query in self.queries:
+            for process in query.members.values():
+                if process.host == host.number and not process.ended:
+                    self.scheduler.kill(process)
+
+    def strike(self, fault: Fault) -> bool:
+        """Let a fault happen that is of this plane only."""
+        query = self.queries[-1] if self.queries else None
+        if fault.kind is Kind.MARK:
+            self.marks_wanted = True
+        elif fault.kind is Kind.STOP:
+            self.stops += 1
+        elif query is None or not query.alive():
+            return False
+        elif fault.kind is Kind.OVER:
+            query.over = True
+        elif fault.kind is Kind.STALE:
+            return query.deliver_stale(fault.pick)
+        elif fault.kind is Kind.HANG_UP:
+            alive = query.alive()
+            query.hang_up(alive[fault.pick % len(alive)])
+        return True
+
+
+@contextmanager
+def _few_are(count: int) -> Iterator[None]:
+    """Let so many rows be few: a schedule has no more than that in any turn."""
+    earlier = handful.FEW
+    try:
+        for module in (outbox, arriving, rows):
+            module.FEW = count  # type: ignore[attr-defined]  # a constant for all others
+        yield
+    finally:
+        for module in (outbox, arriving, rows):
+            module.FEW = earlier  # type: ignore[attr-defined]  # as before
+
+
+class _Snapshots:
+    """Has snapshots written beside the tasks, if the schedule says so."""
+
+    def __init__(self, world: RealtimeSimulation, host: Host) -> None:
+        self._world = world
+        self._host = host
+
+    def offer(self, computation: str, intervals: Iterable[int], mark: int | None = None) -> None:
+        """Have the host's caches looked at."""
+        self._world.write_snapshots(self._host)
+
+    def passed(self, mark: int) -> None:
+        """Do nothing: no schedule has as many marks."""
+
+    def take(self) -> Written:
+        """Return that nothing is known of them."""
+        return Written()

@@ -1,0 +1,211 @@
+"""The reference: the batches of a schedule once more, without faults.
+
+On one task with a store in memory, at the wall times that the manifests say and with the random
+numbers that came out at the sinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from millrace.compile.topology import Topology
+from millrace.injectors.publisher import Publisher
+from millrace.plane.epoch import EpochDriver
+from millrace.plane.exchange import LocalExchange, through_levels
+from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.runtime import Runtime
+from millrace.plane.task import Task
+from millrace.store import MemoryCaches, MemoryHardState
+from millrace.testing.invariants import check_low_watermarks
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.manifest import Claim, Completion, Manifest, decode_entry
+from millrace.windmill.worker import Worker
+from simulation import computations
+from simulation.calling import Callers
+from simulation.carried import remap_again
+from simulation.driver import QueryLog, drains, feeds
+from simulation.hosts import Host
+from simulation.storage import Storage
+from simulation.sunk import Row, sink_rows
+from simulation.workload import Workload
+
+
+class Judged(Protocol):
+    """What the oracle looks at."""
+
+    topology: Topology
+    work: Workload
+    query_log: QueryLog
+    storage: Storage
+    hosts: list[Host]
+    sunk: dict[Row, int]
+    callers: Callers
+
+    def version(self, claim: Claim) -> Topology:
+        """Return the topology of which a claim is."""
+        ...
+
+
+class Difference(Exception):
+    """Something is not as in the run without faults."""
+
+
+@dataclass
+class _AsThen(EpochDriver):
+    """Publishes what was published then, where that goes by the clock.
+
+    A run that starts knows no clock of the epochs before it: until it has seen two, it publishes no
+    more than was published. What one run without faults would publish is the most there may be.
+    """
+
+    then: Mapping[str, int] = field(default_factory=dict)
+
+    def published(self, wall_time_us: int) -> dict[str, int]:
+        """Return injected stream -> what it published."""
+        found = super().published(wall_time_us)
+        for stream in self.topology.by_ingress() & self.then.keys():
+            check(
+                self.then[stream] <= found[stream],
+                f"stream {stream!r} published {self.then[stream]}, ahead of {found[stream]}",
+            )
+            found[stream] = self.then[stream]
+        return found
+
+
+class Reference:
+    """The run without faults.
+
+    Attributes:
+        topologies: What each epoch ran.
+        sunk: What its sinks got.
+        completions: One an epoch.
+        state: Its hard state.
+    """
+
+    def __init__(
+        self,
+        run: Judged,
+        claims: Sequence[Claim],
+        manifests: Sequence[Manifest],
+        remaps: Mapping[int, Sequence[Completion]],
+    ) -> None:
+        self.topologies: list[Topology] = []
+        self.sunk: dict[Row, int] = {}
+        self.completions: list[Completion] = []
+        self.state = MemoryHardState(encoded=False)
+        self._version: Topology | None = None
+        self._driver: _AsThen
+        self._runtime: Runtime
+        drawn = _drawn(run)
+        earlier, computations.draw = computations.draw, lambda key, nth: drawn.get((key, nth), -1)
+        try:
+            self._run(run, list(claims), manifests, remaps)
+        finally:
+            computations.draw = earlier
+
+    def _run(
+        self,
+        run: Judged,
+        claims: list[Claim],
+        manifests: Sequence[Manifest],
+        remaps: Mapping[int, Sequence[Completion]],
+    ) -> None:
+        wall_time_us = 0
+        for epoch, was in enumerate(manifests):
+            self._claimed(run, claims, was.generation)
+            driver, runtime = self._driver, self._runtime
+            check(was.wall_time_us >= wall_time_us, f"epoch {epoch}: the clock ran backwards")
+            wall_time_us = was.wall_time_us
+            # As many tasks where each of them combines what it sends.
+            combined = any(edge.lift is not None for edge in runtime.topology.edges)
+            driver.tasks = was.tasks if combined else 1
+            driver.then = {} if was.draining else was.injectors
+            turn = driver.run(
+                epoch,
+                partial(self._stages, run, runtime, was),
+                wall_time_us=wall_time_us,
+                draining=drains(run.query_log, epoch, len(run.work.records)),
+            )
+            assert turn is not None, "the epoch after the last one is not complete"
+            check_low_watermarks(was.before, turn.completion.after)
+            self.completions.append(decode_completion(msgspec.json.encode(turn.completion)))
+            for said in remaps.get(epoch, ()):
+                self._claimed(run, claims, said.generation)
+                standing, topology = self._driver.epochs.standing(), self._driver.topology
+                self.completions.append(remap_again(said, standing, topology, self.state))
+                self._begin(run)
+
+    def _claimed(self, run: Judged, claims: list[Claim], generation: int) -> None:
+        """Begin the versions that had claimed by then; what one without an epoch adds counts."""
+        while claims and claims[0].generation <= generation:
+            wanted = run.version(claims.pop(0))
+            if wanted is not self._version:
+                self._version = wanted
+                self._begin(run)
+
+    def _begin(self, run: Judged) -> None:
+        """Begin a run of a version where the one before has ended."""
+        assert self._version is not None, "a run has claimed the checkpoint"
+        epochs = Epochs(self._version, self.state, intervals=run.work.intervals)
+        topology = epochs.topology
+        worker = Worker(topology, self.state, MemoryCaches())
+        self._runtime = Runtime(topology, tasks=1, worker=worker)
+        self._driver = _AsThen(topology, epochs, Publisher.of(topology), tasks=1)
+
+    def _stages(self, run: Judged, runtime: Runtime, was: Manifest, manifest: Manifest) -> Outcome:
+        """Run the stages of an epoch, which must begin as it did."""
+        for what in ("injectors", "before", "intervals", "draining"):
+            expected = getattr(manifest, what)
+            same(f"manifest {manifest.epoch}, {what}", getattr(was, what), expected)
+        if was.changed is not None and manifest.changed is not None:
+            for what in ("numbers", "chains", "reports"):
+                expected = getattr(manifest.changed, what)
+                same(f"manifest {manifest.epoch}, {what}", getattr(was.changed, what), expected)
+        topology, task = runtime.topology, Task(runtime, manifest, 0)
+        fed = feeds(topology, run.work, run.query_log, manifest.epoch)
+        sent = [rows for feed in fed for rows in feed.rows(task)]
+        self.topologies.append(topology)
+        left = through_levels(LocalExchange(runtime, manifest), sent, topology.depth)
+        self.sunk.update(dict.fromkeys(sink_rows(topology, left), manifest.epoch))
+        return Outcome.of(reports_in(left))
+
+
+def decode_completion(data: bytes) -> Completion:
+    """Return a copy of a completion: the kernel goes on using the parts of the one it returned."""
+    entry = decode_entry(data)
+    assert isinstance(entry, Completion), "a completion was encoded"
+    return entry
+
+
+def _drawn(run: Judged) -> dict[tuple[str, int], int]:
+    """Return the random numbers that the sink of the stream that carries them got."""
+    drawn: dict[tuple[str, int], int] = {}
+    if "enriched" not in run.topology.streams:
+        return drawn
+    coder = run.topology.streams["enriched"].coder
+    edges = {edge.number for edge in run.topology.edges if edge.stream == "enriched"}
+    for row in run.sunk:
+        if row.edge in edges:
+            key, nth, number, *_ = coder.decode(row.value)
+            check(
+                drawn.setdefault((key, nth), number) == number,
+                f"the sink of 'enriched' got draw {nth} of key {key!r} twice, with two outcomes",
+            )
+    return drawn
+
+
+def same(what: str, found: object, expected: object) -> None:
+    """Raise Difference unless both are equal."""
+    if found != expected:
+        raise Difference(f"{what}:\n  found    {found}\n  expected {expected}")
+
+
+def check(condition: bool, otherwise: str) -> None:
+    """Raise Difference unless a condition holds."""
+    if not condition:
+        raise Difference(f"epoch log: {otherwise}")

@@ -1,0 +1,151 @@
+"""One simulation of the epoch plane: Spark's jobs, and the oracle that judges what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+
+from millrace.compile.topology import Topology
+from millrace.plane.runtime import Runtime
+from millrace.store import HardState
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.manifest import Claim
+from millrace.windmill.worker import Worker
+from simulation import oracle, workload
+from simulation.driver import CLAIM_ENTRIES, QueryLog, SinkFailed, drive
+from simulation.faults import Fault, Kind
+from simulation.hosts import Host, HostCaches
+from simulation.scheduler import Process
+from simulation.spark import Job
+from simulation.sunk import Row
+from simulation.world import Outcome, World
+
+
+class Simulation(World):
+    """A world of the epoch plane.
+
+    >>> print(Simulation(1).run().violation)
+    None
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        keep: Sequence[int] | None = None,
+        trace: bool = False,
+        calm: bool = False,
+    ) -> None:
+        super().__init__(seed, keep=keep, trace=trace, calm=calm)
+        self.query_log = QueryLog()
+        self.jobs: list[Job] = []
+        self.sunk: dict[Row, int] = {}
+        self._sunk_ids: dict[tuple[int, int, int], Row] = {}
+
+    def _workload(self, random: Random) -> workload.Workload:
+        return workload.generate(random, workload.of(self.seed))
+
+    def _drive(self, name: str, random: Random) -> None:
+        def read_to(start: int) -> int:
+            most = self.work.per_batch
+            return min(len(self.work.records), start + random.randint(most // 2, most))
+
+        drive(self, name, read_to)
+
+    def _judge(self) -> str | None:
+        return oracle.judge(self)
+
+    def _forbidden(self, process: Process) -> str | None:
+        return oracle.forbidden(process.error, alone=self.drivers == [process])
+
+    def _epochs(self) -> int:
+        return len(self.query_log.done)
+
+    # -- what drivers and tasks ask of the world ---------------------------------------------------
+
+    def open_epochs(self, state: HardState) -> Epochs:
+        """Claim the checkpoint for the driver at hand."""
+        return Epochs(
+            self.topology, state, intervals=self.work.intervals, claim_entries=CLAIM_ENTRIES
+        )
+
+    def between_epochs(self, epochs: Epochs, tasks: int) -> None:
+        """Do what is done where an epoch is complete that had so many tasks a level: nothing."""
+
+    def hands_over(self, topology: Topology) -> bool:
+        """Return whether the driver at hand has started another in its place; none has."""
+        return False
+
+    def version(self, claim: Claim) -> Topology:
+        """Return the topology of which a claim is."""
+        return self.topology
+
+    def tasks(self, generation: int) -> int:
+        """Return how many tasks a level a driver asks for; over a bucket others than the last."""
+        return 1 + (self.work.tasks + generation) % 3 if self.work.bucket else self.work.tasks
+
+    def new_runtime(self, topology: Topology, host: Host) -> Runtime:
+        """Return the runtime of a new Python process on a host."""
+        state = self.storage.open()
+        worker = Worker(topology, state, HostCaches(host))
+        return Runtime(topology, tasks=self.work.tasks, worker=worker)
+
+    def write_sink(self, epoch: int, row: Row) -> None:
+        """Upsert a row by its id."""
+        self.scheduler.step("sink", row.sequence)
+        if self.fate.refusal():
+            raise SinkFailed("the simulation let the sink fail")
+        earlier = self._sunk_ids.setdefault((row.edge, row.origin, row.sequence), row)
+        if earlier != row:
+            self.violated(f"a sink got two rows of one id:\n  {earlier}\n  {row}")
+        self.sunk.setdefault(row, epoch)
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def lose_outputs(self, host: Host | None = None) -> None:
+        """Lose a host's tasks and the shuffle files that they wrote; of all hosts, all files."""
+        if host is None:
+            for job in self.jobs:
+                job.blocks.clear()
+            return
+        for job in self.jobs[-2:]:
+            for attempt in job.attempts:
+                if attempt.process.host == host.number:
+                    self.scheduler.kill(attempt.process)
+            job.blocks = {
+                name: (block, where) for name, (block, where) in job.blocks.items() if where != host
+            }
+
+    def strike(self, fault: Fault) -> bool:
+        """Start an attempt beside another one, or lose an output."""
+        if fault.kind is Kind.SPECULATE:
+            running = [
+                attempt
+                for job in self.jobs[-1:]
+                for attempt in job.attempts
+                if not (attempt.process.ended or attempt.process.dead)
+            ]
+            if not running:
+                return False
+            attempt = running[fault.pick % len(running)]
+            attempt.job.speculate(attempt)
+            return True
+        assert fault.kind is Kind.SHUFFLE_LOST, f"{fault} is of another plane"
+        blocks = self.jobs[-1].blocks if self.jobs else {}
+        if not blocks:
+            return False
+        del blocks[list(blocks)[fault.pick % len(blocks)]]
+        return True
+
+
+def run_all(seeds: Iterable[int], plane: type[World] = Simulation) -> list[Outcome]:
+    """Run schedules, one after the other: what a process of a pool is given at a time.
+
+    Args:
+        seeds: Their numbers.
+        plane: Of which they are.
+
+    >>> [outcome.violation for outcome in run_all([1, 2])]
+    [None, None]
+    """
+    return [plane(seed).run() for seed in seeds]

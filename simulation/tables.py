@@ -1,0 +1,135 @@
+"""Tables: a pipeline of what stands beside inputs, side inputs and signals.
+
+A table that a computation fills is looked into by another, which waits for it, and does not wait
+for it under another name; and windows fire by signals. What each record sees on the way is in what
+leaves, so that a row that is missing, comes twice or comes to one interval only shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from random import Random
+from typing import Any
+
+from millrace.compile.build import build
+from millrace.dataflow.strategy import DISCARDING
+from millrace.dataflow.triggers import OnSignal, Repeat
+from millrace.dataflow.windows import FixedWindows
+from millrace.model.computation import Computation
+from millrace.model.record import Record, Timer
+from millrace.model.side_input import SideInput
+from millrace.model.state import CombiningState
+from millrace.model.stream import by
+from millrace.model.time import SECOND
+from millrace.pipeline import Pipeline
+from simulation.definitions import Wrong
+from simulation.program import STREAM, Ends, Evidence
+from simulation.standing import Row, at_once, standing
+
+#: Records with this value make user code fail, after they have waited.
+POISON = 13
+_SUNK = ("looked", "sums", "refused")
+
+
+class Track(Computation):
+    """Level 1: fills the table, with the last number of each user."""
+
+    inputs = {STREAM: by("user")}
+    outputs = {"table": list}
+
+    def process_record(self, record: Record) -> None:
+        """Send the row."""
+        self.produce("table", [self.key, record.value["n"]])
+
+
+class Look(Computation):
+    """Level 2: says what each record sees."""
+
+    inputs = {STREAM: by(lambda value: value["n"] % 3)}
+    outputs = {"looked": list}
+    waited: SideInput[list[Any]] = SideInput("table", lambda row: row[0])
+    newest: SideInput[list[Any]] = SideInput("latest", lambda row: row[0], waits=False)
+    count: CombiningState[int] = CombiningState(int)
+
+    def process_record(self, record: Record) -> None:
+        """Say what stands in both tables."""
+        if record.value["n"] == POISON:
+            raise ValueError("not to be had")
+        self.count.add(1)
+        self.set_timer("look", at=record.timestamp + 9 * SECOND)
+        self._say(record.value["user"], [record.value["n"], record.id.hex(), record.late])
+
+    def process_timer(self, timer: Timer) -> None:
+        """Say it again."""
+        self._say("", [timer.at])
+
+    def _say(self, user: str, what: list[Any]) -> None:
+        tables = [dict(table.items()) for table in (self.waited, self.newest)]
+        self.produce("looked", [user, self.count.get(0), *tables, *what])
+
+
+class Tables:
+    """The program of these; see :class:`~.program.Program`.
+
+    Args:
+        random: Chooses whether the source names its records.
+        ends: Where records come from and go to.
+    """
+
+    name = "side inputs and signals"
+
+    def __init__(self, random: Random, ends: Ends) -> None:
+        self._ends = ends
+        self.ids = random.random() < 0.5
+        p = Pipeline("simulated")
+        events = ends.inject(p, ids=self.ids, slack="30 s")
+        p.add(Track)
+        p.stream("table").to("latest")
+        p.add(Look)
+        events.filter(lambda value: value["n"] % 5 == 0).to("signals")
+        now = Repeat(OnSignal("signals", key="user"))
+        by_user = events.key_by("user")
+        windowed = by_user.window(FixedWindows(20 * SECOND), trigger=now, mode=DISCARDING)
+        windowed.sum("n").to("sums")
+        p.dead_letter("refused")
+        for stream in _SUNK:
+            p.sink(stream, ends.sink(stream))
+        self.topology = build(p)
+
+    def value(self, random: Random) -> dict[str, Any]:
+        """Return a user's number."""
+        return {"user": random.choice("abcd"), "n": random.randint(0, 14)}
+
+    def check(self, evidence: Evidence) -> None:
+        """Check what each record saw, once, or as often as the source delivered it."""
+        asked: dict[tuple[Any, ...], list[bool]] = defaultdict(list)
+        tables: dict[str, list[Row]] = defaultdict(list)
+        for epoch, batch in enumerate(evidence.batches):
+            for value, at in batch:
+                late = at < evidence.stood(epoch)[0] if self._ends.ordered else self._ends.late
+                tables[value["user"]].append(Row([value["user"], value["n"]], at, epoch, late))
+                if value["n"] != POISON:
+                    asked[value["id"], value["user"], value["n"], at].append(late)
+        came = Counter[tuple[Any, ...]]()
+        for (_, *what), times in asked.items():
+            came[tuple(what)] += 1 if self.ids else len(times)
+        seen = evidence.outputs("looked")
+        found = Counter((one.value[0], one.value[4], one.at_us) for one in seen if one.value[0])
+        most = Counter((*what,) for (_, *what), times in asked.items() for _ in times)
+        if found - most or came - found:
+            raise Wrong(f"looked: {found - most} too often, {came - found} missing")
+        came_late = {(*what,) for (_, *what), times in asked.items() if any(times)}
+        for one in seen:
+            user, _, waited, newest, *_ = one.value
+            if not user:
+                continue
+            waits = (user, one.value[4], one.at_us) not in came_late
+            for key, rows in tables.items():
+                self._check_row(key, rows, one.at_us if waits else None, waited.get(key))
+                self._check_row(key, rows, None, newest.get(key))
+
+    @staticmethod
+    def _check_row(key: str, rows: list[Row], at_us: int | None, found: Any) -> None:
+        answers = at_once(rows, 0, None) if at_us is None else standing(rows, at_us)
+        if found not in answers:
+            raise Wrong(f"of key {key!r} the row {found} was seen; it could be one of {answers}")
