@@ -1,10 +1,9 @@
 """What the commits of an epoch cost in requests, bytes and dollars, by the number of intervals.
 
 A pipeline of one computation, in which every key interval has one record in every epoch, run by the
-real driver and four tasks on checkpoints of three kinds: an object store where what a task commits
-is one object (format 5), one where each interval's commit is (format 3, as checkpoints of before
-are), and a directory. The object store is obstore's in memory, with its requests counted; the
-directory is a temporary one, with its fsyncs and files counted. Snapshots and collection run as
+real driver and four tasks on checkpoints of two kinds: an object store, where what a task commits
+is one object, and a directory. The object store is obstore's in memory, with its requests counted;
+the directory is a temporary one, with its fsyncs and files counted. Snapshots and collection run as
 they do in a run, so that what they cost is in it, spread over the epochs.
 
 Dollars are for a day of an epoch a second, by Amazon S3's list price for its standard class in
@@ -28,7 +27,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from obstore.store import MemoryStore
 from rich.console import Console
 from rich.table import Table
@@ -53,8 +51,6 @@ from millrace.store import (
     MemoryCaches,
     ObjectHardState,
     SnapshotPolicy,
-    encode_form,
-    new_form,
 )
 from millrace.store.snapshotting import write_if_due
 from millrace.testing.feed import Feed, Read
@@ -185,7 +181,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     machine = describe()
-    kinds: list[Callable[[int, int], Cost]] = [_of_tasks, _of_intervals, _on_disk]
+    kinds: list[Callable[[int, int], Cost]] = [_in_bucket, _on_disk]
     costs = [kind(count, arguments.epochs) for count in arguments.intervals for kind in kinds]
     Console().print(_table(costs))
     started = dt.datetime.fromisoformat(machine["at"])
@@ -194,21 +190,11 @@ def main() -> None:
     (arguments.out or named).write_text(json.dumps(results, indent=1) + "\n")
 
 
-def _of_tasks(intervals: int, epochs: int) -> Cost:
-    return _in_bucket("objects, one a task", CountedStore(), intervals, epochs)
-
-
-def _of_intervals(intervals: int, epochs: int) -> Cost:
+def _in_bucket(intervals: int, epochs: int) -> Cost:
     store = CountedStore()
-    form = msgspec.structs.replace(new_form("commit requests", "u-1"), format=3)
-    store.put("FORMAT", encode_form(form))
-    return _in_bucket("objects, one an interval", store, intervals, epochs)
-
-
-def _in_bucket(kind: str, store: CountedStore, intervals: int, epochs: int) -> Cost:
     bucket = Bucket(BucketUrl.parse("s3://b/c"), BucketOptions(requests=1), store=store)
     state = ObjectHardState.create_or_open(bucket, pipeline="commit requests")
-    return _measured(kind, state, store, intervals, epochs, priced=True)
+    return _measured("objects", state, store, intervals, epochs, priced=True)
 
 
 def _on_disk(intervals: int, epochs: int) -> Cost:

@@ -224,8 +224,8 @@ def _times(computations: list[ComputationInspection]) -> PlainTable:
                 _instant(one.next_timer),
                 _instant(one.next_wall_timer),
                 _instant(one.hold),
-                _count(one.overview.pending_timers),
-                _count(one.overview.pending_wall_timers),
+                f"{one.overview.pending_timers:,}",
+                f"{one.overview.pending_wall_timers:,}",
             )
             for one in computations
         ],
@@ -255,10 +255,6 @@ def _counted(computations: list[ComputationInspection]) -> PlainTable:
             for name, n in sorted(one.overview.counters.counted.items())
         ],
     )
-
-
-def _count(n: int | None) -> str:
-    return "-" if n is None else f"{n:,}"
 
 
 def _instant(us: int | None) -> str:

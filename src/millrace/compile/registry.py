@@ -11,7 +11,7 @@ Source: MillWheel 6.1.1 (ids that are unique for all time); docs/design, "Number
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -199,31 +199,6 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
             edges=edges,
         )
 
-    @classmethod
-    def of_positions(
-        cls, stored: Mapping[str, Any], edges: Sequence[str], topology: Topology
-    ) -> Registry:
-        """Return the registry of a checkpoint that was claimed before there was one.
-
-        Its numbers were positions in the topology of that claim.
-
-        Args:
-            stored: The claim's identity, whose members are in the order of the topology.
-            edges: The claim's subscriptions, in order.
-            topology: That of now. It has the same computations. Sinks are told by where they stand,
-                so they are known only if they are as they were; else their numbers are used up.
-        """
-        before: dict[str, Any] = stored["computations"]
-        known = [f"{route} -> {name}" for name, was in before.items() for route in was["inputs"]]
-        unchanged = list(edges) == _by_position(topology)
-        sinks = edge_names(topology) if unchanged else list(edges)
-        return cls(
-            computations=_numbered(before),
-            cells={name: _numbered(sorted(was["state"])) for name, was in before.items()},
-            streams=_numbered(sorted(stored["injected"])),
-            edges=_numbered([*known, *sinks[len(known) :]]),
-        )
-
 
 def edge_names(topology: Topology) -> list[str]:
     """Return the subscriptions, in the topology's order, as text that outlives other changes.
@@ -245,19 +220,6 @@ def _stream_names(topology: Topology) -> dict[str, str]:
     """Return stream -> its name in the registry; in the order in which they are numbered."""
     injected = [spec.name for spec in topology.injected()]
     return Routes(topology).texts([*injected, *sorted(topology.streams.keys() - set(injected))])
-
-
-def _by_position(topology: Topology) -> list[str]:
-    """Return the subscriptions as claims without a registry said them."""
-    return [
-        f"{edge.stream} -> "
-        + (edge.computation if edge.computation is not None else f"sink {edge.sink}")
-        for edge in topology.edges
-    ]
-
-
-def _numbered(names: Iterable[str]) -> dict[str, int]:
-    return {name: number for number, name in enumerate(names)}
 
 
 def _grown(what: str, known: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:

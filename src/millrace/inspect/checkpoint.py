@@ -132,17 +132,13 @@ class Checkpoint:
         """Return the numbers that rows carry for the names of a computation's cells."""
         claim = self.ended.claim
         assert claim is not None, "computations are known by a claim"
-        if claim.registry is not None:
-            return claim.registry.checked().cells[computation]
-        # Before there was a registry, cells were numbered by the order of their names.
-        return {name: n for n, name in enumerate(sorted(self.declared(computation)["state"]))}
+        return claim.registry.checked().cells[computation]
 
     def shape(self, computation: str) -> Shape:
         """Return the last shape of a computation's state."""
         claim = self.ended.claim
         assert claim is not None, "computations are known by a claim"
-        shapes = {} if claim.registry is None else claim.registry.checked().shapes
-        return shapes.get(computation, Shape())
+        return claim.registry.checked().shapes.get(computation, Shape())
 
     def intervals(self, computation: str) -> list[Interval]:
         """Return the key intervals of a computation, by hash."""

@@ -95,7 +95,7 @@ def copy_checkpoint(
     if completion is None:
         raise NotKept(f"{os.fspath(source)}: no epoch has completed yet: there is nothing to copy.")
     claim = _claim(state, found, completion)
-    _check_live(found, completion, latest=open_checkpoint(source).epoch)
+    _check_live(completion)
     files = offset_files(source, target, completion)
     made = open_location(target, pipeline=state.form.pipeline, journals=journals, copied=True)
     # First of all that it is not whole yet: a start would take it for new.
@@ -239,16 +239,9 @@ def _claim(state: HardState, found: Checkpoint, completion: Completion) -> Claim
     return claim
 
 
-def _check_live(found: Checkpoint, completion: Completion, *, latest: int) -> None:
-    """Refuse what live tasks left at a mark that was not the last: more of the input is done.
-
-    Earlier versions did not say whether it was; then it is the last mark that nothing follows.
-    """
-    live, unfinished = completion.live, found.ended.unfinished
-    if live is None or live.last:
-        return
-    going_on = unfinished is not None and unfinished.live
-    if live.last is False or going_on or completion.epoch != latest:
+def _check_live(completion: Completion) -> None:
+    """Refuse what live tasks left at a mark that was not the last: more of the input is done."""
+    if completion.live is not None and not completion.live.last:
         raise CheckpointMismatch(
             f"epoch {completion.epoch} is a mark of live tasks, which marks do not stop: what they "
             "had done beyond it is in their journals. End the run with run.stop(), and copy the "

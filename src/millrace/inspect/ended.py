@@ -98,7 +98,7 @@ def moments(log: EpochLog) -> list[Moment]:
 def known_otherwise(found: Ended) -> dict[str, str]:
     """Return computation, as the log knows it -> what its pipeline calls it, where they differ."""
     claim = found.claim
-    return {} if claim is None or claim.registry is None else claim.registry.checked().called
+    return {} if claim is None else claim.registry.checked().called
 
 
 def _steadily(log: EpochLog, read: Callable[[], T]) -> T:

@@ -26,8 +26,7 @@ class ComputationOverview(msgspec.Struct, frozen=True, kw_only=True):
         oldest_work: The oldest of its low-watermark timers and holds; None if it has none, or if a
             key interval has not reported yet.
         next_wall_timer: Its earliest wall-clock timer; None if it has none.
-        pending_timers: How many low-watermark timers it has set that have not fired; None while a
-            key interval has not reported since an older version, which did not count them.
+        pending_timers: How many low-watermark timers it has set that have not fired.
         pending_wall_timers: Likewise of the wall clock.
         moved: When the low watermark that it shows last moved, by the clock; None if it has not.
         counters: What it did since the beginning.
@@ -39,8 +38,8 @@ class ComputationOverview(msgspec.Struct, frozen=True, kw_only=True):
     moved: int | None
     oldest_work: int | None
     next_wall_timer: int | None
-    pending_timers: int | None
-    pending_wall_timers: int | None
+    pending_timers: int
+    pending_wall_timers: int
     counters: Counters
 
 
@@ -226,8 +225,8 @@ def _computations(
             moved=moved[name][1] if name in moved else None,
             oldest_work=some_time(oldest.get(name, MAX_TIMESTAMP)),
             next_wall_timer=some_time(timers.get(name, MAX_TIMESTAMP)),
-            pending_timers=None if known.not_counted else known.low_watermark,
-            pending_wall_timers=None if known.not_counted else known.wall_clock,
+            pending_timers=known.low_watermark,
+            pending_wall_timers=known.wall_clock,
             counters=counters.get(name) or Counters(),
         )
         for name in names

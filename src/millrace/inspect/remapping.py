@@ -48,7 +48,7 @@ def remap_checkpoint(
         check_between(-1, end.manifest, None, drained=False)
         raise AssertionError("that no epoch has completed is refused")
     check_between(completion.epoch, end.manifest, completion.live, drained=completion.drained)
-    known = {} if claim.registry is None else claim.registry.checked().called
+    known = claim.registry.checked().called
     name = next((name for name, title in known.items() if title == computation), computation)
     there = claim.topology["computations"]
     maps = {one: interval_map(of) for one, of in completion.intervals.items() if one in there}

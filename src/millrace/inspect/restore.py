@@ -122,7 +122,7 @@ def _check(now: Claim, then: Claim, *, since: int, last: int, accept: bool) -> N
             f"{', '.join(now.final_sinks)}. Their readers get the records again that come again. "
             "Where that may be, restore with accept=True, or on the command line with --yes."
         )
-    dropped = set() if now.registry is None else set(now.registry.dropped)
+    dropped = set(now.registry.dropped)
     if gone := sorted(dropped & then.topology["computations"].keys()):
         raise CheckpointMismatch(
             f"computations {gone} of the savepoint were removed since, and what they were called "

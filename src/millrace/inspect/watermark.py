@@ -156,12 +156,7 @@ def _explained(checkpoint: Checkpoint, computation: str | None) -> Explanation:
         path.append(Hop.of(known[name]))
         pin = _own_pin(checkpoint, path[-1])
         if pin is None:
-            senders = claim.senders.get(name)
-            if not senders:
-                raise PipelineError(
-                    f"this checkpoint does not say who feeds {name!r}: the run that wrote it was "
-                    "of an earlier version of Millrace. The next start of the pipeline adds it."
-                )
+            senders = claim.senders[name]
             shown = completion.after.outputs
             name = min(senders, key=lambda sender: (shown[sender], sender))
             if name.startswith(INJECTOR):

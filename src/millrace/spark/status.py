@@ -38,8 +38,7 @@ class Status:
         wall_timers: Computation -> when its next wall-clock timer is due, in microseconds; without
             those that have none.
         pending_timers: Computation -> how many low-watermark timers it has set that have not fired,
-            those included by which its windows close and its state expires; without those of which
-            it is not known yet, after a version that did not count them.
+            those included by which its windows close and its state expires.
         pending_wall_timers: Likewise of the wall clock.
         moved: Computation -> when the low watermark that it shows last moved, in microseconds of
             the clock; without those of which it has not.
@@ -238,8 +237,8 @@ class Progress:
             low_watermarks={one.name: one.low_watermark for one in computations},
             oldest_work=_there({one.name: one.oldest_work for one in computations}),
             wall_timers=_there({one.name: one.next_wall_timer for one in computations}),
-            pending_timers=_there({one.name: one.pending_timers for one in computations}),
-            pending_wall_timers=_there({one.name: one.pending_wall_timers for one in computations}),
+            pending_timers={one.name: one.pending_timers for one in computations},
+            pending_wall_timers={one.name: one.pending_wall_timers for one in computations},
             moved=_there({one.name: one.moved for one in computations}),
             newest=_there({one.name: one.newest for one in streams}),
             injected={one.name: one.injected for one in streams if one.injected},

@@ -10,7 +10,7 @@ leads them elsewhere by a symbolic link, has the process write what it may. In i
     IN-USE        locked, shared, by every process that uses the caches, for as long as it lives
 
 One is removed if its checkpoint is gone from that path, or replaced by another, and nobody has the
-lock. Where the path is not known (an object store's, or caches of an earlier version) it stays. A
+lock. Where the path is not known (an object store's) it stays. A
 mistake, say about a share that is not mounted just now, costs a rebuild and nothing else.
 """
 

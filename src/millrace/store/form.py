@@ -16,16 +16,8 @@ import xxhash
 from millrace.model.distribution import version
 from millrace.model.errors import CheckpointMismatch, DamagedStore
 
-FORMAT = 5
-"""The newest version of everything in a checkpoint; docs/checkpoint-format.md describes it.
-
-In format 1 record formats and state were known by the names of their classes alone. In format 2
-there was no registry; such a checkpoint is gone on with, and keeps its ``FORMAT``. Format 4 had its
-journals elsewhere, where an older version would not find them; format 5 may, and has a task's
-commits of an epoch in one object, as checkpoints in object stores do. A directory has format 3.
-"""
-
-_OLDEST, _PLAIN = 2, 3
+FORMAT = 1
+"""The version of everything in a checkpoint; docs/checkpoint-format.md describes it."""
 
 _CHECKSUM = "xxh3_64"
 
@@ -50,23 +42,17 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     journals: str | None = None
     copied: bool = False
 
-    @property
-    def segmented(self) -> bool:
-        """Whether what a task commits in an epoch is one object."""
-        return self.format >= FORMAT
-
 
 def new_form(
     pipeline: str,
     uuid: str,
     journals: str | None = None,
     *,
-    segmented: bool = False,
     copied: bool = False,
 ) -> Form:
     """Return the form of a checkpoint made now, by this version."""
     return Form(
-        format=FORMAT if segmented else _PLAIN,
+        format=FORMAT,
         uuid=uuid,
         pipeline=pipeline,
         created_by=version(),
@@ -108,21 +94,12 @@ def decode_form(data: bytes, where: str) -> Form:
             f"{plain.get('created_by', 'of a later version')}; this version reads format {FORMAT}. "
             f"Nothing was written. Start the run with that version or a later one."
         )
-    if isinstance(found, int) and 1 <= found < _OLDEST:
-        raise CheckpointMismatch(
-            f"checkpoint {where}: format {found}, written by Millrace "
-            f"{plain.get('created_by', 'of an earlier version')}, which knew record formats and "
-            f"state by the names of their classes alone; this version reads formats {_OLDEST} to "
-            f"{FORMAT}, and cannot tell whether yours are still what they were. Nothing was "
-            "written. Drain the run with the version that wrote it, and begin a new checkpoint "
-            "with this one."
-        )
     checksum = plain.pop(_CHECKSUM, None)
     try:
         form = msgspec.convert(plain, Form)
     except msgspec.ValidationError:
         form = None
-    if form is None or not _OLDEST <= form.format <= FORMAT or checksum != _checksum(plain):
+    if form is None or form.format != FORMAT or checksum != _checksum(plain):
         raise DamagedStore(
             f"checkpoint {where}: FORMAT is damaged: expected JSON with format, uuid and pipeline "
             f"and their checksum, found {data[:80]!r}. Restore the file from a copy of the "

@@ -39,7 +39,7 @@ from millrace.store.names import file_name
 from millrace.store.snapshot import Rows
 from millrace.store.task_commits import SLOT_BYTES
 
-FORMAT = 2
+FORMAT = 1
 
 # Address space, not memory or disk: the file is as large as the rows. 2,000 intervals of this size
 # fit into what a 64-bit process can address.

@@ -206,11 +206,10 @@ def _read_form(root: Path, disk: Disk) -> Form | None:
             data = read_file(path, disk)
         except (FileNotFoundError, NotADirectoryError):
             return None
-    form = decode_form(data, str(root))
-    if form.segmented:
+    if is_directory(root / "segments", disk):
         raise CheckpointMismatch(
-            f"checkpoint {root}: it is of an object store (format {form.format}), where what a "
-            f"task commits is one object, and was copied here file by file. Nothing was written. "
-            f"Copy it from there with: millrace checkpoint copy s3://... {root}"
+            f"checkpoint {root}: it is of an object store, where what a task commits is one "
+            f"object, and was copied here file by file. Nothing was written. Copy it from there "
+            f"with: millrace checkpoint copy s3://... {root}"
         )
-    return form
+    return decode_form(data, str(root))

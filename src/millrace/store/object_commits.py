@@ -1,8 +1,7 @@
 """ObjectCommitLog: the commit logs of a checkpoint in an object store.
 
 What tasks of epochs commit is in segments (:mod:`millrace.store.object_segments`). A slot, an
-object of one commit, is what is moved out of a journal, and all that a checkpoint from before there
-were segments has.
+object of one commit, is what is moved out of a journal.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from millrace.store.commit import Commit, identities
 from millrace.store.names import file_name, slot_name, slot_numbers
 from millrace.store.object_segments import ObjectSegments
 from millrace.store.segment import encode_segment, read_commit
-from millrace.store.task_commits import SlotCommits, TaskCommits
+from millrace.store.task_commits import TaskCommits
 
 
 class ObjectCommitLog:
@@ -24,12 +23,10 @@ class ObjectCommitLog:
 
     Args:
         bucket: Where they are.
-        segmented: Whether there are segments; else all commits are in slots.
     """
 
-    def __init__(self, bucket: Bucket, *, segmented: bool) -> None:
+    def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
-        self._segmented = segmented
         self._lock = threading.Lock()
         self._segments: dict[str, ObjectSegments] = {}
         # Computation -> interval -> what was in slots when they were listed last.
@@ -37,8 +34,6 @@ class ObjectCommitLog:
 
     def of_task(self, computation: str, epoch: int, task: int) -> TaskCommits:
         """See :meth:`millrace.store.CommitLog.of_task`. Cost: a GET, and a PUT."""
-        if not self._segmented:
-            return SlotCommits(self, computation)
         return self._of(computation).of_task(epoch, task)
 
     def append(self, commits: Sequence[Commit]) -> list[bool]:
@@ -59,8 +54,6 @@ class ObjectCommitLog:
         data = self._bucket.get(_slot(computation, interval, number))
         if data is not None:
             return read_commit(data, computation, interval, number)
-        if not self._segmented:
-            return None
         segments.refresh()
         return segments.read(interval, number)
 
@@ -69,16 +62,13 @@ class ObjectCommitLog:
         if self._bucket.exists(_slot(computation, interval, number)):
             return True
         segments = self._of(computation)
-        if self._segmented:
-            segments.refresh()
+        segments.refresh()
         return segments.exists(interval, number)
 
     def numbers(self, computation: str) -> dict[int, list[int]]:
         """See :meth:`millrace.store.CommitLog.numbers`. Cost: two LISTs, and an index."""
         slots = numbers_in(self._bucket, "commits", computation)
         self._listed[computation] = slots
-        if not self._segmented:
-            return slots
         segments = self._of(computation)
         segments.refresh()
         found = segments.numbers()
@@ -90,9 +80,9 @@ class ObjectCommitLog:
     def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
         """See :meth:`millrace.store.CommitLog.remove`. Cost: a DELETE an object."""
         old = list(numbers)
-        if self._segmented and computation not in self._listed:
+        if computation not in self._listed:
             self._listed[computation] = numbers_in(self._bucket, "commits", computation)
-        listed = {*self._listed[computation].get(interval, ())} if self._segmented else {*old}
+        listed = self._listed[computation].get(interval, ())
         self._bucket.remove(
             _slot(computation, interval, number) for number in old if number in listed
         )

@@ -164,7 +164,7 @@ class ObjectHardState:
         self.form = form
         self.uuid = form.uuid
         self.journals = JournalStore(_journals(bucket, form))
-        commits = ObjectCommitLog(bucket, segmented=form.segmented)
+        commits = ObjectCommitLog(bucket)
         self.commits = JournaledCommitLog(commits, self.journals)
         self.snapshots = ObjectSnapshots(bucket)
         self.epochs = ObjectEpochLog(bucket)
@@ -286,7 +286,7 @@ def _create(bucket: Bucket, pipeline: str, journals: str | None, *, copied: bool
             f"no FORMAT, so it is no checkpoint. Choose another prefix; if this was a checkpoint, "
             f"restore FORMAT from a copy."
         )
-    form = new_form(pipeline, str(uuid.uuid4()), journals, segmented=True, copied=copied)
+    form = new_form(pipeline, str(uuid.uuid4()), journals, copied=copied)
     if journals is not None:
         make_place(journals, form.uuid, str(bucket.url))
     if not bucket.put_if_absent("FORMAT", encode_form(form)) and journals is not None:

@@ -3,7 +3,7 @@
 .. code-block:: text
 
     header    magic "MRSG" | format u16 | format u16 with every bit inverted
-    blocks    in format 2 first one with the mutations that all commits begin with;
+    blocks    if all commits begin with the same mutations, and many, first one with those;
               one msgpack array (a Commit) after another, no padding
     footer    msgpack array of [computation, interval, number, offset, length, xxh3_64, attempt]
     trailer   footer length u32 | footer xxh3_64 u64 | magic "MRSG"
@@ -37,9 +37,7 @@ from millrace.store.durable import unreadable
 
 MAGIC = b"MRSG"
 FORMAT = 1
-#: With a block that is of all commits, whose entry has this number. No commit has it. A segment
-#: without one stays in format 1, which every Millrace reads.
-SHARING_FORMAT = 2
+#: The number in the index of a block that is of all commits. No commit has it.
 _OF_ALL = 0
 #: What commits begin with is written once from so many bytes on.
 _SHARED_BYTES = 1 << 16
@@ -92,7 +90,7 @@ def encode_segment(
         attempt: Of the writer, where it may have to find out whether a segment is its own.
         sharing: Whether mutations that all commits begin with may be written once: the rows of
             side inputs, which are the same in every interval of a task. :class:`RangedSegment`
-            does not read that.
+            refuses that: with one block of a segment it would not have a commit.
 
     Raises:
         InvariantViolation: two commits have the same identity, or one has an impossible number.
@@ -105,8 +103,7 @@ def encode_segment(
     millrace.model.errors.DamagedStore: segment <memory>: trailer damaged at offset 48: ...
     """
     shared = _shared(commits) if sharing else 0
-    version = SHARING_FORMAT if shared else FORMAT
-    parts = [_HEADER.pack(MAGIC, version, version ^ _COMPLEMENT)]
+    parts = [_HEADER.pack(MAGIC, FORMAT, FORMAT ^ _COMPLEMENT)]
     offset = _HEADER.size
     index: list[IndexEntry] = []
 
@@ -159,7 +156,7 @@ def read_commit(
     """
     with _opened(source, disk) as segment:
         wanted = (computation, interval, number)
-        entries = _index(segment, SHARING_FORMAT)
+        entries = _index(segment)
         for entry in entries:
             if entry.identity == wanted:
                 commit = _block(segment, entry)
@@ -184,7 +181,7 @@ def read_index(source: bytes | str | os.PathLike[str], *, disk: Disk = os) -> li
     [('count', 4, 2)]
     """
     with _opened(source, disk) as segment:
-        return [e for e in _index(segment, SHARING_FORMAT) if e.number != _OF_ALL]
+        return [e for e in _index(segment) if e.number != _OF_ALL]
 
 
 #: Returns bytes ``[start, stop)``; fewer where there are no more.
@@ -208,7 +205,10 @@ class RangedSegment:
 
         Raises: as :func:`read_commit`.
         """
-        return _index(self._segment, FORMAT)
+        entries = _index(self._segment)
+        if entries and entries[0].number == _OF_ALL:
+            raise self._segment.damaged("footer", entries[0].offset, "commits alone", entries[0])
+        return entries
 
     def commit(self, entry: IndexEntry) -> Commit:
         """Return one commit of it.
@@ -281,18 +281,13 @@ def _opened(source: bytes | str | os.PathLike[str], disk: Disk) -> _Segment:
         raise unreadable(name, error) from error
 
 
-def _index(segment: _Segment, newest: int) -> list[IndexEntry]:
-    """Return the footer, after every check that does not need a block.
-
-    Args:
-        segment: The segment.
-        newest: The newest format that the caller reads.
-    """
+def _index(segment: _Segment) -> list[IndexEntry]:
+    """Return the footer, after every check that does not need a block."""
     if segment.size < _HEADER.size + _TRAILER.size:
         raise segment.damaged(
             "size", 0, f"{_HEADER.size + _TRAILER.size} bytes or more", f"{segment.size} bytes"
         )
-    version = _check_header(segment, newest)
+    _check_header(segment)
     trailer_offset = segment.size - _TRAILER.size
     length, checksum, magic = _TRAILER.unpack(segment.read(trailer_offset, segment.size))
     if magic != MAGIC:
@@ -318,16 +313,12 @@ def _index(segment: _Segment, newest: int) -> list[IndexEntry]:
         raise segment.damaged(
             "footer", footer_offset, f"blocks up to {footer_offset}", f"up to {expected_offset}"
         )
-    sharing = [n for n, entry in enumerate(entries) if entry.number == _OF_ALL]
-    if sharing != [0] * (version == SHARING_FORMAT):
-        raise segment.damaged(
-            "footer", footer_offset, f"an index of format {version}", f"shared blocks {sharing}"
-        )
+    if any(entry.number == _OF_ALL for entry in entries[1:]):
+        raise segment.damaged("footer", footer_offset, "one block of all commits", "several")
     return entries
 
 
-def _check_header(segment: _Segment, newest: int) -> int:
-    """Return the format."""
+def _check_header(segment: _Segment) -> None:
     magic, version, complement = _HEADER.unpack(segment.read(0, _HEADER.size))
     if magic != MAGIC:
         raise segment.damaged("header", 0, f"magic {MAGIC!r}", repr(magic))
@@ -335,13 +326,12 @@ def _check_header(segment: _Segment, newest: int) -> int:
         raise segment.damaged(
             "header", 4, f"format {FORMAT} and its complement", f"{version} and {complement:#06x}"
         )
-    if not FORMAT <= version <= newest:
+    if version != FORMAT:
         raise CheckpointMismatch(
-            f"segment {segment.name}: format {version} at offset 4, this Millrace reads formats "
-            f"{FORMAT} to {newest} here. The checkpoint was written by another version: start the "
-            f"run with that version or a later one."
+            f"segment {segment.name}: format {version} at offset 4, this Millrace reads format "
+            f"{FORMAT}. The checkpoint was written by another version: start the run with that "
+            f"version or a later one."
         )
-    return int(version)
 
 
 def _check_sum(segment: _Segment, what: str, offset: int, data: bytes, expected: int) -> None:

@@ -15,8 +15,6 @@ class PendingTimers(msgspec.Struct, frozen=True):
     Attributes:
         low_watermark: Of those that wait for a low watermark, of any percentile.
         wall_clock: Of those that wait for the wall clock.
-        not_counted: Intervals with timers whose report does not say how many: it is of a version
-            that did not count them, until their next bundle.
 
     >>> two = PendingTimers.of([Report(5, timers=2), Report(wall_timer_us=9, wall_timers=1)])
     >>> two.low_watermark, two.wall_clock
@@ -27,7 +25,6 @@ class PendingTimers(msgspec.Struct, frozen=True):
 
     low_watermark: int = 0
     wall_clock: int = 0
-    not_counted: int = 0
 
     @classmethod
     def of(cls, reports: Iterable[Report]) -> PendingTimers:
@@ -42,12 +39,8 @@ class PendingTimers(msgspec.Struct, frozen=True):
             after: Those that count now.
         """
         low_watermark, wall_clock = self.low_watermark, self.wall_clock
-        not_counted = self.not_counted
         for sign, reports in ((-1, before), (1, after)):
             for report in reports:
-                if report.counted:
-                    low_watermark += sign * report.timers
-                    wall_clock += sign * report.wall_timers
-                else:
-                    not_counted += sign
-        return PendingTimers(low_watermark, wall_clock, not_counted)
+                low_watermark += sign * report.timers
+                wall_clock += sign * report.wall_timers
+        return PendingTimers(low_watermark, wall_clock)

@@ -36,8 +36,7 @@ class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
         version: Which shape of its computation's state the interval's rows have
             (``compile/shapes.py``). It pins nothing.
         timers: Pending low-watermark timers, of all percentiles.
-        wall_timers: Pending wall-clock timers. A report made before both were counted has none and
-            yet an earliest one, see :attr:`counted`.
+        wall_timers: Pending wall-clock timers.
     """
 
     low_watermark_timer_us: int = MAX_TIMESTAMP
@@ -49,18 +48,6 @@ class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
     version: int = 0
     timers: int = 0
     wall_timers: int = 0
-
-    @property
-    def counted(self) -> bool:
-        """Whether it says how many timers are pending.
-
-        >>> Report(5, timers=2).counted, Report().counted, Report(5).counted
-        (True, True, False)
-        """
-        event_us = self.low_watermark_timer_us
-        return (self.timers > 0 or (event_us == MAX_TIMESTAMP and not self.percentile_timers)) and (
-            self.wall_timers > 0 or self.wall_timer_us == MAX_TIMESTAMP
-        )
 
     def oldest_work_us(self) -> int:
         """Return the earliest timestamp that this interval may still produce for."""

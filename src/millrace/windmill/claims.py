@@ -6,8 +6,6 @@ import logging
 from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 
-from msgspec.structs import replace
-
 from millrace.compile.change import (
     ADDED,
     CHANGED,
@@ -90,17 +88,10 @@ def registry_after(
     """
     if claim is None:
         return Registry().reshaped({}, topology).assign(topology)
-    registry = _registry(claim, topology)
-    if unfinished is not None and unfinished.edges is not None:
+    registry = claim.registry.checked()
+    if unfinished is not None:
         registry = registry.succeeded(unfinished.edges, topology)
     return registry.reshaped(claim.topology["computations"], topology).assign(topology)
-
-
-def _registry(claim: Claim, topology: Topology) -> Registry:
-    """Return the registry of a claim, or that of its positions."""
-    if claim.registry is not None:
-        return claim.registry.checked()
-    return Registry.of_positions(claim.topology, claim.edges, topology)
 
 
 def under_known_names(claim: Claim | None, topology: Topology) -> Topology:
@@ -112,7 +103,7 @@ def under_known_names(claim: Claim | None, topology: Topology) -> Topology:
     """
     if claim is None:
         return topology
-    return _registry(claim, topology).known(topology, claim.topology["computations"])
+    return claim.registry.checked().known(topology, claim.topology["computations"])
 
 
 def taken_up(end: End, topology: Topology) -> tuple[Topology, Registry, Manifest | None]:
@@ -124,7 +115,7 @@ def taken_up(end: End, topology: Topology) -> tuple[Topology, Registry, Manifest
 
     Returns:
         The topology under the checkpoint's numbers, the registry, the manifest of the unfinished
-        epoch as this version writes it.
+        epoch.
 
     Raises:
         CheckpointMismatch: The pipeline cannot go on there.
@@ -139,7 +130,7 @@ def taken_up(end: End, topology: Topology) -> tuple[Topology, Registry, Manifest
         if change.kind != KEPT:
             _log.info("pipeline %r has changed, %s: %s", topology.name, change.kind, change)
     end, _ = read_as(end, topology)
-    unfinished = _unfinished(end)
+    unfinished = end.manifest
     registry = registry_after(end.claim, topology, unfinished)
     return registry.bind(topology), registry, unfinished
 
@@ -161,13 +152,13 @@ def plan_of(end: End, topology: Topology) -> ChangePlan:
             "savepoint again."
         )
     end, streams = read_as(end, topology)
-    claim, unfinished, completion = end.claim, _unfinished(end), end.completion
+    claim, unfinished, completion = end.claim, end.manifest, end.completion
     epoch = -1 if completion is None else completion.epoch
     if claim is None:
         names = [f"computation {spec.name!r}" for spec in topology.computations]
         fresh = [Change(ADDED, name, "the checkpoint is new") for name in names]
         return planned(topology.name, epoch, fresh)
-    registry = _registry(claim, topology)
+    registry = claim.registry.checked()
     topology = under_known_names(claim, topology)
     found = changes(claim.topology, topology, registry)
     found += [_renamed(topology.streams[new], old) for old, new in sorted(streams.items())]
@@ -184,15 +175,6 @@ def plan_of(end: End, topology: Topology) -> ChangePlan:
         found = [change.while_unfinished(unfinished.epoch) for change in found]
     found += _sinks(claim, topology, unfinished)
     return planned(topology.name, epoch, found)
-
-
-def _unfinished(end: End) -> Manifest | None:
-    """Return the manifest of the unfinished epoch as this version writes it."""
-    manifest = end.manifest
-    if manifest is None or manifest.edges is not None or end.claim is None:
-        return manifest
-    edges = list(range(len(end.claim.edges)))
-    return replace(manifest, edges=edges, follows=end.completed)
 
 
 def sources_changed(claim: Claim, topology: Topology) -> bool:
@@ -310,7 +292,7 @@ def _sinks(claim: Claim, topology: Topology, unfinished: Manifest | None) -> Ite
         for difference in sink_changes(claim.sinks, topology):
             yield Change(CHANGED, difference.where, difference.what)
         return
-    known = unfinished.edges or []
+    known = unfinished.edges
     registry = registry_after(claim, topology, unfinished)
     there = {edge.number: edge.stream for edge in registry.bind(topology).edges}
     names = {number: name for name, number in registry.edges.items()}

@@ -129,9 +129,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
     Attributes:
         generation: 1 for the first run, one more for each that follows.
         topology: What the checkpoint depends on, as ``compile/identity.py`` says it.
-        registry: The numbers that the checkpoint knows the pipeline by; None of a claim from before
-            there was one. Then numbers were positions.
-        edges: Of such a claim, the subscriptions in order; else empty.
+        registry: The numbers that the checkpoint knows the pipeline by.
         sinks: Stream that sinks read -> schema of its format; an unfinished epoch depends on it.
         senders: Computation -> who feeds it.
         injectors: Injected stream -> how it publishes.
@@ -145,8 +143,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
 
     generation: int
     topology: dict[str, Any]
-    registry: Registry | None = None
-    edges: list[str] = []
+    registry: Registry
     sinks: dict[str, Any] = {}
     senders: dict[str, list[str]] = {}
     injectors: dict[str, InjectorEntry] = {}
@@ -177,12 +174,11 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
             it need not look it up; None of a run's first manifest.
         splitting: Settings by which the input is cut into partitions, which are part of the ids of
             injected records. Whoever runs the epoch knows what they mean.
-        edges: Numbers of the subscriptions; a sink that came later gets nothing of the epoch. None:
-            all that there are.
+        edges: Numbers of the subscriptions; a sink that came later gets nothing of the epoch.
         live: How many live tasks a level run it: then commits are in journals, and a mark ends it.
             0 where tasks end with it.
         tasks: How many tasks a level run it, whoever tries again: what each of them commits may be
-            one object. 0 where tasks do not end, and in manifests of older versions.
+            one object. 0 where tasks do not end.
     """
 
     epoch: int
@@ -197,7 +193,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
     follows: int = 0
     changed: Changes | None = None
     splitting: dict[str, str] = {}
-    edges: list[int] | None = None
+    edges: list[int]
     live: int = 0
     tasks: int = 0
 
@@ -242,16 +238,15 @@ class LiveMark(msgspec.Struct, kw_only=True):
         receipts: Edge to a sink whose output outlives the driver -> what tasks say of the rows
             that they wrote to it since the mark before. They are published after this was written,
             and again by who goes on from it.
-        session: In which it was completed; 0 if who wrote it did not say.
-        last: Whether it ended its session, so that nothing was done beyond it; None if who wrote it
-            did not say.
+        session: In which it was completed.
+        last: Whether it ended its session, so that nothing was done beyond it.
     """
 
     tasks: int
     notes: dict[str, bytes] = {}
     receipts: dict[int, list[bytes]] = {}
-    session: int = 0
-    last: bool | None = None
+    session: int
+    last: bool
 
 
 class Restoration(msgspec.Struct, frozen=True):

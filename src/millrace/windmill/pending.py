@@ -53,9 +53,6 @@ def report_of(key_rows: KeyRows, work: Work) -> Report:
         for p in sorted(work.percentiles)
     }
     percentile_timers = tuple((p, us) for p, us in waiting.items() if us < MAX_TIMESTAMP)
-    timers, wall_timers = before.timers, before.wall_timers
-    if not before.counted:
-        timers, wall_timers = rows.count_timers(key_rows.view)
     outstanding = None
     if key_rows.delta is not None:
         outstanding = before.outstanding
@@ -68,8 +65,8 @@ def report_of(key_rows: KeyRows, work: Work) -> Report:
         held_us,
         percentile_timers=percentile_timers,
         outstanding=outstanding,
-        timers=timers + key_rows.counts[LOW_WATERMARK],
-        wall_timers=wall_timers + key_rows.counts[WALL_TIME],
+        timers=before.timers + key_rows.counts[LOW_WATERMARK],
+        wall_timers=before.wall_timers + key_rows.counts[WALL_TIME],
     )
 
 

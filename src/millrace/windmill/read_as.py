@@ -32,7 +32,7 @@ def read_as(end: End, topology: Topology) -> tuple[End, dict[str, str]]:
         The end, and what is renamed by this pipeline: old name -> the one of now.
     """
     claim = end.claim
-    if claim is None or claim.registry is None:
+    if claim is None:
         return end, {}
     known = claim.registry.read_as
     now = {spec.name: spec.injection for spec in topology.injected()}

@@ -33,8 +33,8 @@ def titled(completion: Completion, called: Mapping[str, str]) -> Completion:
 
 def titled_claim(claim: Claim) -> Claim:
     """Return a claim under what its pipeline calls its computations."""
-    called = {} if claim.registry is None else claim.registry.checked().called
-    if claim.registry is None or not called:
+    called = claim.registry.checked().called
+    if not called:
         return claim
     return replace(
         claim,

@@ -13,7 +13,7 @@ import millrace as mr
 def test_a_claimed_checkpoint_has_no_epochs(millrace: Any, checkpoint: Any) -> None:
     shown = _json(millrace, checkpoint)
 
-    assert (shown["format"], shown["pipeline"], shown["generation"]) == (3, "pages", 1)
+    assert (shown["format"], shown["pipeline"], shown["generation"]) == (1, "pages", 1)
     assert (shown["epoch"], shown["wall_time"], shown["unfinished"]) == (-1, None, None)
     assert shown["state"] == "open"
     assert [one["name"] for one in shown["computations"]] == ["Counter[bold]"]
@@ -51,7 +51,7 @@ def test_it_is_text_for_people(millrace: Any, checkpoint: Any) -> None:
 
     assert lines[:3] == [
         f"checkpoint  {checkpoint.path}",
-        f"format      3, made by millrace {_json(millrace, checkpoint)['created_by']}",
+        f"format      1, made by millrace {_json(millrace, checkpoint)['created_by']}",
         "pipeline    pages",
     ]
     assert lines[4:7] == [

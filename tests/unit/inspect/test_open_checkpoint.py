@@ -12,8 +12,8 @@ import pytest
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch
 
-#: Written by a version of Millrace without a registry, whose pipeline is nowhere in this process.
-SHOP = Path(__file__).parents[1] / "windmill" / "data" / "checkpoint_format_2.json"
+#: Written by a pipeline that is nowhere in this process.
+SHOP = Path(__file__).parents[1] / "windmill" / "data" / "checkpoint.json"
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from obstore.store import MemoryStore
 
@@ -20,10 +19,7 @@ from millrace.store import (
     Commit,
     LocalHardState,
     ObjectHardState,
-    SlotCommits,
     chain_of,
-    encode_form,
-    new_form,
 )
 
 URL = BucketUrl.parse("s3://bucket/c")
@@ -181,25 +177,14 @@ def test_a_segment_that_is_damaged_is_said_to_be(store: Counting) -> None:
         store.state().commits.read("count", 0, 1)
 
 
-@pytest.mark.parametrize("version", [2, 3, 4])
-def test_a_checkpoint_of_before_goes_on_with_slots(store: Counting, version: int) -> None:
-    form = msgspec.structs.replace(new_form("p", "u-1"), format=version)
-    store.store.put("FORMAT", encode_form(form))
-    state = store.state()
-    mine = state.commits.of_task("count", 1, 0)
-    assert isinstance(mine, SlotCommits)
-    assert mine.append([commit(0, 1), commit(1, 1)]) == [True, True]
-    assert mine.append([commit(1, 1), commit(2, 1)]) == [False, True]
-    assert store.segments() == []
-    assert store.state().commits.numbers("count") == {0: [1], 1: [1], 2: [1]}
-
-
 def test_a_bucket_that_was_copied_to_a_directory_file_by_file_is_refused(
     store: Counting, tmp_path: Path
 ) -> None:
-    store.state()
-    (tmp_path / "FORMAT").write_bytes(bytes(store.store.get("FORMAT").bytes()))
-    with pytest.raises(CheckpointMismatch, match=r"format 5.*millrace checkpoint copy s3://"):
+    put(store.state(), 1, 0, commit(0, 1))
+    for name in ("FORMAT", f"segments/count/{store.segments()[0]}"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(store.store.get(name).bytes()))
+    with pytest.raises(CheckpointMismatch, match=r"object store.*millrace checkpoint copy s3://"):
         LocalHardState.open(tmp_path)
 
 

@@ -90,7 +90,7 @@ def test_every_damaged_bit_and_every_truncation_is_found(bucket: Bucket, commit:
     state.commits.of_task("count", 2, 0).append([commit(2, (b"Sk", b"v"))])
 
     def in_a_segment() -> Commit | None:
-        return ObjectCommitLog(bucket, segmented=True).read("count", 0, 2)
+        return ObjectCommitLog(bucket).read("count", 0, 2)
 
     reads = {
         "epochs/0000000001.json": lambda: state.epochs.read(1),
@@ -172,7 +172,7 @@ def test_where_journals_are_is_chosen_when_a_checkpoint_is_made(
     bucket: Bucket, tmp_path: Path
 ) -> None:
     ObjectHardState.create_or_open(bucket, pipeline="p")
-    assert json.loads(bucket.get("FORMAT") or b"")["format"] == 5
+    assert json.loads(bucket.get("FORMAT") or b"")["format"] == 1
     with pytest.raises(CheckpointMismatch, match=r"are in the checkpoint.*TARGET --journals /mnt"):
         ObjectHardState.create_or_open(bucket, pipeline="p", journals="/mnt")
     with pytest.raises(PipelineError, match="on the same disk: leave journals= out"):

@@ -14,11 +14,9 @@ def test_it_is_the_sum_of_the_last_reports_whatever_came_before():
         reports = {}
         for interval in some:
             timers, wall_timers = drawn.randrange(3), drawn.randrange(3)
-            # An older version reports when the first is due, and not how many there are.
-            told = drawn.random() < 0.8
             due = {"low_watermark_timer_us": epoch} if timers else {}
             due |= {"wall_timer_us": epoch} if wall_timers else {}
-            counts = {"timers": timers, "wall_timers": wall_timers} if told else {}
+            counts = {"timers": timers, "wall_timers": wall_timers}
             reports[interval] = Report(**due, **counts)
         bulletin.record(reports, (1, epoch))
 
@@ -34,12 +32,3 @@ def test_intervals_that_are_gone_from_the_map_do_not_count():
 
     bulletin.restore({2: Report(5, timers=1), 3: Report(wall_timer_us=1, wall_timers=1)})
     assert bulletin.pending_timers == PendingTimers(4, 1)
-
-
-def test_an_interval_that_did_not_count_has_no_number_until_it_does():
-    bulletin = Bulletin("Counter", [0, 1])
-    bulletin.restore({0: Report(5), 1: Report(7, timers=3)})
-    assert bulletin.pending_timers.not_counted == 1
-
-    bulletin.record({0: Report(6, timers=4)}, (1, 0))
-    assert bulletin.pending_timers == PendingTimers(7)

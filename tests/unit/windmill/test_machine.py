@@ -1,6 +1,5 @@
 """The machine is pure: the same work and the same rows give the same outcome, and write nothing."""
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -123,21 +122,6 @@ def test_the_report_is_what_is_pending_after_the_bundle(machine):
     assert outcome.report == Report(
         low_watermark_timer_us=40, wall_timer_us=35, hold_us=5, timers=2, wall_timers=1
     )
-
-
-def test_timers_of_a_report_that_did_not_count_them_are_counted_once(machine):
-    cache = MemoryCache("Everything", 0)
-    with cache.view() as view:
-        first = machine.run(work(1, [3, 4, 5], low_watermark_us=35, wall_time_us=30), view)
-    cache.apply(commit(1, first))
-    given = work(2, [], low_watermark_us=40, wall_time_us=30)
-    given.report = msgspec.structs.replace(first.report, timers=0, wall_timers=0)
-    assert not given.report.counted
-
-    with cache.view() as view:
-        second = machine.run(given, view)
-
-    assert (second.report.timers, second.report.wall_timers) == (1, 1)
 
 
 def test_once_all_is_undone_no_row_is_left(machine):

@@ -64,10 +64,9 @@ def to_live_tasks(epochs: Epochs) -> None:
     read = {stream for stream, count in epochs.observed.injected.items() if count}
     if unknown := sorted(read - epochs.places.keys()):
         raise CheckpointMismatch(
-            f"streams {unknown} were read by Spark's own sources, or by an earlier version of "
-            "Millrace, so that how far they were read is not in this checkpoint, and realtime=True "
-            "cannot go on from there. If their sources are injectors, run one epoch with this "
-            "version first; if they are Spark's, start with a new checkpoint."
+            f"streams {unknown} were read by Spark's own sources, so that how far they were read "
+            "is not in this checkpoint, and realtime=True cannot go on from there. Start with a "
+            "new checkpoint."
         )
 
 

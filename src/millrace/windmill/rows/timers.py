@@ -250,14 +250,6 @@ def due_timers(
         yield row[10:end], key, due, (timer.hold_us, percentile)
 
 
-def count_timers(view: View) -> list[int]:
-    """Return how many timers are pending in an interval, by domain."""
-    counts = [0, 0]
-    for row, _ in view.scan(TIMERS, after(TIMERS)):
-        counts[domain_of(row[1])[0]] += 1
-    return counts
-
-
 def pending_us(view: View) -> Iterator[int]:
     """Yield the timestamp that every timer and hold of an interval stands for as pending work."""
     for row, value in view.scan(TIMERS, after(TIMERS)):
