@@ -13,6 +13,10 @@ Changed are
 - documents, shell scripts, ``pyproject.toml`` with its contracts, ``mkdocs.yml``, the Makefile:
   dotted names, paths from any folder that they are told from, and names in backticks.
 
+With ``--join`` a module may become one that is there, or that another has become: their imports are
+made one, the docstring of OLD goes behind the other, and so does the rest, or in front of it where
+that imports OLD. Two things of one name are refused, unless they are the same.
+
 Ruff then sorts and formats what changed. Printed are strings that changed, to be read (a metric may
 be named like a module: ``--leave millrace.pipeline`` leaves that name alone in strings), and
 mentions of a name outside backticks, which stay. Whether two things have one name now, mypy says.
@@ -22,6 +26,7 @@ A folder renamed and renamed back leaves no difference.
 from __future__ import annotations
 
 import argparse
+import ast
 import functools
 import re
 import subprocess
@@ -133,6 +138,7 @@ class Tree:
 
     root: Path
     leave: frozenset[str] = frozenset()
+    join: bool = False
     strings: list[str] = field(default_factory=list)
     mentions: list[str] = field(default_factory=list)
 
@@ -153,8 +159,8 @@ class Tree:
         module = f"{path}.py" in self.files or any(f.startswith(path + "/") for f in self.files)
         if module:
             for taken in (f"{to}.py", to):
-                if (self.root / taken).exists():
-                    raise Refused(f"{taken} is there already. Move or merge it first.")
+                if (self.root / taken).exists() and not (self.join and taken.endswith(".py")):
+                    raise Refused(f"{taken} is there already. Move it first, or --join the two.")
             if not (self.root / to).parent.is_dir():
                 raise Refused(f"{Path(to).parent} is not there. Make it, with an __init__.py.")
         elif not self._has(old):
@@ -218,9 +224,32 @@ class Tree:
                 (self.root / file).write_text(after, "utf-8")
                 changed.append(moves[file])
         for renaming in pairs:
-            if renaming.module:
+            if renaming.module and (self.root / f"{path_of(renaming.new)}.py").exists():
+                self._join(renaming)
+            elif renaming.module:
                 self._move(renaming)
-        return changed
+        return list(dict.fromkeys(changed))
+
+    def _join(self, renaming: Renaming) -> None:
+        """Put a module, which has the new names already, into one that is there."""
+        old, new = (self.root / f"{path_of(name)}.py" for name in (renaming.old, renaming.new))
+        there, comes = Parts.of(new.read_text("utf-8")), Parts.of(old.read_text("utf-8"))
+        first, second = (comes, there) if renaming.new in there.imported else (there, comes)
+        both = sorted(there.names.keys() & comes.names.keys())
+        if unlike := [name for name in both if there.names[name] != comes.names[name]]:
+            raise Refused(f"{renaming.old} and {renaming.new} both have {', '.join(unlike)}.")
+        body = second.body
+        for name in both:
+            body = body.replace(second.names[name], "", 1)
+        parts = [
+            f'"""{there.docstring}\n\n{comes.docstring}\n"""',
+            *dict.fromkeys([*first.imports, *second.imports]),
+            first.body,
+            body,
+        ]
+        lines = "\n\n".join(parts)
+        new.write_text(_without_itself(lines, renaming.new), "utf-8")
+        self.git("rm", "-q", "-f", str(old.relative_to(self.root)))
 
     @staticmethod
     def moved(file: str, pairs: Sequence[Renaming]) -> str:
@@ -474,6 +503,66 @@ class _Python(cst.CSTTransformer):
         return list({pair.last: pair for pair in self.pairs if not pair.module}.values())
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What a module is made of.
+
+    Attributes:
+        docstring: Without quotes.
+        imports: At the top.
+        imported: The modules that they name.
+        names: What is at the top, by name: its text.
+        body: All that is no import.
+    """
+
+    docstring: str
+    imports: list[str]
+    imported: set[str]
+    names: dict[str, str]
+    body: str
+
+    @classmethod
+    def of(cls, text: str) -> Parts:
+        """Return those of a module."""
+        lines, tree = text.splitlines(), ast.parse(text)
+        docstring, imports, imported, names = "", list[str](), set[str](), dict[str, str]()
+        taken = set[int]()
+        for node in tree.body:
+            first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+            span = range(first - 1, node.end_lineno or first)
+            source = "\n".join(lines[n] for n in span)
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                taken |= {*span}
+                if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+                    imports.insert(0, source)
+                else:
+                    imports.append(source)
+                if isinstance(node, ast.ImportFrom):
+                    imported.add(str(node.module))
+            elif node is tree.body[0] and ast.get_docstring(tree):
+                taken |= {*span}
+                docstring = source.strip().removeprefix("r").strip('"').strip()
+            elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+                names[node.name] = source
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                named = [one.id for one in targets if isinstance(one, ast.Name)]
+                names |= dict.fromkeys(named, source)
+        body = "\n".join(line for n, line in enumerate(lines) if n not in taken)
+        return cls(docstring, imports, imported, names, body.strip("\n"))
+
+
+def _without_itself(text: str, module: str) -> str:
+    """Return a module that does not import itself."""
+    lines, taken = text.splitlines(), set[int]()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module == module:
+            if any(alias.asname not in (None, alias.name) for alias in node.names):
+                raise Refused(f"{module} imports itself under another name. Mend that first.")
+            taken |= {*range(node.lineno - 1, node.end_lineno or node.lineno)}
+    return "\n".join(line for n, line in enumerate(lines) if n not in taken) + "\n"
+
+
 def _in_code(renaming: Renaming, code: re.Match[str]) -> str:
     return renaming.word.sub(renaming.new_last, code[0])
 
@@ -514,13 +603,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("names", nargs="+", metavar="OLD NEW")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
+    parser.add_argument("--join", action="store_true", help="a module may become one that is there")
     parser.add_argument(
         "--leave", action="append", default=[], help="a dotted name that strings keep"
     )
     given = parser.parse_args(arguments)
     if len(given.names) % 2:
         raise Refused(f"OLD without NEW: {given.names[-1]}.")
-    tree = Tree(given.root, frozenset(given.leave))
+    tree = Tree(given.root, frozenset(given.leave), given.join)
     pairs = list[Renaming]()
     for old, new in zip(given.names[::2], given.names[1::2], strict=True):
         renaming = tree.renaming(old, new)

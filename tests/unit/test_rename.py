@@ -235,3 +235,41 @@ def test_what_cannot_be_done_is_refused(
     with pytest.raises(SystemExit, match=said):
         rename.main(["--root", str(there), *names])
     assert _git(there, "status", "--short") == ""
+
+
+def test_modules_become_one(rename: Any, there: Path) -> None:
+    names = ["millrace.kept.mill", "millrace.kept.works", "millrace.kept.stones"]
+    rename.main(["--root", str(there), "--join", *names, "millrace.kept.works"])
+    assert (
+        (there / "src/millrace/kept/works.py")
+        .read_text()
+        .startswith(
+            '''"""A mill, of :class:`Wheel`.
+
+Stones.
+"""
+
+from __future__ import annotations
+
+
+class Stone:
+    """A stone."""
+
+
+WIDTH = 2
+
+
+class Wheel:
+'''
+        )
+    )
+    assert not (there / "src/millrace/kept/mill.py").exists()
+    assert not (there / "src/millrace/kept/stones.py").exists()
+    user = (there / "src/millrace/user.py").read_text()
+    assert "from millrace.kept import works\n" in user
+    assert "from millrace.kept.works import Stone as Rock" in user
+    assert "MADE = (millrace.kept.works.Wheel, kept.works.Wheel)" in user
+    subprocess.run(
+        [sys.executable, "-c", "import millrace.user"], cwd=there / "src", check=True,
+        env={"PYTHONPATH": "."},
+    )  # fmt: skip
