@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace.injectors.advance import Advances, along, decision
 from millrace.injectors.polling import Polling
-from millrace.plane.realtime.rows import LiveRows, ids_of, injected_count, number_at
+from millrace.plane.realtime.rows import LiveRows, ids_of, number_at
 from millrace.plane.task import Task
 from millrace.watermark.shown import LowWatermarks
 from millrace.windmill.channels import number_of, sender_of
 from millrace.windmill.dead_letters import total
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.observed import Observed
+from millrace.windmill.record_ids import injected_count
 from tests.live import Feeds, Kept, Live
 
 

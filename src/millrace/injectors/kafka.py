@@ -20,7 +20,6 @@ import pyarrow as pa
 from millrace.injectors.advance import Advance
 from millrace.injectors.backlog import Backlog
 from millrace.injectors.follower import Follower
-from millrace.injectors.injector import Injector
 from millrace.injectors.kafka_follower import KafkaFollower
 from millrace.injectors.kafka_messages import (
     PATIENCE_S,
@@ -28,6 +27,7 @@ from millrace.injectors.kafka_messages import (
     between,
     idle_consumer,
     offset_at,
+    origin_of,
     partitions_of,
     passing,
     quiet,
@@ -35,14 +35,17 @@ from millrace.injectors.kafka_messages import (
     topic_ids,
 )
 from millrace.injectors.lines import Parse
+from millrace.injectors.origins import NumberedInjector, Origin
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import Instant, TimeUnit, timestamp_us
 
 #: How often to ask which partitions there are. They are rarely added, and a record waits so long.
 _PARTITIONS_EVERY_S: Final = 2.0
+#: How long the broker may take to give a refused record's message once more.
+_ORIGINS_S: Final = 5.0
 
 
-class Kafka(Injector):
+class Kafka(NumberedInjector):
     """Reads topics of Kafka from their beginning, or from an instant on.
 
     Each partition is a process of the injector: name ``inject(low_watermark=)``, what a partition
@@ -261,6 +264,19 @@ class Kafka(Injector):
         with idle_consumer(self._config) as consumer:
             for messages in between(consumer, topic, int(number), start, end):
                 yield self._rows.batch(process, messages)
+
+    def origins(self, process: str, offset: Any, count: int) -> Iterator[Origin]:
+        """Yield the place, value and key of so many messages from an offset on."""
+        topic, _, number = process.rpartition("-")
+        start = int(offset or 0)
+        with idle_consumer(self._config) as consumer:
+            while count > 0:
+                end = start + count
+                for messages in between(consumer, topic, int(number), start, end, _ORIGINS_S):
+                    for message in messages:
+                        count -= 1
+                        yield origin_of(process, message)
+                start = end
 
     def follow(self, places: Mapping[str, Any], *, most: int = 100_000) -> Follower:
         """Return one consumer of these partitions; it never commits."""

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.injectors.lines import Parse, RowMaker, as_it_is, json_object
+from millrace.injectors.origins import Origin
 from millrace.injectors.refusals import Refusal, with_refusals
 from millrace.injectors.schema import arrow_schema
 from millrace.model.errors import InputLost, PipelineError
@@ -145,8 +146,14 @@ class MessageRows:
 
 
 def _place(process: str, messages: Sequence[Any], n: int) -> str:
+    return origin_of(process, messages[n]).place
+
+
+def origin_of(process: str, message: Any) -> Origin:
+    """Return what the row of a partition's message was."""
     topic, _, partition = process.rpartition("-")
-    return f"topic {topic!r}, partition {partition}, offset {messages[n].offset()}"
+    place = f"topic {topic!r}, partition {partition}, offset {message.offset()}"
+    return Origin(message.offset(), place, message.value(), message.key())
 
 
 def require_client() -> None:
@@ -234,7 +241,14 @@ def offset_at(client: Any, topic: str, partition: int, us: int, end: int) -> int
     return end if found.offset < 0 else int(found.offset)
 
 
-def between(consumer: Any, topic: str, partition: int, start: int, end: int) -> Iterator[list[Any]]:
+def between(
+    consumer: Any,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    patience_s: float = PATIENCE_S,
+) -> Iterator[list[Any]]:
     """Yield the messages in a range of offsets, many at once.
 
     Some may be missing: aborted, or compacted away.
@@ -268,9 +282,9 @@ def between(consumer: Any, topic: str, partition: int, start: int, end: int) -> 
             yield some
         if done:
             return
-        if time.monotonic() - heard > PATIENCE_S:
+        if time.monotonic() - heard > patience_s:
             raise TimeoutError(
-                f"Kafka partition '{topic}-{partition}' gave nothing for {PATIENCE_S:g} s, "
+                f"Kafka partition '{topic}-{partition}' gave nothing for {patience_s:g} s, "
                 f"though offsets {start} to {end} are there. Is its broker reachable from the "
                 "workers?"
             )

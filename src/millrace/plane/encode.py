@@ -7,13 +7,16 @@ exchange.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.injectors.offsets import Piece
+from millrace.injectors.origins import Origin
 from millrace.injectors.refusals import column_of
 from millrace.plane import processes, wire
 from millrace.plane.injection import Injection
@@ -21,7 +24,7 @@ from millrace.plane.lifting import Lifter
 from millrace.plane.outbox import Outbox
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
-from millrace.windmill.record_ids import ROW_BITS
+from millrace.windmill.record_ids import LAST_ROW, ROW_BITS
 
 
 @dataclass(frozen=True)
@@ -85,11 +88,15 @@ class _Run:
             )
         values = rows.column(f"s{source.number}")
         wire.count(self.report.sizes, stream, values.nbytes)
+        find = None
+        if (piece := task.pieces.get((stream, partition))) is not None:
+            find = partial(_origins, task, stream, piece, rows.column("sequence"))
         accepted = injection.send_columns(
             values,
             rows.column("ts").to_pylist(),
             None if source.id is None else rows.column(wire.FINGERPRINT).to_pylist(),
             refusals=column_of(rows),
+            origins=find,
         )
         if accepted and source.names_processes:
             told = _told(rows.take(pa.array(accepted)))
@@ -101,6 +108,15 @@ class _Run:
         told = _told(rows.filter(flags))
         processes.note(self.report, source.stream, told, self._task.latest_us[source.stream])
         return rows.filter(pc.invert(flags))
+
+
+def _origins(
+    task: Task, stream: str, piece: Piece, sequences: pa.Array, positions: Sequence[int]
+) -> Mapping[int, Origin]:
+    """Return the origins, by position, of rows of a piece."""
+    rows = [sequences[n].as_py() & LAST_ROW for n in positions]
+    found = task.runtime.origins.of_piece(stream, piece, rows)
+    return {positions[n]: origin for n, origin in found.items()}
 
 
 def _told(rows: pa.RecordBatch) -> pa.Table:

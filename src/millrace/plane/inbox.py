@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec, Edge
+from millrace.injectors.origins import Origin
 from millrace.injectors.refusals import Refusal
 from millrace.model.coder import is_immutable
 from millrace.model.time import EARLIEST_RECORD
@@ -21,6 +22,7 @@ from millrace.plane import processes, wire
 from millrace.plane.arrow_keys import keys_in
 from millrace.plane.outbox import Outbox
 from millrace.plane.refusal import refuse
+from millrace.plane.runtime import SourceColumns
 from millrace.plane.seen import Seen
 from millrace.plane.task import Task
 from millrace.plane.values import shown
@@ -139,8 +141,9 @@ class Inbox:
         if not refused:
             return rows, read.values
         if edge == self._topology.streams[edge.stream].edges[0]:
+            origins = self._origins_of(edge.stream, rows, list(refused))
             for n, reason in refused.items():
-                self._refuse(rows, n, edge, reason, shown(struct, n))
+                self._refuse(rows, n, edge, reason, shown(struct, n), origins.get(n))
         kept = [n for n in range(len(read.values)) if n not in refused]
         accepted = rows.take(pa.array(kept, pa.int64())).combine_chunks()
         return accepted, [read.values[n] for n in kept]
@@ -190,31 +193,52 @@ class Inbox:
 
     def refuse_unread(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> None:
         """Set aside the rows that Spark itself could not give a key or a time."""
-        for n in np.flatnonzero(edges == wire.REFUSED).tolist():
-            source = next(
-                source
-                for source in self._runtime.sources
-                if f"s{source.number}" in table.column_names
-                and table.column(f"s{source.number}")[n].is_valid
-            )
-            stream = self._topology.streams[source.stream]
-            at_us = table.column("ts")[n].as_py()
-            value = shown(table.column(f"s{source.number}").slice(n, 1).combine_chunks(), 0)
-            reason = self._task.event_times(source.stream).refusal(at_us)
-            edge = stream.edges[0]
-            if reason is None and source.id and not table.column(wire.FINGERPRINT)[n].is_valid:
-                reason = null_id(source.id)
-            if reason is None:
-                edge = next(
-                    e for e in stream.edges if e.extractor and e.extractor(value, None) is None
-                )
-                reason = f"the key, {edge.extractor!r}, is null"
-            self._refuse(table, n, edge, reason, value)
+        refused = edges == wire.REFUSED
+        if not refused.any():
+            return
+        for source in self._runtime.sources:
+            name = f"s{source.number}"
+            if name not in table.column_names:
+                continue
+            mine = refused & table.column(name).is_valid().to_numpy()
+            found = np.flatnonzero(mine).tolist()
+            origins = self._origins_of(source.stream, table, found)
+            for n in found:
+                self._refuse_unread(table, n, source, origins.get(n))
 
-    def _refuse(self, rows: pa.Table, n: int, edge: Edge, reason: str, value: Any) -> None:
+    def _refuse_unread(
+        self, table: pa.Table, n: int, source: SourceColumns, origin: Origin | None
+    ) -> None:
+        stream = self._topology.streams[source.stream]
+        at_us = table.column("ts")[n].as_py()
+        value = shown(table.column(f"s{source.number}").slice(n, 1).combine_chunks(), 0)
+        reason = self._task.event_times(source.stream).refusal(at_us)
+        edge = stream.edges[0]
+        if reason is None and source.id and not table.column(wire.FINGERPRINT)[n].is_valid:
+            reason = null_id(source.id)
+        if reason is None:
+            edge = next(e for e in stream.edges if e.extractor and e.extractor(value, None) is None)
+            reason = f"the key, {edge.extractor!r}, is null"
+        self._refuse(table, n, edge, reason, value, origin)
+
+    def _origins_of(self, stream: str, rows: pa.Table, refused: list[int]) -> dict[int, Origin]:
+        """Return what refused rows were in their source, by position, where that is known."""
+        origins = self._runtime.origins
+        if not origins.of(stream):
+            return {}
+        few, first = rows.take(pa.array(refused, pa.int64())), self._origin(stream)
+        halves = few.column("origin").to_pylist() if self._runtime.live else [first] * len(refused)
+        ids = list(zip(halves, few.column("sequence").to_pylist(), strict=True))
+        names = [] if self._runtime.live else few.column("process").cast(pa.string()).to_pylist()
+        found = origins.of_ids(self._manifest, stream, ids, names)
+        return {refused[n]: origin for n, origin in found.items()}
+
+    def _refuse(
+        self, rows: pa.Table, n: int, edge: Edge, reason: str, value: Any, origin: Origin | None
+    ) -> None:
         at_us = rows.column("ts")[n].as_py()
         sequence = rows.column("sequence")[n].as_py()
-        origin = rows.column("origin")[n].as_py() if self._runtime.live else None
+        upper = rows.column("origin")[n].as_py() if self._runtime.live else None
         letter = refuse(
             self._topology,
             edge.stream,
@@ -224,7 +248,8 @@ class Inbox:
             at_us,
             self._manifest.epoch,
             timely=self._task.event_times(edge.stream).refusal(at_us) is None,
-            ids=(self._origin(edge.stream) if origin is None else origin, sequence),
+            ids=(self._origin(edge.stream) if upper is None else upper, sequence),
+            origin=origin,
         )
         note(self._report.letters.setdefault(edge.stream, {}), letter)
         made = Productions()
@@ -237,8 +262,10 @@ class Inbox:
             max(EARLIEST_RECORD, min(at_us or 0, latest_us)),
             NO_FINGERPRINT if stream.injection and stream.injection.id else None,
         )
-        origin, sequence = self._letter_id(rows, n, edge.stream)
-        alike = (np.full(len(made), half, dtype=np.int64) for half in (origin, sequence))
+        alike = (
+            np.full(len(made), half, dtype=np.int64)
+            for half in self._letter_id(rows, n, edge.stream)
+        )
         self._outbox.add_all(made, *alike)
 
 

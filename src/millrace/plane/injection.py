@@ -18,6 +18,7 @@ from millrace.injectors.refusals import Refusal, refusals_of
 from millrace.model.brief import RAISED, brief_error
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
+from millrace.plane.origins import BatchOrigins, FindOrigins
 from millrace.plane.outbox import Outbox
 from millrace.plane.refusal import EventTimes, refuse, refuse_again
 from millrace.plane.task import Task
@@ -71,6 +72,7 @@ class Injection:
         fingerprints: Sequence[bytes | None] | None = None,
         refused: Mapping[int, Refusal] | None = None,
         ids: RowIds | None = None,
+        origins: FindOrigins | None = None,
     ) -> list[int]:
         """Send records in order; return the positions of those that were accepted.
 
@@ -82,6 +84,7 @@ class Injection:
             refused: Positions that were refused already, and why.
             ids: Gives the rows their ids, where the source numbers its records; by default they
                 are counted.
+            origins: Finds what those that are refused were in their source.
 
         Raises:
             RecordRejected: One was refused, and there is no dead-letter stream.
@@ -97,7 +100,7 @@ class Injection:
             accepted, counts = list(range(len(values))), [1] * len(values)
         else:
             found = self._one_by_one(
-                productions, values, timestamps, fingerprints, refused or {}, ids
+                productions, values, timestamps, fingerprints, refused or {}, ids, origins
             )
             accepted, counts = found
         if ids is not None:
@@ -122,6 +125,7 @@ class Injection:
         fingerprints: Sequence[bytes | None] | None = None,
         ids: RowIds | None = None,
         refusals: pa.StructArray | None = None,
+        origins: FindOrigins | None = None,
     ) -> list[int]:
         """Send records whose values are in columns; otherwise as :meth:`send`.
 
@@ -131,13 +135,14 @@ class Injection:
             fingerprints: Of their source ids.
             ids: Gives the rows their ids.
             refusals: Why their injector refuses some of them.
+            origins: Finds what those that are refused were in their source.
         """
         read, refused = self._task.runtime.readers[self._stream].read(values), refusals_of(refusals)
         for n, reason in read.refused.items():
             read.values[n] = shown(values, n)  # what a dead letter or an error shows
             # Where the time is a field as well, its format could only say that this is null.
             refused.setdefault(n, Refusal(self._times.refusal(timestamps[n]) or reason))
-        return self.send(read.values, timestamps, fingerprints, refused, ids)
+        return self.send(read.values, timestamps, fingerprints, refused, ids, origins)
 
     def _sound(self, timestamps: Sequence[int | None]) -> bool:
         """Return whether all event times are accepted."""
@@ -157,11 +162,13 @@ class Injection:
         fingerprints: Sequence[bytes | None] | None,
         refused: Mapping[int, Refusal],
         ids: RowIds | None,
+        origins: FindOrigins | None,
     ) -> tuple[list[int], list[int]]:
         """Append the rows of records; return those that were accepted, and each one's rows."""
         report, stream, topology = self._report, self._stream, self._task.topology
         router, accepted, counts = self._task.runtime.router, list[int](), list[int]()
         send, again, places = router.send_injected, stream == topology.again, None
+        sources = None if origins is None else BatchOrigins(origins, len(values))
         for n, value in enumerate(values):
             before, at_us = len(productions), timestamps[n]
             fingerprint = None if fingerprints is None else fingerprints[n]
@@ -195,6 +202,7 @@ class Injection:
                 if again:
                     letter = refuse_again(letter_in(value), reason, epoch, cause)
                 else:
+                    known_whole = known is not None and known.value is not None
                     letter = refuse(
                         topology,
                         stream,
@@ -205,6 +213,7 @@ class Injection:
                         epoch,
                         timely=self._times.refusal(at_us) is None,
                         ids=here,
+                        origin=sources.at(n) if sources is not None and not known_whole else None,
                         cause=cause,
                     )
                 note(report.letters.setdefault(stream, {}), letter)

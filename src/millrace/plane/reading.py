@@ -108,6 +108,7 @@ class _Reading:
         injector = getattr(stream.injection, "source", None)
         assert isinstance(injector, Injector), "only injectors are read by a task"
         if piece.between is not None:
+            self._task.pieces[source.stream, piece.number] = piece
             where, first = f"{type(injector).__name__}.read_arrow({piece.process!r})", 0
             batches = injector.read_arrow(piece.process, *piece.between)
             if self._decisions is not None:

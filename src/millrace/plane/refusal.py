@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.compile.topology import Topology
+from millrace.injectors.origins import Origin
 from millrace.injectors.refusals import Refusal
 from millrace.model.brief import LETTER_MOST, brief, brief_trace, cut, encodable
 from millrace.model.errors import RecordRejected
@@ -93,6 +94,7 @@ def refuse(
     *,
     timely: bool,
     ids: tuple[int, int] | None = None,
+    origin: Origin | None = None,
     cause: BaseException | None = None,
 ) -> DeadLetter:
     """Return the dead letter of a refused record.
@@ -107,6 +109,7 @@ def refuse(
         epoch: Now.
         timely: Whether its event time is accepted; one that is not cannot be sent again.
         ids: Both halves of its id, where it has one already.
+        origin: What it was in its source, where that is known.
         cause: What user code raised.
 
     Raises:
@@ -121,6 +124,8 @@ def refuse(
     else:
         raw, raw_key = refusal.raw, refusal.raw_key
     place = refusal.place or provenance.place(value, ids)
+    if origin is not None:
+        place, raw, raw_key = origin.place, origin.raw, origin.raw_key
     if topology.dead_letters is None:
         consumer = f" for computation {computation!r}" if computation else ""
         raise RecordRejected(

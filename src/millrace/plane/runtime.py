@@ -11,6 +11,7 @@ from typing import Protocol
 from millrace.compile.topology import Topology
 from millrace.plane.formats import SinkColumns
 from millrace.plane.live_sinks import LiveWriter
+from millrace.plane.origins import Origins
 from millrace.plane.task_sinks import TaskWriter
 from millrace.plane.values import ValueReader
 from millrace.store import Written
@@ -132,6 +133,12 @@ class Runtime:
     @cached_property
     def _followed(self) -> Followed:
         return Followed(self.topology, self.worker.state.epochs)
+
+    @cached_property
+    def origins(self) -> Origins:
+        """Finds what refused rows were in their sources."""
+        log = None if self._worker is None else self._worker.state.epochs
+        return Origins(self.topology, log, live=self.live)
 
     @cached_property
     def router(self) -> Router:

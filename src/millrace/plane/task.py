@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
+from millrace.injectors.offsets import Piece
 from millrace.plane.refusal import EventTimes
 from millrace.plane.runtime import Runtime
 from millrace.windmill.manifest import Manifest
@@ -23,11 +24,13 @@ class Task:
         runtime: Of the process that it runs in.
         manifest: Of the epoch.
         number: Which of the stage's tasks it is, from 0.
+        pieces: (injected stream, number of a piece) -> the piece, of those that it has read.
     """
 
     runtime: Runtime
     manifest: Manifest
     number: int
+    pieces: dict[tuple[str, int], Piece] = field(default_factory=dict, compare=False)
 
     @property
     def topology(self) -> Topology:

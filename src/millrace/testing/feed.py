@@ -6,12 +6,15 @@ import dataclasses
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
+from millrace.injectors.offsets import Piece
+from millrace.injectors.origins import Origin
 from millrace.injectors.refusals import Refusal
 from millrace.model.brief import brief
 from millrace.model.errors import CoderError, PipelineError
@@ -38,6 +41,8 @@ class Read:
         process: The process of the injector that it came by.
         fingerprint: Of its source id; None if it has none.
         refused: Why its format refuses it; None if it does not.
+        piece: What an injector read it in; None if it was given.
+        row: Its number in that.
     """
 
     value: Any
@@ -45,6 +50,8 @@ class Read:
     process: str
     fingerprint: bytes | None = None
     refused: Refusal | None = None
+    piece: Piece | None = None
+    row: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,13 +96,28 @@ class Feed:
         feeding = Injection(task, self.stream, 0, outbox, report, EventTimes(LATEST_RECORD))
         values = [record.value for record in self.records]
         processes = report.processes[self.stream] = dict(self.told)
-        for n in feeding.send(values, times, ids, refused):
+        for n in feeding.send(values, times, ids, refused, origins=partial(self._origins, task)):
             name, at_us = self.records[n].process, times[n]
             assert at_us is not None, "a record without a time is refused"
             processes[name] = processes.get(name, Process()).merged(Process(at_us))
         for batch in outbox.batches():
             yield from Lifter(task).lifted(batch)
         yield wire.report_row(report, task.number)
+
+    def _origins(self, task: Task, positions: Sequence[int]) -> dict[int, Origin]:
+        """Return what records of an injector were in its source, by position."""
+        by_piece: dict[int, tuple[Piece, list[int]]] = {}
+        for n in positions:
+            if (piece := self.records[n].piece) is not None:
+                by_piece.setdefault(piece.number, (piece, []))[1].append(n)
+        of_piece = task.runtime.origins.of_piece
+        return {
+            mine[n]: origin
+            for piece, mine in by_piece.values()
+            for n, origin in of_piece(
+                self.stream, piece, [self.records[at].row for at in mine]
+            ).items()
+        }
 
 
 def reads(injection: Injecting, records: Iterable[tuple[Any, ...]]) -> list[Read]:

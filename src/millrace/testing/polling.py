@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -64,9 +64,12 @@ def poll(spec: StreamSpec, start: Offsets, waiting: Collection[str]) -> Delivery
     for piece in pieces(injector, start, end):
         where = f"{type(injector).__name__}.read_arrow({piece.process!r})"
         batches = injector.read_arrow(piece.process, *piece.between) if piece.between else ()
+        first = 0
         for batch in batches:
             rows = conformed(batch, injector.schema, where)
-            reads += _reads(reader, columns, injection, rows, piece.process)
+            for n, read in enumerate(_reads(reader, columns, injection, rows, piece.process)):
+                reads.append(replace(read, piece=piece, row=first + n))
+            first += rows.num_rows
         if piece.last:
             promised_us = MIN_TIMESTAMP if piece.claim_us is None else piece.claim_us
             processes[piece.process] = Process(promised_us=promised_us)

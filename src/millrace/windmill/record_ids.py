@@ -60,6 +60,16 @@ def production_ids(computation: int, commit: int, interval: int, count: int) -> 
     return (computation << 48) | commit, range(first, first + count)
 
 
+def injected_count(number: tuple[int, int]) -> int:
+    """Return a record's place in its process, by the id of one of the rows that it became live.
+
+    >>> injected_count((injected_origin(3, LIVE_ORIGIN), place(2, 5 << MADE_BITS)))
+    5
+    """
+    low, row = number[0] & ((1 << 48) - 1) & ~LIVE_ORIGIN, number[1] & LAST_ROW
+    return (low << (ROW_BITS - MADE_BITS)) | (row >> MADE_BITS)
+
+
 def place_in_words(
     origin: int,
     sequence: int,
@@ -89,8 +99,7 @@ def place_in_words(
         return f"computation {name!r}, commit {low}, interval {part}"
     stream = f"stream {streams.get(number - FIRST_INJECTED, '')!r}"
     if low & LIVE_ORIGIN:
-        bits = ROW_BITS - MADE_BITS
-        count = ((low & ~LIVE_ORIGIN) << bits) | (row >> MADE_BITS)
+        count = injected_count((origin, sequence))
         return f"{stream}, process number {part}, record {count}"
     return f"{stream}, epoch {low}, partition {part}, row {row}"
 

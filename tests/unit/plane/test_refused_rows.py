@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.injectors.kafka_messages import MessageRows
+from millrace.injectors.kafka_messages import MessageRows, origin_of
+from millrace.injectors.origins import NumberedInjector
 from millrace.injectors.polling import Polling
 from millrace.model.errors import RecordRejected
 from tests.live import Feeds, InEpochs, Kept, Live
@@ -166,8 +167,8 @@ def test_a_row_that_is_not_of_the_schema_is_a_dead_letter(plane, native):
     assert "values that are not int64" in letters[3].reason
 
 
-class Messages(mr.Injector):
-    """Rows of messages, as Kafka's are made."""
+class Messages(NumberedInjector):
+    """Rows of messages, as Kafka's are made; there may be gaps between their offsets."""
 
     def __init__(self, values, *, drops=False):
         self._rows = MessageRows(SCHEMA, None, None, drops=drops)
@@ -184,6 +185,10 @@ class Messages(mr.Injector):
         yield self._rows.batch(
             process, [_Message(n, self._values[n]) for n in range(start or 0, end)]
         )
+
+    def origins(self, process, offset, count):
+        for n in range(offset or 0, (offset or 0) + count):
+            yield origin_of(process, _Message(n, self._values[n]))
 
     def follow(self, places, *, most=100_000):
         return Polling(self, places, most=most, clock=itertools.count().__next__)
@@ -209,6 +214,64 @@ def test_a_message_that_is_refused_is_a_dead_letter_with_its_bytes(plane, native
         ("topic 't', partition 3, offset 1", b"\x80", b"\xffkey"),
         ("topic 't', partition 3, offset 2", LINES[1], b"\xffkey"),
     ]
+
+
+@NATIVE
+@pytest.mark.parametrize("plane", PLANES)
+@pytest.mark.parametrize("more", [0, 200], ids=["few", "many"])
+def test_a_message_that_is_refused_as_a_row_is_a_dead_letter_with_its_bytes(plane, native, more):
+    values = [LINES[5], *LINES[:1] * more, LINES[6], LINES[4], LINES[5]]
+
+    sums, letters = run(plane, Messages(values), native=native)
+
+    assert sums == sorted([5, *range(7, 7 * more + 1, 7)])
+    assert [(one.place, bytes(one.raw), bytes(one.raw_key)) for one in letters] == sorted(
+        (f"topic 't', partition 3, offset {n}", values[n], b"\xffkey")
+        for n in (0, 1 + more, 3 + more)
+    )
+
+
+@NATIVE
+@pytest.mark.parametrize("plane", ["epochs", "harness"])
+def test_what_a_row_was_is_known_beyond_the_first_epoch_and_past_gaps(plane, native):
+    class Gaps(Messages):
+        """Every third offset has no message; an epoch reads some offsets, another the others."""
+
+        def advance(self, process, offset):
+            return mr.Advance(10 if offset is None else len(self._values))
+
+        def _offsets(self, start):
+            return (n for n in range(start or 0, len(self._values)) if n % 3)
+
+        def read_arrow(self, process, start, end):
+            yield self._rows.batch(
+                process, [_Message(n, self._values[n]) for n in self._offsets(start) if n < end]
+            )
+
+        def origins(self, process, offset, count):
+            for n in itertools.islice(self._offsets(offset), count):
+                yield origin_of(process, _Message(n, self._values[n]))
+
+    values = [LINES[6] if n in (5, 17, 19) else LINES[0] for n in range(20)]
+
+    _, letters = run(plane, Gaps(values), native=native)
+
+    assert [one.place for one in letters] == [
+        f"topic 't', partition 3, offset {n}" for n in (17, 19, 5)
+    ]
+
+
+@pytest.mark.parametrize("plane", PLANES)
+def test_a_message_that_cannot_be_read_again_leaves_a_letter_with_json(plane, caplog):
+    class Gone(Messages):
+        def origins(self, process, offset, count):
+            raise ConnectionError("the broker is away")
+
+    sums, (letter,) = run(plane, Gone([LINES[0], LINES[6]]), native=True)
+
+    assert sums == [7]
+    assert bytes(letter.raw) == b'{"key":2,"value":6}'
+    assert "cannot be read again: the broker is away" in caplog.text
 
 
 @NATIVE

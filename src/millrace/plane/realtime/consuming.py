@@ -18,13 +18,12 @@ from millrace.model.keys import decode_key
 from millrace.plane import wire
 from millrace.plane.handful import Handful
 from millrace.plane.inbox import Inbox
-from millrace.plane.realtime.rows import injected_count
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.channels import Channels, Number, Sender, number_of, sender_of
 from millrace.windmill.groups import Ints, coded, lasts
-from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
+from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS, injected_count
 from millrace.windmill.weak_ids import are_weak, cause_of, is_weak
 
 #: Edge -> sender -> how far it has come in the partials on that edge.

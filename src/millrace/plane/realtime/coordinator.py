@@ -327,9 +327,9 @@ class Coordinator:
         manifest = encode_entry(self._open)
         orders: Orders = []
         for level, n in self._where:
-            start = Start(number, manifest, note=lasts.get((0, n), b""))
+            start = Start(number, manifest, note=lasts.get((0, n), b""), numbers=numbers)
             if level == 0:
-                start.consumed, start.numbers = consumed, numbers
+                start.consumed = consumed
                 share_input(start, read, n, self._tasks, epochs.observed)
             else:
                 note = known.get((level, n))

@@ -120,6 +120,7 @@ class InjectorTask:
                 self._following.open(stream, injector.follow(offsets))
         self._times = IngressTimes(noted.stamps, self._counts())
         self._numbers = start.numbers
+        self._runtime.origins.numbers = start.numbers
         if moved or start.is_new:
             # What came after a mark is before another now. No record is read without a number.
             self._note_decided()

@@ -105,6 +105,7 @@ class LevelTask:
         self._manifest = manifest = decode_manifest(start.manifest)
         self._epoch = manifest.epoch
         self._received = Received(start.session, f"level {self.level}, task {self.number}", tasks)
+        runtime.origins.numbers = start.numbers
         receivers = 0 if self._last else tasks
         self._pipes = Pipes(start.session, self.number, receivers, tell_us=self._tell_us)
         state = runtime.worker.state

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.compile.topology import StreamSpec
+from millrace.injectors.origins import Origin
 from millrace.model.errors import CoderError, PipelineError
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
@@ -92,20 +93,19 @@ class LiveRows:
             columns = columns._replace(at_us=pa.array(at_us))
         wire.count(observed.sizes, source.stream, columns.nbytes)
         if not source.native or source.stream == self._topology.again:
-            ids = row_ids(stream.number, process, numbers)
-            yield from self._encoded(task, source.stream, columns, ids, observed)
+            yield from self._encoded(task, stream, columns, process, numbers, observed)
             return
         if columns.refusals is not None:
             refused = columns.refused
-            ids = row_ids(stream.number, process, numbers[refused])
-            yield from self._encoded(task, source.stream, columns.where(refused), ids, observed)
+            few = columns.where(refused)
+            yield from self._encoded(task, stream, few, process, numbers[refused], observed)
             columns, numbers = columns.where(~refused), numbers[~refused]
             if not len(numbers):
                 return
         if len(numbers) <= FEW:
-            few = self._few(task, stream, columns, process, numbers, observed)
-            if few is not None:
-                yield few
+            handfuls = self._few(task, stream, columns, process, numbers, observed)
+            if handfuls is not None:
+                yield handfuls
                 return
         origins, sequences = ids_of(stream.number, process, numbers)
         made = {
@@ -175,16 +175,30 @@ class LiveRows:
         return handfuls
 
     def _encoded(
-        self, task: Task, stream: str, columns: Injected, ids: RowIds, observed: Observed
+        self,
+        task: Task,
+        spec: StreamSpec,
+        columns: Injected,
+        process: int,
+        numbers: Ints,
+        observed: Observed,
     ) -> Iterator[pa.RecordBatch | Handfuls]:
         outbox, report = Outbox(task), wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
-        found = columns.fingerprints
+        found, stream = columns.fingerprints, spec.name
+
+        def origins(positions: Sequence[int]) -> Mapping[int, Origin]:
+            halves = ids_of(spec.number, process, numbers[list(positions)])
+            ids = list(zip(*(half.tolist() for half in halves), strict=True))
+            known = task.runtime.origins.of_ids(task.manifest, stream, ids, ())
+            return {positions[n]: origin for n, origin in known.items()}
+
         Injection(task, stream, 0, outbox, report, task.event_times(stream)).send_columns(
             columns.values,
             columns.at_us.to_pylist(),
             None if found is None else found.to_pylist(),
-            ids,
+            row_ids(spec.number, process, numbers),
             columns.refusals,
+            origins,
         )
         self.newest_us = report.newest.get(stream, MIN_TIMESTAMP)
         observed.add(
@@ -286,8 +300,3 @@ def number_at(count: int) -> tuple[int, int]:
     """
     last = (count & _PLACE_MASK) << MADE_BITS | (_MADE_MAX - 1)
     return LIVE_ORIGIN | (count >> _PLACE_BITS), last
-
-
-def injected_count(number: tuple[int, int]) -> int:
-    """Return a record's place in its process, by the number of one of its rows."""
-    return ((number[0] & ~LIVE_ORIGIN) << _PLACE_BITS) | (number[1] >> MADE_BITS)
