@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from doors_in import ALMOST
@@ -79,15 +79,14 @@ def check_faults(
 def check_text(table: str, column: str, cells: Mapping[str, str]) -> None:
     """Check that the page has a column as it is, or write it."""
     if os.environ.get("TYPES_PAGE") == "write":
-        with PAGE.open("r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            text = file.read()
+
+        def made(text: str) -> str:
             known = _parsed(text, table)
             for row, cell in cells.items():
                 known.setdefault(row, {})[column] = cell
-            file.seek(0)
-            file.truncate()
-            file.write(_with(text, table, _rendered(table, known)))
+            return _lines(*TABLES[table], known)
+
+        _rewrite(table, made)
         return
     known = _parsed(PAGE.read_text(), table)
     there = {row: known.get(row, {}).get(column) for row in cells}
@@ -95,6 +94,33 @@ def check_text(table: str, column: str, cells: Mapping[str, str]) -> None:
         f"docs/types.md, {table}, column {column!r} is not what the test found. Write it: "
         "TYPES_PAGE=write make test"
     )
+
+
+def check_table(table: str, columns: Sequence[str], cells: Mapping[str, Mapping[str, str]]) -> None:
+    """Check that the page has a table as one test has found it, or write it.
+
+    Args:
+        table: Its name.
+        columns: Those that it has, in order.
+        cells: Row, in order -> column -> what was found; "" where a column is left out.
+    """
+    whole = {row: {name: of.get(name, "") for name in columns} for row, of in cells.items()}
+    if os.environ.get("TYPES_PAGE") == "write":
+        _rewrite(table, lambda _: _lines(columns, list(whole), whole))
+        return
+    assert _parsed(PAGE.read_text(), table) == whole, (
+        f"docs/types.md, {table}, is not what the test found. Write it: TYPES_PAGE=write make test"
+    )
+
+
+def _rewrite(table: str, made: Callable[[str], str]) -> None:
+    """Write a table anew, given the page."""
+    with PAGE.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        text = file.read()
+        file.seek(0)
+        file.truncate()
+        file.write(_with(text, table, made(text)))
 
 
 def _shown(outcomes: Sequence[Outcome]) -> str:
@@ -130,8 +156,9 @@ def _split(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def _rendered(table: str, known: Mapping[str, Mapping[str, str]]) -> str:
-    columns, rows = TABLES[table]
+def _lines(
+    columns: Sequence[str], rows: Sequence[str], known: Mapping[str, Mapping[str, str]]
+) -> str:
     lines = [["", *columns], ["---"] * (len(columns) + 1)]
     lines += [[row, *(known.get(row, {}).get(column, "") for column in columns)] for row in rows]
     return "\n" + "\n".join(map(_line, lines)) + "\n\n"

@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import matrix_page
 import msgspec
 import numpy as np
 import pyarrow as pa
@@ -81,6 +82,13 @@ PARQUET: dict[str, tuple[Any, pa.Array]] = {
 }  # fmt: skip
 
 
+def _named(kind: Any) -> str:
+    """Return a type as a user writes it."""
+    if isinstance(kind, type) and not hasattr(kind, "__args__"):
+        return kind.__name__
+    return str(kind).replace("datetime.", "")
+
+
 class Seen(msgspec.Struct):
     stream: str
     n: int
@@ -134,9 +142,17 @@ def test_types_of_spark(spark: SparkSession) -> None:
         name: (kind, spark.range(1).selectExpr("id AS n", f"{text} AS x"))
         for name, (kind, text) in EXPRESSIONS.items()
     }
-    assert came(spark, frames) == {
-        name: sparks(frame, kind) for name, (kind, frame) in frames.items()
+    seen = came(spark, frames)
+
+    assert seen == {name: sparks(frame, kind) for name, (kind, frame) in frames.items()}
+    cells = {
+        f"`{frame.schema['x'].dataType.simpleString()}`": {"DataFrame": f"equal: `{_named(kind)}`"}
+        for kind, frame in frames.values()
     }
+    for text in REFUSED:
+        kind = spark.range(1).selectExpr(f"{text} AS x").schema["x"].dataType
+        cells[f"`{kind.simpleString()}`"] = {"DataFrame": "refused"}
+    matrix_page.check_table("types of Spark", ["DataFrame"], cells)
 
 
 @pytest.mark.parametrize("text", REFUSED)
@@ -166,6 +182,14 @@ def test_parquet_files_of_others(spark: SparkSession, tmp_path: Path) -> None:
 
     # These ``mr.Files`` reads, or names: see unit/injectors/test_parquet_types.py.
     assert refused == {"float16", "timestamp of ns", "time"}
-    assert came(spark, frames) == {
-        name: sparks(frame, kind) for name, (kind, frame) in frames.items()
+    seen = came(spark, frames)
+    assert seen == {name: sparks(frame, kind) for name, (kind, frame) in frames.items()}
+    cells = {
+        f"`{column.type}`": {
+            "spark.read.parquet": "Spark refuses the file"
+            if name in refused
+            else f"equal: `{_named(kind)}`"
+        }
+        for name, (kind, column) in PARQUET.items()
     }
+    matrix_page.check_table("files read by Spark", ["spark.read.parquet"], cells)

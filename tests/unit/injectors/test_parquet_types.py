@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import matrix_page
 import msgspec
 import numpy as np
 import pyarrow as pa
@@ -41,6 +42,11 @@ def each(values: list[Any], ddl: str, *kinds: pa.DataType) -> list[Column]:
 
 
 EQUAL = [
+    *each([-(1 << 7), (1 << 7) - 1, None], "tinyint", pa.int8()),
+    *each([-(1 << 15), (1 << 15) - 1, None], "smallint", pa.int16()),
+    *each([-(1 << 31), (1 << 31) - 1, None], "int", pa.int32()),
+    *each([-(1 << 63), (1 << 63) - 1, None], "bigint", pa.int64()),
+    *each([0.1, -0.0, float("inf"), None], "double", pa.float64()),
     *each([0, 1 << 7, (1 << 8) - 1, None], "smallint", pa.uint8()),
     *each([0, 1 << 15, (1 << 16) - 1, None], "int", pa.uint16()),
     *each([0, 1 << 31, (1 << 32) - 1, None], "bigint", pa.uint32()),
@@ -164,6 +170,30 @@ def expected(value: Any, kind: pa.DataType, ddl: str) -> Any:
     if kind == pa.uint64() and value is not None and ddl.startswith("decimal"):
         return Decimal(value)
     return dict(value) if pa.types.is_map(kind) and value is not None else value
+
+
+def word(column: Column, folder: Path) -> str:
+    """Return what becomes of the values of a column: all, or all but those that are letters."""
+    write(folder, column)
+    try:
+        values, letters = read(folder, column.ddl)
+    except mr.MillraceError:
+        return "refused"
+    assert len(values) + len(letters) == len(column.values)
+    return "letter" if letters else "equal"
+
+
+def test_the_page_says_what_becomes_of_each_type_of_a_file(tmp_path: Path) -> None:
+    cells: dict[str, dict[str, str]] = {}
+    for n, column in enumerate((*EQUAL, *LETTER, *REFUSED)):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        row = cells.setdefault(f"`{column.kind}`", {})
+        found, declared = word(column, folder), f"`{column.ddl}`"
+        if declared not in row.get(found, "").split("; "):
+            row[found] = "; ".join(filter(None, (row.get(found, ""), declared)))
+
+    matrix_page.check_table("file types", ["equal", "letter", "refused"], cells)
 
 
 @pytest.mark.parametrize("column", EQUAL, ids=str)
