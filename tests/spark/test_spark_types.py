@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,8 @@ def _named(kind: Any) -> str:
     """Return a type as a user writes it."""
     if isinstance(kind, type) and not hasattr(kind, "__args__"):
         return kind.__name__
-    return str(kind).replace("datetime.", "")
+    # A bar would end the cell.
+    return re.sub(r"(\w+) \| None", r"Optional[\1]", str(kind).replace("datetime.", ""))
 
 
 class Seen(msgspec.Struct):

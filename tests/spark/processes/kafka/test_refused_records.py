@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka import Producer
-from tests.live import InEpochs, Kept, Live
 
 import millrace as mr
+from tests.live import InEpochs, Kept, Live
 
 
 class Payment(msgspec.Struct):
