@@ -493,3 +493,32 @@ def test_value_without_partner_in_maps_is_a_letter_and_good_ones_go_on(monkeypat
         assert sorted(output.value for output in h.outputs("out")) == [1, 3]
         (letter,) = [output.value for output in h.outputs("letters")]
         assert (letter.value, letter.timestamp, h.dead_letters()) == ("2", 5, 1)
+
+
+def test_letters_of_answers_come_once_though_the_bundle_ended_before_they_left():
+    died = False
+
+    def mapped(pair):
+        nonlocal died
+        if pair[0] == 2:
+            raise ValueError("two")
+        if pair[0] == 3 and not died:
+            died = True
+            raise KeyboardInterrupt
+        return pair[0]
+
+    p = mr.Pipeline("p")
+    stream, other = p.inject("in", format=int), p.inject("other", format=int)
+    keyed = [one.key_by(lambda _: "a").with_timestamps(lambda _: 5, backwards=9)
+             for one in (stream, other)]  # fmt: skip
+    keyed[0].join(keyed[1], "left", within=(-5, 5)).map(mapped).to("out", int)
+    p.dead_letter("letters")
+    with mr.testing.Harness(p) as h:
+        h.inject("in", [(1, 1), (2, 2), (3, 3)])
+        h.advance_watermark("in", 10_000)
+        with pytest.raises(KeyboardInterrupt):
+            h.advance_watermark("other", 10_000)
+        h.advance_watermark("other", 10_001)
+
+        assert sorted(output.value for output in h.outputs("out")) == [1, 3]
+        assert [output.value.value for output in h.outputs("letters")] == ["2"]
