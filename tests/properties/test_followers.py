@@ -185,6 +185,7 @@ def live_rows(kind):
         before=LowWatermarks({}, {}),
         intervals={"Keyed": 4},
         entry=1,
+        edges=[],
     )
     return LiveRows(runtime), Task(runtime, manifest, 0)
 

@@ -46,21 +46,25 @@ class ColumnLimit:
         whole: The least and the greatest whole number.
         digits: Digits of a number before the point, and behind it.
         length: Characters of a text.
+        text: Pattern of a text, from its beginning to its end.
     """
 
     whole: tuple[int, int] | None = None
     digits: tuple[int, int] | None = None
     length: int | None = None
+    text: str | None = None
 
     def within(self, other: ColumnLimit) -> ColumnLimit:
         """Return what both hold."""
         wholes = [one for one in (self.whole, other.whole) if one is not None]
         digits = [one for one in (self.digits, other.digits) if one is not None]
         lengths = [one for one in (self.length, other.length) if one is not None]
+        texts = {one: None for one in (self.text, other.text) if one is not None}
         return ColumnLimit(
             (max(low for low, _ in wholes), min(high for _, high in wholes)) if wholes else None,
             (min(n for n, _ in digits), min(n for _, n in digits)) if digits else None,
             min(lengths) if lengths else None,
+            "".join(f"(?={text})" for text in texts) if len(texts) > 1 else next(iter(texts), None),
         )
 
     @property
@@ -277,10 +281,13 @@ def _bounded(kind: Any, limits: SinkLimits, held: ColumnLimit = ANY_VALUE) -> An
         # On the wire it is text; msgspec reads an int as a Decimal, too.
         pattern = _DECIMAL if held.digits is None else _decimals(*held.digits)
         return Annotated[str, Meta(pattern=pattern)] | _bounded(int, limits, held)
+    if plain is dt.time and held.text is not None:
+        return Annotated[str, Meta(pattern=held.text)]  # what it is on the wire
     if plain is str:
         texts: dict[str, Any] = {}
-        if not limits.nul and all(meta.pattern is None for meta in metas):
-            texts["pattern"] = _NO_NUL
+        whole = held.text or (None if limits.nul else _NO_NUL)
+        if whole is not None and all(meta.pattern is None for meta in metas):
+            texts["pattern"] = whole
         longest = [meta.max_length for meta in metas if meta.max_length is not None]
         if held.length is not None and all(length > held.length for length in longest):
             texts["max_length"] = held.length

@@ -1,7 +1,8 @@
 """Fit: which values of a record's field a column of the user's table holds as they are.
 
 PostgreSQL refuses some of what a column cannot hold, and bends the rest in silence: it rounds to
-the scale of a ``numeric(10,2)`` and to the digits of a ``real``, cuts text at a cast, drops a zone.
+the scale of a ``numeric(10,2)`` and to the digits of a ``real``, cuts text at a cast, drops a zone
+or a time of day, and reads ``01/02/2026`` by a setting of the session.
 """
 
 from __future__ import annotations
@@ -24,6 +25,16 @@ _WHOLE: Final = {
 }
 _TEXTS: Final = frozenset({"text", "character varying", "character"})
 _ZONED, _ZONELESS = "timestamp with time zone", "timestamp without time zone"
+_DAY, _TIME = r"\d{4,6}-\d\d-\d\d", r"\d\d:\d\d(:\d\d(\.\d{1,6})?)?"
+_ZONE: Final = r"(Z|[+-]\d\d(:?\d\d)?)"
+#: Of text, what a column reads as one date, time or instant: ISO 8601, and all of it.
+_ISO: Final = {
+    "date": f"^({_DAY}|-?infinity)$",
+    "time without time zone": f"^{_TIME}$",
+    "time with time zone": f"^{_TIME}{_ZONE}$",
+    _ZONELESS: f"^({_DAY}([T ]{_TIME})?|-?infinity)$",
+    _ZONED: f"^({_DAY}[T ]{_TIME}{_ZONE}|-?infinity)$",
+}
 #: Kind of a field's column -> built-in types that hold its values, all or within a limit.
 _HELD: Final = (
     (pa.types.is_boolean, {"boolean"}),
@@ -33,7 +44,7 @@ _HELD: Final = (
     (pa.types.is_binary, {"bytea"}),
     (pa.types.is_timestamp, {_ZONED}),
     (pa.types.is_date, {"date", _ZONELESS}),
-    # These are read as they are written, or refused.
+    # These are read as they are written, or refused; of dates and times those of _ISO.
     (pa.types.is_string, {"smallint", "integer", "bigint", "numeric", "boolean", "bytea", "date",
                           "interval", "time without time zone", "time with time zone",
                           _ZONED, _ZONELESS}),
@@ -71,6 +82,8 @@ def fit(kind: pa.DataType, column: str) -> ColumnLimit | None:
     if name not in _BENDING:
         return None
     if any(holds(kind) and name in types for holds, types in _HELD):
+        if not sizes and pa.types.is_string(kind):
+            return ColumnLimit(text=_ISO[name]) if name in _ISO else None
         if not sizes:
             return ColumnLimit(whole=_WHOLE.get(name)) if pa.types.is_integer(kind) else None
         scale = sizes[1] if len(sizes) > 1 else 0

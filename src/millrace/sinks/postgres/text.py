@@ -91,6 +91,8 @@ def _is_beyond(values: pa.Array, limit: ColumnLimit) -> bool:
     """Return whether one of the values would be bent."""
     if limit.length is not None and pa.types.is_string(values.type):
         return bool(pc.any(pc.greater(pc.utf8_length(values), limit.length)).as_py())
+    if limit.text is not None and pa.types.is_string(values.type):
+        return not pc.all(pc.match_substring_regex(values, limit.text)).as_py()
     if limit.whole is not None:
         low, high = limit.whole
         return bool(pc.any(pc.or_(pc.less(values, low), pc.greater(values, high))).as_py())
