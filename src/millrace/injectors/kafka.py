@@ -27,7 +27,6 @@ from millrace.injectors.kafka_messages import (
     between,
     idle_consumer,
     offset_at,
-    origin_of,
     partitions_of,
     passing,
     quiet,
@@ -273,9 +272,8 @@ class Kafka(NumberedInjector):
             while count > 0:
                 end = start + count
                 for messages in between(consumer, topic, int(number), start, end, _ORIGINS_S):
-                    for message in messages:
-                        count -= 1
-                        yield origin_of(process, message)
+                    count -= len(messages)
+                    yield from self._rows.origins(process, messages)
                 start = end
 
     def follow(self, places: Mapping[str, Any], *, most: int = 100_000) -> Follower:

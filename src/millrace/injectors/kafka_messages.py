@@ -122,6 +122,13 @@ class MessageRows:
                 "value: binary>>: a name may come more than once, and a value may be null."
             )
 
+    def origins(self, process: str, messages: Sequence[Any]) -> Iterator[Origin]:
+        """Yield what the rows of messages of a partition were."""
+        rows = self.batch(process, messages)
+        for n, message in enumerate(messages):
+            place = _place(process, messages, n)
+            yield Origin(message.offset(), place, message.value(), message.key(), rows.slice(n, 1))
+
     def batch(self, process: str, messages: Sequence[Any]) -> pa.RecordBatch:
         """Return a row for each message of a partition, whose process is named for refusals.
 
@@ -146,14 +153,8 @@ class MessageRows:
 
 
 def _place(process: str, messages: Sequence[Any], n: int) -> str:
-    return origin_of(process, messages[n]).place
-
-
-def origin_of(process: str, message: Any) -> Origin:
-    """Return what the row of a partition's message was."""
     topic, _, partition = process.rpartition("-")
-    place = f"topic {topic!r}, partition {partition}, offset {message.offset()}"
-    return Origin(message.offset(), place, message.value(), message.key())
+    return f"topic {topic!r}, partition {partition}, offset {messages[n].offset()}"
 
 
 def require_client() -> None:

@@ -9,6 +9,8 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from millrace.injectors.injector import Injector
 
 
@@ -20,12 +22,15 @@ class Origin(NamedTuple):
         place: Where it stands in its source, in words.
         raw: Its bytes as they came; None: a message without a value.
         raw_key: The bytes of its key as they came; None: there is none.
+        row: The row that is made of it now. Rows are counted, and a message may have been compacted
+            away since: so what makes another row is not what was refused.
     """
 
     offset: int
     place: str
     raw: bytes | None
     raw_key: bytes | None
+    row: pa.RecordBatch
 
 
 class NumberedInjector(Injector):

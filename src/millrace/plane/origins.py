@@ -174,10 +174,11 @@ class BatchOrigins:
         find: Finds them.
         count: Rows of the batch.
 
-    >>> asked = []
+    >>> import pyarrow as pa
+    >>> asked, row = [], pa.record_batch({"n": [1]})
     >>> def find(positions):
     ...     asked.append(len(positions))
-    ...     return {n: Origin(n, f"offset {n}", b"", None) for n in positions}
+    ...     return {n: Origin(n, f"offset {n}", b"", None, row) for n in positions}
     >>> origins = BatchOrigins(find, 100)
     >>> [origins.at(n).place for n in (2, 3, 4, 99)], asked
     (['offset 2', 'offset 3', 'offset 4', 'offset 99'], [1, 8, 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from millrace.model.time import (
     likelier_ranges,
     likelier_unit,
 )
+from millrace.plane.values import shown
 from millrace.windmill.dead_letters import Provenance
 
 
@@ -124,7 +126,7 @@ def refuse(
     else:
         raw, raw_key = refusal.raw, refusal.raw_key
     place = refusal.place or provenance.place(value, ids)
-    if origin is not None:
+    if origin is not None and _made(origin, value):
         place, raw, raw_key = origin.place, origin.raw, origin.raw_key
     if topology.dead_letters is None:
         consumer = f" for computation {computation!r}" if computation else ""
@@ -150,6 +152,16 @@ def refuse(
         raw_key=raw_key,
         encoded=encoded,
     )
+
+
+def _made(origin: Origin, value: Any) -> bool:
+    """Return whether a value was made of what was read again, as far as its fields show."""
+    if not isinstance(value, Mapping):
+        return True
+    names = [name for name in origin.row.schema.names if name in value]
+    read = {name: shown(origin.row.column(name), 0) for name in names}
+    was = {name: value[name] for name in names}
+    return read == was or repr(read) == repr(was)  # NaN is no NaN, and yet the same
 
 
 def refuse_again(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.injectors.kafka_messages import MessageRows, origin_of
+from millrace.injectors.kafka_messages import MessageRows
 from millrace.injectors.origins import NumberedInjector
 from millrace.injectors.polling import Polling
 from millrace.model.errors import RecordRejected
@@ -187,8 +187,11 @@ class Messages(NumberedInjector):
         )
 
     def origins(self, process, offset, count):
-        for n in range(offset or 0, (offset or 0) + count):
-            yield origin_of(process, _Message(n, self._values[n]))
+        first = offset or 0
+        yield from self._origins(process, range(first, first + count))
+
+    def _origins(self, process, offsets):
+        return self._rows.origins(process, [_Message(n, self._values[n]) for n in offsets])
 
     def follow(self, places, *, most=100_000):
         return Polling(self, places, most=most, clock=itertools.count().__next__)
@@ -249,8 +252,7 @@ def test_what_a_row_was_is_known_beyond_the_first_epoch_and_past_gaps(plane, nat
             )
 
         def origins(self, process, offset, count):
-            for n in itertools.islice(self._offsets(offset), count):
-                yield origin_of(process, _Message(n, self._values[n]))
+            yield from self._origins(process, itertools.islice(self._offsets(offset), count))
 
     values = [LINES[6] if n in (5, 17, 19) else LINES[0] for n in range(20)]
 
@@ -259,6 +261,23 @@ def test_what_a_row_was_is_known_beyond_the_first_epoch_and_past_gaps(plane, nat
     assert [one.place for one in letters] == [
         f"topic 't', partition 3, offset {n}" for n in (17, 19, 5)
     ]
+
+
+@NATIVE
+@pytest.mark.parametrize("plane", ["harness", "epochs"])
+def test_another_message_in_the_place_of_one_that_was_compacted_away_is_not_the_letters(
+    plane, native
+):
+    class Compacted(Messages):
+        """When it is read again, its first message is gone: rows cannot be counted any more."""
+
+        def origins(self, process, offset, count):
+            yield from self._origins(process, range(1, min(count + 1, len(self._values))))
+
+    _, (letter,) = run(plane, Compacted([LINES[0], LINES[6], LINES[0]]), native=native)
+
+    assert bytes(letter.raw) == b'{"key":2,"value":6}'
+    assert "partition 3" not in letter.place
 
 
 @pytest.mark.parametrize("plane", PLANES)
