@@ -98,6 +98,13 @@ class Renaming:
         """Where a text has the name without its module."""
         return re.compile(rf"(?<!\w){re.escape(self.last)}(?!\w)")
 
+    def may_be_in(self, file: str, text: str) -> bool:
+        """Return whether a file may name it: few do, and it takes long to be sure."""
+        if self.last not in text:
+            return False
+        home = self.old.rpartition(".")[0]
+        return not self.module or not home or home.rpartition(".")[2] in text + file
+
     @property
     def last(self) -> str:
         """Return the old name without its module."""
@@ -217,7 +224,7 @@ class Tree:
             if (self.root / file).is_symlink():
                 continue
             text = self._read(file)
-            if not any(renaming.last in text for renaming in pairs):
+            if not any(renaming.may_be_in(file, text) for renaming in pairs):
                 continue
             after = self.python(file, text, pairs) if python else self.document(file, text, pairs)
             if after != text:
