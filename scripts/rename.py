@@ -31,7 +31,7 @@ import functools
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -233,6 +233,7 @@ class Tree:
         for renaming in pairs:
             if renaming.module and (self.root / f"{path_of(renaming.new)}.py").exists():
                 self._join(renaming)
+                changed.append(f"{path_of(renaming.new)}.py")
             elif renaming.module:
                 self._move(renaming)
         return list(dict.fromkeys(changed))
@@ -241,7 +242,8 @@ class Tree:
         """Put a module, which has the new names already, into one that is there."""
         old, new = (self.root / f"{path_of(name)}.py" for name in (renaming.old, renaming.new))
         there, comes = Parts.of(new.read_text("utf-8")), Parts.of(old.read_text("utf-8"))
-        first, second = (comes, there) if renaming.new in there.imported else (there, comes)
+        needs = there.imported.get(renaming.new, set()) & comes.names.keys()
+        first, second = (comes, there) if needs else (there, comes)
         both = sorted(there.names.keys() & comes.names.keys())
         if unlike := [name for name in both if there.names[name] != comes.names[name]]:
             raise Refused(f"{renaming.old} and {renaming.new} both have {', '.join(unlike)}.")
@@ -255,7 +257,8 @@ class Tree:
             body,
         ]
         lines = "\n\n".join(parts)
-        new.write_text(_without_itself(lines, renaming.new), "utf-8")
+        names = there.names.keys() | comes.names.keys()
+        new.write_text(_without_itself(lines, renaming.new, names), "utf-8")
         self.git("rm", "-q", "-f", str(old.relative_to(self.root)))
 
     @staticmethod
@@ -517,14 +520,14 @@ class Parts:
     Attributes:
         docstring: Without quotes.
         imports: At the top.
-        imported: The modules that they name.
+        imported: Module -> what they import from it.
         names: What is at the top, by name: its text.
         body: All that is no import.
     """
 
     docstring: str
     imports: list[str]
-    imported: set[str]
+    imported: dict[str, set[str]]
     names: dict[str, str]
     body: str
 
@@ -532,7 +535,12 @@ class Parts:
     def of(cls, text: str) -> Parts:
         """Return those of a module."""
         lines, tree = text.splitlines(), ast.parse(text)
-        docstring, imports, imported, names = "", list[str](), set[str](), dict[str, str]()
+        docstring, imports, imported, names = (
+            "",
+            list[str](),
+            dict[str, set[str]](),
+            dict[str, str](),
+        )
         taken = set[int]()
         for node in tree.body:
             first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
@@ -545,7 +553,8 @@ class Parts:
                 else:
                     imports.append(source)
                 if isinstance(node, ast.ImportFrom):
-                    imported.add(str(node.module))
+                    known = imported.setdefault(str(node.module), set())
+                    known |= {alias.name for alias in node.names}
             elif node is tree.body[0] and ast.get_docstring(tree):
                 taken |= {*span}
                 docstring = source.strip().removeprefix("r").strip('"').strip()
@@ -559,15 +568,22 @@ class Parts:
         return cls(docstring, imports, imported, names, body.strip("\n"))
 
 
-def _without_itself(text: str, module: str) -> str:
-    """Return a module that does not import itself."""
-    lines, taken = text.splitlines(), set[int]()
+def _without_itself(text: str, module: str, names: Set[str]) -> str:
+    """Return a module that does not import from itself what it has."""
+    lines, taken = text.splitlines(), dict[int, str]()
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and node.module == module:
-            if any(alias.asname not in (None, alias.name) for alias in node.names):
-                raise Refused(f"{module} imports itself under another name. Mend that first.")
-            taken |= {*range(node.lineno - 1, node.end_lineno or node.lineno)}
-    return "\n".join(line for n, line in enumerate(lines) if n not in taken) + "\n"
+        if not isinstance(node, ast.ImportFrom) or node.module != module:
+            continue
+        mine = [alias for alias in node.names if alias.name in names]
+        if any(alias.asname not in (None, alias.name) for alias in mine):
+            raise Refused(f"{module} imports itself under another name. Mend that first.")
+        rest = [ast.unparse(alias) for alias in node.names if alias not in mine]
+        taken |= dict.fromkeys(range(node.lineno - 1, node.end_lineno or node.lineno), "")
+        if rest:
+            indent = " " * node.col_offset
+            taken[node.lineno - 1] = f"{indent}from {module} import {', '.join(rest)}"
+    kept = (taken.get(n, line) for n, line in enumerate(lines) if taken.get(n) != "")
+    return "\n".join(kept) + "\n"
 
 
 def _in_code(renaming: Renaming, code: re.Match[str]) -> str:
