@@ -2,8 +2,11 @@
 
 A timer that waits for the wall clock, and a low watermark that can advance, need epochs without
 data; an idle pipeline should have few. So the driver writes down when the next epoch is wanted at
-the latest, and this source has a row from then on. Spark polls it in a process of its own, which is
-why a file says when, and not a variable.
+the latest, and this source has a new offset from then on. Spark polls it in a process of its own,
+which is why a file says when, and not a variable.
+
+A new offset is enough to start an epoch, so there are no rows: to send some, that process would
+import pandas at each start of a run, and each epoch would have a task that reads them.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from millrace.model.errors import PipelineError
 
@@ -51,30 +54,25 @@ class Alarm:
             return True
 
 
-class _Reader(SimpleDataSourceStreamReader):
+class _Reader(DataSourceStreamReader):
     def __init__(self, alarm: Alarm) -> None:
         self._alarm = alarm
 
     def initialOffset(self) -> dict[str, int]:
         return {"tick": 0}
 
-    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int]], dict[str, int]]:
-        if not self._alarm.due():
-            return iter(()), start
-        tick = start["tick"] + 1
-        return iter([(tick,)]), {"tick": tick}
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        return {"tick": start["tick"] + self._alarm.due()}
 
-    def readBetweenOffsets(
-        self, start: dict[str, int], end: dict[str, int]
-    ) -> Iterator[tuple[int]]:
-        return iter([(end["tick"],)])
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return []
 
-    def commit(self, end: dict[str, int]) -> None:
-        pass
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        raise NotImplementedError("the tick source has no partitions")
 
 
 class TickSource(DataSource):
-    """``spark.readStream.format("millrace_ticks").option("alarm", path)``: one row a tick."""
+    """``spark.readStream.format("millrace_ticks").option("alarm", path)``: no rows."""
 
     @classmethod
     def name(cls) -> str:
@@ -82,10 +80,10 @@ class TickSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """Return the columns: the number of the tick."""
+        """Return the columns: one, which is never filled."""
         return "tick bigint"
 
-    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
         """Return the reader of the alarm named in the options."""
         return _Reader(Alarm(Path(self.options["alarm"])))
 
