@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from millrace.compile.topology import StreamSpec, Topology
@@ -27,6 +26,7 @@ from millrace.model.errors import (
     StoreError,
     ZombieWriter,
 )
+from millrace.model.struct_fields import struct_fields
 from millrace.store import (
     HardState,
     MemoryCache,
@@ -194,7 +194,7 @@ def whole(completions: Sequence[Completion]) -> Iterator[Completion]:
 
 def same_completion(found: Completion, expected: Completion) -> None:
     """Check that two completions say the same, whoever does."""
-    for what in msgspec.structs.fields(Completion):
+    for what in struct_fields(Completion):
         if what.name != "generation":
             same(
                 f"completion {found.epoch}, {what.name}",

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from millrace.dataflow.aggregations.fields import FieldsCoder
+from millrace.model.struct_fields import struct_fields
 
 #: Digits of a Decimal's column, and how many of them are behind the point.
 DECIMAL_DIGITS, DECIMAL_SCALE = 38, 18
@@ -60,7 +61,7 @@ def fields_of(format: Any) -> dict[str, Any] | None:
     if isinstance(format, FieldsCoder):
         return dict(format.fields)
     if isinstance(format, type) and issubclass(format, msgspec.Struct):
-        return {info.name: info.type for info in msgspec.structs.fields(format)}
+        return {info.name: info.type for info in struct_fields(format)}
     if isinstance(format, type) and dataclasses.is_dataclass(format):
         hints = typing.get_type_hints(format)
         return {info.name: hints[info.name] for info in dataclasses.fields(format)}

@@ -36,6 +36,7 @@ from millrace.model.brief import brief
 from millrace.model.coder import Coder, MsgpackCoder
 from millrace.model.errors import CoderError
 from millrace.model.pane import PanedCoder
+from millrace.model.struct_fields import struct_fields
 
 
 @dataclass(frozen=True)
@@ -343,7 +344,7 @@ def _record(
             "tag_field": config.tag_field,
             "forbid_unknown_fields": config.forbid_unknown_fields,
         }
-        for info in msgspec.structs.fields(kind):
+        for info in struct_fields(kind):
             defaults[info.name] = {"name": info.encode_name}
             if info.default is not msgspec.NODEFAULT:
                 defaults[info.name]["default"] = info.default

@@ -18,6 +18,7 @@ from millrace.model.element import OfRecord
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
 from millrace.model.stream import by
+from millrace.model.struct_fields import struct_fields
 
 #: What to aggregate of an element: a column name, or a function of it; None: itself.
 Chosen = str | Callable[[Any], Any] | None
@@ -186,7 +187,7 @@ def field_type(kind: Any, chosen: Any) -> Any:
         return chosen.kind_of(kind)
     if isinstance(chosen, str) and isinstance(kind, type):
         if issubclass(kind, msgspec.Struct):
-            return next((f.type for f in msgspec.structs.fields(kind) if f.name == chosen), Any)
+            return next((f.type for f in struct_fields(kind) if f.name == chosen), Any)
         if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
             return typing.get_type_hints(kind).get(chosen, Any)
     return Any

@@ -21,6 +21,7 @@ import msgspec
 
 from millrace.model.brief import brief
 from millrace.model.errors import CoderError
+from millrace.model.struct_fields import struct_fields
 
 _IMMUTABLE = (int, float, str, bytes, bool, type(None))
 
@@ -280,7 +281,7 @@ def is_immutable(coder: Coder) -> bool:
     if getattr(coder, "immutable", False) or isinstance(coder, BytesCoder) or kind in _IMMUTABLE:
         return True
     return bool(getattr(getattr(kind, "__struct_config__", None), "frozen", False)) and all(
-        field.type in _IMMUTABLE for field in msgspec.structs.fields(kind)
+        field.type in _IMMUTABLE for field in struct_fields(kind)
     )
 
 

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
+from millrace.model.struct_fields import struct_fields
+
 #: Of these no value can be changed.
 _FIXED: Final = frozenset(
     {
@@ -73,4 +75,4 @@ def _is_fixed(kind: Any) -> bool:
         return True
     if not issubclass(kind, msgspec.Struct) or not kind.__struct_config__.frozen:
         return False
-    return all(_is_fixed(field.type) for field in msgspec.structs.fields(kind))
+    return all(_is_fixed(field.type) for field in struct_fields(kind))

@@ -16,6 +16,8 @@ from typing import Any
 import cloudpickle
 import msgspec
 
+from millrace.model.struct_fields import struct_fields
+
 _StructMeta = type(msgspec.Struct)
 _CACHE = "__msgspec_cache__"
 
@@ -59,7 +61,7 @@ def _reduce_struct(cls: Any) -> Any:
     own = vars(cls).get("__annotations__", {})
     fields = [
         (info.name, info.type, info.encode_name, *_default(info))
-        for info in msgspec.structs.fields(cls)
+        for info in struct_fields(cls)
         if info.name in own
     ]
     options = {name: getattr(config, name) for name in _OPTIONS if hasattr(config, name)}

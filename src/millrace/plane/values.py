@@ -2,6 +2,7 @@
 
 A value is made here once, as its coder reads it back: steps, computations and sinks get the same,
 from every source, on both planes and in the Harness. An instant is a datetime in UTC, or integer
+from millrace.model.struct_fields import struct_fields
 microseconds where the format has an integer; a map is a dict. A value that its format refuses is
 found here, and the others of its batch are not touched by it.
 """
@@ -26,6 +27,7 @@ import pyarrow.compute as pc
 from millrace.compile.column_types import fields_of
 from millrace.model.coder import Coder, MsgpackCoder
 from millrace.model.errors import PipelineError
+from millrace.model.struct_fields import struct_fields
 
 #: Arrow types whose Python values are of a field's type by construction, so that a column without
 #: nulls needs no check of its values.
@@ -408,7 +410,7 @@ def _by_name(format: Any, names: tuple[str, ...]) -> Callable[[list[list[Any]]],
 
 
 def _infos(format: Any) -> tuple[Any, ...]:
-    return msgspec.structs.fields(format)
+    return struct_fields(format)
 
 
 def _kw_only(format: Any) -> bool:

@@ -22,6 +22,7 @@ from millrace.model.coder import JsonCoder, MsgpackCoder
 from millrace.model.errors import DeadLettersExceeded
 from millrace.model.keys import encode_key
 from millrace.model.record import DeadLetter, DeadLetterLimit
+from millrace.model.struct_fields import struct_fields
 from millrace.model.time import MINUTE
 from millrace.windmill.record_ids import place_in_words
 
@@ -291,7 +292,7 @@ class Provenance:
             if more:
                 return b""
         elif isinstance(spec.format, type) and issubclass(spec.format, msgspec.Struct):
-            names = {one.name: one.encode_name for one in msgspec.structs.fields(spec.format)}
+            names = {one.name: one.encode_name for one in struct_fields(spec.format)}
             part = {names.get(name, name): value for name, value in row.items()}
         encode = _enclose if isinstance(spec.coder, MsgpackCoder) else msgspec.json.encode
         try:
