@@ -104,7 +104,7 @@ def a_signal_for_every_key_comes_to_one_interval_only(patch):
 # -- timers alone ----------------------------------------------------------------------------------
 
 
-@found_by(10024, 10000)
+@found_by(10024, 10051)
 def a_timer_does_not_hold_what_nothing_else_feeds(patch):
     patch.setattr(ComputationSpec, "fed_by_timers", property(lambda _: False))
 
