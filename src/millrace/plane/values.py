@@ -2,7 +2,6 @@
 
 A value is made here once, as its coder reads it back: steps, computations and sinks get the same,
 from every source, on both planes and in the Harness. An instant is a datetime in UTC, or integer
-from millrace.model.struct_fields import struct_fields
 microseconds where the format has an integer; a map is a dict. A value that its format refuses is
 found here, and the others of its batch are not touched by it.
 """
