@@ -89,13 +89,15 @@ def test_seeds_differ():
 
 
 def test_every_kind_of_fault_happens():
-    summary = Summary()
+    summary, kinds = Summary(), set(simulation.Kind) - OF_REAL_TIME
     for seed in range(100):
         summary.add(Simulation(seed).run())
-    assert set(summary.happened) == set(simulation.Kind) - OF_REAL_TIME
-    assert summary.seeds == (0, 99)
-    assert summary.drivers > 150
-    assert "seeds 0 to 99" in summary.text(1.0)
+        if set(summary.happened) == kinds:
+            break
+    assert set(summary.happened) == kinds
+    assert summary.seeds == (0, seed)
+    assert summary.drivers > 1.5 * seed
+    assert f"seeds 0 to {seed}" in summary.text(1.0)
 
 
 def test_a_calm_run_has_one_driver_and_one_more_that_finds_nothing_to_do():
