@@ -47,8 +47,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder / 'derby'}")
             .config(map={"spark.jars": ",".join(connector)} if connector else {})
             .config("spark.local.dir", str(folder / "local"))
-            .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-            .config("spark.sql.codegen.wholeStage", "false")
             .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             .config("spark.sql.session.timeZone", "UTC")
             # Two partitions keep an epoch short; adaptive execution would merge them into one and
@@ -56,7 +54,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.adaptive.enabled", "false")
             .config("spark.ui.enabled", "false")
-            .config("spark.python.daemon.module", "millrace.spark.daemon")
             .config("spark.millrace.quiet", "false")  # it has a test of its own
             .config("spark.ui.showConsoleProgress", "false")
             .getOrCreate()

@@ -202,7 +202,10 @@ class Scene:
         return self._drivers[-1]
 
     def use(self, cluster: Cluster, archive: Path, **conf: str) -> None:
-        """Run on a cluster, whose workers have the archive's Python and not this checkout."""
+        """Run on a cluster, whose workers have the archive's Python and not this checkout.
+
+        With Spark's own settings, as users have them.
+        """
         self.python = "./environment/bin/python"
         environment = self.root / "environment"
         environment.mkdir()
@@ -210,6 +213,7 @@ class Scene:
         subprocess.run(["tar", "-xzf", archive, "-C", environment], check=True)
         self.config["master"] = cluster.master
         self.config["conf"] = {
+            **jvm.SPARKS_OWN,
             "spark.archives": f"{archive}#environment",
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
@@ -218,7 +222,8 @@ class Scene:
             "spark.shuffle.io.maxRetries": "1",
             "spark.shuffle.io.retryWait": "1s",
             "spark.task.maxFailures": "8",
-        } | conf
+            **conf,
+        }
 
     def set_trap(self, name: str) -> Path:
         """Let a misfortune happen to the next task that comes by."""

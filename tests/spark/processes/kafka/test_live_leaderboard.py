@@ -20,7 +20,7 @@ def test_a_killed_worker_changes_no_total(kafka: Any, tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from millrace.cli.main import main; main()"]
     options = ["--kafka", kafka.servers, "--out", str(tmp_path), "--seconds", "20", "--rate", "60"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}
-    environment |= jvm.ENVIRONMENT
+    environment |= jvm.WITHOUT_SETTINGS  # as users have it
     run = subprocess.run(
         [*command, "demo", "realtime", *options],
         env=environment | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
