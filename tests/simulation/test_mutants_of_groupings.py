@@ -67,7 +67,7 @@ def keep(productions, kept):
 # -- what a replay sends ---------------------------------------------------------------------------
 
 
-@harmless_without_faults(54)
+@harmless_without_faults(71)
 def parts_of_a_hot_key_are_not_sent_again(patch):
     def forget(result):
         if result.computation.endswith(".parts"):
