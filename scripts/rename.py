@@ -483,6 +483,10 @@ class _Python(cst.CSTTransformer):
             words = before[1:-1].split() if hands_on else []
             if renaming.last in words and all(word.isidentifier() for word in words):
                 after = renaming.word.sub(renaming.new_last, before)
+        # A package that imports what it hands on when it is asked for has a table of its modules.
+        new = self._new(f"{self.package}.{before[1:-1]}") or ""
+        if self.file.endswith("/__init__.py") and new.startswith(f"{self.package}."):
+            after = before[0] + new.removeprefix(f"{self.package}.") + before[-1]
         return updated_node.with_changes(value=after)
 
     def leave_FormattedStringText(

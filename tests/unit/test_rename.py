@@ -157,6 +157,7 @@ FILE = f"src/millrace/gear/stones.py {Other.Wheel} millrace.gear"
 '''
     )
     assert "from .stones import Stone" in (there / "src/millrace/gear/mill.py").read_text()
+    assert '{"gear.mill": "Wheel WIDTH"}' in (there / "src/millrace/__init__.py").read_text()
     assert "millrace.gear.mill" in (there / "tests/unit/gear/bugs.py").read_text()
     guide = (there / "docs/guide.md").read_text()
     assert "`gear/mill.py` has `Wheel`, `millrace.gear.Wheel`" in guide
