@@ -42,13 +42,13 @@ from millrace.plane.outcome import Outcome, reports_in
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import (
-    Bucket,
     BucketOptions,
     BucketUrl,
     Collector,
     HardState,
     LocalHardState,
     MemoryCaches,
+    ObjectBlobs,
     ObjectHardState,
     SnapshotPolicy,
 )
@@ -192,7 +192,7 @@ def main() -> None:
 
 def _in_bucket(intervals: int, epochs: int) -> Cost:
     store = CountedStore()
-    bucket = Bucket(BucketUrl.parse("s3://b/c"), BucketOptions(requests=1), store=store)
+    bucket = ObjectBlobs(BucketUrl.parse("s3://b/c"), BucketOptions(requests=1), store=store)
     state = ObjectHardState.create_or_open(bucket, pipeline="commit requests")
     return _measured("objects", state, store, intervals, epochs, priced=True)
 

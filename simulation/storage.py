@@ -9,7 +9,7 @@ from typing import Protocol
 
 from millrace.model.time import SECOND
 from millrace.store import BucketOptions, BucketUrl, HardState, LocalHardState, ObjectHardState
-from millrace.store.bucket import Bucket
+from millrace.store.object_blobs import ObjectBlobs
 from simulation import disk
 from simulation.bucket import Ask, SimulatedBucket
 from simulation.disk import SimulatedDisk
@@ -117,7 +117,7 @@ class InBucket:
         """Let requests take effect that were delayed."""
         self._bucket.settle()
 
-    def _client(self) -> Bucket:
+    def _client(self) -> ObjectBlobs:
         """Return the client of a process; its clock moves by its pauses alone."""
         now = [0.0]
 
@@ -126,7 +126,7 @@ class InBucket:
             now[0] += _PAUSE_S
 
         options = BucketOptions(retry_for_us=(_TRIES * _PAUSE_S - 5) * SECOND, requests=1)
-        return Bucket(
+        return ObjectBlobs(
             _URL,
             options,
             store=self._bucket,

@@ -14,7 +14,6 @@ from obstore.store import MemoryStore
 
 from millrace.model.errors import CheckpointUnwritable, DamagedStore
 from millrace.store import (
-    Bucket,
     BucketOptions,
     BucketUrl,
     Commit,
@@ -22,6 +21,7 @@ from millrace.store import (
     HardState,
     LocalHardState,
     MemoryHardState,
+    ObjectBlobs,
     ObjectHardState,
 )
 from simulation.disk import SimulatedDisk
@@ -187,7 +187,7 @@ def test_a_group_whose_sync_was_refused_survives_a_power_cut_once_it_is_sealed()
 
 
 def kinds(path: Path) -> list[HardState]:
-    bucket = Bucket(BucketUrl.parse("s3://bucket/c"), BucketOptions(), store=MemoryStore())
+    bucket = ObjectBlobs(BucketUrl.parse("s3://bucket/c"), BucketOptions(), store=MemoryStore())
     return [
         LocalHardState.create_or_open(path / "c", pipeline="p"),
         ObjectHardState.create_or_open(bucket, pipeline="p"),
@@ -243,7 +243,7 @@ def test_a_sealer_that_is_overtaken_while_it_looks_gets_none(tmp_path: Path, kin
 
 
 def test_a_group_that_is_missing_among_objects(tmp_path: Path) -> None:
-    bucket = Bucket(BucketUrl.parse("s3://bucket/c"), BucketOptions(), store=MemoryStore())
+    bucket = ObjectBlobs(BucketUrl.parse("s3://bucket/c"), BucketOptions(), store=MemoryStore())
     state = ObjectHardState.create_or_open(bucket, pipeline="p")
     state.journals.seal(1)
     journal = state.journals.create(1, 1, 0, 1)
@@ -256,7 +256,7 @@ def test_a_group_that_is_missing_among_objects(tmp_path: Path) -> None:
 
 def test_a_group_that_arrives_after_its_journal_was_removed(tmp_path: Path) -> None:
     """A put whose client has given up may take effect much later."""
-    bucket = Bucket(BucketUrl.parse("s3://bucket/c"), BucketOptions(), store=MemoryStore())
+    bucket = ObjectBlobs(BucketUrl.parse("s3://bucket/c"), BucketOptions(), store=MemoryStore())
     state = ObjectHardState.create_or_open(bucket, pipeline="p")
     state.journals.seal(1)
     journal = state.journals.create(1, 1, 0, 1)

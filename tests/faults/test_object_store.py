@@ -17,7 +17,7 @@ from s3_server import BUCKET, FaultyProxy, S3Server, no_fault
 
 from millrace.model.errors import CheckpointUnwritable, StoreError
 from millrace.model.time import SECOND
-from millrace.store import Bucket, BucketOptions, BucketUrl, Commit, Group, ObjectHardState
+from millrace.store import BucketOptions, BucketUrl, Commit, Group, ObjectBlobs, ObjectHardState
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -30,7 +30,7 @@ ENTRY = b'{"claim": 1}'
 
 def opened(url: str, options: BucketOptions = OPTIONS) -> ObjectHardState:
     """Return the state at a URL, as a driver sees it; its retries do not wait."""
-    bucket = Bucket(BucketUrl.parse(url), options, sleep=lambda _: None)
+    bucket = ObjectBlobs(BucketUrl.parse(url), options, sleep=lambda _: None)
     return ObjectHardState.create_or_open(bucket, pipeline="p")
 
 
@@ -73,7 +73,7 @@ def test_groups_whose_puts_fail_once_are_there_once(s3: str, faulty: FaultyProxy
 
 def test_a_group_that_was_given_up_ends_its_journal(s3: str, faulty: FaultyProxy) -> None:
     now = itertools.count()
-    bucket = Bucket(
+    bucket = ObjectBlobs(
         BucketUrl.parse(s3), OPTIONS, clock=lambda: float(next(now)), sleep=lambda _: None
     )
     journals = ObjectHardState.create_or_open(bucket, pipeline="p").journals
@@ -162,7 +162,7 @@ def test_of_many_clients_at_a_time_one_wins(s3: str) -> None:
 def test_a_server_that_is_killed_under_a_writer_and_started_again(
     s3: str, s3_server: S3Server
 ) -> None:
-    bucket = Bucket(BucketUrl.parse(s3), replace(OPTIONS, retry_for_us=60 * SECOND))
+    bucket = ObjectBlobs(BucketUrl.parse(s3), replace(OPTIONS, retry_for_us=60 * SECOND))
     state = ObjectHardState.create_or_open(bucket, pipeline="p")
     won: list[bool] = []
     first = threading.Event()
@@ -188,7 +188,7 @@ def test_a_server_that_stays_away(
     s3: str, faulty: FaultyProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = itertools.count()
-    bucket = Bucket(
+    bucket = ObjectBlobs(
         BucketUrl.parse(s3), OPTIONS, clock=lambda: float(next(now)), sleep=lambda _: None
     )
     state = ObjectHardState.create_or_open(bucket, pipeline="p")
@@ -274,7 +274,7 @@ def test_no_secret_is_in_the_checkpoint_or_travels_or_is_logged(
         state.epochs.append(1, ENTRY)
         faulty.once("late 500")
         state.epochs.append(2, ENTRY)
-    bucket = Bucket(BucketUrl.parse(s3), OPTIONS)
+    bucket = ObjectBlobs(BucketUrl.parse(s3), OPTIONS)
     names = [name for folder in ("epochs", "commits") for name in bucket.names(folder)]
     assert len(names) == 5
     said = [pickle.dumps(state), repr(state).encode(), caplog.text.encode()]

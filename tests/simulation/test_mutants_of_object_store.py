@@ -5,7 +5,7 @@ from msgspec import structs
 from obstore import exceptions
 
 from millrace.model.errors import CheckpointUnwritable
-from millrace.store import Bucket
+from millrace.store import ObjectBlobs
 from millrace.store.object_segments import ObjectSegments, SegmentCommits
 from millrace.windmill.epochs import Epochs
 from simulation import Simulation
@@ -28,7 +28,7 @@ def puts(patch, attempt):
     def put_if_absent(self, name, data):
         return self._tried("put", name, lambda: attempt(self, name, data), CheckpointUnwritable)
 
-    patch.setattr(Bucket, "put_if_absent", put_if_absent)
+    patch.setattr(ObjectBlobs, "put_if_absent", put_if_absent)
 
 
 @mutant(53)
@@ -55,7 +55,7 @@ def a_name_that_is_taken_after_a_lost_answer_is_taken_for_its_own(patch):
 
         return self._tried("put", name, attempt, CheckpointUnwritable)
 
-    patch.setattr(Bucket, "put_if_absent", put_if_absent)
+    patch.setattr(ObjectBlobs, "put_if_absent", put_if_absent)
 
 
 @mutant(175)
@@ -86,7 +86,7 @@ def a_request_without_an_answer_is_taken_for_done(patch):
 
 @mutant(389)
 def a_failing_read_is_taken_for_nothing_there(patch):
-    tried = Bucket._tried
+    tried = ObjectBlobs._tried
 
     def give_up(self, verb, name, attempt, *kind):
         if verb != "get":
@@ -96,7 +96,7 @@ def a_failing_read_is_taken_for_nothing_there(patch):
         except exceptions.BaseError:
             return None
 
-    patch.setattr(Bucket, "_tried", give_up)
+    patch.setattr(ObjectBlobs, "_tried", give_up)
 
 
 @mutant(193)

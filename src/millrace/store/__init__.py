@@ -5,7 +5,6 @@ Byte formats: ``docs/design/2026-11-20-store-format.md``.
 
 from millrace.store.ahead_cache import KEPT_TURNS, AheadCache, AheadCaches
 from millrace.store.background import SnapshotWriter
-from millrace.store.bucket import Bucket
 from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Size, Standing, View, replay_cost
 from millrace.store.cache_limit import CacheLimit
@@ -36,6 +35,7 @@ from millrace.store.log import CommitLog, EpochLog, HardState, Snapshots
 from millrace.store.mailbox import LocalMailbox, Mailbox, MemoryMailbox
 from millrace.store.memory import MemoryHardState
 from millrace.store.memory_cache import MemoryCache, MemoryCaches
+from millrace.store.object_blobs import ObjectBlobs
 from millrace.store.objects import ObjectHardState
 from millrace.store.over import OverView
 from millrace.store.repair import NOTHING, Repair, bring
@@ -58,7 +58,6 @@ __all__ = [
     "SLOT_BYTES",
     "AheadCache",
     "AheadCaches",
-    "Bucket",
     "BucketOptions",
     "BucketUrl",
     "Cache",
@@ -91,6 +90,7 @@ __all__ = [
     "MemoryCaches",
     "MemoryHardState",
     "MemoryMailbox",
+    "ObjectBlobs",
     "ObjectHardState",
     "OverView",
     "Repair",

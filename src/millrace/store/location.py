@@ -8,12 +8,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from millrace.model.errors import CheckpointMismatch, PipelineError
-from millrace.store.bucket import Bucket
 from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.journal_place import directory_of
 from millrace.store.local import LocalHardState
 from millrace.store.log import HardState
 from millrace.store.mailbox import LocalMailbox, Mailbox, ObjectMailbox
+from millrace.store.object_blobs import ObjectBlobs
 from millrace.store.objects import ObjectHardState
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
@@ -79,7 +79,7 @@ def _opened(
     copied: bool,
 ) -> LocalHardState | ObjectHardState:
     if is_object_store(location):
-        bucket = Bucket(BucketUrl.parse(os.fspath(location)), BucketOptions.from_environment())
+        bucket = ObjectBlobs(BucketUrl.parse(os.fspath(location)), BucketOptions.from_environment())
         if pipeline is None:
             return ObjectHardState.open(bucket, uuid=uuid)
         directory = None if journals is None else directory_of(journals)
@@ -105,7 +105,9 @@ def mailbox_of(state: HardState) -> Mailbox | None:
 def mailbox_at(location: str) -> Mailbox:
     """Return the mailbox of the checkpoint at a path or URL, and look at nothing else there."""
     if is_object_store(location):
-        return ObjectMailbox(Bucket(BucketUrl.parse(location), BucketOptions.from_environment()))
+        return ObjectMailbox(
+            ObjectBlobs(BucketUrl.parse(location), BucketOptions.from_environment())
+        )
     return LocalMailbox(local_path(location))
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from millrace.store.bucket import Bucket
 from millrace.store.disk import Disk, read_file
 from millrace.store.durable import make_directory, put_if_absent, remove, translated
+from millrace.store.object_blobs import ObjectBlobs
 
 _FOLDER = "mailbox"
 
@@ -86,7 +86,7 @@ class LocalMailbox:
 class ObjectMailbox:
     """The mailbox of a checkpoint in an object store: an object a message."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: ObjectBlobs) -> None:
         self._bucket = bucket
 
     def put(self, name: str, data: bytes) -> bool:

@@ -10,9 +10,9 @@ import threading
 import uuid
 from collections.abc import Iterable, Sequence
 
-from millrace.store.bucket import Bucket
 from millrace.store.commit import Commit, identities
 from millrace.store.names import file_name, slot_name, slot_numbers
+from millrace.store.object_blobs import ObjectBlobs
 from millrace.store.object_segments import ObjectSegments
 from millrace.store.segment import encode_segment, read_commit
 from millrace.store.task_commits import TaskCommits
@@ -25,7 +25,7 @@ class ObjectCommitLog:
         bucket: Where they are.
     """
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: ObjectBlobs) -> None:
         self._bucket = bucket
         self._lock = threading.Lock()
         self._segments: dict[str, ObjectSegments] = {}
@@ -101,7 +101,7 @@ class ObjectCommitLog:
             return found
 
 
-def numbers_in(bucket: Bucket, folder: str, computation: str) -> dict[int, list[int]]:
+def numbers_in(bucket: ObjectBlobs, folder: str, computation: str) -> dict[int, list[int]]:
     """Return interval -> numbers of a computation's slots in a folder, both ascending."""
     names = bucket.names(f"{folder}/{file_name(computation)}")
     return slot_numbers(name.rpartition("/")[2] for name in names)

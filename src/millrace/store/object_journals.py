@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from millrace.model.errors import CheckpointUnwritable, DamagedStore, ZombieWriter
-from millrace.store.bucket import Bucket
 from millrace.store.commit import Commit
 from millrace.store.journal import JournalName
 from millrace.store.journal_bytes import (
@@ -28,6 +27,7 @@ from millrace.store.journal_bytes import (
     seed_of,
 )
 from millrace.store.journal_index import Placed
+from millrace.store.object_blobs import ObjectBlobs
 from millrace.store.sealing import End
 
 _FOLDER = "journals"
@@ -40,7 +40,7 @@ _READ_GROUPS = 64
 class ObjectJournal:
     """One part of a task's journal, an object for each group."""
 
-    def __init__(self, bucket: Bucket, name: JournalName) -> None:
+    def __init__(self, bucket: ObjectBlobs, name: JournalName) -> None:
         self.name = name
         self._bucket = bucket
         self._number = 0
@@ -83,7 +83,7 @@ class ObjectJournals:
 
     far = True
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: ObjectBlobs) -> None:
         self.where = f"{bucket.url}/{_FOLDER}"
         self._bucket = bucket
 

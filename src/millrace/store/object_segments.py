@@ -28,9 +28,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from millrace.model.errors import DamagedStore
-from millrace.store.bucket import Bucket
 from millrace.store.commit import Commit
 from millrace.store.names import file_name
+from millrace.store.object_blobs import ObjectBlobs
 from millrace.store.segment import IndexEntry, RangedSegment, encode_segment, read_index
 from millrace.store.task_commits import SEGMENT_BYTES
 
@@ -109,7 +109,7 @@ class ObjectSegments:
 
     >>> from obstore.store import MemoryStore
     >>> from millrace.store import BucketOptions, BucketUrl
-    >>> bucket = Bucket(BucketUrl.parse("s3://b/c"), BucketOptions(), store=MemoryStore())
+    >>> bucket = ObjectBlobs(BucketUrl.parse("s3://b/c"), BucketOptions(), store=MemoryStore())
     >>> segments = ObjectSegments(bucket, "count")
     >>> segments.of_task(epoch=3, task=0).append([Commit("count", i, 1, 3, 1, []) for i in (0, 1)])
     [True, True]
@@ -118,7 +118,7 @@ class ObjectSegments:
     (3, {0: [1], 1: [1]}, ['segments/count/000000000003-00000000'])
     """
 
-    def __init__(self, bucket: Bucket, computation: str) -> None:
+    def __init__(self, bucket: ObjectBlobs, computation: str) -> None:
         self._bucket = bucket
         self._computation = computation
         self._folder = f"{_FOLDER}/{file_name(computation)}"
@@ -352,7 +352,7 @@ class SegmentCommits:
 
     overhead = SEGMENT_BYTES
 
-    def __init__(self, bucket: Bucket, name: str) -> None:
+    def __init__(self, bucket: ObjectBlobs, name: str) -> None:
         self._bucket = bucket
         self._name = name
         self._commits: dict[tuple[int, int], Commit] | None = None

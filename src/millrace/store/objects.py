@@ -35,7 +35,6 @@ from millrace.model.errors import (
     DamagedStore,
     InvariantViolation,
 )
-from millrace.store.bucket import Bucket
 from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.entry import with_line, without_line
 from millrace.store.epoch_numbers import EpochNumbers
@@ -46,6 +45,7 @@ from millrace.store.journaled import JournaledCommitLog
 from millrace.store.log import check_removal
 from millrace.store.mailbox import ObjectMailbox
 from millrace.store.names import file_name, slot_name
+from millrace.store.object_blobs import ObjectBlobs
 from millrace.store.object_commits import ObjectCommitLog, numbers_in
 from millrace.store.object_journals import ObjectJournals
 
@@ -56,7 +56,7 @@ _COLLECTED = "epochs/COLLECTED"
 class ObjectSnapshots:
     """The snapshots of an :class:`ObjectHardState`."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: ObjectBlobs) -> None:
         self._bucket = bucket
 
     def put(self, computation: str, interval: int, number: int, pieces: Iterable[bytes]) -> bool:
@@ -87,7 +87,7 @@ class ObjectSnapshots:
 class ObjectEpochLog(EpochNumbers):
     """The epoch log of an :class:`ObjectHardState`."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: ObjectBlobs) -> None:
         self._bucket = bucket
         self._where = f"{bucket.url}/epochs"
 
@@ -152,7 +152,7 @@ class ObjectHardState:
     >>> from obstore.store import MemoryStore
     >>> from millrace.store import Commit
     >>> url, store = BucketUrl.parse("s3://flights/ckpt"), MemoryStore()
-    >>> bucket = Bucket(url, BucketOptions(), store=store)
+    >>> bucket = ObjectBlobs(url, BucketOptions(), store=store)
     >>> state = ObjectHardState.create_or_open(bucket, pipeline="zeitgeist")
     >>> state.commits.append([Commit("count", 0, 1, epoch=1, generation=1, mutations=[])])
     [True]
@@ -160,7 +160,7 @@ class ObjectHardState:
     True
     """
 
-    def __init__(self, bucket: Bucket, form: Form) -> None:
+    def __init__(self, bucket: ObjectBlobs, form: Form) -> None:
         self.form = form
         self.uuid = form.uuid
         self.journals = JournalStore(_journals(bucket, form))
@@ -194,7 +194,12 @@ class ObjectHardState:
 
     @classmethod
     def create_or_open(
-        cls, bucket: Bucket, *, pipeline: str, journals: str | None = None, copied: bool = False
+        cls,
+        bucket: ObjectBlobs,
+        *,
+        pipeline: str,
+        journals: str | None = None,
+        copied: bool = False,
     ) -> ObjectHardState:
         """Open the checkpoint of ``pipeline`` for a driver; make it if there is none.
 
@@ -236,7 +241,7 @@ class ObjectHardState:
         return cls(bucket, form)
 
     @classmethod
-    def open(cls, bucket: Bucket, *, uuid: str | None = None) -> ObjectHardState:
+    def open(cls, bucket: ObjectBlobs, *, uuid: str | None = None) -> ObjectHardState:
         """Open an existing checkpoint, for a worker or a tool; writes nothing.
 
         Raises:
@@ -267,16 +272,16 @@ class ObjectHardState:
 
 
 def _reopen(url: BucketUrl, options: BucketOptions, uuid: str) -> ObjectHardState:
-    return ObjectHardState.open(Bucket(url, options), uuid=uuid)
+    return ObjectHardState.open(ObjectBlobs(url, options), uuid=uuid)
 
 
-def _journals(bucket: Bucket, form: Form) -> JournalFiles:
+def _journals(bucket: ObjectBlobs, form: Form) -> JournalFiles:
     if form.journals is None:
         return ObjectJournals(bucket)
     return journals_in(form.journals, form.uuid, str(bucket.url))
 
 
-def _create(bucket: Bucket, pipeline: str, journals: str | None, *, copied: bool) -> bytes:
+def _create(bucket: ObjectBlobs, pipeline: str, journals: str | None, *, copied: bool) -> bytes:
     """Make FORMAT, unless another driver does so first, and return what it then holds."""
     found = bucket.any_name()
     # Another driver may have made it meanwhile, and have written on.

@@ -9,7 +9,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from millrace.spark.requests import Answer, Listener, Request, ask
-from millrace.store import Bucket, BucketOptions, BucketUrl, LocalHardState, Mailbox
+from millrace.store import BucketOptions, BucketUrl, LocalHardState, Mailbox, ObjectBlobs
 from millrace.store.mailbox import ObjectMailbox
 
 
@@ -17,7 +17,7 @@ from millrace.store.mailbox import ObjectMailbox
 def mailbox(request: pytest.FixtureRequest, tmp_path: Path) -> Mailbox:
     if request.param == "directory":
         return LocalHardState.create_or_open(tmp_path / "ckpt", pipeline="p").mailbox
-    bucket = Bucket(BucketUrl("s3", "b", "ckpt"), BucketOptions(), store=MemoryStore())
+    bucket = ObjectBlobs(BucketUrl("s3", "b", "ckpt"), BucketOptions(), store=MemoryStore())
     return ObjectMailbox(bucket)
 
 

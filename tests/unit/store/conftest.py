@@ -13,7 +13,6 @@ import pytest
 from obstore.store import MemoryStore
 
 from millrace.store import (
-    Bucket,
     BucketOptions,
     BucketUrl,
     Cache,
@@ -24,6 +23,7 @@ from millrace.store import (
     LocalHardState,
     MemoryCaches,
     MemoryHardState,
+    ObjectBlobs,
     ObjectHardState,
     lmdb_environments,
 )
@@ -41,7 +41,7 @@ def state(request: pytest.FixtureRequest, tmp_path: Path) -> HardState:
         return LocalHardState.create_or_open(tmp_path / "checkpoint", pipeline="zeitgeist")
     if request.param.startswith("objects"):
         url = BucketUrl.parse("s3://bucket/check point")
-        bucket = Bucket(url, BucketOptions(), store=MemoryStore())
+        bucket = ObjectBlobs(url, BucketOptions(), store=MemoryStore())
         apart = str(tmp_path / "journals") if request.param.endswith("apart") else None
         return ObjectHardState.create_or_open(bucket, pipeline="zeitgeist", journals=apart)
     return MemoryHardState(encoded=request.param == "memory")

@@ -11,13 +11,13 @@ from obstore.store import MemoryStore
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore
 from millrace.store import (
-    Bucket,
     BucketOptions,
     BucketUrl,
     Collectable,
     Collector,
     Commit,
     LocalHardState,
+    ObjectBlobs,
     ObjectHardState,
     chain_of,
 )
@@ -38,7 +38,7 @@ class Counting:
 
     def state(self) -> ObjectHardState:
         """The checkpoint, as another process sees it."""
-        bucket = Bucket(URL, BucketOptions(requests=1), store=self)
+        bucket = ObjectBlobs(URL, BucketOptions(requests=1), store=self)
         return ObjectHardState.create_or_open(bucket, pipeline="p")
 
     def segments(self) -> list[str]:

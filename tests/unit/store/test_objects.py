@@ -14,11 +14,11 @@ from obstore.store import MemoryStore
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore, PipelineError
 from millrace.store import (
-    Bucket,
     BucketOptions,
     BucketUrl,
     Commit,
     JournalName,
+    ObjectBlobs,
     ObjectHardState,
     open_location,
     read_index,
@@ -29,17 +29,17 @@ Make = Callable[..., Commit]
 
 
 @pytest.fixture
-def bucket() -> Bucket:
-    return Bucket(BucketUrl.parse("s3://bucket/c"), BucketOptions(), store=MemoryStore())
+def bucket() -> ObjectBlobs:
+    return ObjectBlobs(BucketUrl.parse("s3://bucket/c"), BucketOptions(), store=MemoryStore())
 
 
-def altered(bucket: Bucket, name: str, data: bytes) -> None:
+def altered(bucket: ObjectBlobs, name: str, data: bytes) -> None:
     """Do what no client of ours does: replace an object."""
     bucket.remove([name])
     assert bucket.put_if_absent(name, data)
 
 
-def test_layout(bucket: Bucket, commit: Make) -> None:
+def test_layout(bucket: ObjectBlobs, commit: Make) -> None:
     state = ObjectHardState.create_or_open(bucket, pipeline="zeitgeist")
     state.commits.append([commit(1), commit(18, interval=255)])
     state.epochs.append(1, b'{"epoch": 1}')
@@ -58,14 +58,14 @@ def test_layout(bucket: Bucket, commit: Make) -> None:
     assert (entry.identity, len(entry.attempt)) == (("count", 255, 18), 16)
 
 
-def test_opening_again_gives_the_same_state(bucket: Bucket) -> None:
+def test_opening_again_gives_the_same_state(bucket: ObjectBlobs) -> None:
     first = ObjectHardState.create_or_open(bucket, pipeline="p")
     again = ObjectHardState.create_or_open(bucket, pipeline="p")
     assert again.uuid == first.uuid == ObjectHardState.open(bucket, uuid=first.uuid).uuid
     assert first.url == "s3://bucket/c"
 
 
-def test_refused_and_nothing_written(bucket: Bucket) -> None:
+def test_refused_and_nothing_written(bucket: ObjectBlobs) -> None:
     with pytest.raises(DamagedStore, match=r"s3://bucket/c: there is no FORMAT object"):
         ObjectHardState.open(bucket)
     assert bucket.put_if_absent("thesis.doc", b"mine")
@@ -83,7 +83,7 @@ def test_refused_and_nothing_written(bucket: Bucket) -> None:
         ObjectHardState.create_or_open(bucket, pipeline="p")
 
 
-def test_every_damaged_bit_and_every_truncation_is_found(bucket: Bucket, commit: Make) -> None:
+def test_every_damaged_bit_and_every_truncation_is_found(bucket: ObjectBlobs, commit: Make) -> None:
     state = ObjectHardState.create_or_open(bucket, pipeline="p")
     state.epochs.append(1, b"{}")
     state.commits.append([commit(1, (b"Sk", b"v"))])
@@ -111,7 +111,7 @@ def test_every_damaged_bit_and_every_truncation_is_found(bucket: Bucket, commit:
                 read()
 
 
-def test_a_zombie_that_puts_into_a_collected_slot_takes_its_entry_back(bucket: Bucket) -> None:
+def test_a_zombie_that_puts_into_a_collected_slot_takes_its_entry_back(bucket: ObjectBlobs) -> None:
     live = ObjectHardState.create_or_open(bucket, pipeline="p").epochs
     zombie = ObjectHardState.open(bucket).epochs
     live.append(1, b"1")
@@ -124,7 +124,9 @@ def test_a_zombie_that_puts_into_a_collected_slot_takes_its_entry_back(bucket: B
     assert bucket.names("epochs") == ["epochs/0000000005.json", "epochs/COLLECTED"]
 
 
-def test_journals_in_a_directory_of_their_own(bucket: Bucket, commit: Make, tmp_path: Path) -> None:
+def test_journals_in_a_directory_of_their_own(
+    bucket: ObjectBlobs, commit: Make, tmp_path: Path
+) -> None:
     apart = str(tmp_path / "mounted" / "journals")
     state = ObjectHardState.create_or_open(bucket, pipeline="p", journals=apart)
     place = tmp_path / "mounted" / "journals" / state.uuid
@@ -148,15 +150,17 @@ def test_journals_in_a_directory_of_their_own(bucket: Bucket, commit: Make, tmp_
 
 
 def test_an_append_is_a_request_only_where_journals_are_objects(
-    bucket: Bucket, tmp_path: Path
+    bucket: ObjectBlobs, tmp_path: Path
 ) -> None:
-    other = Bucket(BucketUrl.parse("s3://bucket/d"), BucketOptions(), store=MemoryStore())
+    other = ObjectBlobs(BucketUrl.parse("s3://bucket/d"), BucketOptions(), store=MemoryStore())
     mounted = ObjectHardState.create_or_open(bucket, pipeline="p", journals=str(tmp_path / "j"))
     assert not mounted.journals.far
     assert ObjectHardState.create_or_open(other, pipeline="p").journals.far
 
 
-def test_a_host_without_the_directory_of_journals_is_told(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_host_without_the_directory_of_journals_is_told(
+    bucket: ObjectBlobs, tmp_path: Path
+) -> None:
     apart = str(tmp_path / "journals")
     state = ObjectHardState.create_or_open(bucket, pipeline="p", journals=apart)
     with pytest.raises(CheckpointMismatch, match=r"this start says journals='/e"):
@@ -169,7 +173,7 @@ def test_a_host_without_the_directory_of_journals_is_told(bucket: Bucket, tmp_pa
 
 
 def test_where_journals_are_is_chosen_when_a_checkpoint_is_made(
-    bucket: Bucket, tmp_path: Path
+    bucket: ObjectBlobs, tmp_path: Path
 ) -> None:
     ObjectHardState.create_or_open(bucket, pipeline="p")
     assert json.loads(bucket.get("FORMAT") or b"")["format"] == 1

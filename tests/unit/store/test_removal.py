@@ -10,12 +10,12 @@ from obstore.store import MemoryStore
 
 from millrace.model.errors import CheckpointUnwritable, InvariantViolation
 from millrace.store import (
-    Bucket,
     BucketOptions,
     BucketUrl,
     Commit,
     HardState,
     LocalHardState,
+    ObjectBlobs,
     ObjectHardState,
 )
 
@@ -84,7 +84,7 @@ def in_a_directory(path: Path) -> HardState:
 def in_a_bucket(path: Path) -> HardState:
     url = BucketUrl.parse("s3://bucket/c")
     store = _BUCKETS.setdefault(path, MemoryStore())
-    bucket = Bucket(url, BucketOptions(), store=store)
+    bucket = ObjectBlobs(url, BucketOptions(), store=store)
     return ObjectHardState.create_or_open(bucket, pipeline="p")
 
 

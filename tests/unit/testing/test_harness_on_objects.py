@@ -8,7 +8,7 @@ import pytest
 from obstore.store import MemoryStore
 
 import millrace as mr
-from millrace.store import Bucket, BucketOptions, BucketUrl, ObjectHardState
+from millrace.store import BucketOptions, BucketUrl, ObjectBlobs, ObjectHardState
 from millrace.testing import harness
 
 
@@ -35,8 +35,8 @@ class Objects(ObjectHardState):
         return Objects(bucket, self.form)
 
 
-def in_memory() -> Bucket:
-    return Bucket(BucketUrl.parse("s3://bucket/c"), BucketOptions(), store=MemoryStore())
+def in_memory() -> ObjectBlobs:
+    return ObjectBlobs(BucketUrl.parse("s3://bucket/c"), BucketOptions(), store=MemoryStore())
 
 
 def outputs() -> Iterator[list[object]]:

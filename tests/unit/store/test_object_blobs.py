@@ -10,7 +10,7 @@ from obstore import exceptions
 from obstore.store import MemoryStore
 
 from millrace.model.errors import StoreError
-from millrace.store import Bucket, BucketOptions, BucketUrl
+from millrace.store import BucketOptions, BucketUrl, ObjectBlobs
 from millrace.store.bucket_trouble import diagnose
 
 S3 = BucketUrl.parse("s3://bucket/c")
@@ -50,7 +50,7 @@ def test_the_signature_in_an_azure_url_is_not_repeated(
         monkeypatch.setenv(f"AZURE_STORAGE_{name}", value)
     monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
     now = itertools.count(step=30)
-    bucket = Bucket(
+    bucket = ObjectBlobs(
         BucketUrl.parse("az://container/c"),
         BucketOptions(),
         clock=lambda: float(next(now)),
@@ -73,7 +73,7 @@ def test_the_signature_in_an_azure_url_is_not_repeated(
 
 def test_a_pause_grows_up_to_five_seconds_and_ends_in_time() -> None:
     pauses: list[float] = []
-    bucket = Bucket(
+    bucket = ObjectBlobs(
         S3,
         BucketOptions(),
         store=MemoryStore(),

@@ -1,6 +1,6 @@
-"""Bucket: the objects under one prefix, each put once, whole, by one of those who try.
+"""ObjectBlobs: the objects under one prefix, each put once, whole, by one of those who try.
 
-One operation carries the commit protocol: :meth:`Bucket.put_if_absent`, a conditional put
+One operation carries the commit protocol: :meth:`ObjectBlobs.put_if_absent`, a conditional put
 (``If-None-Match: *``). Its outcome is never guessed. A time-out, a dropped connection or a 500 may
 come before or after the put took effect, and a client that sends it again may then be refused
 because of its own first try. So whenever a name is found taken, what is there is read back and
@@ -54,7 +54,7 @@ _Item = TypeVar("_Item")
 _REFUSALS = (exceptions.BaseError, TakenByNothing, ValueError, OSError)
 
 
-class Bucket:
+class ObjectBlobs:
     """The objects under a prefix. Threads may share it.
 
     Args:
@@ -68,7 +68,7 @@ class Bucket:
             may take it again.
 
     >>> from obstore.store import MemoryStore
-    >>> bucket = Bucket(BucketUrl("s3", "b", ""), BucketOptions(), store=MemoryStore())
+    >>> bucket = ObjectBlobs(BucketUrl("s3", "b", ""), BucketOptions(), store=MemoryStore())
     >>> bucket.put_if_absent("slot/1", b"mine"), bucket.put_if_absent("slot/1", b"theirs")
     (True, False)
     >>> bucket.get("slot/1"), bucket.get("slot/2"), bucket.names("slot")
