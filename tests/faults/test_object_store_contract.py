@@ -10,7 +10,15 @@ from types import ModuleType
 
 import pytest
 
-from millrace.store import Commit, HardState, open_location
+from millrace.store import (
+    Blobs,
+    BucketOptions,
+    BucketUrl,
+    Commit,
+    HardState,
+    ObjectBlobs,
+    open_location,
+)
 
 UNIT = Path(__file__).parents[1] / "unit" / "store"
 
@@ -18,6 +26,11 @@ UNIT = Path(__file__).parents[1] / "unit" / "store"
 @pytest.fixture
 def state(s3: str) -> HardState:
     return open_location(s3, pipeline="zeitgeist")
+
+
+@pytest.fixture
+def blobs(s3: str) -> Blobs:
+    return ObjectBlobs(BucketUrl.parse(s3), BucketOptions.from_environment())
 
 
 @pytest.fixture
@@ -38,19 +51,19 @@ def loaded(name: str) -> ModuleType:
 
 
 def suite(module: ModuleType) -> dict[str, object]:
-    """Return the tests that take a hard state of any kind, and the fixture that fills one."""
+    """Return the tests that take blobs or a hard state of any kind, and the fixture that fills one."""
     found = {}
     for name, value in vars(module).items():
         if name == "epochs":
             found[name] = value
         elif name.startswith("test_"):
             takes = inspect.signature(value).parameters.keys()
-            if takes & {"state", "epochs"} and not takes & {"tmp_path", "local"}:
+            if takes & {"blobs", "state", "epochs"} and not takes & {"tmp_path", "local"}:
                 found[name] = value
     return found
 
 
-for name in ("test_commit_log", "test_epoch_log", "test_journals", "test_removal"):
+for name in ("test_blobs", "test_commit_log", "test_epoch_log", "test_journals", "test_removal"):
     more = suite(loaded(name))
     assert not more.keys() & globals().keys(), "a test would hide one of the same name"
     globals().update(more)

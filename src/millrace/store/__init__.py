@@ -5,6 +5,7 @@ Byte formats: ``docs/design/2026-11-20-store-format.md``.
 
 from millrace.store.ahead_cache import KEPT_TURNS, AheadCache, AheadCaches
 from millrace.store.background import SnapshotWriter
+from millrace.store.blobs import Blobs
 from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Size, Standing, View, replay_cost
 from millrace.store.cache_limit import CacheLimit
@@ -23,6 +24,7 @@ from millrace.store.journal import (
 from millrace.store.journaled import looked_at
 from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
 from millrace.store.local import LocalHardState
+from millrace.store.local_blobs import LocalBlobs
 from millrace.store.location import (
     is_object_store,
     local_path,
@@ -34,6 +36,7 @@ from millrace.store.location import (
 from millrace.store.log import CommitLog, EpochLog, HardState, Snapshots
 from millrace.store.mailbox import LocalMailbox, Mailbox, MemoryMailbox
 from millrace.store.memory import MemoryHardState
+from millrace.store.memory_blobs import MemoryBlobs
 from millrace.store.memory_cache import MemoryCache, MemoryCaches
 from millrace.store.object_blobs import ObjectBlobs
 from millrace.store.objects import ObjectHardState
@@ -58,6 +61,7 @@ __all__ = [
     "SLOT_BYTES",
     "AheadCache",
     "AheadCaches",
+    "Blobs",
     "BucketOptions",
     "BucketUrl",
     "Cache",
@@ -83,9 +87,11 @@ __all__ = [
     "Journals",
     "LmdbCache",
     "LmdbCaches",
+    "LocalBlobs",
     "LocalHardState",
     "LocalMailbox",
     "Mailbox",
+    "MemoryBlobs",
     "MemoryCache",
     "MemoryCaches",
     "MemoryHardState",

@@ -95,7 +95,7 @@ class ObjectMailbox:
 
     def read(self, name: str) -> bytes | None:
         """See :meth:`Mailbox.read`. Cost: a GET."""
-        return self._bucket.get(f"{_FOLDER}/{name}")
+        return self._bucket.read(f"{_FOLDER}/{name}")
 
     def names(self) -> list[str]:
         """See :meth:`Mailbox.names`. Cost: a LIST."""

@@ -55,7 +55,7 @@ _REFUSALS = (exceptions.BaseError, TakenByNothing, ValueError, OSError)
 
 
 class ObjectBlobs:
-    """The objects under a prefix. Threads may share it.
+    """The :class:`~millrace.store.Blobs` under a prefix. Threads may share it.
 
     Args:
         url: Where.
@@ -71,9 +71,11 @@ class ObjectBlobs:
     >>> bucket = ObjectBlobs(BucketUrl("s3", "b", ""), BucketOptions(), store=MemoryStore())
     >>> bucket.put_if_absent("slot/1", b"mine"), bucket.put_if_absent("slot/1", b"theirs")
     (True, False)
-    >>> bucket.get("slot/1"), bucket.get("slot/2"), bucket.names("slot")
+    >>> bucket.read("slot/1"), bucket.read("slot/2"), bucket.names("slot")
     (b'mine', None, ['slot/1'])
     """
+
+    far = True
 
     def __init__(
         self,
@@ -86,6 +88,7 @@ class ObjectBlobs:
         turns: Callable[[], AbstractContextManager[object]] = threading.RLock,
     ) -> None:
         self.url = url
+        self.where = str(url)
         self.turns = turns
         self.options = options
         self._store = connect(url, options, retries=False) if store is None else store
@@ -96,15 +99,7 @@ class ObjectBlobs:
         self._pool: ThreadPoolExecutor | None = None
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Put an object unless the name is taken; return whether this call put it.
-
-        Args:
-            name: Of the object.
-            data: Its content, unlike that of anybody else who tries.
-
-        Raises:
-            CheckpointUnwritable: The object may be there or not; if so, it is whole.
-        """
+        """See :meth:`millrace.store.Blobs.put_if_absent`. Cost: a PUT."""
 
         def attempt() -> bool:
             try:
@@ -144,15 +139,15 @@ class ObjectBlobs:
 
         return self._tried("put", name, attempt, CheckpointUnwritable)
 
-    def get(self, name: str) -> bytes | None:
-        """Return an object's content, or None when there is none."""
+    def read(self, name: str) -> bytes | None:
+        """See :meth:`millrace.store.Blobs.read`. Cost: a GET."""
         return self._tried("get", name, lambda: self._get(name))
 
-    def get_all(self, names: Sequence[str]) -> list[bytes | None]:
+    def read_all(self, names: Sequence[str]) -> list[bytes | None]:
         """Return several objects, read at a time."""
-        return self.map(self.get, names)
+        return self.map(self.read, names)
 
-    def get_range(self, name: str, start: int, stop: int) -> bytes | None:
+    def read_range(self, name: str, start: int, stop: int) -> bytes | None:
         """Return bytes ``[start, stop)`` of an object, or None when there is none.
 
         There are fewer, or none, where the object has been replaced by a shorter one.
@@ -172,7 +167,7 @@ class ObjectBlobs:
         return self._tried("get", name, attempt)
 
     def exists(self, name: str) -> bool:
-        """Return whether there is an object of that name."""
+        """See :meth:`millrace.store.Blobs.exists`. Cost: a HEAD."""
 
         def attempt() -> bool:
             try:
@@ -184,7 +179,7 @@ class ObjectBlobs:
         return self._tried("head", name, attempt)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder and below, sorted; at the cost of a LIST for each 1,000."""
+        """See :meth:`millrace.store.Blobs.names`. Cost: a LIST for each 1,000."""
         return sorted(entry["path"] for entry in self._listed(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
@@ -204,8 +199,8 @@ class ObjectBlobs:
 
         return self._tried("list", "", attempt)
 
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove objects, one after the other in the order given; absent ones are passed over.
+    def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
+        """See :meth:`millrace.store.Blobs.remove`. Cost: a DELETE each.
 
         A request for a thousand at a time would be quicker, but has no order.
         """
@@ -224,6 +219,13 @@ class ObjectBlobs:
         futures = [self._pool.submit(call, item) for item in items]
         wait(futures)
         return [future.result() for future in futures]
+
+    def put_pieces(self, name: str, pieces: Iterable[bytes]) -> bool:
+        """See :meth:`millrace.store.Blobs.put_pieces`. Cost: a HEAD, and a PUT for each 8 MiB."""
+        if self.exists(name):
+            return False
+        self.upload(name, pieces)
+        return True
 
     def upload(self, name: str, pieces: Iterable[bytes]) -> None:
         """Put an object of any size, in place of one that is there; it is there whole or not.
@@ -257,12 +259,8 @@ class ObjectBlobs:
             return
         raise self._error("put", name, trouble, CheckpointUnwritable)
 
-    def download(self, name: str) -> Iterator[bytes] | None:
-        """Return an object's content in pieces, or None when there is none.
-
-        Raises:
-            StoreError: Also while iterating.
-        """
+    def stream(self, name: str) -> Iterator[bytes] | None:
+        """See :meth:`millrace.store.Blobs.stream`. Cost: a GET."""
 
         def attempt() -> Iterator[bytes] | None:
             try:

@@ -51,7 +51,7 @@ class ObjectCommitLog:
         segments = self._of(computation)
         if (found := segments.read(interval, number)) is not None:
             return found
-        data = self._bucket.get(_slot(computation, interval, number))
+        data = self._bucket.read(_slot(computation, interval, number))
         if data is not None:
             return read_commit(data, computation, interval, number)
         segments.refresh()

@@ -100,7 +100,7 @@ class ObjectJournals:
 
     def get(self, name: str) -> bytes | None:
         """Return a small object. Cost: a GET."""
-        return self._bucket.get(f"{_FOLDER}/{name}")
+        return self._bucket.read(f"{_FOLDER}/{name}")
 
     def exists(self, name: str) -> bool:
         """Return whether a small object is there. Cost: a HEAD."""
@@ -136,7 +136,7 @@ class ObjectJournals:
 
     def end_of(self, name: JournalName, size: int, newest: bool) -> End | None:
         """Return where a journal ends. Cost: a GET."""
-        data = self._bucket.get(_object(name, size))
+        data = self._bucket.read(_object(name, size))
         return None if data is None else End(size, note_of(self._body(name, size, data)))
 
     def groups(self, name: JournalName, length: int, tail: bytes) -> Iterator[Placed] | None:
@@ -147,7 +147,7 @@ class ObjectJournals:
 
     def group(self, name: JournalName, length: int, tail: bytes, place: int) -> bytes | None:
         """Return the body of one group. Cost: a GET."""
-        data = self._bucket.get(_object(name, place))
+        data = self._bucket.read(_object(name, place))
         return None if data is None else self._body(name, place, data)
 
     def remove_journals(self, names: Iterable[JournalName]) -> None:
@@ -170,7 +170,7 @@ class ObjectJournals:
     def _groups(self, name: JournalName, length: int) -> Iterator[Placed]:
         for start in range(1, length + 1, _READ_GROUPS):
             numbers = range(start, min(start + _READ_GROUPS, length + 1))
-            found = self._bucket.get_all([_object(name, number) for number in numbers])
+            found = self._bucket.read_all([_object(name, number) for number in numbers])
             for number, data in zip(numbers, found, strict=True):
                 if data is None:
                     if not self._bucket.exists(_object(name, 0)):

@@ -323,7 +323,7 @@ class ObjectSegments:
 
     def _open(self, name: str, size: int) -> RangedSegment:
         def read(start: int, stop: int) -> bytes:
-            data = self._bucket.get_range(name, start, stop)
+            data = self._bucket.read_range(name, start, stop)
             if data is None:
                 raise FileNotFoundError(name)
             if len(data) < stop - start:
@@ -376,7 +376,7 @@ class SegmentCommits:
 
     def _found(self) -> dict[tuple[int, int], Commit]:
         if self._commits is None:
-            data = self._bucket.get(self._name)
+            data = self._bucket.read(self._name)
             self._commits = {} if data is None else dict(self._decoded(data))
         return self._commits
 

@@ -73,7 +73,7 @@ class ObjectSnapshots:
 
     def read(self, computation: str, interval: int, number: int) -> Iterator[bytes] | None:
         """See :meth:`millrace.store.Snapshots.read`. Cost: a GET."""
-        return self._bucket.download(_slot("snapshots", computation, interval, number))
+        return self._bucket.stream(_slot("snapshots", computation, interval, number))
 
     def numbers(self, computation: str) -> dict[int, list[int]]:
         """See :meth:`millrace.store.Snapshots.numbers`."""
@@ -116,7 +116,7 @@ class ObjectEpochLog(EpochNumbers):
 
     def read(self, number: int) -> bytes | None:
         """See :meth:`millrace.store.EpochLog.read`. Cost: a GET."""
-        data = self._bucket.get(_epoch_name(number))
+        data = self._bucket.read(_epoch_name(number))
         return None if data is None else without_line(f"{self._where}/{number}", number, data)
 
     def exists(self, number: int) -> bool:
@@ -218,7 +218,7 @@ class ObjectHardState:
                 directory cannot be written.
             DamagedStore: ``FORMAT`` cannot be read, or the directory is not there.
         """
-        data = bucket.get("FORMAT")
+        data = bucket.read("FORMAT")
         if data is None:
             data = _create(bucket, pipeline, journals, copied=copied)
         form = decode_form(data, str(bucket.url))
@@ -248,7 +248,7 @@ class ObjectHardState:
             CheckpointMismatch: The uuid is another one, or the format is newer.
             DamagedStore: There is no checkpoint, or ``FORMAT`` cannot be read.
         """
-        data = bucket.get("FORMAT")
+        data = bucket.read("FORMAT")
         host = socket.gethostname()
         if data is None:
             raise DamagedStore(
@@ -296,7 +296,7 @@ def _create(bucket: ObjectBlobs, pipeline: str, journals: str | None, *, copied:
         make_place(journals, form.uuid, str(bucket.url))
     if not bucket.put_if_absent("FORMAT", encode_form(form)) and journals is not None:
         remove_place(journals, form.uuid)
-    created = bucket.get("FORMAT")
+    created = bucket.read("FORMAT")
     if created is None:
         raise DamagedStore(f"checkpoint {bucket.url}: FORMAT has gone right after it was written")
     return created

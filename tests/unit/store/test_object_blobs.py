@@ -57,7 +57,7 @@ def test_the_signature_in_an_azure_url_is_not_repeated(
         sleep=lambda _: None,
     )
     with caplog.at_level(0), pytest.raises(StoreError, match="cannot be reached") as caught:
-        bucket.get("FORMAT")
+        bucket.read("FORMAT")
     said = "".join(traceback.format_exception(caught.value)) + caplog.text
 
     def refused() -> None:

@@ -51,10 +51,10 @@ def test_layout(bucket: ObjectBlobs, commit: Make) -> None:
         "epochs/0000000001.json",
         "snapshots/count/00000000-000000000001",
     ]
-    first, second = (bucket.get("epochs/0000000001.json") or b"").splitlines()
+    first, second = (bucket.read("epochs/0000000001.json") or b"").splitlines()
     assert json.loads(first) == {"epoch": 1}
     assert json.loads(second).keys() == {"number", "xxh3_64", "attempt"}
-    (entry,) = read_index(bucket.get("commits/count/000000ff-000000000012") or b"")
+    (entry,) = read_index(bucket.read("commits/count/000000ff-000000000012") or b"")
     assert (entry.identity, len(entry.attempt)) == (("count", 255, 18), 16)
 
 
@@ -98,7 +98,7 @@ def test_every_damaged_bit_and_every_truncation_is_found(bucket: ObjectBlobs, co
         "segments/count/000000000002-00000000": in_a_segment,
     }
     for name, read in reads.items():
-        whole = bucket.get(name) or b""
+        whole = bucket.read(name) or b""
         damaged = [whole[:length] for length in range(len(whole))]
         for offset in range(len(whole)):
             for bit in range(8):
@@ -176,7 +176,7 @@ def test_where_journals_are_is_chosen_when_a_checkpoint_is_made(
     bucket: ObjectBlobs, tmp_path: Path
 ) -> None:
     ObjectHardState.create_or_open(bucket, pipeline="p")
-    assert json.loads(bucket.get("FORMAT") or b"")["format"] == 1
+    assert json.loads(bucket.read("FORMAT") or b"")["format"] == 1
     with pytest.raises(CheckpointMismatch, match=r"are in the checkpoint.*TARGET --journals /mnt"):
         ObjectHardState.create_or_open(bucket, pipeline="p", journals="/mnt")
     with pytest.raises(PipelineError, match="on the same disk: leave journals= out"):

@@ -31,7 +31,7 @@ class Objects(ObjectHardState):
     def copy(self) -> Objects:
         bucket = in_memory()
         for name in self._bucket.names(""):
-            assert bucket.put_if_absent(name, self._bucket.get(name) or b"")
+            assert bucket.put_if_absent(name, self._bucket.read(name) or b"")
         return Objects(bucket, self.form)
 
 

@@ -1,0 +1,111 @@
+"""Blobs: what each kind of storage does for a checkpoint; all logs are written over it, once.
+
+A blob has a name and bytes, which are there whole or not at all. Names are within the checkpoint: a
+folder, perhaps more of them, and a last part, with ``/`` between. :class:`.LocalBlobs`
+keeps them in a directory, :class:`.ObjectBlobs` in an object store, :class:`.MemoryBlobs` in
+dictionaries.
+
+Put-if-absent at a name that all attempts know is the whole concurrency control: the numbered slot
+is MillWheel's sequencer (section 6.2 "State Manipulation"), so that a writer that was left behind
+finds its name taken instead of overwriting its successor's work.
+
+Why: ``docs/design/2026-11-27-one-commit-log.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+
+class Blobs(Protocol):
+    """The blobs of one checkpoint. Threads may share it.
+
+    Every operation raises :class:`~millrace.model.errors.StoreError` where the storage fails: what
+    writes raises its subclass ``CheckpointUnwritable``, and ``DamagedStore`` where the place of the
+    checkpoint has gone.
+    """
+
+    @property
+    def where(self) -> str:
+        """The place of the checkpoint, for messages: a path or a URL."""
+        ...
+
+    @property
+    def far(self) -> bool:
+        """Whether each operation is a request to another machine, which costs money."""
+        ...
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Put a blob unless the name is taken; return whether this call put it.
+
+        What has the name on return is durable, whoever put it.
+
+        Args:
+            name: Of the blob.
+            data: Its content. Where the caller has to know whether it is its own, the content is
+                unlike that of anybody else who tries: a store whose answer was lost is asked what
+                has the name now.
+
+        Raises:
+            CheckpointUnwritable: The blob may be there or not; if so, it is whole.
+        """
+        ...
+
+    def put_pieces(self, name: str, pieces: Iterable[bytes]) -> bool:
+        """Put a blob of any size unless there is one; return whether this call put it.
+
+        Durable on return. Of two that put it at the same time, a store that cannot put parts under
+        a condition lets the later one replace the other's, and tells both that they did: so it is
+        for content that is the same whoever puts it.
+
+        Args:
+            name: Of the blob.
+            pieces: Its bytes in order; taken one by one, so that all need not fit into memory, and
+                not taken where there is a blob. An exception that they raise leaves nothing behind.
+
+        Raises:
+            CheckpointUnwritable: Nothing was put.
+        """
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """Return a blob's content, or None when there is none.
+
+        The name is durable by then: its writer may have died before it made it so.
+        """
+        ...
+
+    def stream(self, name: str) -> Iterator[bytes] | None:
+        """Return a blob's content in pieces of any size, or None when there is none.
+
+        The name may not be durable: for what is checked against something that is.
+
+        Raises:
+            StoreError: Also while iterating; what is removed meanwhile may vanish in mid-read.
+        """
+        ...
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is a blob of that name, as all other hosts see it now."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder, whole and sorted; none if it is not there.
+
+        Names that are put or removed meanwhile may be among them or not. So may what is no blob, as
+        files of an editor are; and in a store without folders, what is in folders below.
+        """
+        ...
+
+    def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
+        """Remove blobs, in the order given; pass over those that are not there.
+
+        Args:
+            names: Of the blobs.
+            durable: Whether a power cut must not bring them back after the return.
+
+        Raises:
+            CheckpointUnwritable: That blob and all after it are still there.
+        """
+        ...

@@ -1,0 +1,151 @@
+"""LocalBlobs: the blobs of a checkpoint in a directory, each a file; made by ``link`` and fsync."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+from millrace.store.disk import AnyPath, Disk, exists, read_file
+from millrace.store.durable import (
+    make_directory,
+    put_if_absent,
+    remove,
+    sync_directory,
+    translated,
+    unreadable,
+)
+
+_SCRATCH = "tmp"
+
+# Large enough that calls do not count, small beside the memory of a worker.
+_PIECE_BYTES = 1 << 20
+
+
+class LocalBlobs:
+    """The :class:`~millrace.store.Blobs` of a directory.
+
+    Args:
+        path: Of the directory, which is there.
+        disk: What it is on.
+        folders: That are there as long as the checkpoint is: without one, it has been removed. All
+            others are made when something is put into them.
+
+    >>> import tempfile
+    >>> blobs = LocalBlobs(tempfile.mkdtemp())
+    >>> blobs.put_if_absent("epochs/1", b"mine"), blobs.put_if_absent("epochs/1", b"theirs")
+    (True, False)
+    >>> blobs.read("epochs/1"), blobs.read("epochs/2"), blobs.names("epochs")
+    (b'mine', None, ['epochs/1'])
+    """
+
+    far = False
+
+    def __init__(self, path: AnyPath, disk: Disk = os, folders: Iterable[str] = ()) -> None:
+        self.where = str(path)
+        self._scratch = f"{path}/{_SCRATCH}"
+        self._disk = disk
+        self._folders = frozenset(folders)
+        # Whose names are durable, as this process knows.
+        self._durable = set(self._folders)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """See :meth:`millrace.store.Blobs.put_if_absent`. Cost: two fsyncs."""
+        return self._put(name, data)
+
+    def put_pieces(self, name: str, pieces: Iterable[bytes]) -> bool:
+        """See :meth:`millrace.store.Blobs.put_pieces`. Cost: two fsyncs.
+
+        Of two that put it at the same time only one does.
+        """
+        path = self._path(name)
+        with translated(path):
+            if exists(path, self._disk):
+                return False
+        return self._put(name, pieces)
+
+    def read(self, name: str) -> bytes | None:
+        """See :meth:`millrace.store.Blobs.read`. Cost: an fsync, of the directory."""
+        path = self._path(name)
+        try:
+            data = read_file(path, self._disk)
+            sync_directory(os.path.dirname(path), self._disk)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unreadable(path, error) from error
+        return data
+
+    def stream(self, name: str) -> Iterator[bytes] | None:
+        """See :meth:`millrace.store.Blobs.stream`."""
+        path = self._path(name)
+        try:
+            fd = self._disk.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unreadable(path, error) from error
+        return self._pieces(path, fd)
+
+    def exists(self, name: str) -> bool:
+        """See :meth:`millrace.store.Blobs.exists`.
+
+        It opens the file: an NFS client may answer ``stat`` from its cache.
+        """
+        path = self._path(name)
+        try:
+            self._disk.close(self._disk.open(path, os.O_RDONLY))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise unreadable(path, error) from error
+        return True
+
+    def names(self, folder: str) -> list[str]:
+        """See :meth:`millrace.store.Blobs.names`."""
+        path = self._path(folder)
+        with translated(path):
+            try:
+                found = self._disk.listdir(path)
+            except FileNotFoundError:
+                if folder in self._folders:
+                    raise
+                return []
+        return sorted(f"{folder}/{name}" for name in found)
+
+    def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
+        """See :meth:`millrace.store.Blobs.remove`. Cost: an fsync a folder, if durable."""
+        paths = [self._path(name) for name in names]
+        remove(paths, self._disk)
+        if durable:
+            for folder in dict.fromkeys(map(os.path.dirname, paths)):
+                with translated(folder):
+                    sync_directory(folder, self._disk)
+
+    def _put(self, name: str, data: bytes | Iterable[bytes]) -> bool:
+        self._settle(_SCRATCH)
+        self._settle(os.path.dirname(name))
+        path = self._path(name)
+        return put_if_absent(data, [path], scratch=self._scratch, disk=self._disk)[0]
+
+    def _settle(self, folder: str) -> None:
+        """Make a folder, unless it is there, and its name durable, once in this process."""
+        if folder in self._durable:
+            return
+        if parent := os.path.dirname(folder):
+            self._settle(parent)
+        make_directory(self._path(folder), self._disk)
+        self._durable.add(folder)
+
+    def _pieces(self, path: str, fd: int) -> Iterator[bytes]:
+        offset = 0
+        try:
+            while piece := self._disk.pread(fd, _PIECE_BYTES, offset):
+                yield piece
+                offset += len(piece)
+        except OSError as error:
+            raise unreadable(path, error) from error
+        finally:
+            self._disk.close(fd)
+
+    def _path(self, name: str) -> str:
+        return f"{self.where}/{name}"

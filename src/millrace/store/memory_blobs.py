@@ -1,0 +1,66 @@
+"""MemoryBlobs: blobs in dictionaries, for the Harness and for simulations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+
+class MemoryBlobs:
+    """The :class:`~millrace.store.Blobs` of a checkpoint that lives as long as the object.
+
+    >>> blobs = MemoryBlobs()
+    >>> blobs.put_if_absent("epochs/1", b"mine"), blobs.put_if_absent("epochs/1", b"theirs")
+    (True, False)
+    >>> blobs.read("epochs/1"), blobs.read("epochs/2"), blobs.names("epochs")
+    (b'mine', None, ['epochs/1'])
+    """
+
+    where = "in memory"
+    far = False
+
+    def __init__(self) -> None:
+        # Folder -> name -> content, so that to list a folder costs nothing of the others. A tuple
+        # is a call's own, where equal bytes may be one object.
+        self._folders: dict[str, dict[str, tuple[bytes]]] = {}
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """See :meth:`millrace.store.Blobs.put_if_absent`."""
+        mine = (data,)
+        # Atomic under the interpreter's lock, so threads may share the blobs.
+        return self._in(name).setdefault(name, mine) is mine
+
+    def put_pieces(self, name: str, pieces: Iterable[bytes]) -> bool:
+        """See :meth:`millrace.store.Blobs.put_pieces`."""
+        return not self.exists(name) and self.put_if_absent(name, b"".join(pieces))
+
+    def read(self, name: str) -> bytes | None:
+        """See :meth:`millrace.store.Blobs.read`."""
+        blob = self._in(name).get(name)
+        return None if blob is None else blob[0]
+
+    def stream(self, name: str) -> Iterator[bytes] | None:
+        """See :meth:`millrace.store.Blobs.stream`."""
+        data = self.read(name)
+        return None if data is None else iter((data,))
+
+    def exists(self, name: str) -> bool:
+        """See :meth:`millrace.store.Blobs.exists`."""
+        return name in self._in(name)
+
+    def names(self, folder: str) -> list[str]:
+        """See :meth:`millrace.store.Blobs.names`."""
+        return sorted(self._folders.get(folder, ()))
+
+    def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
+        """See :meth:`millrace.store.Blobs.remove`."""
+        for name in names:
+            self._in(name).pop(name, None)
+
+    def copy(self) -> MemoryBlobs:
+        """Return a copy, which later puts to either one leave alone."""
+        copied = MemoryBlobs()
+        copied._folders = {folder: dict(blobs) for folder, blobs in self._folders.items()}
+        return copied
+
+    def _in(self, name: str) -> dict[str, tuple[bytes]]:
+        return self._folders.setdefault(name.rpartition("/")[0], {})
